@@ -1,0 +1,63 @@
+"""The error tree.
+
+    PromptoolsError
+    ├── UsageError      the caller's fault: a bad tool, schema, option or config file
+    ├── ModelError      the model's fault: its reply cannot be used (raised by `run_tools`, never by a parser)
+    ├── UpstreamError   the server's fault: it refused, broke off or answered with an error
+    └── Exhausted       every attempt failed; carries each one
+
+A message says what is wrong, where, and what to do about it. The data behind it is on the exception.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from promptools.types import Attempt, Reply
+
+CLIP = 200
+"""Characters of raw text that a message may quote."""
+
+
+def clip(text: str, limit: int = CLIP) -> str:
+    """Shorten `text` to `limit` characters and say how many were left out."""
+    if len(text) <= limit:
+        return text
+    return f"{text[:limit]}... ({len(text) - limit} more characters)"
+
+
+class PromptoolsError(Exception):
+    """Base of every error that promptools raises on purpose."""
+
+
+class UsageError(PromptoolsError):
+    """The caller asked for something that cannot be: the message says what, where and what to do."""
+
+
+class ModelError(PromptoolsError):
+    """The model's reply cannot be used; `reply` holds it whole when there is one."""
+
+    def __init__(self, message: str, *, reply: Reply | None = None) -> None:
+        super().__init__(message)
+        self.reply = reply
+
+
+class UpstreamError(PromptoolsError):
+    """The server failed. `status` is its HTTP status (None: no answer), `body` its text, `kind` our class of it."""
+
+    def __init__(self, message: str, *, status: int | None = None, body: str = "", kind: str = "unknown") -> None:
+        super().__init__(message)
+        self.status = status
+        self.body = body
+        self.kind = kind
+
+
+class Exhausted(PromptoolsError):
+    """Every attempt failed; `attempts` lists them in order, `reply` is the last one read, if any."""
+
+    def __init__(self, message: str, *, attempts: Sequence[Attempt] = (), reply: Reply | None = None) -> None:
+        super().__init__(message)
+        self.attempts = tuple(attempts)
+        self.reply = reply

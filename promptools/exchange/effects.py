@@ -1,0 +1,122 @@
+"""What an exchange asks of the world, and what it is told: the whole seam between the plan of a request and its I/O.
+
+The exchange is a generator. It yields an effect and is sent one happening:
+
+    Send(request)   -> Opened | Failed     open one upstream request; one is open at a time
+    Read()          -> Piece | Ended | Failed
+    Abandon()       -> Done                close the open upstream request, read or not
+    Wait(seconds)   -> Done                let time pass
+    Emit(head)      -> Done                the status and headers for the client; once, before any bytes
+    Emit(bytes)     -> Done                bytes of the body for the client
+
+Every happening carries the shell's clock, `at`, in seconds of any monotonic origin. A shell that is closed early (the
+client went away) throws `GeneratorExit` into the exchange and closes the upstream itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+Headers: TypeAlias = tuple[tuple[str, str], ...]
+"""Header fields in order; names as the peer wrote them, compared without case."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One HTTP request: the client's to us, or ours to the server. `body` is whole."""
+
+    method: str
+    url: str
+    headers: Headers
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Status and headers of the answer to the client."""
+
+    status: int
+    headers: Headers
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Open `request` upstream; `timeout` bounds the whole send in seconds (None: as the client set it)."""
+
+    request: Request
+    timeout: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Give the next piece of the open reply's body, decoded from any content encoding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Abandon:
+    """Close the open reply."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Let `seconds` pass."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Emit:
+    """Hand the head, then bytes of the body, to the client."""
+
+    what: Head | bytes
+
+
+Effect: TypeAlias = Send | Read | Abandon | Wait | Emit
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The server answered with a status and headers."""
+
+    status: int
+    headers: Headers
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Bytes of the reply."""
+
+    data: bytes
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The reply is complete as far as HTTP can tell."""
+
+    at: float
+
+
+FailKind = Literal["connect", "timeout", "closed", "protocol"]
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """No answer, or it broke off. `error` is the shell's own exception, to be raised again where nothing mends it."""
+
+    kind: FailKind
+    text: str
+    at: float
+    error: BaseException | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The effect is done."""
+
+    at: float
+
+
+Happening: TypeAlias = Opened | Piece | Ended | Failed | Done

@@ -1,0 +1,291 @@
+"""Values that cross module borders: frozen, comparable, and free of behaviour beyond their own JSON form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+Json: TypeAlias = "dict[str, Any] | list[Any] | str | int | float | bool | None"
+Schema: TypeAlias = "dict[str, Any]"
+Strictness = Literal["strict", "balanced", "lenient"]
+ModeName = Literal["native", "prompt", "harmony"]
+FinishReason: TypeAlias = str
+NewId: TypeAlias = Callable[[], str]
+
+FixKind = Literal[
+    "json",        # the JSON was not strict: `detail` names the liberty (trailing comma, single quotes, ...)
+    "closer",      # a closing bracket, tag or fence was missing
+    "unwrap",      # a call inside a call, or arguments encoded twice
+    "alias",       # a parameter was named by a known alias
+    "name",        # the tool's name was spelled another way
+    "infer",       # no tool was named: the arguments fit exactly one
+    "coerce",      # a value was turned into the type that the schema wants
+    "marker",      # a marker was broken, missing or another dialect's
+    "duplicate",   # a key stood twice: the last one holds
+]
+MalformedReason = Literal[
+    "truncated",          # the text ended, or was cut, inside the call
+    "invalid_json",       # the arguments cannot be read even with every liberty
+    "invalid_arguments",  # readable, but they do not fit the tool's schema
+    "unknown_tool",       # the tool was not offered
+    "not_an_object",      # the arguments are JSON, but no object
+    "limit",              # too deep, or a number too long to read
+]
+
+
+class Span(NamedTuple):
+    """Half-open range of characters in the model's text: `text[start:end]`."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """One offered tool, as prepared by `promptools.Tools`; `parameters` is the caller's own JSON Schema."""
+
+    name: str
+    description: str
+    parameters: Schema
+    strict: bool = False
+    dangerous: bool = False
+    """Never inferred from arguments alone, never salvaged without its name."""
+    infer: bool | None = None
+    """May arguments without a name stand for this tool? None: at `lenient` only; True: at every level; False: never."""
+    aliases: Mapping[str, str] = field(default_factory=lambda: {})
+    """Parameter spellings of models to the schema's own: `{"file": "filepath"}`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """One liberty that the parser took to read a call."""
+
+    kind: FixKind
+    detail: str
+    path: str = ""
+    """JSON pointer of the value inside the arguments; empty for the call itself."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the JSON form."""
+        return {"kind": self.kind, "detail": self.detail, "path": self.path}
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One complete tool call. `arguments_json` is valid JSON equal to `arguments`, the model's own text if unfixed."""
+
+    id: str
+    name: str
+    arguments: dict[str, Any]
+    arguments_json: str
+    fixes: tuple[Fix, ...] = ()
+    span: Span = Span(0, 0)
+    dialect: str = ""
+    unknown_tool: bool = False
+    """The tool was not offered; only unmistakable markers give such a call."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the JSON form."""
+        return {
+            "id": self.id,
+            "name": self.name,
+            "arguments": self.arguments,
+            "arguments_json": self.arguments_json,
+            "fixes": [fix.to_dict() for fix in self.fixes],
+            "span": list(self.span),
+            "dialect": self.dialect,
+            "unknown_tool": self.unknown_tool,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Call:
+        """Read what `to_dict` wrote."""
+        return cls(
+            id=data["id"],
+            name=data["name"],
+            arguments=data["arguments"],
+            arguments_json=data["arguments_json"],
+            fixes=tuple(Fix(**fix) for fix in data["fixes"]),
+            span=Span(*data["span"]),
+            dialect=data["dialect"],
+            unknown_tool=data["unknown_tool"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a tool gave back for one call."""
+
+    call_id: str
+    name: str
+    content: str
+    is_error: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Malformed:
+    """A call that cannot be used; also the event that ends it.
+
+    `message` tells the model what to mend; `call` is there when the JSON is whole but does not fit the tool.
+    """
+
+    index: int
+    raw: str
+    reason: MalformedReason
+    message: str
+    span: Span = Span(0, 0)
+    name: str | None = None
+    dialect: str = ""
+    call: Call | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the JSON form."""
+        return {
+            "index": self.index,
+            "raw": self.raw,
+            "reason": self.reason,
+            "message": self.message,
+            "span": list(self.span),
+            "name": self.name,
+            "dialect": self.dialect,
+            "call": self.call.to_dict() if self.call else None,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Malformed:
+        """Read what `to_dict` wrote."""
+        call = Call.from_dict(data["call"]) if data["call"] else None
+        return cls(**{**data, "span": Span(*data["span"]), "call": call})
+
+
+DiscardWhy = Literal["markup", "space", "debris", "result", "repeat"]
+
+
+@dataclass(frozen=True, slots=True)
+class Discarded:
+    """Text that is neither content nor call: markup around a call, end-of-turn debris, a made-up result."""
+
+    raw: str
+    why: DiscardWhy
+    span: Span = Span(0, 0)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the JSON form."""
+        return {"raw": self.raw, "why": self.why, "span": list(self.span)}
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """One strategy on one place in the text: what came of it, why, and how many characters it looked at."""
+
+    strategy: str
+    span: Span
+    outcome: Literal["call", "malformed", "text"]
+    why: str
+    cost: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the JSON form."""
+        return {
+            "strategy": self.strategy,
+            "span": list(self.span),
+            "outcome": self.outcome,
+            "why": self.why,
+            "cost": self.cost,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One upstream request of an exchange: the mode, what the server said, what came of it."""
+
+    mode: str
+    status: int | None
+    outcome: str
+    """`answered`, or the class of the failure (`harmony`, `no_native_tools`, `truncated`, ...)."""
+    why: str
+    seconds: float = 0.0
+    usage: dict[str, Any] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the JSON form."""
+        return {
+            "mode": self.mode,
+            "status": self.status,
+            "outcome": self.outcome,
+            "why": self.why,
+            "seconds": self.seconds,
+            "usage": self.usage,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """How a reply came to be: strategies tried, upstream attempts, the mode that answered, and what was left out."""
+
+    tries: tuple[Try, ...] = ()
+    attempts: tuple[Attempt, ...] = ()
+    mode: str | None = None
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the JSON form."""
+        return {
+            "tries": [each.to_dict() for each in self.tries],
+            "attempts": [each.to_dict() for each in self.attempts],
+            "mode": self.mode,
+            "notes": list(self.notes),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Trace:
+        """Read what `to_dict` wrote."""
+        return cls(
+            tries=tuple(Try(**{**each, "span": Span(*each["span"])}) for each in data["tries"]),
+            attempts=tuple(Attempt(**each) for each in data["attempts"]),
+            mode=data["mode"],
+            notes=tuple(data["notes"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Everything that one model reply holds; nothing that the model said is lost."""
+
+    calls: tuple[Call, ...] = ()
+    content: str = ""
+    reasoning: str = ""
+    malformed: tuple[Malformed, ...] = ()
+    discarded: tuple[Discarded, ...] = ()
+    finish_reason: FinishReason | None = None
+    trace: Trace = field(default_factory=Trace)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the JSON form; `from_dict` reads it back equal."""
+        return {
+            "calls": [call.to_dict() for call in self.calls],
+            "content": self.content,
+            "reasoning": self.reasoning,
+            "malformed": [each.to_dict() for each in self.malformed],
+            "discarded": [each.to_dict() for each in self.discarded],
+            "finish_reason": self.finish_reason,
+            "trace": self.trace.to_dict(),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Reply:
+        """Read what `to_dict` wrote."""
+        return cls(
+            calls=tuple(Call.from_dict(call) for call in data["calls"]),
+            content=data["content"],
+            reasoning=data["reasoning"],
+            malformed=tuple(Malformed.from_dict(each) for each in data["malformed"]),
+            discarded=tuple(Discarded(**{**each, "span": Span(*each["span"])}) for each in data["discarded"]),
+            finish_reason=data["finish_reason"],
+            trace=Trace.from_dict(data["trace"]),
+        )
+
+    def with_trace(self, **changes: Any) -> Reply:
+        """Copy with some fields of the trace replaced."""
+        return replace(self, trace=replace(self.trace, **changes))
