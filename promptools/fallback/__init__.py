@@ -1,0 +1,26 @@
+"""Which attempt next, and why: the table of failures, the breaker, the policies, what an error text still holds."""
+
+from promptools.fallback.breaker import Breaker, BreakerState, Key
+from promptools.fallback.policy import Policy, PolicyState, Stop, WaitFor
+from promptools.fallback.salvage import Salvage, salvage
+from promptools.fallback.table import LASTING, REMEDIES, RULES, FailureKind, Rule, Step, classify, explain
+
+__all__ = [
+    "LASTING",
+    "REMEDIES",
+    "RULES",
+    "Breaker",
+    "BreakerState",
+    "FailureKind",
+    "Key",
+    "Policy",
+    "PolicyState",
+    "Rule",
+    "Salvage",
+    "Step",
+    "Stop",
+    "WaitFor",
+    "classify",
+    "explain",
+    "salvage",
+]

@@ -1,0 +1,187 @@
+"""The table of known failures: what a server's error text means, and what may mend it.
+
+The text decides, never the HTTP status: the same Harmony error has been seen as 500, 503, 400, as a body under 200 and
+as an event in a stream. Rules are tried from top to bottom and the first match holds, so a rule whose text quotes the
+model (`raw='...'`, `at pos 12: ...`) stands before those that the quoted words could match by chance.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+FailureKind = Literal[
+    # what the server said
+    "server_parser",  # its parser choked on the model's call; the call's text may be inside the error
+    "harmony",  # its Harmony parser broke on the model's tokens
+    "no_native_tools",  # it cannot do tools at all, or not as it was started
+    "schema",  # it cannot turn a tool's schema into a grammar
+    "tool_choice",  # it refuses this `tool_choice`
+    "tool_type",  # it refuses a tool that is not a function
+    "ids",  # it wants tool call ids of another form
+    "history",  # it cannot read the tool calls in the conversation so far
+    "roles",  # its template wants roles in another order
+    "template",  # its chat template broke
+    "reasoning_param",  # it refuses a reasoning parameter for this model
+    "tool_media",  # it refuses an image inside a tool result
+    "null_content",  # it wants a string where `content` was null
+    "content_parts",  # it wants a string where `content` was a list of parts
+    "stream_options",  # it does not know `stream_options`
+    "parallel",  # it does not know `parallel_tool_calls`
+    "refused",  # any other error: the server's own, handed on as it was
+    # what the server did
+    "cut",  # the stream ended without a `finish_reason`
+    "swallowed",  # tokens were spent, nothing came: the server dropped the model's call
+    "garbled",  # the reply is not what the API promises
+    "connect",  # no connection
+    "timeout",  # no answer in time
+    # what the model did
+    "malformed",  # every call is malformed
+    "truncated",  # the reply was cut inside its only call
+    "unknown_tool",  # a tool that was not offered
+    "choice",  # `tool_choice` was not kept
+]
+
+Step = Literal[
+    "salvage",  # read the call out of the error's own text: no second generation
+    "correct",  # ask again in the same mode, with what was wrong as feedback
+    "relax_schema",  # send simpler copies of the tools' schemas
+    "tool_choice",  # ask for less: named, then required with that tool alone, then auto with an instruction
+    "functions_only",  # leave out tools that are no functions
+    "ids",  # nine letters and digits, which every server takes
+    "object_history",  # arguments in the history as objects, not strings
+    "roles",  # merge neighbouring messages so that roles alternate
+    "no_reasoning",  # leave out the reasoning parameters
+    "null_content",  # "" in place of null
+    "plain_content",  # parts joined to a string
+    "no_stream_options",
+    "no_parallel",
+    "next",  # the next mode
+    "again",  # the same request once more, where no other mode is left: sampling may go better
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One row: error text that matches `pattern`, anywhere and in any case, is a failure of this kind."""
+
+    kind: FailureKind
+    pattern: str
+    source: str
+
+
+RULES: tuple[Rule, ...] = (
+    Rule("server_parser", r"error parsing tool call", "Ollama 0.11 to 0.32: ollama#12064, ollama#17638"),
+    Rule("server_parser", r"failed to parse input at pos \d+", "llama.cpp: llama.cpp#23838, #20761"),
+    Rule("server_parser", r"does not match the expected .{0,40}format", "llama.cpp b10500 and later, peg-native"),
+    Rule("history", r"failed to parse tool call arguments as json", "llama.cpp: broken arguments in the history"),
+    Rule("server_parser", r"failed to parse tool call", "LM Studio 0.3.23: lmstudio-bug-tracker#942"),
+    Rule("server_parser", r"xml syntax error on line", "Ollama qwen3-coder parser: ollama#12380"),
+    Rule("server_parser", r"returned invalid tool call arguments", "Ollama 0.32 over llama-server"),
+    Rule("server_parser", r"unexpected empty grammar stack", "llama.cpp's grammar, seen through Ollama 0.32"),
+    Rule("server_parser", r"tool call parsing failed|failed to create tool parser", "Ollama: ollama#15315, #11155"),
+    Rule("server_parser", r"\Aeof\Z", "Ollama 0.32 qwen3-coder parser on a JSON body"),
+    Rule("harmony", r"structure_info not used with harmonyparser", "SGLang: sglang#19074"),
+    Rule("harmony", r"harmonyerror|harmony parser", "openai-harmony under vLLM: vllm#23567, vllm#51977"),
+    Rule("harmony", r"unexpected tokens remaining in message header", "openai-harmony: vllm#51977, harmony#38"),
+    Rule("harmony", r"could not decode header", "openai-harmony"),
+    Rule("harmony", r"unexpected eos while waiting for message header", "openai-harmony"),
+    Rule("harmony", r"unexpected token \d+ while expecting start token", "vLLM 0.10 to 0.28: vllm#22515, #46464"),
+    Rule("harmony", r"unknown role:|channel marker present but no channel", "vLLM 0.16: tenstorrent/vllm#386"),
+    Rule("harmony", r"header did not contain a role", "openai-harmony: vllm-rbln#971"),
+    Rule("harmony", r"expected 2 output messages", "vLLM August 2025 and SGLang: vllm#22403"),
+    Rule("harmony", r"not supported for gpt-oss yet", "vLLM 0.10.0-gptoss"),
+    Rule("no_native_tools", r"requires? --enable-auto-tool-choice", "vLLM: langchain4j#3475"),
+    Rule("no_native_tools", r"requires `?--tool-call-parser", "vLLM 0.28 to 0.32, required and named: vllm#55754"),
+    Rule("no_native_tools", r"does not support tools", "Ollama: ollama#6027, ollama#14795"),
+    Rule("no_native_tools", r"requires --jinja", "llama.cpp without --jinja: ramalama#988"),
+    Rule("no_native_tools", r"unsupported param: (?:tools|functions)", "llama.cpp b4369: llama.cpp#10920"),
+    Rule("no_native_tools", r"received tools but model does not support", "LM Studio and kin"),
+    Rule("no_native_tools", r"(?:tools|function call\w*|tool call\w*) (?:is|are) not supported", "hosted vLLM kin"),
+    Rule("schema", r"json schema conversion failed|json schema error at", "llama.cpp: llama.cpp#26930, #19716"),
+    Rule("schema", r"unrecognized schema", "llama.cpp, LM Studio: llama.cpp#19716, lmstudio-bug-tracker#2247"),
+    Rule("schema", r"pattern must start with", "llama.cpp, LM Studio 0.4.19: llama.cpp#26930"),
+    Rule("schema", r"failed to parse grammar|failed to initialize samplers", "llama.cpp: llama.cpp#27580, #25746"),
+    Rule("schema", r"not supported by xgrammar", "vLLM 0.8: vllm#16880"),
+    Rule("schema", r"cannot unmarshal .{0,80}tools\.function\.parameters", "Ollama: ollama#10328, #14256"),
+    Rule("schema", r"of type api\.toolproperty", "Ollama: ollama#14256"),
+    Rule("schema", r"array type must have items|unsupported top-level schema keyword", "Copilot kin: Unity-MCP#440"),
+    Rule("tool_choice", r"invalid tool_choice", "LM Studio: lmstudio-bug-tracker#670; llama.cpp"),
+    Rule("tool_choice", r"`?tool_choice`? must (?:either )?be", "vLLM before 0.8: pydantic-ai#224"),
+    Rule("tool_choice", r"when using `?tool_choice`?, `?tools`? must be set", "vLLM: vllm#9426"),
+    Rule("tool_choice", r"only fast tokenizers are supported", "vLLM, Mistral with required: vllm#16887"),
+    Rule("tool_choice", r"unsupported (?:param|value): \W?tool_choice", "llama.cpp kin"),
+    Rule("tool_type", r"'type' of tool must be 'function'|tool type \w+ not supported", "llama.cpp: codex#10635"),
+    Rule("ids", r"tool call id was", "mistral-common under vLLM: vllm#9019"),
+    Rule("history", r"can only get item pairs from a mapping", "Qwen3-Coder's template: Qwen3-Coder#444"),
+    Rule("history", r"tool_calls\.function\.arguments|toolcallfunctionarguments", "Ollama /api/chat: ollama#12794"),
+    Rule("history", r"value looks like object, but can't find", "Ollama 0.32 /api/chat: arguments as a string"),
+    Rule("history", r"invalid tool call arguments", "Ollama 0.32 /v1: broken or empty arguments in the history"),
+    Rule("roles", r"roles must alternate|alternate user and assistant", "Mistral, Gemma templates: autogen#3597"),
+    Rule(
+        "roles", r"system role not supported|no user query found", "Gemma; Qwen3 templates: lmstudio-bug-tracker#1586"
+    ),
+    Rule("reasoning_param", r"does not support thinking|think value|invalid reasoning value", "Ollama: crush#2623"),
+    Rule("reasoning_param", r"does not expose reasoning configuration", "LM Studio: lmstudio-bug-tracker#2008"),
+    Rule("reasoning_param", r"reasoning_effort.{0,40}(?:not supported|unsupported|unknown)", "hosted kin"),
+    Rule("reasoning_param", r"(?:unsupported|unknown) param\w*: \W?reasoning", "hosted kin"),
+    Rule("tool_media", r"only text tool_result blocks|invalid 'messages' in payload", "LM Studio: qwen-code#3616"),
+    Rule("tool_media", r"output of tool call should be|only supports text content", "llama.cpp#23542; vllm#43203"),
+    Rule("content_parts", r"cannot unmarshal array into .{0,40}messages\.content", "Ollama /api/chat"),
+    Rule("content_parts", r"content.{0,40}(?:expected string, received (?:array|object))", "LM Studio 0.3.30"),
+    Rule("null_content", r"content.{0,60}(?:none is not|received null|must be a string|not be null)", "weak servers"),
+    Rule("template", r"jinja|unable to generate parser for this template", "llama.cpp, LM Studio: jan#6123"),
+    Rule("template", r"value is not callable|templateerror|chat template", "llama.cpp; transformers"),
+    Rule("stream_options", r"stream_options", "servers before 2024-06"),
+    Rule("parallel", r"parallel_tool_calls", "servers before 2024-07; strict validators"),
+)
+
+REMEDIES: dict[FailureKind, tuple[Step, ...]] = {
+    "server_parser": ("salvage", "next", "again"),
+    "harmony": ("salvage", "next", "again"),
+    "no_native_tools": ("next",),
+    "schema": ("relax_schema", "next"),
+    "tool_choice": ("tool_choice", "next"),
+    "tool_type": ("functions_only", "next"),
+    "ids": ("ids", "next"),
+    "history": ("object_history", "next"),
+    "roles": ("roles", "next"),
+    "template": ("next",),
+    "reasoning_param": ("no_reasoning",),
+    "tool_media": ("next",),
+    "null_content": ("null_content",),
+    "content_parts": ("plain_content",),
+    "stream_options": ("no_stream_options",),
+    "parallel": ("no_parallel",),
+    "refused": (),
+    "cut": ("next", "again"),
+    "swallowed": ("next", "again"),
+    "garbled": ("next", "again"),
+    "connect": (),
+    "timeout": (),
+    "malformed": ("correct", "next"),
+    "truncated": (),
+    "unknown_tool": ("correct",),
+    "choice": ("correct", "next"),
+}
+"""What may mend a failure, in the order in which it is tried; each step once a mode, and nothing means: hand it on."""
+
+LASTING: frozenset[FailureKind] = frozenset({"no_native_tools"})
+"""Failures that are a fact about the server as it was started: one is enough to open the breaker."""
+
+_COMPILED = tuple((re.compile(rule.pattern, re.IGNORECASE), rule) for rule in RULES)
+_LOOK = 4_000
+"""Characters of an error's text that rules look at; what they match stands at its beginning."""
+
+
+def classify(text: str) -> FailureKind:
+    """Say what kind of failure a server's error text tells of; `refused` when no rule knows it."""
+    rule = explain(text)
+    return rule.kind if rule else "refused"
+
+
+def explain(text: str) -> Rule | None:
+    """Give the first rule that an error text matches."""
+    looked = text[:_LOOK].strip()
+    return next((rule for pattern, rule in _COMPILED if pattern.search(looked)), None)
