@@ -1,0 +1,57 @@
+"""What an exchange is given: the client's request, where it may go, and the policies of whoever runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from promptools.exchange.effects import Headers, Request
+from promptools.fallback import Breaker, Stop, WaitFor
+from promptools.types import NewId, Reply
+
+if TYPE_CHECKING:
+    from promptools.modes.ask import Options
+    from promptools.profiles import Target
+
+
+@dataclass(frozen=True, slots=True)
+class ClientRequest:
+    """One request of the client, its body whole, and the shell's clock when it came."""
+
+    request: Request
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where a chat request goes, and what is known of that place."""
+
+    target: Target
+    url: str | None = None
+    """The whole URL of the server's chat completions (None: the URL that the client's request carries)."""
+    headers: Headers = ()
+    """Set on every send, in place of the client's fields of the same name; `authorization`, for one."""
+
+
+Router: TypeAlias = Callable[[str | None, str | None], Route]
+"""`(model, provider)` of a request to its route; a `UsageError` from it becomes the client's 400."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What stays the same from request to request. Times are seconds."""
+
+    route: Router
+    new_id: NewId
+    breaker: Breaker = field(default_factory=Breaker)
+    options: Options | None = None
+    """Defaults of the request's `promptools` key."""
+    stop: Stop | None = None
+    wait: WaitFor | None = None
+    deadline: float | None = None
+    """Bounds all sends of one request together."""
+    on_reply: Callable[[Reply], None] | None = None
+    """Receives every reply that was read and handed over, failed ones too."""
+    log: Callable[[str], None] | None = None
+    """Receives one line for each failed attempt; it never holds the model's or the user's words."""
