@@ -1,0 +1,23 @@
+"""What endpoints and models can do: shipped facts, the user's config, and the overlay of both."""
+
+from promptools.profiles.config import Config, Model, Provider, find_config, load_config
+from promptools.profiles.facts import Builtin, Fact, families, kinds, load_builtin
+from promptools.profiles.profile import Profile
+from promptools.profiles.target import Target, api_key, resolve
+
+__all__ = [
+    "Builtin",
+    "Config",
+    "Fact",
+    "Model",
+    "Profile",
+    "Provider",
+    "Target",
+    "api_key",
+    "families",
+    "find_config",
+    "kinds",
+    "load_builtin",
+    "load_config",
+    "resolve",
+]

@@ -1,0 +1,92 @@
+"""The user's config as values, where it is looked for, and how `promptools.toml` is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from promptools.errors import UsageError
+
+DEFAULT = "default"
+"""The model name that stands for a provider's `default_model`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """One model of a provider; `facts` patch its profile."""
+
+    name: str
+    aliases: tuple[str, ...] = ()
+    family: str | None = None
+    """Overrides the family that the name matches; "none": no family."""
+    facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Request keys that are set when the request does not set them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """One endpoint of the config; `facts` patch the profile of all its models."""
+
+    name: str
+    kind: str | None = None
+    base_url: str | None = None
+    api_key_env: str | None = None
+    default_model: str | None = None
+    server_version: str | None = None
+    system_prompt: str | None = None
+    models: Mapping[str, Model] = field(default_factory=dict[str, Model])
+    facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """One config file, checked. `warnings` names keys that were not understood and are not in the way."""
+
+    file: str = "(no file)"
+    default_provider: str | None = None
+    providers: Mapping[str, Provider] = field(default_factory=dict[str, Provider])
+    tools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    """Marks by tool name: `dangerous`, `infer`, `aliases`."""
+    warnings: tuple[str, ...] = ()
+
+
+def find_config(environ: Mapping[str, str], cwd: Path, home: Path) -> Path | None:
+    """Find the config file; the first of the places that holds one wins whole, nothing is merged.
+
+    In order: the file that PROMPTOOLS_CONFIG names (which must be there), `promptools.toml` in `cwd`, the file that
+    PPXAI_CONFIG_FILE names if it is there, `ppxai-config.json` in `cwd`, `promptools/promptools.toml` in
+    XDG_CONFIG_HOME (else `~/.config`), and `~/.ppxai/ppxai-config.json`.
+    """
+    named = environ.get("PROMPTOOLS_CONFIG")
+    if named:
+        path = _named_path(named, cwd, home)
+        if not path.is_file():
+            raise UsageError(f"PROMPTOOLS_CONFIG={named!r}: there is no such file; correct the variable or unset it")
+        return path
+    ppxai, xdg = environ.get("PPXAI_CONFIG_FILE"), environ.get("XDG_CONFIG_HOME")
+    places = (
+        cwd / "promptools.toml",
+        _named_path(ppxai, cwd, home) if ppxai else None,
+        cwd / "ppxai-config.json",
+        (Path(xdg) if xdg else home / ".config") / "promptools" / "promptools.toml",
+        home / ".ppxai" / "ppxai-config.json",
+    )
+    return next((path for path in places if path and path.is_file()), None)
+
+
+def _named_path(named: str, cwd: Path, home: Path) -> Path:
+    """Make a path of what a variable holds."""
+    return home / named[2:] if named.startswith("~/") else cwd / named
+
+
+def load_config(path: Path) -> Config:
+    """Read a config file: `promptools.toml`, or a `ppxai-config.json` as it stands (told by suffix, else by content).
+
+    Raises `UsageError`, naming the file and the key, for what cannot be read or understood. Keys of a ppxai-config.json
+    that mean nothing are warned about by name (`UserWarning`, and `Config.warnings`).
+    """
+    raise NotImplementedError

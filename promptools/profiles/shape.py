@@ -1,0 +1,95 @@
+"""Read plain data (TOML, JSON, a request's override) as typed values, with errors that name the file and the key.
+
+Types understood: `Any`, `bool`, `int`, `float`, `str`, `Literal`, `X | None`, `tuple[X, ...]`, `frozenset[X]` and
+`Mapping[str, X]`. A bool is no number; a whole number is a float too. `None` is never written: leave the key out.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Union, cast, get_args, get_origin
+
+from promptools.errors import UsageError, clip
+
+WANTED: dict[Any, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a value stands: the file (or what else holds it) and the path of keys in it."""
+
+    file: str
+    path: tuple[str, ...] = ()
+
+    def __truediv__(self, key: object) -> Place:
+        """Go one key deeper."""
+        return replace(self, path=(*self.path, str(key)))
+
+    def __str__(self) -> str:
+        """Write `file: a.b."c.d"`, with keys quoted as TOML quotes them."""
+        keys = ".".join(key if key.replace("-", "_").isidentifier() else f'"{key}"' for key in self.path)
+        return f"{self.file}: {keys}" if keys else self.file
+
+    def error(self, problem: str) -> UsageError:
+        """Make the error for this place."""
+        return UsageError(f"{self}: {problem}")
+
+
+def near(word: str, known: Collection[str]) -> str:
+    """Say which known word was probably meant, and which ones there are."""
+    from difflib import get_close_matches  # noqa: PLC0415 - only errors need it
+
+    close = get_close_matches(word, known, n=1)
+    meant = f"did you mean {close[0]!r}? " if close else ""
+    return f"{meant}known: {', '.join(sorted(known)) or 'none'}"
+
+
+def table(value: Any, place: Place, known: Collection[str] | None = None) -> dict[str, Any]:
+    """Take a table whose keys are strings; with `known`, a key outside it is an error."""
+    if not isinstance(value, Mapping):
+        raise place.error(f"a table is wanted, not {clip(repr(value), 80)}")
+    items = cast("Mapping[Any, Any]", value)
+    for key in items if known is not None else ():
+        if key not in known:
+            raise (place / key).error(f"unknown key; {near(str(key), known)}")
+    return {str(key): each for key, each in items.items()}
+
+
+def read(kind: Any, value: Any, place: Place) -> Any:
+    """Take `value` as the annotated type `kind`; arrays become tuples and frozensets."""
+    if kind is Any:
+        return value
+    origin, args = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        return read(next(arg for arg in args if arg is not type(None)), value, place)
+    if origin is Literal:
+        return _literal(args, value, place)
+    if origin in (tuple, frozenset):
+        return _array(origin, args[0], value, place)
+    if origin is not None:
+        return {key: read(args[1], each, place / key) for key, each in table(value, place).items()}
+    good = (int, float) if kind is float else kind
+    if not isinstance(value, good) or (isinstance(value, bool) and kind is not bool):
+        raise place.error(f"{WANTED[kind]} is wanted, not {clip(repr(value), 80)}")
+    return value
+
+
+def _literal(words: tuple[str, ...], value: Any, place: Place) -> str:
+    """Take one of a closed set of words."""
+    if not isinstance(value, str):
+        raise place.error(f"a string is wanted, not {clip(repr(value), 80)}")
+    if value not in words:
+        raise place.error(f"{clip(repr(value), 80)} is not possible here; {near(value, words)}")
+    return value
+
+
+def _array(origin: Any, kind: Any, value: Any, place: Place) -> Any:
+    """Take an array; nothing may stand in it twice."""
+    if not isinstance(value, (list, tuple, set, frozenset)):
+        raise place.error(f"an array is wanted, not {clip(repr(value), 80)}")
+    items = [read(kind, each, place / index) for index, each in enumerate(cast("list[Any]", value))]
+    if len(set(items)) < len(items):
+        raise place.error(f"an entry stands twice in {clip(repr(value), 80)}")
+    return origin(items)

@@ -1,0 +1,228 @@
+"""Where a request goes and what is known about it: the overlay of all facts, with reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from promptools.errors import UsageError
+from promptools.profiles.config import DEFAULT, Config, Model, Provider
+from promptools.profiles.facts import check_facts, family_of, kind_of, kinds, load_builtin, patch
+from promptools.profiles.profile import GENERIC, Profile
+from promptools.profiles.shape import Place, near
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One endpoint and model, ready to be asked. `reasons` say how each part of it came about, in order."""
+
+    provider: str | None
+    """Name of the config's provider; None when no provider of a config is in use."""
+    base_url: str | None
+    """Root of the server's API, as the OpenAI client wants it; None: whatever the client has."""
+    model: str
+    """The model's own name, aliases resolved; empty when none was asked for and there is no default."""
+    api_key_env: str | None
+    """Name of the environment variable that holds the key."""
+    profile: Profile
+    reasons: tuple[str, ...] = ()
+    marks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    """Marks of tools by tool name, as `Tools(marks=...)` takes them."""
+    system_prompt: str | None = None
+    """Text that prompt mode adds to the system message, placed as `profile.prompt_placement` says."""
+    defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Keys for the request's body that are set when the request does not set them."""
+    server_version: str | None = None
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A target in the making: the profile so far, and which fact decided each of its keys."""
+
+    profile: Profile
+    decided: dict[str, str]
+
+    def lay(self, facts: Mapping[str, Any], why: str) -> None:
+        """Lay facts over the profile; the last one laid decides."""
+        self.profile = patch(self.profile, facts)
+        for key, value in facts.items():
+            self.decided.pop(key, None)
+            self.decided[key] = f"{key} = {_show(value)}: {why}"
+
+    def lay_builtin(self, name: str, version: str | None) -> None:
+        """Lay those facts about a kind or family that hold here."""
+        for fact in load_builtin(name).facts:
+            if fact.holds(self.profile.kind, version):
+                self.lay({fact.key: fact.value}, f"{name}: {fact.why} ({fact.source}, {fact.date})")
+
+
+def resolve(
+    model: str | None = None,
+    *,
+    base_url: str | None = None,
+    provider: str | None = None,
+    config: Config | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    server_version: str | None = None,
+) -> Target:
+    """Say where a request for `model` goes and what is known there. Reads packaged facts only; nothing is asked or probed.
+
+    Facts are laid over each other, the last one deciding: defaults, the server's kind, the model's family, the config's
+    provider, the config's model, `overrides`. Raises `UsageError` for names that mean nothing and overrides that do not fit.
+    """
+    config = config or Config()
+    chosen, why = _provider(provider, base_url, config)
+    entry, model_why = _model(model, chosen, config)
+    kind, kind_why = _kind(chosen)
+    version = server_version or chosen.server_version
+    url, url_why = _base_url(base_url, chosen, kind, config)
+    family = _family(entry)
+    draft = _Draft(Profile(kind=kind, family=family), {})
+    draft.lay_builtin(kind, version)
+    if kind == GENERIC and is_local(url):
+        draft.lay({"needs_key": False}, "the address is local")
+    if family:
+        draft.lay_builtin(family, version)
+    draft.lay(chosen.facts, f"{config.file}, provider {chosen.name!r}")
+    draft.lay(entry.facts, f"{config.file}, model {entry.name!r}")
+    draft.lay(check_facts(overrides or {}, Place("overrides")), "the request's override")
+    family_why = (
+        f"family {family!r}: from the model's name" if not entry.family else f"family {family!r}: {config.file}"
+    )
+    named = [why, model_why, kind_why, url_why, family_why]
+    return Target(
+        provider=chosen.name or None,
+        base_url=url,
+        model=entry.name,
+        api_key_env=chosen.api_key_env,
+        profile=draft.profile,
+        reasons=(*named, *draft.decided.values()),
+        marks=config.tools,
+        system_prompt=chosen.system_prompt,
+        defaults={**chosen.defaults, **entry.defaults},
+        server_version=version,
+    )
+
+
+def api_key(target: Target, environ: Mapping[str, str]) -> str | None:
+    """Take the target's key from the environment; None when it needs none or the caller has to bring it."""
+    variable = target.api_key_env
+    if not variable or environ.get(variable):
+        return environ[variable] if variable else None
+    if not target.profile.needs_key:
+        return None
+    raise UsageError(
+        f"provider {target.provider!r}: the environment variable {variable!r} is not set; set it to the key of"
+        f" {target.base_url}, or set needs_key = false in the provider's profile if the server takes requests without"
+    )
+
+
+def is_local(url: str | None) -> bool:
+    """Tell whether a URL names this machine or a private network."""
+    from ipaddress import ip_address  # noqa: PLC0415 - only for servers of no known kind
+    from urllib.parse import urlsplit  # noqa: PLC0415
+
+    host = (urlsplit(url or "").hostname or "").lower()
+    if host == "localhost" or host.endswith((".localhost", ".local")):
+        return True
+    try:
+        return ip_address(host).is_private
+    except ValueError:
+        return False
+
+
+def _provider(name: str | None, base_url: str | None, config: Config) -> tuple[Provider, str]:
+    """Choose the provider: the one asked for, the one at `base_url`, or the config's default; never another."""
+    if name is not None:
+        return _named(name, config)
+    if base_url is not None:
+        same = [each for each in config.providers.values() if each.base_url and _same(each.base_url, base_url)]
+        if len(same) == 1:
+            return same[0], f"provider {same[0].name!r}: {config.file} has it at {base_url}"
+        return Provider(""), f"no provider: {'several' if same else 'none'} in {config.file} at {base_url}"
+    if config.default_provider is not None:
+        if config.default_provider not in config.providers:
+            problem = f"no provider {config.default_provider!r} in this file; {near(config.default_provider, config.providers)}"
+            raise (Place(config.file) / "default_provider").error(problem)
+        return config.providers[
+            config.default_provider
+        ], f"provider {config.default_provider!r}: the default of {config.file}"
+    if len(config.providers) == 1:
+        only = next(iter(config.providers.values()))
+        return only, f"provider {only.name!r}: the only one in {config.file}"
+    if config.providers:
+        problem = f"several providers and no default: name one of {', '.join(sorted(config.providers))}"
+        raise (Place(config.file) / "default_provider").error(problem)
+    return Provider(""), "no provider: no config"
+
+
+def _named(name: str, config: Config) -> tuple[Provider, str]:
+    """Find the provider of that name, or the kind of server."""
+    if name in config.providers:
+        return config.providers[name], f"provider {name!r}: asked for, in {config.file}"
+    kind = kind_of(name)
+    if kind is None:
+        known = near(name, (*config.providers, *kinds()))
+        raise UsageError(f"provider {name!r}: neither a provider of {config.file} nor a kind of server; {known}")
+    return Provider(name, kind=kind), f"provider {name!r}: asked for, a kind of server"
+
+
+def _same(one: str, other: str) -> bool:
+    """Tell whether two base URLs are the same but for case and a slash at the end."""
+    return one.rstrip("/").lower() == other.rstrip("/").lower()
+
+
+def _kind(provider: Provider) -> tuple[str, str]:
+    """Find the server's kind: as configured, else the provider's name if that is a kind, else generic."""
+    if provider.kind:
+        return provider.kind, f"kind {provider.kind!r}: of provider {provider.name!r}"
+    kind = kind_of(provider.name)
+    if kind:
+        return kind, f"kind {kind!r}: the provider's name"
+    return GENERIC, f"kind {GENERIC!r}: nothing says what server it is"
+
+
+def _base_url(asked: str | None, provider: Provider, kind: str, config: Config) -> tuple[str | None, str]:
+    """Find the address: the one asked for, the provider's, or where this kind of server listens by default."""
+    if asked is not None:
+        return asked, f"base_url {asked!r}: asked for"
+    if provider.base_url:
+        return provider.base_url, f"base_url {provider.base_url!r}: of provider {provider.name!r}"
+    if not provider.name:
+        return None, "base_url: the client's own"
+    default = load_builtin(kind).base_url
+    if default is None:
+        place = Place(config.file) / "providers" / provider.name / "base_url"
+        raise place.error(f"missing; a server of kind {kind!r} has no usual address, so say where it listens")
+    return default, f"base_url {default!r}: where {kind} listens by default"
+
+
+def _model(asked: str | None, provider: Provider, config: Config) -> tuple[Model, str]:
+    """Find the model: by its name, by an alias, or the provider's default."""
+    if asked is None or (asked == DEFAULT and provider.name and DEFAULT not in provider.models):
+        name = provider.default_model
+        if name is not None:
+            return provider.models.get(name, Model(name)), f"model {name!r}: the default of provider {provider.name!r}"
+        if asked is None:
+            return Model(""), "model: none asked for"
+        place = Place(config.file) / "providers" / provider.name / "default_model"
+        raise place.error(f"missing, so {DEFAULT!r} names no model; set it, or ask for a model by name")
+    if asked in provider.models:
+        return provider.models[asked], f"model {asked!r}: listed for provider {provider.name!r}"
+    for entry in provider.models.values():
+        if asked in entry.aliases:
+            return entry, f"model {entry.name!r}: alias {asked!r} of provider {provider.name!r}"
+    return Model(asked), f"model {asked!r}: not listed, sent as it is"
+
+
+def _family(entry: Model) -> str | None:
+    """Find the model's family."""
+    if entry.family:
+        return None if entry.family == "none" else entry.family
+    return family_of(entry.name)
+
+
+def _show(value: Any) -> str:
+    """Write a fact's value the same way every time."""
+    return repr(sorted(value)) if isinstance(value, frozenset) else repr(value)
