@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from promptools.exchange.effects import Headers, Request
 from promptools.fallback import Breaker, Stop, WaitFor
-from promptools.types import NewId, Reply
 
 if TYPE_CHECKING:
+    from promptools.exchange.effects import Headers, Request
     from promptools.modes.ask import Options
     from promptools.profiles import Target
+    from promptools.types import NewId, Reply
 
 
 @dataclass(frozen=True, slots=True)

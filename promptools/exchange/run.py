@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from promptools.exchange.context import ClientRequest, Context
 from promptools.exchange.effects import Effect, Emit, Ended, Failed, Happening, Head, Opened, Piece, Read, Send
 from promptools.types import Reply
+
+if TYPE_CHECKING:
+    from promptools.exchange.context import ClientRequest, Context
 
 Exchange: TypeAlias = Generator[Effect, Happening, Reply | None]
 

@@ -1,0 +1,115 @@
+"""The table of failures against the texts that servers really send."""
+
+import re
+from typing import get_args
+
+import pytest
+
+from promptools.fallback import LASTING, REMEDIES, RULES, classify, explain
+from promptools.fallback.table import FailureKind, Step
+
+SEEN = [
+    ('"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set', "no_native_tools"),
+    ('tool_choice="required" requires --tool-call-parser to be set', "no_native_tools"),
+    ('tool_choice=function "get_weather" requires --tool-call-parser to be set', "no_native_tools"),
+    ("registry.ollama.ai/library/Qwen3.5:0.8b does not support tools", "no_native_tools"),
+    ("tools param requires --jinja flag", "no_native_tools"),
+    ("Unsupported param: tools", "no_native_tools"),
+    ("Received tools but model does not support them", "no_native_tools"),
+    ('openai_harmony.HarmonyError: unexpected tokens remaining in message header: ["commentary"]', "harmony"),
+    ('unexpected tokens remaining in message header: Some("to=functions.web-browsing")', "harmony"),
+    ("Unexpected token 173781 while expecting start token 200006", "harmony"),
+    ("Unknown role: assistantassistant", "harmony"),
+    ("channel marker present but no channel value found in header", "harmony"),
+    ("HarmonyError: message header did not contain a role", "harmony"),
+    ("Expected 2 output messages (reasoning and final), but got 7.", "harmony"),
+    ("Tool call in Chat Completion API is not supported for gpt-oss yet. Please use Responses API", "harmony"),
+    ("NotImplementedError: structure_info not used with HarmonyParser", "harmony"),
+    ("Unexpected EOS while waiting for message header to complete", "harmony"),
+    ("error parsing tool call: raw='ls -R\\n', err=invalid character 'l' looking for beginning", "server_parser"),
+    ("Failed to parse input at pos 12: </tool_call> Unknown role: bash", "server_parser"),
+    ("The model produced output that does not match the expected peg-native format", "server_parser"),
+    ("XML syntax error on line 6: unexpected EOF", "server_parser"),
+    ('llama-server returned invalid tool call arguments for "f": unexpected end of JSON input', "server_parser"),
+    ("EOF", "server_parser"),
+    ("got exception: Unexpected empty grammar stack after accepting piece: > (886)", "server_parser"),
+    ("Failed to parse tool call: Unexpected end of content.", "server_parser"),
+    ("JSON schema conversion failed:\nUnrecognized schema: true", "schema"),
+    (
+        "Unable to generate parser for this template. Automatic parser generation failed: JSON schema conversion failed:\n"
+        "Pattern must start with '^' and end with '$'",
+        "schema",
+    ),
+    (
+        "Unable to generate parser for this template. Automatic parser generation failed: JSON schema error at "
+        "#/properties/a: cannot resolve $ref #/nowhere, nowhere not found",
+        "schema",
+    ),
+    ("Failed to initialize samplers: failed to parse grammar", "schema"),
+    ("The provided JSON schema contains features not supported by xgrammar.", "schema"),
+    (
+        "json: cannot unmarshal array into Go struct field .tools.function.parameters.properties.type of type string",
+        "schema",
+    ),
+    ("Invalid tool_choice type: 'object'. Supported string values: none, auto, required", "tool_choice"),
+    ('Value error, `tool_choice` must either be a named tool, "auto", or "none".', "tool_choice"),
+    ("Value error, When using `tool_choice`, `tools` must be set.", "tool_choice"),
+    ("'type' of tool must be 'function'", "tool_type"),
+    ("tool type namespace not supported", "tool_type"),
+    ("Tool call id was call_0fypS1hVX but must be a-z, A-Z, 0-9, with a length of 9.", "ids"),
+    ("Failed to parse tool call arguments as JSON: [json.exception.parse_error.101] parse error", "history"),
+    ("invalid tool call arguments", "history"),
+    ("TypeError: Can only get item pairs from a mapping.", "history"),
+    (
+        "json: cannot unmarshal string into Go struct field ChatRequest.messages.tool_calls.function.arguments of type "
+        "api.ToolCallFunctionArguments",
+        "history",
+    ),
+    ("Value looks like object, but can't find closing '}' symbol", "history"),
+    ("Jinja Exception: Conversation roles must alternate user/assistant/user/assistant/...", "roles"),
+    ("No user query found in messages.", "roles"),
+    ('Error rendering prompt with jinja template: "Unknown test: sequence".', "template"),
+    ("Value is not callable: null at row 49, column 79", "template"),
+    ('"go" does not support thinking', "reasoning_param"),
+    ('think value "medium" is not supported for this model', "reasoning_param"),
+    ("This model does not expose reasoning configuration", "reasoning_param"),
+    ("Only text tool_result blocks are supported when tool_result.content is an array.", "tool_media"),
+    ("Output of tool call should be 'Input text'", "tool_media"),
+    ("json: cannot unmarshal array into Go struct field ChatRequest.messages.content of type string", "content_parts"),
+    ("messages.1.content: null is not allowed, must be a string", "null_content"),
+    ("unknown field stream_options", "stream_options"),
+    ("body.parallel_tool_calls: Extra inputs are not permitted", "parallel"),
+    ("request (6028 tokens) exceeds the available context size (1024 tokens), try increasing it", "refused"),
+    ("The model `nope` does not exist.", "refused"),
+    ("Internal Server Error", "refused"),
+    ("unexpected EOF", "refused"),
+    ("", "refused"),
+]
+
+
+@pytest.mark.parametrize(("text", "kind"), SEEN, ids=[text[:40] for text, _ in SEEN])
+def test_a_servers_text_is_known(text, kind):
+    assert classify(text) == kind
+
+
+def test_every_rule_but_the_hosted_ones_is_met():
+    met = {rule for text, _ in SEEN if (rule := explain(text))}
+    kinds = {rule.kind for rule in met}
+    assert kinds == {rule.kind for rule in RULES}
+
+
+def test_rules_compile_and_name_their_source():
+    for rule in RULES:
+        re.compile(rule.pattern)
+        assert rule.source
+
+
+def test_every_kind_has_its_remedies_and_every_remedy_is_known():
+    assert set(REMEDIES) == set(get_args(FailureKind))
+    assert {step for steps in REMEDIES.values() for step in steps} == set(get_args(Step))
+    assert set(REMEDIES) >= LASTING
+
+
+def test_classifying_is_case_blind_and_bounded():
+    assert classify("HARMONYERROR") == "harmony"
+    assert classify(" " * 10_000_000 + "HarmonyError") == "refused"
