@@ -1,0 +1,1 @@
+"""How a request asks for tools, and how the reply is read back: one module a mode."""

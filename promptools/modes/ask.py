@@ -1,0 +1,262 @@
+"""Everything known about one request before it goes anywhere: what the client wants, checked once, in our words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from promptools.errors import UsageError
+from promptools.profiles import Profile
+from promptools.schema import Tools
+from promptools.types import ModeName, Strictness
+from promptools.wire.shapes import as_int, as_list, as_object, as_text, is_list, is_object
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ChoiceKind = Literal["auto", "none", "required", "named"]
+Hold = Literal["auto", "all"]
+Arguments = Literal["whole", "live"]
+OnMalformed = Literal["content", "call", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The request's `tool_choice`: `named` has the tool's `name`, the others have none."""
+
+    kind: ChoiceKind = "auto"
+    name: str | None = None
+
+    @property
+    def forced(self) -> bool:
+        """Tell whether the reply must hold a call."""
+        return self.kind in {"required", "named"}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a request is to be served; the body's `promptools` key sets any of it for one request."""
+
+    mode: ModeName | None = None
+    """Use this mode only (None: the profile's, in order)."""
+    provider: str | None = None
+    """Use this provider of the config (None: the client's)."""
+    dialect: str | None = None
+    """Ask in this dialect in prompt mode (None: the profile's)."""
+    strictness: Strictness = "balanced"
+    """How much evidence a call in text needs."""
+    hold: Hold = "auto"
+    """`all` keeps a stream back until it is known to be good."""
+    arguments: Arguments = "whole"
+    """`live` streams a call's arguments as they come."""
+    corrections: int = 1
+    """How often the model may be asked to mend its calls."""
+    trace: bool = False
+    """Put a `promptools` key with the trace into the reply or the last chunk."""
+    on_malformed: OnMalformed = "content"
+    """What becomes of a malformed call when all is used up: its raw text, a call that does not fit, or an error."""
+
+    def override(self, changes: Any, where: str = "promptools") -> Options:
+        """Copy with the keys of `changes` replaced; an unknown key or a wrong value is a `UsageError`."""
+        if changes is None:
+            return self
+        if not is_object(changes):
+            raise UsageError(f"{where!r} must be an object of options, not {changes!r}")
+        for key, value in changes.items():
+            wanted = OPTIONS.get(key)
+            if wanted is None:
+                raise UsageError(f"{where}: unknown option {key!r}; the options are {', '.join(OPTIONS)}")
+            if not wanted.takes(value):
+                raise UsageError(f"{where}.{key} must be {wanted}, not {value!r}")
+        return replace(self, **changes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What one option may be: one of some words, or a type; `optional` allows null."""
+
+    words: tuple[str, ...] = ()
+    type: type | None = None
+    optional: bool = False
+
+    def takes(self, value: Any) -> bool:
+        if value is None:
+            return self.optional
+        if self.type is None:
+            return isinstance(value, str) and value in self.words
+        if self.type is int:
+            return (as_int(value) or 0) >= 0 and as_int(value) is not None
+        return isinstance(value, self.type)
+
+    def __str__(self) -> str:
+        kinds = {str: "a string", int: "a whole number, 0 or more", bool: "true or false"}
+        wanted = kinds[self.type] if self.type else f"one of {', '.join(map(repr, self.words))}"
+        return f"{wanted}, or null" if self.optional else wanted
+
+
+OPTIONS = {
+    "mode": _Wanted(get_args(ModeName), optional=True),
+    "provider": _Wanted(type=str, optional=True),
+    "dialect": _Wanted(type=str, optional=True),
+    "strictness": _Wanted(get_args(Strictness)),
+    "hold": _Wanted(get_args(Hold)),
+    "arguments": _Wanted(get_args(Arguments)),
+    "corrections": _Wanted(type=int),
+    "trace": _Wanted(type=bool),
+    "on_malformed": _Wanted(get_args(OnMalformed)),
+}
+"""The keys that a request's `promptools` object may hold, and their values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One request, read and checked. Nothing in it is ever changed in place, `body` included."""
+
+    body: dict[str, Any]
+    """The client's body, without the `promptools` key; `model` is the server's name for it."""
+    tools: Tools
+    """The function tools of the request; empty when there are none."""
+    offered: Tools
+    """Those that may be called under its `tool_choice`: all, some (`allowed_tools`), the named one, or none."""
+    others: tuple[dict[str, Any], ...] = ()
+    """Offered tools of other types (`custom`, `web_search`, ...): native mode passes them on, prompt mode cannot."""
+    choice: Choice = field(default_factory=Choice)
+    parallel: bool = True
+    """May the reply hold more than one call?"""
+    stream: bool = False
+    include_usage: bool = False
+    """Does the client of a stream want the usage chunk?"""
+    n: int = 1
+    profile: Profile = field(default_factory=Profile)
+    options: Options = field(default_factory=Options)
+    json_answer: bool = False
+    """Was a JSON answer asked for (`response_format`)? Then bare JSON is the answer, not a call."""
+    legacy: bool = False
+    """Did the client speak `functions` and `function_call`? Then the answer does too."""
+    system_prompt: str = ""
+    """The config's own system prompt, placed by `profile.prompt_placement`."""
+    feedback: tuple[dict[str, Any], ...] = ()
+    """Messages that corrections added, in the client's shape; modes put them after the request's own."""
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """Give the request's messages and the corrections after them."""
+        return [*(each for each in as_list(self.body.get("messages")) if is_object(each)), *self.feedback]
+
+    @property
+    def model(self) -> str:
+        """Give the model's name as the server knows it."""
+        return as_text(self.body.get("model"))
+
+    @property
+    def sends(self) -> int:
+        """Give how many requests `n` costs: one where the server heeds it, else n."""
+        return 1 if self.profile.n else self.n
+
+    def corrected(self, feedback: tuple[dict[str, Any], ...]) -> Ask:
+        """Copy with `feedback` added: the same request, asked again."""
+        return replace(self, feedback=(*self.feedback, *feedback))
+
+
+def concerns_tools(body: Any) -> bool:
+    """Tell whether a request has to do with tools at all: offered ones, or calls and results in its history."""
+    data = as_object(body)
+    if data.get("tools") or data.get("functions"):
+        return True
+    return any(
+        message.get("role") in {"tool", "function"} or message.get("tool_calls") or message.get("function_call")
+        for message in map(as_object, as_list(data.get("messages")))
+    )
+
+
+def read_ask(
+    body: Mapping[str, Any],
+    profile: Profile,
+    options: Options | None = None,
+    *,
+    model: str | None = None,
+    marks: Mapping[str, Mapping[str, Any]] | None = None,
+    system_prompt: str = "",
+) -> Ask:
+    """Read a chat completions body. `model` replaces the body's; `marks` are the config's, by tool name.
+
+    Raises `UsageError` for bad tools, a `tool_choice` that cannot be met, and unknown or wrong options.
+    """
+    own = {key: value for key, value in body.items() if key != "promptools"}
+    if model is not None:
+        own["model"] = model
+    offered, others = _offered(own)
+    tools = Tools(offered, marks=marks) if marks else Tools.prepare(offered) or Tools([])
+    choice, allowed = _choice(own)
+    _check_choice(choice, tools, others)
+    n = as_int(own.get("n"))
+    return Ask(
+        body=own,
+        tools=tools,
+        offered=tools if allowed is None else Tools([tool for tool in tools if tool.name in allowed]),
+        others=others,
+        choice=choice,
+        parallel=own.get("parallel_tool_calls") is not False and "functions" not in own,
+        stream=own.get("stream") is True,
+        include_usage=as_object(own.get("stream_options")).get("include_usage") is True,
+        n=n if n and n > 1 else 1,
+        profile=profile,
+        options=(options or Options()).override(body.get("promptools")),
+        json_answer=as_object(own.get("response_format")).get("type") in {"json_object", "json_schema"},
+        legacy="functions" in own,
+        system_prompt=system_prompt,
+    )
+
+
+def _offered(body: Mapping[str, Any]) -> tuple[list[dict[str, Any]], tuple[dict[str, Any], ...]]:
+    """Give the function tools, and the tools of other types."""
+    if body.get("tools") and body.get("functions"):
+        raise UsageError("'tools' and 'functions' are both given; 'functions' is the old form: use 'tools' alone")
+    key = "functions" if body.get("functions") else "tools"
+    given = body.get(key)
+    if given is None:
+        return [], ()
+    if not is_list(given) or not all(is_object(each) for each in given):
+        raise UsageError(f"{key!r} must be a list of objects, not {given!r}")
+    ours, others = list[dict[str, Any]](), list[dict[str, Any]]()
+    for tool in given:
+        (ours if tool.get("type", "function") == "function" or "function" in tool else others).append(tool)
+    return ours, tuple(others)
+
+
+def _choice(body: Mapping[str, Any]) -> tuple[Choice, frozenset[str] | None]:
+    """Read `tool_choice`, or `function_call` of the old form, and the names that may be called (None: all)."""
+    said = body.get("tool_choice")
+    if said is None:
+        said = body.get("function_call")
+    if said is None or said == "auto":
+        return Choice(), None
+    if said == "none":
+        return Choice("none"), frozenset()
+    if said in ("required", "any"):  # "any" is Mistral's word
+        return Choice("required"), None
+    data = as_object(said)
+    if data.get("type") == "allowed_tools":
+        inner = as_object(data.get("allowed_tools")) or data
+        kind: ChoiceKind = "required" if inner.get("mode") == "required" else "auto"
+        return Choice(kind), frozenset(_tool_name(tool) for tool in as_list(inner.get("tools")))
+    name = _tool_name(data)
+    if not name:
+        raise UsageError(
+            f"tool_choice {said!r} is not understood; use 'auto', 'none', 'required' or "
+            "{'type': 'function', 'function': {'name': ...}}"
+        )
+    return Choice("named", name), frozenset((name,))
+
+
+def _tool_name(data: Any) -> str:
+    named = as_object(data)
+    return as_text(as_object(named.get("function")).get("name")) or as_text(named.get("name"))
+
+
+def _check_choice(choice: Choice, tools: Tools, others: tuple[dict[str, Any], ...]) -> None:
+    if choice.kind == "named" and tools.get(choice.name or "") is None:
+        offered = ", ".join(map(repr, tools.names)) or "none"
+        raise UsageError(f"tool_choice names {choice.name!r}, which is not among the offered tools ({offered})")
+    if choice.kind == "required" and not tools and not others:
+        raise UsageError("tool_choice is 'required' but no tool is offered; send 'tools', or leave 'tool_choice' out")

@@ -1,0 +1,123 @@
+"""Server-sent events, both ways (WHATWG HTML, section 9.2), and the lines that servers slip in between."""
+
+from __future__ import annotations
+
+import codecs
+from dataclasses import dataclass
+
+DONE = "[DONE]"
+"""The data of the last event of an OpenAI stream."""
+_FIELDS = frozenset({"data", "event", "id", "retry"})
+
+
+@dataclass(frozen=True, slots=True)
+class Sse:
+    """One event, or one comment line, or a block of lines that are no event stream at all (`event="raw"`).
+
+    `event` is empty when the server named none. A comment (keep-alive) comes alone, with empty `data`.
+    """
+
+    event: str = ""
+    data: str = ""
+    comment: str = ""
+
+
+class SseDecoder:
+    """Turn bytes, cut anywhere, into events. O(n) in bytes: no byte is looked at twice.
+
+    CR, LF and CRLF end a line; a byte order mark is dropped; broken UTF-8 becomes U+FFFD. Lines with no field name
+    of the format, such as a bare JSON error inside the stream (mistralai/mistral-vibe#1104), are handed over as
+    `raw`: a line that looks like a whole JSON object at once, others joined until the block ends.
+    """
+
+    def __init__(self) -> None:
+        self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+        self._started = False
+        self._after_cr = False
+        self._line: list[str] = []
+        self._data: list[str] = []
+        self._raw: list[str] = []
+        self._event = ""
+
+    def feed(self, data: bytes) -> list[Sse]:
+        """Give the events that `data` completes."""
+        return self._lines(self._utf8.decode(data))
+
+    def close(self) -> list[Sse]:
+        """Give what the stream left without its blank line: servers that break off often do."""
+        events = self._lines(self._utf8.decode(b"", final=True))
+        if self._line:
+            self._take("".join(self._line), events)
+            self._line = []
+        self._dispatch(events)
+        return events
+
+    def _lines(self, text: str) -> list[Sse]:
+        events: list[Sse] = []
+        if not text:
+            return events
+        if not self._started:
+            self._started = True
+            text = text.removeprefix("\ufeff")
+        if self._after_cr:
+            text = text.removeprefix("\n")
+        self._after_cr = text.endswith("\r")
+        if "\r" in text:
+            text = text.replace("\r\n", "\n").replace("\r", "\n")
+        first, *rest = text.split("\n")
+        self._line.append(first)
+        if rest:
+            self._take("".join(self._line), events)
+            for line in rest[:-1]:
+                self._take(line, events)
+            self._line = [rest[-1]]
+        return events
+
+    def _take(self, line: str, events: list[Sse]) -> None:
+        """Read one whole line."""
+        if not line:
+            self._dispatch(events)
+            return
+        field, colon, value = line.partition(":")
+        if colon and not field:
+            events.append(Sse(comment=value.removeprefix(" ")))
+        elif field not in _FIELDS:
+            self._bare(line, events)
+        else:
+            self._flush_raw(events)
+            if field == "data":
+                self._data.append(value.removeprefix(" "))
+            elif field == "event":
+                self._event = value.removeprefix(" ")
+
+    def _bare(self, line: str, events: list[Sse]) -> None:
+        """Keep a line that is no field; hand it over at once when it looks like a JSON document of its own."""
+        self._raw.append(line)
+        if len(self._raw) == 1 and line.startswith("{") and line.rstrip().endswith("}"):
+            self._flush_raw(events)
+
+    def _flush_raw(self, events: list[Sse]) -> None:
+        if self._raw:
+            events.append(Sse(event="raw", data="\n".join(self._raw)))
+            self._raw = []
+
+    def _dispatch(self, events: list[Sse]) -> None:
+        """End a block: the event that its fields make, if they make one."""
+        self._flush_raw(events)
+        if self._data:
+            events.append(Sse(event=self._event, data="\n".join(self._data)))
+        self._data = []
+        self._event = ""
+
+
+def encode(data: str, event: str | None = None) -> bytes:
+    """Write one event; line ends inside `data` make several `data:` lines, as the format wants."""
+    head = f"event: {event}\n" if event else ""
+    lines = data.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    body = "".join(f"data: {line}\n" for line in lines)
+    return f"{head}{body}\n".encode("utf-8", "replace")
+
+
+def comment(text: str) -> bytes:
+    """Write one comment, which clients skip; line ends in `text` become spaces."""
+    return f": {' '.join(text.splitlines())}\n\n".encode("utf-8", "replace")
