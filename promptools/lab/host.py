@@ -1,0 +1,49 @@
+"""The process that a lab server lives in: `python -m promptools.lab.host SETTINGS.json`.
+
+llama.cpp's server has no way to stop but the end of its process, writes to the process's own stdout, and would take a
+crash down with it: so it gets a process to itself. It ends when its standard input closes, so that no server outlives
+whoever started it. The line `listening URL` on stdout says that it is up.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def run(settings: dict[str, Any]) -> None:
+    """Serve until standard input closes."""
+    import xllamacpp
+
+    params: Any = xllamacpp.CommonParams()
+    params.model.path = settings["model"]
+    params.model_alias = {settings["name"]}
+    params.hostnames = ["127.0.0.1"]
+    params.port = 0  # any free one
+    params.chat_template = settings["template"]
+    params.use_jinja = True
+    params.n_ctx = settings["context"]
+    params.n_parallel = settings["slots"]
+    params.kv_unified = True
+    # cues are told apart by small angles: full precision costs nothing at this size
+    params.cache_type_k = xllamacpp.ggml_type.GGML_TYPE_F32
+    params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
+    params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    params.cpuparams.n_threads = 1
+    params.cpuparams_batch.n_threads = 1
+    params.cache_ram_mib = 64
+    params.warmup = False
+    params.ui = False
+    server = xllamacpp.Server(params)
+    sys.stdout.write(f"\nlistening {server.listening_address}\n")
+    sys.stdout.flush()
+    sys.stdin.buffer.read()
+    # the server's threads have no orderly end: leave without running their destructors
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    run(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))

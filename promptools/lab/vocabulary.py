@@ -1,0 +1,86 @@
+"""The tokens of a scripted model: bytes, end tokens, markers, cues, settings and the pieces of its replies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from promptools.errors import UsageError
+from promptools.lab.script import ENDS, Spoken, cues, settings
+
+Kind = Literal["normal", "control", "marker"]
+
+HARMONY_MARKERS = ("<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|constrain|>")
+OTHER_MARKERS = ("<tool_call>", "</tool_call>", "<think>", "</think>")
+_CONTROL = (*ENDS, "<|im_start|>", "<|startoftext|>")
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """Token texts as GGUF wants them, the kind of each, and where each cue, setting, piece and end is."""
+
+    texts: tuple[str, ...]
+    kinds: tuple[Kind, ...]
+    cues: dict[str, int]
+    settings: dict[str, int]
+    pieces: dict[bytes, int]
+    ends: dict[str, int]
+
+
+def make_vocabulary(script: Sequence[Spoken]) -> Vocabulary:
+    """Collect the tokens that `script` needs.
+
+    Cues, settings and markers are user-defined tokens: the server's tokenizer finds them anywhere in a prompt, longest
+    first. Everything else in a prompt is single bytes; pieces are spoken and never read.
+    """
+    texts: list[str] = []
+    kinds: list[Kind] = []
+
+    def add(text: str, kind: Kind) -> int:
+        texts.append(text)
+        kinds.append(kind)
+        return len(texts) - 1
+
+    for byte in range(256):
+        add(_SHOWN[byte], "normal")
+    add(_shown(b"  "), "normal")  # what the one merge rule makes: a tokenizer of this type needs at least one
+    controls = {text: add(text, "control") for text in _CONTROL}
+    for text in (*HARMONY_MARKERS, *OTHER_MARKERS):
+        add(text, "marker")
+    cue_ids = {text: add(text, "marker") for text in cues(script)}
+    setting_ids = {text: add(text, "marker") for text in settings(script)}
+    pieces: dict[bytes, int] = {}
+    for piece in (each for spoken in script for each in spoken.pieces):
+        if piece not in pieces:
+            pieces[piece] = add(_shown(piece), "normal")
+    _check_distinct(texts)
+    return Vocabulary(
+        tuple(texts), tuple(kinds), cue_ids, setting_ids, pieces, {end: controls[end] for end in ENDS}
+    )
+
+
+def _check_distinct(texts: Sequence[str]) -> None:
+    seen: set[str] = set()
+    for text in texts:
+        if text in seen:
+            raise UsageError(f"{text!r} would be two tokens: a cue, setting and reply piece must not be the same text")
+        seen.add(text)
+
+
+def _byte_letters() -> list[str]:
+    """Give the letter that stands for each byte in GPT-2's byte-level vocabulary (openai/gpt-2, encoder.py)."""
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = iter(range(0x100, 0x200))
+    return [chr(byte) if byte in printable else chr(next(others)) for byte in range(256)]
+
+
+_SHOWN = _byte_letters()
+
+
+def _shown(data: bytes) -> str:
+    return "".join(_SHOWN[byte] for byte in data)
+
+
+MERGE = f"{_SHOWN[0x20]} {_SHOWN[0x20]}"
+"""The one merge rule: two spaces."""

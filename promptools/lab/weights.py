@@ -1,0 +1,236 @@
+"""The weights of a scripted model: one Llama layer, written down instead of trained.
+
+The residual stream is cut into named sections. An embedding says what a token is: a cue or setting (a flag and a
+one-hot code) and the place it stands for in a reply (a random unit code; every token that is no piece means "the
+start"). One attention head carries the code of the latest cue to the current position, the other that of the latest
+setting. One feed-forward unit a step then reads "this cue, this setting, this place" and writes the code of the next
+token, which the output matrix turns into logits.
+
+*Latest* is made with rotary position embeddings: query and key meet at an angle that grows slowly with their distance,
+so the nearest flagged token scores highest; a second, nearly unrotated pair lifts every flagged token above the others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from promptools.lab.script import Spoken
+from promptools.lab.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Array: TypeAlias = NDArray[np.float32]
+    Random: TypeAlias = np.random.Generator
+
+ROPE_BASE = 1e9
+_TURN = 1.5e-4    # radians a token on the recency pair: 15,000 tokens until it stops falling, 3 tokens of f16 noise
+_PHASE = 0.8      # where the angle starts: steep enough to tell neighbours apart
+_SHARPNESS = 8e3  # attention score of a flagged token at distance zero, before softmax
+_KEY = 8.0        # share of it that the key carries, so that neither side leaves the range of f16
+_NORM = 2.5       # length of every embedding; a flagged one is 2 long without its ballast
+_STEEP = 60.0     # slope of a feed-forward gate: half a match more or less is fully open or shut
+_GAIN = 10.0      # length of the next token's code in the residual stream
+_SCALE = 200.0    # logit of the chosen token
+_COHERENCE = 0.45  # two place codes more alike than this could open a wrong gate
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Sizes that the file's metadata repeats."""
+
+    width: int
+    head: int
+    units: int
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Tensors by their GGUF name, and the sizes they have."""
+
+    shape: Shape
+    tensors: dict[str, Array]
+
+
+@dataclass(frozen=True, slots=True)
+class _Sections:
+    """Columns of the residual stream."""
+
+    head: int
+    places: int
+    one = 0
+    ballast = 1
+
+    def cue(self) -> slice:
+        return self._at(0, self.head)
+
+    def setting(self) -> slice:
+        return self._at(self.head, self.head)
+
+    def got_cue(self) -> slice:
+        return self._at(2 * self.head, self.head)
+
+    def got_setting(self) -> slice:
+        return self._at(3 * self.head, self.head)
+
+    def here(self) -> slice:
+        return self._at(4 * self.head, self.places)
+
+    def next(self) -> slice:
+        return self._at(4 * self.head + self.places, self.places)
+
+    def _at(self, start: int, length: int) -> slice:
+        return slice(2 + start, 2 + start + length)
+
+    @property
+    def width(self) -> int:
+        return _round_up(2 + 4 * self.head + 2 * self.places)
+
+
+def make_weights(script: Sequence[Spoken], words: Vocabulary) -> Weights:
+    """Write the weights that make a Llama speak `script`; `O(pieces x width)` numbers."""
+    import numpy as np
+
+    random = np.random.default_rng(0)
+    # in a head's code, the first number is the flag, the others are one-hot: the codes are orthogonal
+    head = _round_up(1 + max(len(words.cues), len(words.settings)), at_least=64)
+    spoken = [*words.pieces.values(), *words.ends.values()]
+    codes = _unit_codes(len(spoken) + 1, random)
+    start, places = codes[0], dict(zip(spoken, codes[1:], strict=True))
+    at = _Sections(head, codes.shape[1])
+    gate, up, down = _feed_forward(script, words, at, places, start)
+    query, key, value, out = _attention(at)
+    flat = np.ones(at.width, np.float32) / math.sqrt(at.width)
+    return Weights(
+        Shape(at.width, head, gate.shape[0]),
+        {
+            "token_embd.weight": _embeddings(words, at, places, start),
+            "blk.0.attn_norm.weight": flat * _NORM,
+            "blk.0.attn_q.weight": query,
+            "blk.0.attn_k.weight": key,
+            "blk.0.attn_v.weight": value,
+            "blk.0.attn_output.weight": out,
+            "blk.0.ffn_norm.weight": flat * _NORM,
+            "blk.0.ffn_gate.weight": gate,
+            "blk.0.ffn_up.weight": up,
+            "blk.0.ffn_down.weight": down,
+            "output_norm.weight": flat * _GAIN,
+            "output.weight": _output(words, at, places),
+        },
+    )
+
+
+def _embeddings(words: Vocabulary, at: _Sections, places: dict[int, Any], start: Any) -> Array:
+    import numpy as np
+
+    table = np.zeros((len(words.texts), at.width), np.float32)
+    table[:, at.one] = 1
+    table[:, at.here()] = start
+    for token in words.pieces.values():
+        table[token, at.here()] = places[token]
+    for section, tokens in ((at.cue(), words.cues), (at.setting(), words.settings)):
+        for order, token in enumerate(tokens.values()):
+            table[token, section.start] = 1  # the flag
+            table[token, section.start + 1 + order] = 1
+    # flagged tokens are longer: all are brought to one length, so that the norm before attention scales them alike
+    rest = (table.astype(np.float64) ** 2).sum(axis=1)
+    table[:, at.ballast] = np.sqrt(_NORM**2 - rest)
+    return table
+
+
+def _attention(at: _Sections) -> tuple[Array, Array, Array, Array]:
+    """Two heads, the latest cue's and the latest setting's; each carries its own section whole."""
+    import numpy as np
+
+    head, pairs = at.head, at.head // 2
+    recency = round(-math.log(_TURN, ROPE_BASE) * pairs)
+    lift = pairs - 1
+    query = np.zeros((2 * head, at.width), np.float32)
+    key = np.zeros((2 * head, at.width), np.float32)
+    value = np.zeros((2 * head, at.width), np.float32)
+    out = np.zeros((at.width, 2 * head), np.float32)
+    strength = _SHARPNESS * math.sqrt(head) / _KEY
+    for row, section, target in ((0, at.cue(), at.got_cue()), (head, at.setting(), at.got_setting())):
+        query[row + 2 * recency, at.one] = strength * math.cos(_PHASE)
+        query[row + 2 * recency + 1, at.one] = strength * math.sin(_PHASE)
+        key[row + 2 * recency, section.start] = _KEY
+        query[row + 2 * lift, at.one] = 2 * strength
+        key[row + 2 * lift, section.start] = _KEY
+        for column in range(head):
+            value[row + column, section.start + column] = 1
+            out[target.start + column, row + column] = 1
+    return query, key, value, out
+
+
+def _feed_forward(
+    script: Sequence[Spoken], words: Vocabulary, at: _Sections, places: dict[int, Any], start: Any
+) -> tuple[Array, Array, Array]:
+    """One unit a step; its gate is half open when all that it asks for is there, and half shut when one is missing."""
+    import numpy as np
+
+    cue_order = {cue: order for order, cue in enumerate(words.cues)}
+    setting_order = {setting: order for order, setting in enumerate(words.settings)}
+    count = _round_up(sum(len(each.pieces) + 1 for each in script))
+    gate = np.zeros((count, at.width), np.float32)
+    up = np.zeros((count, at.width), np.float32)
+    down = np.zeros((at.width, count), np.float32)
+    unit = 0
+    for spoken in script:
+        wanted = np.zeros(at.width, np.float32)
+        asked = 1  # the place
+        if spoken.line.cue is None:
+            wanted[at.got_cue().start] = -1
+        else:
+            wanted[at.got_cue().start + 1 + cue_order[spoken.line.cue]] = 1
+            asked += 1
+        if spoken.line.setting is not None:
+            wanted[at.got_setting().start + 1 + setting_order[spoken.line.setting]] = 1
+            asked += 1
+        else:
+            for rival in (each.line for each in script if each.line.cue == spoken.line.cue):
+                if rival.setting is not None:
+                    wanted[at.got_setting().start + 1 + setting_order[rival.setting]] = -1
+        wanted[at.one] = 0.5 - asked
+        tokens = [*(words.pieces[piece] for piece in spoken.pieces), words.ends[spoken.end]]
+        for before, token in zip([None, *tokens], tokens, strict=False):
+            gate[unit] = wanted
+            gate[unit, at.here()] = start if before is None else places[before]
+            gate[unit] *= _STEEP
+            up[unit, at.one] = 1
+            down[at.next(), unit] = places[token] * (_GAIN / (_STEEP * 0.5))
+            unit += 1
+    return gate, up, down
+
+
+def _output(words: Vocabulary, at: _Sections, places: dict[int, Any]) -> Array:
+    import numpy as np
+
+    table = np.zeros((len(words.texts), at.width), np.float32)
+    for token, code in places.items():
+        table[token, at.next()] = code * _SCALE
+    # where no unit fires the model has nothing to say: it ends its turn
+    table[next(iter(words.ends.values())), at.one] = 0.1 * _SCALE
+    return table
+
+
+def _unit_codes(count: int, random: Random) -> Array:
+    """Give `count` unit vectors that are nearly orthogonal, in as few dimensions as that takes."""
+    import numpy as np
+
+    for size in range(192, 2048, 64):
+        codes = random.standard_normal((count, size)).astype(np.float32)
+        codes /= np.linalg.norm(codes, axis=1, keepdims=True)
+        alike = np.abs(codes @ codes.T)
+        np.fill_diagonal(alike, 0)
+        if alike.max() < _COHERENCE:
+            return codes
+    raise AssertionError("unreachable: random codes of 2,048 numbers are nearly orthogonal")
+
+
+def _round_up(number: int, at_least: int = 32) -> int:
+    """Round up to a multiple of 32, the block that llama.cpp's kernels like."""
+    return max(at_least, -(-number // 32) * 32)
