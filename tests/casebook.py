@@ -1,0 +1,140 @@
+"""The tables as data: the tool sets they offer, their rows, and the ways to feed a text to the parser.
+
+A row of `cases/<dialect>/*.toml`:
+
+    name         unique in its table
+    tools        a set of `cases/tools.toml`, "none" (unknown), "empty" (none offered), or JSON
+    text         what the model said
+    options      keyword arguments of `parse`
+    calls        [[name, arguments], ...]; arguments may be JSON in a string, where TOML has no null
+    content      default: the text itself where nothing is called, malformed or reasoned, else ""
+    reasoning    default: ""
+    malformed    [reason, ...]
+    discarded    every discarded piece of more than white space, checked where given
+    fixes        the kinds of all fixes, sorted, once each; checked where given
+    why, source  why the row is so; where the shape was seen
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from promptools import StreamParser
+from promptools.parsing.events import CallEnd, Discarded, Event, Malformed, Reasoning, Text
+from promptools.types import Reply, Trace
+
+HERE = Path(__file__).parent
+SPLIT_EVERYWHERE = 400
+"""Characters up to which a text is cut at every place."""
+
+
+def _sets() -> dict[str, list[dict[str, Any]] | None]:
+    book = tomllib.loads((HERE / "cases" / "tools.toml").read_text("utf-8"))
+    tools = {name: json.loads(text) for name, text in book["tool"].items()}
+    sets: dict[str, list[dict[str, Any]] | None] = {
+        name: [tools[each] for each in members] for name, members in book["set"].items()
+    }
+    return {**sets, "all": list(tools.values()), "none": None, "empty": []}
+
+
+SETS = _sets()
+
+
+def tools_of(said: str) -> list[dict[str, Any]] | None:
+    """Give the tools of a row: a named set, or JSON written out."""
+    return json.loads(said) if said.startswith("[") else SETS[said]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of a table."""
+
+    table: str
+    name: str
+    text: str
+    tools: str = "demo"
+    options: dict[str, Any] = field(default_factory=dict)
+    calls: tuple[tuple[str, dict[str, Any]], ...] = ()
+    content: str = ""
+    reasoning: str = ""
+    malformed: tuple[str, ...] = ()
+    discarded: tuple[str, ...] | None = None
+    fixes: tuple[str, ...] | None = None
+    why: str = ""
+    source: str = ""
+
+    @property
+    def id(self) -> str:
+        """Name the row in a test report."""
+        return f"{self.table}:{self.name}"
+
+
+KNOWN = {"name", "text", "tools", "options", "calls", "content", "reasoning", "malformed", "discarded", "fixes", "why", "source"}
+
+
+def row(table: str, raw: dict[str, Any], defaults: dict[str, Any]) -> Row:
+    """Read one row; the table's `[defaults]` lie under it."""
+    raw = {**defaults, **raw, "options": {**defaults.get("options", {}), **raw.get("options", {})}}
+    assert not set(raw) - KNOWN, f"{table}: {raw.get('name')!r} has unknown keys {sorted(set(raw) - KNOWN)}"
+    calls = tuple((name, json.loads(given) if isinstance(given, str) else given) for name, given in raw.pop("calls", []))
+    spoken = not calls and not raw.get("malformed") and not raw.get("reasoning") and not raw.get("discarded")
+    content = raw.pop("content", raw["text"] if spoken else "")
+    for key in ("malformed", "discarded", "fixes"):
+        if key in raw:
+            raw[key] = tuple(raw[key])
+    return Row(table=table, calls=calls, content=content, **raw)
+
+
+def rows(*folders: str, key: str = "case") -> list[Row]:
+    """Read every row of every table in these folders under `tests/`."""
+    found: list[Row] = []
+    for folder in folders:
+        for path in sorted((HERE / folder).glob("*.toml")):
+            book = tomllib.loads(path.read_text("utf-8"))
+            found += [row(f"{path.parent.name}/{path.stem}", each, book.get("defaults", {})) for each in book.get(key, [])]
+    return found
+
+
+def cuts(text: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield ways to cut `text`: by character, in sevens, and in two at every place if it is short."""
+    yield "by character", list(text)
+    yield "in sevens", [text[at : at + 7] for at in range(0, len(text), 7)]
+    if len(text) < SPLIT_EVERYWHERE:
+        for at in range(1, len(text)):
+            yield f"at {at}", [text[:at], text[at:]]
+
+
+def feed(pieces: Iterable[str], tools: Any = None, finish_reason: str | None = None, **options: Any) -> tuple[list[Event], Reply]:
+    """Feed pieces to a new parser, close it, and give all its events and its reply."""
+    parser = StreamParser(tools, **options)
+    events: list[Event] = []
+    for piece in pieces:
+        events += parser.feed(piece)
+    events += parser.close(finish_reason)
+    return events, parser.reply
+
+
+def bare(reply: Reply) -> Reply:
+    """Drop the trace: what a strategy cost depends on the cut, what it found does not."""
+    return replace(reply, trace=Trace())
+
+
+def tiled(events: Iterable[Event], text: str) -> None:
+    """Assert that the spans of what was said, sorted, cover every character of `text` once, with the text they claim."""
+    at = 0
+    for event in sorted((e for e in events if isinstance(e, Text | Reasoning | Discarded | CallEnd | Malformed)), key=lambda e: e.span):
+        assert event.span.start == at, f"{event} should start at {at}"
+        assert event.span.end > at or not text, f"{event} is empty"
+        said = text[event.span.start : event.span.end]
+        match event:
+            case Text(text=claimed) | Reasoning(text=claimed) | Discarded(raw=claimed) | Malformed(raw=claimed):
+                assert claimed == said
+            case CallEnd(call=call):
+                assert call.span == event.span
+        at = event.span.end
+    assert at == len(text), f"the spans end at {at} of {len(text)}"
