@@ -1,0 +1,285 @@
+"""Turn values into the types that a schema wants, led by the validator's own errors.
+
+Only what the validator complains about is touched, so a value that is valid can never change. A string is never read
+as anything else where the schema takes strings. Each change is one `Fix`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, cast
+
+from promptools.errors import clip
+from promptools.schema.graph import pointer
+from promptools.types import Fix
+
+ROUNDS = 4
+"""A string may hold a list whose items are strings again: each layer is one round."""
+ORDER = ("null", "integer", "number", "boolean", "object", "array", "string")
+"""Which wanted type is tried first."""
+DIGITS = 4300
+"""Longest number that is read out of a string (the limit of Python's own int)."""
+
+_INTEGER = re.compile(r"[+-]?[0-9]+(?:\.0*)?")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_LITERAL = re.compile(
+    r"""(?P<single>'(?:[^'\\]|\\.)*')|(?P<other>"(?:[^"\\]|\\.)*")|(?P<word>\b(?:True|False|None)\b)""", re.DOTALL
+)
+_PYTHON_ESCAPE = re.compile(r"""\\(?:x([0-9a-fA-F]{2})|(.))|(")""", re.DOTALL)
+_WORDS = {"True": "true", "False": "false", "None": "null"}
+_NOTHING: Any = object()
+
+Texts = Callable[[tuple[str | int, ...]], str | None]
+"""Gives the number at a path as the model spelled it, where that is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One value to put in another's place; `wrapped` marks a single value that became a list."""
+
+    path: tuple[str | int, ...]
+    value: Any
+    wrapped: bool = False
+
+
+def mend(value: Any, errors_of: Callable[[Any], Iterable[Any]], texts: Texts) -> tuple[Any, tuple[Fix, ...], list[Any]]:
+    """Give the coerced copy of a value, the fixes, and the errors that remain."""
+    errors = list(errors_of(value))
+    fixes: list[Fix] = []
+    for _ in range(ROUNDS):
+        edits: dict[tuple[str | int, ...], Edit] = {}
+        for error in errors:
+            for edit in _edits(error, texts) or ():
+                edits.setdefault(edit.path, edit)
+        if not edits:
+            break
+        if not fixes:
+            value = deepcopy(value)
+        for edit in edits.values():
+            old = _put(value, edit)
+            fixes.append(Fix("coerce", f"{clip(repr(old), 60)} to {clip(repr(edit.value), 60)}", pointer(edit.path)))
+        errors = list(errors_of(value))
+        if not errors:
+            break
+    return value, tuple(fixes), errors
+
+
+def _put(root: Any, edit: Edit) -> Any:
+    for step in edit.path[:-1]:
+        root = root[step]
+    old = root[edit.path[-1]]
+    root[edit.path[-1]] = edit.value
+    return old
+
+
+def _edits(error: Any, texts: Texts) -> list[Edit] | None:
+    """Say how to mend one error; None when it cannot be mended."""
+    path = tuple(error.absolute_path)
+    if not path:
+        return None  # the arguments themselves are an object already
+    match error.validator:
+        case "type":
+            wanted = error.validator_value
+            return _typed(path, error.instance, {wanted} if isinstance(wanted, str) else set(wanted), texts)
+        case "enum" | "const":
+            members = error.validator_value if error.validator == "enum" else [error.validator_value]
+            found = _member(error.instance, members)
+            return None if found is _NOTHING else [Edit(path, found)]
+        case "anyOf" | "oneOf":
+            return _alternative(error, texts)
+        case _:
+            return None
+
+
+def _alternative(error: Any, texts: Texts) -> list[Edit] | None:
+    """Mend a value towards the first alternative that it can reach; one that takes strings keeps a string as it is."""
+    branches: dict[Any, list[Any]] = {}
+    for each in error.context:
+        branches.setdefault(each.schema_path[0], []).append(each)
+    if isinstance(error.instance, str) and any(_takes_strings(errors) for errors in branches.values()):
+        return None
+    best: list[Edit] | None = None
+    for errors in branches.values():
+        mended = [_edits(each, texts) for each in errors]
+        if any(each is None for each in mended):
+            continue
+        edits = [edit for each in mended for edit in each or ()]
+        if not any(edit.wrapped for edit in edits):
+            return edits
+        best = best or edits
+    return best
+
+
+def _takes_strings(errors: list[Any]) -> bool:
+    """Say whether an alternative that refused a string refused this text only, not strings as such."""
+    for each in errors:
+        if each.validator in {"type", "enum", "const", None}:
+            return False
+        if each.context and not any(_takes_strings([inner]) for inner in each.context):
+            return False
+    return True
+
+
+def _member(value: Any, members: list[Any]) -> Any:
+    """Find the one member that a value means: by case and outer space, or by its JSON."""
+    if isinstance(value, str):
+        folded = value.strip().casefold()
+        same = [each for each in members if isinstance(each, str) and each.strip().casefold() == folded]
+        if same:
+            return same[0] if len(same) == 1 else _NOTHING
+        same = [each for each in members if not isinstance(each, str) and _spells(value.strip(), each)]
+    else:
+        same = [each for each in members if isinstance(each, str) and type(value) is int and each == str(value)]
+    return same[0] if len(same) == 1 else _NOTHING
+
+
+def _spells(text: str, member: Any) -> bool:
+    kind = "null" if member is None else "boolean" if isinstance(member, bool) else "number"
+    return isinstance(member, int | float | None) and _FROM_TEXT[kind](text) == member
+
+
+def _typed(path: tuple[str | int, ...], value: Any, wanted: set[str], texts: Texts) -> list[Edit] | None:
+    for kind in ORDER:
+        if kind not in wanted:
+            continue
+        if kind == "string":
+            found = _to_string(path, value, texts) if wanted <= {"string", "null"} else _NOTHING
+        elif isinstance(value, str):
+            found = _FROM_TEXT[kind](value.strip())
+        elif kind == "integer" and isinstance(value, float) and value.is_integer():
+            found = int(value)
+        else:
+            found = _NOTHING
+        if found is not _NOTHING:
+            return [Edit(path, found)]
+    if "array" in wanted and value is not None and not (isinstance(value, str) and value.lstrip()[:1] in {"[", "{"}):
+        return [Edit(path, [value], wrapped=True)]
+    return None
+
+
+def _to_string(path: tuple[str | int, ...], value: Any, texts: Texts) -> Any:
+    """Spell a number as the model did: `1.10` read as a number has lost its zero, so it needs the text."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return _NOTHING
+    text = texts(path)
+    if text is None and isinstance(value, int):
+        return str(value)
+    return _NOTHING if text is None else text
+
+
+def _null(text: str) -> Any:
+    return None if text in {"null", "None"} else _NOTHING
+
+
+def _integer(text: str) -> Any:
+    if len(text) > DIGITS or not _INTEGER.fullmatch(text):
+        return _NOTHING
+    return int(text.partition(".")[0])
+
+
+def _number(text: str) -> Any:
+    whole = _integer(text)
+    if whole is not _NOTHING and "." not in text:
+        return whole
+    if len(text) > DIGITS or not _NUMBER.fullmatch(text):
+        return _NOTHING
+    number = float(text)
+    return number if number - number == 0 else _NOTHING
+
+
+def _boolean(text: str) -> Any:
+    return {"true": True, "false": False}.get(text.lower(), _NOTHING)
+
+
+def _object(text: str) -> Any:
+    return _structure(text, dict)
+
+
+def _array(text: str) -> Any:
+    return _structure(text, list)
+
+
+def _structure(text: str, kind: type) -> Any:
+    """Read JSON, or a Python literal of the same shape, out of a string, perhaps encoded more than once."""
+    for _ in range(ROUNDS):
+        found = _read(text)
+        if isinstance(found, kind):
+            return found
+        if not isinstance(found, str):
+            return _NOTHING
+        text = found.strip()
+    return _NOTHING
+
+
+def _read(text: str) -> Any:
+    if text[:1] not in {"{", "[", '"', "'"}:
+        return _NOTHING
+    for spelling in (text, _LITERAL.sub(_to_json, text)):
+        try:
+            return json.loads(spelling, parse_constant=_refuse)
+        except (ValueError, RecursionError):
+            continue
+    return _NOTHING
+
+
+def _refuse(name: str) -> Any:
+    raise ValueError(name)
+
+
+def _to_json(found: re.Match[str]) -> str:
+    if found["word"]:
+        return _WORDS[found["word"]]
+    body = found[0][1:-1]
+    return f'"{_PYTHON_ESCAPE.sub(_escape, body)}"'
+
+
+def _escape(found: re.Match[str]) -> str:
+    """Spell one escape of a Python literal, or a bare double quote, in JSON."""
+    if found[1]:
+        return f"\\u00{found[1]}"
+    if found[3]:
+        return '\\"'
+    return "'" if found[2] == "'" else f"\\{found[2]}"
+
+
+_FROM_TEXT: dict[str, Callable[[str], Any]] = {
+    "null": _null,
+    "integer": _integer,
+    "number": _number,
+    "boolean": _boolean,
+    "object": _object,
+    "array": _array,
+}
+
+
+class _Spelled(str):
+    """A number in the text of the arguments, as it was spelled."""
+
+    __slots__ = ()
+
+
+def spelled(text: str | None) -> Texts:
+    """Look numbers up in the JSON text that the arguments came from; parsed once, and only when asked."""
+    parsed: list[Any] = []
+
+    def look(path: tuple[str | int, ...]) -> str | None:
+        if text is None:
+            return None
+        if not parsed:
+            try:
+                parsed.append(json.loads(text, parse_int=_Spelled, parse_float=_Spelled, parse_constant=_refuse))
+            except (ValueError, RecursionError):
+                parsed.append(None)
+        node = parsed[0]
+        for step in path:
+            try:
+                node = cast(Any, node)[step]
+            except (LookupError, TypeError):
+                return None
+        return str(node) if isinstance(node, _Spelled) else None
+
+    return look

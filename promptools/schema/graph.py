@@ -1,0 +1,182 @@
+"""A tool's schema as a graph: each subschema once, and each `$ref` with the subschema that it means.
+
+All references are resolved here, once, when tools are prepared: nothing later looks one up by its text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, cast
+
+from promptools.errors import UsageError, clip
+from promptools.types import Schema
+
+ONE = ("additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then")
+ONE_MORE = ("contentSchema", "unevaluatedItems", "unevaluatedProperties")
+LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
+MAPS = ("$defs", "definitions", "dependentSchemas", "patternProperties", "properties")
+REFS = ("$ref", "$dynamicRef")
+IN_PLACE = frozenset(("allOf", "anyOf", "dependentSchemas", "else", "if", "not", "oneOf", "then", *REFS))
+"""Keywords whose subschemas look at the same value again: a circle of these alone never ends."""
+
+
+def pointer(path: tuple[str | int, ...] | list[str | int]) -> str:
+    """Write a path as a JSON pointer (RFC 6901)."""
+    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
+
+
+def children(node: Schema) -> Iterator[tuple[str, str, Any]]:
+    """Yield `(keyword, pointer from the node, subschema)` for each place where a subschema may stand."""
+    for word in (*ONE, *ONE_MORE):
+        if word in node:
+            yield word, f"/{word}", node[word]
+    for word in LISTS:
+        for index, each in enumerate(node.get(word, ())):
+            yield word, f"/{word}/{index}", each
+    for word in MAPS:
+        for name, each in node.get(word, {}).items():
+            yield word, pointer([word, name]), each
+
+
+@dataclass(slots=True)
+class Graph:
+    """A checked copy of one schema; `targets` gives, by the id of a node, the node that its reference means."""
+
+    root: Schema
+    where: dict[int, str] = field(default_factory=lambda: {})
+    """JSON pointer of each node, by the node's id."""
+    nodes: list[Schema] = field(default_factory=lambda: [])
+    targets: dict[int, list[Any]] = field(default_factory=lambda: {})
+
+    def spread(
+        self, node: Any, words: tuple[str, ...] = ("allOf", "anyOf", "oneOf", "then", "else")
+    ) -> Iterator[Schema]:
+        """Yield a node and those that speak of the same value: through references and the given keywords."""
+        seen: set[int] = set()
+        stack = [node]
+        while stack:
+            each = stack.pop()
+            if not isinstance(each, dict) or id(each) in seen:
+                continue
+            here = cast(Schema, each)
+            seen.add(id(here))
+            yield here
+            stack.extend(self.targets.get(id(here), ()))
+            stack.extend(sub for word, _, sub in children(here) if word in words)
+
+
+def build(schema: Schema, tool: str) -> Graph:
+    """Copy, check and link a schema; `tool` names the tool in errors.
+
+    Raises UsageError for what is no JSON Schema, and for a reference that leads nowhere or never ends.
+    """
+    try:
+        root = deepcopy(schema)
+        _check(root, tool, "")
+        graph = Graph(root)
+        _link(graph, tool)
+        _refuse_endless(graph, tool)
+    except RecursionError:
+        raise UsageError(f"Tool {tool!r}: its parameters are nested too deeply to be checked; flatten them.") from None
+    return graph
+
+
+@cache
+def _metaschema() -> Any:
+    from jsonschema import Draft202012Validator
+    from referencing import Registry
+
+    return Draft202012Validator(Draft202012Validator.META_SCHEMA, registry=Registry())
+
+
+def _check(schema: Any, tool: str, base: str) -> None:
+    from jsonschema.exceptions import best_match
+
+    error = best_match(_metaschema().iter_errors(schema))
+    if error is not None:
+        at = base + pointer(list(error.absolute_path))
+        raise UsageError(
+            f"Tool {tool!r}: its parameters are no JSON Schema (draft 2020-12) at {at or '/'!r}: "
+            f"{clip(error.message)}. Mend the schema there."
+        )
+
+
+def _link(graph: Graph, tool: str) -> None:
+    from referencing import Registry
+    from referencing.jsonschema import DRAFT202012
+
+    resource = DRAFT202012.create_resource(graph.root)
+    resolver: Any = Registry[Any]().resolver_with_root(resource)
+    later: list[tuple[Any, Any, str]] = []
+    stack: list[tuple[Any, Any, str]] = [(graph.root, resolver, "")]
+    while stack or later:
+        if stack:
+            node, resolver, at = stack.pop()
+        else:
+            node, resolver, at = later.pop()
+            if isinstance(node, dict) and id(cast(Schema, node)) not in graph.where:
+                _check(node, tool, at)  # it stands where no keyword of the draft holds a schema
+        if not isinstance(node, dict) or id(cast(Schema, node)) in graph.where:
+            continue
+        here = cast(Schema, node)
+        graph.where[id(here)] = at
+        graph.nodes.append(here)
+        here.pop("$schema", None)  # or jsonschema would change its draft, and its regex engine, midway
+        if at:
+            resolver = resolver.in_subresource(DRAFT202012.create_resource(here))
+        for word in REFS:
+            if word in here:
+                found = _look_up(resolver, here[word], tool, f"{at}/{word}")
+                graph.targets.setdefault(id(here), []).append(found.contents)
+                later.append((found.contents, found.resolver, f"{at}/{word}"))
+        stack.extend((sub, resolver, at + step) for _, step, sub in children(here))
+
+
+def _look_up(resolver: Any, ref: str, tool: str, at: str) -> Any:
+    from referencing.exceptions import NoSuchResource, Unresolvable
+
+    try:
+        found = resolver.lookup(ref)
+    except (Unresolvable, NoSuchResource):
+        raise UsageError(
+            f"Tool {tool!r}: the reference {clip(ref)!r} at {at!r} leads nowhere. Nothing is ever fetched: put what it "
+            f"means under '$defs' of the tool's own parameters."
+        ) from None
+    if not isinstance(found.contents, dict | bool):
+        raise UsageError(f"Tool {tool!r}: the reference {clip(ref)!r} at {at!r} leads to something that is no schema.")
+    return found
+
+
+def _refuse_endless(graph: Graph, tool: str) -> None:
+    """Raise for a circle of references that never moves on to a part of the value."""
+    done: set[int] = set()
+    for start in graph.nodes:
+        path: set[int] = set()
+        stack: list[tuple[Schema, bool]] = [(start, False)]
+        while stack:
+            node, left = stack.pop()
+            if left:
+                path.discard(id(node))
+                done.add(id(node))
+            elif id(node) in path:
+                at = graph.where[id(node)] or "/"
+                raise UsageError(
+                    f"Tool {tool!r}: the references at {at!r} lead back to themselves without end. Let one of them "
+                    f"go through 'properties' or 'items', or take it out."
+                )
+            elif id(node) not in done:
+                path.add(id(node))
+                stack.append((node, True))
+                stack.extend((each, False) for each in _again(graph, node))
+
+
+def _again(graph: Graph, node: Schema) -> Iterator[Schema]:
+    for each in graph.targets.get(id(node), ()):
+        if isinstance(each, dict):
+            yield cast(Schema, each)
+    for word, _, sub in children(node):
+        if word in IN_PLACE and isinstance(sub, dict):
+            yield cast(Schema, sub)

@@ -1,0 +1,145 @@
+"""Read a tool in any of the forms that callers have it in."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias, cast
+
+from promptools.errors import UsageError, clip
+from promptools.types import Schema, Tool
+
+ToolLike: TypeAlias = "Tool | Mapping[str, Any] | type[Any] | Callable[..., Any]"
+"""An OpenAI tool dict, a bare or Anthropic-like dict, a pydantic model, a typed function, or a `Tool`."""
+
+MARKS = "x-promptools"
+"""Key of a tool dict that holds our marks; it is never sent."""
+SCHEMA_KEYS = ("parameters", "input_schema", "inputSchema")
+"""OpenAI's name for the schema, Anthropic's, and MCP's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A tool and the dict to send for it, both ours to keep."""
+
+    tool: Tool
+    sent: dict[str, Any]
+
+
+def read(given: ToolLike, position: int) -> Source:
+    """Read one tool; `position` counts from 0 and is told in errors. Raises UsageError."""
+    if isinstance(given, Tool):
+        tool = replace(given, parameters=deepcopy(given.parameters), aliases=dict(given.aliases))
+        return _source({"name": tool.name, "description": tool.description, "parameters": tool.parameters}, {}, tool)
+    if isinstance(given, Mapping):
+        return _from_dict(deepcopy(dict(given)), position)
+    if callable(given):
+        return _from_python(given, position)
+    raise UsageError(
+        f"Tool at position {position} is {clip(repr(given))}: wanted is an OpenAI tool dict, a dict with 'name', "
+        f"'description' and 'parameters', a pydantic model, a typed function or a Tool."
+    )
+
+
+def mark(tool: Tool, marks: Any) -> Tool:
+    """Set `dangerous`, `infer` and `aliases` on a tool; raises UsageError for any other mark or type."""
+    if not isinstance(marks, Mapping):
+        raise UsageError(f"Tool {tool.name!r}: its marks are {clip(repr(marks))}; wanted is a dict.")
+    changes = dict(cast(Mapping[str, Any], marks))
+    wanted = {"dangerous": "true or false", "infer": "true, false or null", "aliases": "a dict of model's name to ours"}
+    for key, value in changes.items():
+        good = {
+            "dangerous": isinstance(value, bool),
+            "infer": value is None or isinstance(value, bool),
+            "aliases": isinstance(value, Mapping)
+            and all(isinstance(each, str) for pair in cast(Mapping[Any, Any], value).items() for each in pair),
+        }
+        if key not in wanted:
+            raise UsageError(f"Tool {tool.name!r}: there is no mark {key!r}; the marks are {', '.join(wanted)}.")
+        if not good[key]:
+            raise UsageError(f"Tool {tool.name!r}: the mark {key!r} is {clip(repr(value))}; wanted is {wanted[key]}.")
+    if "aliases" in changes:
+        changes["aliases"] = {**tool.aliases, **changes["aliases"]}
+    return replace(tool, **changes)
+
+
+def _from_dict(data: dict[str, Any], position: int) -> Source:
+    marks = data.pop(MARKS, None)
+    kind = data.pop("type", "function")
+    inner = data.pop("function", None)
+    if isinstance(inner, dict):
+        function, around = cast(dict[str, Any], inner), data
+        more = function.pop(MARKS, None)
+        marks = more if marks is None else marks if more is None else {**more, **marks}
+    elif inner is None and "name" in data:
+        function, around = data, {}
+    else:
+        raise UsageError(
+            f"Tool at position {position} has no name: {clip(repr({'type': kind, 'function': inner, **data}))}. Give "
+            f"it as {{'type': 'function', 'function': {{'name': ..., 'description': ..., 'parameters': {{...}}}}}}."
+        )
+    tool = _tool(function, position)
+    return _source(function, around, tool if marks is None else mark(tool, marks))
+
+
+def _tool(function: dict[str, Any], position: int) -> Tool:
+    name = function.get("name")
+    if not isinstance(name, str) or not name.strip():
+        raise UsageError(f"Tool at position {position} has no name ({clip(repr(name))}); give it one under 'name'.")
+    schemas = [function.pop(key) for key in SCHEMA_KEYS if key in function]
+    parameters = next((each for each in schemas if each is not None), {"type": "object", "properties": {}})
+    function["parameters"] = parameters
+    description = function.get("description")
+    if not isinstance(description, str | None):
+        raise UsageError(f"Tool {name!r}: its description is {clip(repr(description))}; wanted is a string.")
+    strict = function.get("strict")
+    if not isinstance(strict, bool | None):
+        raise UsageError(f"Tool {name!r}: 'strict' is {clip(repr(strict))}; wanted is true or false.")
+    _check_parameters(name, parameters)
+    return Tool(name, description or "", parameters, strict=bool(strict))
+
+
+def _check_parameters(name: str, parameters: Any) -> None:
+    if not isinstance(parameters, dict):
+        raise UsageError(
+            f"Tool {name!r}: its parameters are {clip(repr(parameters))}; wanted is a JSON Schema of an object, such "
+            f"as {{'type': 'object', 'properties': {{}}}}."
+        )
+    kind = cast(Schema, parameters).get("type", "object")
+    if kind != "object" and not (isinstance(kind, list) and "object" in kind):
+        raise UsageError(
+            f"Tool {name!r}: its parameters are of type {clip(repr(kind))} at '/type'; arguments are always an object."
+        )
+
+
+def _source(function: dict[str, Any], around: dict[str, Any], tool: Tool) -> Source:
+    if tool.strict:
+        function.setdefault("strict", True)
+    return Source(tool, {"type": "function", "function": function, **around})
+
+
+def _from_python(given: Callable[..., Any], position: int) -> Source:
+    name = getattr(given, "__name__", None)
+    if not isinstance(name, str) or not name.isidentifier():
+        raise UsageError(
+            f"Tool at position {position} has no name: {clip(repr(given))}. Give a function defined with 'def'."
+        )
+    from pydantic import BaseModel, PydanticUserError, TypeAdapter
+
+    model = isinstance(given, type) and issubclass(given, BaseModel)
+    if isinstance(given, type) and not model:
+        raise UsageError(f"Tool {name!r} is a class but no pydantic model; give a model, a typed function or a dict.")
+    try:
+        parameters = TypeAdapter[Any](given).json_schema()
+    except (PydanticUserError, NameError, TypeError) as error:
+        raise UsageError(f"Tool {name!r}: no JSON Schema can be made of its signature: {clip(str(error))}") from error
+    description = inspect.cleandoc(given.__doc__ or "")
+    parameters.pop("title", None)
+    parameters.pop("description", None)
+    for each in parameters.get("properties", {}).values():
+        each.pop("title", None)
+    _check_parameters(name, parameters)
+    function: dict[str, Any] = {"name": name, "description": description, "parameters": parameters}
+    return _source(function, {}, Tool(name, description, parameters))

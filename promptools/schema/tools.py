@@ -1,0 +1,249 @@
+"""The offered tools, prepared once: checked, normalised, compiled."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, cast, overload
+
+from promptools.errors import UsageError, clip
+from promptools.schema import coerce, quick, spelling
+from promptools.schema.graph import Graph, build
+from promptools.schema.read import Source, ToolLike, mark, read
+from promptools.schema.validate import PatternTimeoutError, Validator, check_patterns, sentences
+from promptools.types import Fix, Tool
+
+CACHED = 64
+"""Tool lists that `Tools.prepare` remembers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """Arguments as the tool takes them, what was done to them, and what is still wrong with them.
+
+    Each of `errors` is a sentence that names the place (JSON pointer), what is wrong and what is wanted; they are fit
+    to be sent to the model. Valid arguments come back as they were, the same object.
+    """
+
+    arguments: dict[str, Any]
+    fixes: tuple[Fix, ...] = ()
+    errors: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Shape:
+    """What is computed once for one schema."""
+
+    graph: Graph
+    validator: Validator
+    declared: frozenset[str]
+    required: frozenset[str]
+    open: bool
+    """Other parameters are welcome by the schema's own words."""
+    fits: quick.Predicate | None = None
+    compiled: bool = False
+
+
+@dataclass(slots=True)
+class _Entry:
+    tool: Tool
+    sent: dict[str, Any]
+    shape: _Shape
+    aliases: dict[str, str] = field(default_factory=lambda: {})
+
+
+class Tools(Sequence[Tool]):
+    """The tools that one request offers; immutable once made.
+
+    Takes OpenAI tool dicts, bare `{name, description, parameters}` dicts, `input_schema` dicts, pydantic models, typed
+    functions and `Tool`s. `marks` sets `dangerous`, `infer` and `aliases` by tool name. Raises UsageError for a tool
+    without a name, a name given twice, and a schema that is no schema or cannot be used without I/O.
+    """
+
+    __slots__ = ("_entries", "_folded", "all_keys", "names")
+
+    names: tuple[str, ...]
+    all_keys: frozenset[str]
+    """Every parameter name that some tool declares."""
+
+    def __init__(self, tools: Iterable[ToolLike], *, marks: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+        if isinstance(tools, str | Mapping):
+            raise UsageError(f"The tools are {clip(repr(tools))}; wanted is a list of tools.")
+        sources = [read(each, position) for position, each in enumerate(tools)]
+        names = [source.tool.name for source in sources]
+        for name in names:
+            if names.count(name) > 1:
+                raise UsageError(f"Tool {name!r} is given {names.count(name)} times; give each name once.")
+        for name in marks or ():
+            if name not in names:
+                raise UsageError(f"Marks are given for {name!r}, which is no tool here; the tools are {names!r}.")
+        self._fill([_entry(source, (marks or {}).get(source.tool.name)) for source in sources])
+
+    def _fill(self, entries: list[_Entry]) -> None:
+        self._entries = {entry.tool.name: entry for entry in entries}
+        self.names = tuple(self._entries)
+        self.all_keys = frozenset[str]().union(*(entry.shape.declared for entry in entries))
+        self._folded: dict[str, str | None] = {}
+        for name in self.names:
+            folded = spelling.fold(name)
+            self._folded[folded] = None if folded in self._folded else name
+
+    @classmethod
+    def prepare(cls, tools: Tools | Iterable[ToolLike] | None) -> Tools | None:
+        """Prepare tools, or find them prepared: `Tools` and None pass through, lists of dicts are remembered."""
+        if tools is None or isinstance(tools, Tools):
+            return tools
+        listed = list(tools) if not isinstance(tools, str | Mapping) else tools
+        if not all(isinstance(each, dict) for each in listed):
+            return cls(listed)
+        try:
+            key = json.dumps(listed, ensure_ascii=False, separators=(",", ":"))
+        except (TypeError, ValueError, RecursionError):
+            return cls(listed)  # no JSON, so nothing to remember it by
+        return _prepared(key)
+
+    def with_marks(self, marks: Mapping[str, Mapping[str, Any]]) -> Tools:
+        """Copy with marks set on the tools that are here; marks for others are left alone."""
+        made = object.__new__(Tools)
+        made._fill([_marked(entry, marks[name]) if name in marks else entry for name, entry in self._entries.items()])
+        return made
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[Tool]:
+        return (entry.tool for entry in self._entries.values())
+
+    @overload
+    def __getitem__(self, index: int) -> Tool: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Tool]: ...
+    def __getitem__(self, index: int | slice) -> Tool | list[Tool]:
+        return list(self)[index]
+
+    def __repr__(self) -> str:
+        return f"Tools({', '.join(self.names)})"
+
+    def get(self, name: str) -> Tool | None:
+        """Give the tool of exactly this name."""
+        entry = self._entries.get(name)
+        return entry.tool if entry else None
+
+    def find(self, said: str) -> tuple[Tool, Fix | None] | None:
+        """Give the tool that a model's spelling of a name means, with a fix when it is spelled otherwise.
+
+        Quotes, namespaces, indexes, markers and channel words around the name fall away; then case counts, then it
+        does not, then neither do `-`, `_`, `.` and camel case, as long as just one tool is meant.
+        """
+        exact = self._entries.get(said)
+        if exact:
+            return exact.tool, None
+        for name in spelling.candidates(said):
+            found = name if name in self._entries else self._alike(name)
+            if found is not None:
+                return self._entries[found].tool, Fix("name", f"{clip(said)!r} to {found!r}")
+        return None
+
+    def _alike(self, name: str) -> str | None:
+        if len(name) > spelling.LONGEST_NAME:
+            return None
+        same = [each for each in self.names if each.casefold() == name.casefold()]
+        return same[0] if len(same) == 1 else self._folded.get(spelling.fold(name))
+
+    def check(self, tool: Tool, arguments: dict[str, Any], text: str | None = None) -> Checked:
+        """Fit arguments to a tool: declared names for known aliases, validation, and coercion only if that fails.
+
+        `text` is the JSON that the arguments were read from, where there is one: numbers that the schema wants as
+        strings are spelled as in it. Never raises on a value, never does I/O, never changes `arguments`.
+        """
+        entry = self._entries[tool.name]
+        shape = entry.shape
+        fixes: tuple[Fix, ...] = ()
+        if not arguments.keys() <= shape.declared:
+            arguments, fixes = spelling.rename(arguments, entry.aliases, shape.required if shape.open else None)
+        if not shape.compiled:
+            shape.fits = quick.compile_schema(shape.graph)
+            shape.compiled = True
+        try:
+            if shape.fits is not None and shape.fits(arguments):
+                return Checked(arguments, fixes)
+            value, more, errors = coerce.mend(arguments, shape.validator.errors, coerce.spelled(text))
+            return Checked(value, fixes + more, sentences(errors))
+        except PatternTimeoutError as error:
+            return Checked(arguments, fixes, (f"arguments: {error}",))
+        except RecursionError:
+            return Checked(arguments, fixes, ("arguments: nested too deeply to be checked; nest them less",))
+        except Exception as error:  # noqa: BLE001  whatever a validator raises on a model's value, the value is at fault
+            return Checked(arguments, fixes, (f"arguments: cannot be checked: {clip(str(error))}",))
+
+    def infer(self, arguments: Mapping[str, Any], *, optin_only: bool = False) -> tuple[Tool, tuple[Fix, ...]] | None:
+        """Give the one tool that nameless arguments fit, with the fix that says so; None unless just one does.
+
+        A dangerous tool, and one marked `infer=False`, is never given; with `optin_only` only one marked `infer=True`.
+        Every key must be declared, and declared ones outrank aliases. Check the arguments afterwards for their fixes.
+        """
+        keys = arguments.keys()
+        if not keys:
+            return None
+        willing = [
+            entry
+            for entry in self._entries.values()
+            if not entry.tool.dangerous and (entry.tool.infer is True or not (optin_only or entry.tool.infer is False))
+        ]
+        exact = [entry for entry in willing if keys <= entry.shape.declared]
+        loose = [
+            entry for entry in willing if entry not in exact and keys <= entry.shape.declared | entry.aliases.keys()
+        ]
+        for entries in (exact, loose):
+            fitting = [entry for entry in entries if self._fits(entry, arguments)]
+            if fitting:
+                found = fitting[0].tool if len(fitting) == 1 else None
+                return (found, (Fix("infer", f"arguments without a name fit {found.name!r} only"),)) if found else None
+        return None
+
+    def _fits(self, entry: _Entry, arguments: Mapping[str, Any]) -> bool:
+        checked = self.check(entry.tool, dict(arguments))
+        return not checked.errors and checked.arguments.keys() <= entry.shape.declared
+
+    def to_openai(self) -> list[dict[str, Any]]:
+        """Give the tools as OpenAI dicts: copies, with the caller's other keys, without our marks."""
+        return [deepcopy(entry.sent) for entry in self._entries.values()]
+
+    def keys(self, name: str) -> frozenset[str]:
+        """Give the parameter names that a tool declares; none for a tool that is not here."""
+        entry = self._entries.get(name)
+        return entry.shape.declared if entry else frozenset()
+
+
+@lru_cache(maxsize=CACHED)
+def _prepared(key: str) -> Tools:
+    return Tools(cast(list[Any], json.loads(key)))
+
+
+def _entry(source: Source, marks: Mapping[str, Any] | None) -> _Entry:
+    tool = source.tool
+    graph = build(tool.parameters, tool.name)
+    check_patterns(graph, tool.name)
+    every, sure = list(graph.spread(graph.root)), list(graph.spread(graph.root, ("allOf",)))
+    shape = _Shape(
+        graph,
+        Validator(graph),
+        declared=frozenset(name for node in every for name in node.get("properties", ())),
+        required=frozenset(name for node in sure for name in node.get("required", ())),
+        open=any(node.get("additionalProperties", False) is not False for node in sure),
+    )
+    return _marked(_Entry(tool, source.sent, shape), marks or {})
+
+
+def _marked(entry: _Entry, marks: Mapping[str, Any]) -> _Entry:
+    tool, declared = mark(entry.tool, marks), entry.shape.declared
+    for alias, name in tool.aliases.items():
+        if name not in declared:
+            raise UsageError(
+                f"Tool {tool.name!r}: the alias {alias!r} stands for {name!r}, which its schema does not declare; the "
+                f"parameters are {sorted(declared)!r}."
+            )
+    return _Entry(tool, entry.sent, entry.shape, spelling.alias_table(declared, tool.aliases))
