@@ -1,0 +1,215 @@
+"""Judge a reply against its request: it goes to the client, back to the model to be mended, or to another mode."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from promptools.wire.chunks import call_json
+from promptools.wire.shapes import as_int
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from promptools.modes.ask import Ask
+    from promptools.types import Malformed, Reply
+
+VerdictKind = Literal[
+    "answered",  # the reply is what was asked for
+    "malformed",  # calls, but none that can be used
+    "truncated",  # the only calls were cut off
+    "unknown_tool",  # only calls of tools that were not offered
+    "no_call",  # a call was required, or a certain one, and is not there
+    "forbidden",  # nothing but calls, under tool_choice none
+    "swallowed",  # the server lost the reply: nothing is left of what the model said
+    "empty_calls",  # the server speaks of calls and sends none, but there is content
+    "cut",  # the stream ended without a finish reason
+]
+HARMONY_CALL = 200012
+"""`<|call|>`, the token that ends a gpt-oss call; vLLM gives it as `stop_reason`, parsed or not."""
+FEW = 3
+"""An empty answer of up to so many tokens is an empty answer: the end-of-turn token costs one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is to become of a reply."""
+
+    kind: VerdictKind
+    reply: Reply
+    """What the client gets if nothing better comes: everything that was said, by `on_malformed`."""
+    why: str = ""
+    """In words, for the trace."""
+    again: bool = False
+    """May asking again with `feedback` help? Never for a call that was cut off."""
+    elsewhere: bool = False
+    """May another mode, or another try, help?"""
+    feedback: tuple[dict[str, Any], ...] = ()
+    """What to add to the conversation when asking again, in the client's shape: what was said, and what to mend."""
+
+    @property
+    def ok(self) -> bool:
+        """Tell whether the reply is what was asked for."""
+        return self.kind == "answered"
+
+
+def verify(
+    ask: Ask,
+    reply: Reply,
+    *,
+    raw: str = "",
+    stop_reason: str | int | None = None,
+    usage: Mapping[str, Any] | None = None,
+) -> Verdict:
+    """Judge a complete reply; `raw` is its reader's, `usage` that of this send alone.
+
+    Valid calls beside malformed ones are an answer. In the verdict's reply a call is never one that was cut off.
+    """
+    reply = _say_length(ask, reply, usage)
+    if ask.stream and reply.finish_reason is None:
+        return Verdict("cut", _as_text(reply, raw), "the stream ended without a finish reason", elsewhere=True)
+    if stop_reason == HARMONY_CALL and not (reply.calls or reply.malformed or _answers_none(ask, reply)):
+        why = "the model ended with a call (stop_reason 200012) and the server sent none"
+        return Verdict("swallowed", _as_text(reply, raw), why, elsewhere=True)
+    if not reply.calls and reply.malformed:
+        return _malformed(ask, reply, raw)
+    if not reply.calls and ask.choice.forced:
+        return _no_call(ask, reply, raw)
+    if not reply.calls and not reply.content.strip():
+        return _empty(ask, reply, raw, usage)
+    if not reply.calls and reply.finish_reason in {"tool_calls", "function_call"}:
+        why = "the server's finish reason speaks of calls and there are none"
+        return Verdict("empty_calls", _as_text(reply, ""), why, elsewhere=True)
+    return Verdict("answered", reply)
+
+
+def _answers_none(ask: Ask, reply: Reply) -> bool:
+    """Tell whether words answer a request that forbade calls: a call beside them is no loss."""
+    return ask.choice.kind == "none" and bool(reply.content.strip())
+
+
+def _say_length(ask: Ask, reply: Reply, usage: Mapping[str, Any] | None) -> Reply:
+    """Set `length` where the server hid it: some call a reply that ran into `max_tokens` `tool_calls` or `stop`."""
+    limits = (as_int(ask.body.get(key)) for key in ("max_completion_tokens", "max_tokens"))
+    limit = next((each for each in limits if each), None)
+    spent = as_int((usage or {}).get("completion_tokens"))
+    cut = any(each.reason == "truncated" for each in reply.malformed)
+    if cut and limit is not None and spent is not None and spent >= limit and reply.finish_reason is not None:
+        return replace(reply, finish_reason="length")
+    return reply
+
+
+def _as_text(reply: Reply, raw: str) -> Reply:
+    """Give everything as content, byte for byte, and no calls."""
+    cut = reply.finish_reason == "length" or any(each.reason == "truncated" for each in reply.malformed)
+    finish = "content_filter" if reply.finish_reason == "content_filter" else "length" if cut else "stop"
+    return replace(reply, calls=(), content=raw or reply.content, finish_reason=finish)
+
+
+def _handed_over(ask: Ask, reply: Reply, raw: str) -> Reply:
+    """Give the failed calls that may still be handed over as calls; without any, everything as content.
+
+    A call of an unknown tool is the client's to refuse, unless the request named the tool to call. A call that does
+    not fit goes only where `on_malformed` says so, and never to a tool that is `strict`.
+    """
+    calls = [each.call for each in reply.malformed if each.call is not None and _may_pass(ask, each)]
+    if not calls:
+        return _as_text(reply, raw)
+    if not ask.parallel:
+        calls = calls[:1]
+    notes = tuple(f"call of {call.name!r} handed over although it failed the checks" for call in calls)
+    return replace(reply, calls=tuple(calls)).with_trace(notes=reply.trace.notes + notes)
+
+
+def _may_pass(ask: Ask, failed: Malformed) -> bool:
+    if failed.reason == "unknown_tool":
+        return ask.choice.kind in {"auto", "required"} and ask.options.on_malformed != "error"
+    tool = ask.tools.get(failed.name or "")
+    return ask.options.on_malformed == "call" and not (tool is not None and tool.strict)
+
+
+def _malformed(ask: Ask, reply: Reply, raw: str) -> Verdict:
+    reasons = {each.reason for each in reply.malformed}
+    what = ", ".join(f"{each.name or 'a call'}: {each.reason}" for each in reply.malformed)
+    if "truncated" in reasons:
+        # asked again it would be cut again; another mode costs fewer tokens at best where the server set the limit
+        elsewhere = reply.finish_reason != "length"
+        return Verdict("truncated", _as_text(reply, raw), what, elsewhere=elsewhere)
+    kind: VerdictKind = "unknown_tool" if reasons == {"unknown_tool"} else "malformed"
+    if kind == "unknown_tool" and ask.choice.kind == "named":
+        kind = "no_call"
+    feedback = _mend(ask, reply, raw)
+    return Verdict(kind, _handed_over(ask, reply, raw), what, again=True, elsewhere=True, feedback=feedback)
+
+
+def _mend(ask: Ask, reply: Reply, raw: str) -> tuple[dict[str, Any], ...]:
+    """Write what was said and what to mend: as calls with failed results where the calls can be written at all."""
+    failed = reply.malformed
+    calls = [each.call for each in failed if each.call is not None]
+    if len(calls) == len(failed):
+        said = {
+            "role": "assistant",
+            "content": reply.content or None,
+            "tool_calls": [call_json(call) for call in calls],
+        }
+        results = [
+            {"role": "tool", "tool_call_id": call.id, "content": _message(ask, each)}
+            for call, each in zip(calls, failed, strict=True)
+        ]
+        return (said, *results)
+    return _say(raw, " ".join(_message(ask, each) for each in failed))
+
+
+def _say(said: str, text: str) -> tuple[dict[str, Any], ...]:
+    """Give a turn of the model with what it `said`, if anything, and one of the user."""
+    user = {"role": "user", "content": text}
+    return ({"role": "assistant", "content": said}, user) if said.strip() else (user,)
+
+
+def _message(ask: Ask, failed: Malformed) -> str:
+    """Say what is wrong with a call, with the tools where the name was wrong."""
+    if failed.reason != "unknown_tool":
+        return failed.message
+    name = failed.name or ""
+    if ask.choice.kind == "named":
+        return f"{name!r} must not be called now. {_forced(ask)}"
+    near = difflib.get_close_matches(name[:100], ask.offered.names, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    return f"There is no tool {name!r}, so nothing was done.{hint} The tools are: {_names(ask)}."
+
+
+def _names(ask: Ask) -> str:
+    return ", ".join(ask.offered.names)
+
+
+def _forced(ask: Ask) -> str:
+    if ask.choice.name is not None:
+        return f"Call the tool {ask.choice.name} now; do not answer in words."
+    return f"Call one of these tools now; do not answer in words: {_names(ask)}."
+
+
+def _no_call(ask: Ask, reply: Reply, raw: str) -> Verdict:
+    why = f"no call, and tool_choice is {ask.choice.kind}" + (f" ({ask.choice.name})" if ask.choice.name else "")
+    again = reply.finish_reason != "length"
+    feedback = _say(raw or reply.content, _forced(ask))
+    return Verdict("no_call", _as_text(reply, raw), why, again=again, elsewhere=True, feedback=feedback)
+
+
+def _empty(ask: Ask, reply: Reply, raw: str, usage: Mapping[str, Any] | None) -> Verdict:
+    """Judge a reply without content and calls: lost by the server, forbidden by the request, or simply empty."""
+    if reply.finish_reason in {"length", "content_filter"}:
+        return Verdict("answered", reply)
+    if ask.choice.kind == "none" and reply.discarded:
+        feedback = _say("", "Answer in words; no tool may be called now.")
+        why = "nothing but calls, and tool_choice is none"
+        return Verdict("forbidden", _as_text(reply, raw), why, again=True, elsewhere=True, feedback=feedback)
+    spent = as_int((usage or {}).get("completion_tokens"))
+    lost = reply.finish_reason in {"tool_calls", "function_call"} or (
+        ask.profile.swallows and (bool(reply.reasoning) or spent is None or spent > FEW)
+    )
+    if not lost:
+        return Verdict("answered", reply)
+    why = f"an empty answer, finish_reason {reply.finish_reason}"
+    why += f", {spent} completion tokens" if spent is not None else ""
+    return Verdict("swallowed", _as_text(reply, raw), why, elsewhere=True)

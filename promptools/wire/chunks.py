@@ -1,0 +1,203 @@
+"""Write Chat Completions to a client: a whole reply, the chunks of a stream, errors, and the sum of usages.
+
+What the server said around its choices (id, model, created, fingerprint) goes on as it came. Thoughts are written as
+`reasoning` and as `reasoning_content`, since clients read one or the other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from promptools.parsing.events import CallArgs, CallEnd, CallStart, Event, Reasoning, Text
+from promptools.wire.shapes import is_object
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from promptools.types import Attempt, Call, Reply
+    from promptools.wire.chat import Envelope
+
+_KEPT = frozenset({"length", "content_filter"})
+_IN_CHUNKS = ("system_fingerprint", "service_tier")
+
+
+def finish_reason(reply: Reply, *, legacy: bool = False) -> str:
+    """Give the finish reason for a client: `tool_calls` only with calls, `length` and `content_filter` as they are."""
+    said = reply.finish_reason
+    if said in _KEPT:
+        return said or ""
+    if reply.calls:
+        return "function_call" if legacy else "tool_calls"
+    return "stop" if said in {None, "", "tool_calls", "function_call"} else said or ""
+
+
+def call_json(call: Call) -> dict[str, Any]:
+    """Write one call as clients get it."""
+    return {"id": call.id, "type": "function", "function": _function(call)}
+
+
+def _function(call: Call) -> dict[str, Any]:
+    return {"name": call.name, "arguments": call.arguments_json}
+
+
+def message(reply: Reply, *, legacy: bool = False) -> dict[str, Any]:
+    """Write the assistant message of `reply`; content is null where there are only calls."""
+    said: dict[str, Any] = {"role": "assistant", "content": reply.content or (None if reply.calls else "")}
+    if reply.reasoning:
+        said |= _reasoning(reply.reasoning)
+    if reply.calls and legacy:
+        said["function_call"] = _function(reply.calls[0])
+    elif reply.calls:
+        said["tool_calls"] = [call_json(call) for call in reply.calls]
+    return said
+
+
+def _reasoning(text: str) -> dict[str, Any]:
+    return {"reasoning": text, "reasoning_content": text}
+
+
+def choice(reply: Reply, index: int = 0, *, logprobs: Any = None, legacy: bool = False) -> dict[str, Any]:
+    """Write one choice of a whole reply."""
+    return {
+        "index": index,
+        "message": message(reply, legacy=legacy),
+        "logprobs": logprobs,
+        "finish_reason": finish_reason(reply, legacy=legacy),
+    }
+
+
+def completion(
+    envelope: Envelope, choices: Sequence[dict[str, Any]], usage: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Write a whole reply; without `usage` the key is left out."""
+    body = {
+        "id": envelope.id,
+        "object": "chat.completion",
+        "created": envelope.created,
+        "model": envelope.model,
+        "choices": list(choices),
+        **envelope.extra,
+    }
+    return body | {"usage": dict(usage)} if usage is not None else body
+
+
+def chunk(
+    envelope: Envelope,
+    delta: Mapping[str, Any],
+    *,
+    index: int = 0,
+    finish: str | None = None,
+    logprobs: Any = None,
+) -> dict[str, Any]:
+    """Write one chunk with one choice."""
+    one = {"index": index, "delta": dict(delta), "logprobs": logprobs, "finish_reason": finish}
+    return _chunk(envelope, [one])
+
+
+def usage_chunk(envelope: Envelope, usage: Mapping[str, Any]) -> dict[str, Any]:
+    """Write the last chunk of a stream whose client asked for usage; it has no choices."""
+    return _chunk(envelope, []) | {"usage": dict(usage)}
+
+
+def _chunk(envelope: Envelope, choices: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "id": envelope.id,
+        "object": "chat.completion.chunk",
+        "created": envelope.created,
+        "model": envelope.model,
+        **{key: envelope.extra[key] for key in _IN_CHUNKS if key in envelope.extra},
+        "choices": choices,
+    }
+
+
+class ChunkWriter:
+    """Turn the events of one choice into chunks.
+
+    Calls go out whole at their `CallEnd`; with `live` they go out as they come, and one that then fails stays open
+    (`unfinished`), to be followed by an error. Text that a `WasReasoning` takes back has already gone.
+    """
+
+    def __init__(self, envelope: Envelope, index: int = 0, *, live: bool = False, legacy: bool = False) -> None:
+        self._envelope = envelope
+        self._index = index
+        self._live = live and not legacy
+        self._legacy = legacy
+        self._places: dict[int, int] = {}
+        self._open: set[int] = set()
+
+    @property
+    def unfinished(self) -> bool:
+        """Tell whether a live call has begun and not ended."""
+        return bool(self._open)
+
+    def role(self) -> dict[str, Any]:
+        """Write the first chunk of a stream."""
+        return self.chunk({"role": "assistant", "content": ""})
+
+    def write(self, event: Event) -> list[dict[str, Any]]:
+        """Write what `event` shows to the client; nothing for what it does not."""
+        match event:
+            case Text(text=text):
+                return [self.chunk({"content": text})]
+            case Reasoning(text=text):
+                return [self.chunk(_reasoning(text))]
+            case CallStart(index=i, id=call_id, name=name) if self._live:
+                self._open.add(i)
+                head = {"name": name, "arguments": ""}
+                return [self._call(self._place(i), {"id": call_id, "type": "function", "function": head})]
+            case CallArgs(index=i, fragment=fragment) if i in self._open:
+                return [self._call(self._place(i), {"function": {"arguments": fragment}})]
+            case CallEnd(index=i) if i in self._open:
+                self._open.discard(i)
+                return []
+            case CallEnd(index=i, call=call) if self._legacy:
+                return [self.chunk({"function_call": _function(call)})]
+            case CallEnd(index=i, call=call):
+                return [self._call(self._place(i), call_json(call))]
+            case _:
+                return []
+
+    def finish(self, reply: Reply, *, logprobs: Any = None) -> dict[str, Any]:
+        """Write the chunk that ends the choice."""
+        return self.chunk({}, finish=finish_reason(reply, legacy=self._legacy), logprobs=logprobs)
+
+    def chunk(self, delta: Mapping[str, Any], *, finish: str | None = None, logprobs: Any = None) -> dict[str, Any]:
+        """Write one chunk of this choice."""
+        return chunk(self._envelope, delta, index=self._index, finish=finish, logprobs=logprobs)
+
+    def _place(self, index: int) -> int:
+        """Give the call's place in the client's list: counted without gaps, whatever failed in between."""
+        return self._places.setdefault(index, len(self._places))
+
+    def _call(self, place: int, call: dict[str, Any]) -> dict[str, Any]:
+        return self.chunk({"tool_calls": [{"index": place, **call}]})
+
+
+def error_body(
+    problem: str,
+    *,
+    kind: str,
+    param: str | None = None,
+    code: str | int | None = None,
+    attempts: Iterable[Attempt] = (),
+) -> dict[str, Any]:
+    """Write an error as OpenAI's API does, with what was tried."""
+    tried = [attempt.to_dict() for attempt in attempts]
+    return {"error": {"message": problem, "type": kind, "param": param, "code": code, "attempts": tried}}
+
+
+def add_usage(first: Mapping[str, Any] | None, second: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Sum two usages, nested counts too; what is no number is taken from the later one."""
+    if first is None or second is None:
+        given = second if first is None else first
+        return None if given is None else dict(given)
+    total = dict(first)
+    for key, value in second.items():
+        before = total.get(key)
+        if is_object(value):
+            total[key] = add_usage(before if is_object(before) else None, value)
+        elif isinstance(value, (int, float)) and isinstance(before, (int, float)):
+            total[key] = before + value
+        elif value is not None:
+            total[key] = value
+    return total
