@@ -1,0 +1,19 @@
+"""Exchanges over HTTP: httpx or httpx2, sync or async, one plan for all four."""
+
+from promptools.transport.answer import guarded
+from promptools.transport.carriers import Carrier, Start, carry, is_chat
+from promptools.transport.family import Family, family_of, installed
+from promptools.transport.pump import AsyncPump, SyncPump
+
+__all__ = [
+    "AsyncPump",
+    "Carrier",
+    "Family",
+    "Start",
+    "SyncPump",
+    "carry",
+    "family_of",
+    "guarded",
+    "installed",
+    "is_chat",
+]

@@ -1,0 +1,55 @@
+"""The last net under an exchange: a bug in it becomes an HTTP answer, because the SDKs retry and hide exceptions."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+
+from promptools.exchange import Emit, Exchange, Failed, Happening, Head
+
+if TYPE_CHECKING:
+    from promptools.types import Reply
+
+log = logging.getLogger("promptools")
+
+
+def guarded(exchange: Exchange) -> Exchange:
+    """Run `exchange`, answering 500 where it breaks before its head; what the HTTP library raised passes as it is."""
+    told: Happening | None = None
+    begun = False
+    try:
+        effect = next(exchange)
+        while True:
+            told = yield effect
+            begun = begun or isinstance(effect, Emit)
+            effect = exchange.send(told)
+    except StopIteration as stop:
+        reply: Reply | None = stop.value
+        if begun:
+            return reply
+        failure: Exception = RuntimeError("no answer was given")
+    except Exception as error:  # a bug is not known by its class
+        if begun or (isinstance(told, Failed) and told.error is error):
+            raise
+        log.exception("the exchange broke; the client gets a 500")
+        failure = error
+    finally:
+        exchange.close()
+    body = internal_error(failure)
+    yield Emit(Head(500, (("content-type", "application/json"), ("x-should-retry", "false"))))
+    yield Emit(body)
+    return None
+
+
+def internal_error(error: Exception) -> bytes:
+    """Write the body of a 500 for a bug of ours."""
+    message = f"promptools failed on this request ({type(error).__name__}: {error}); the log holds the traceback"
+    detail: dict[str, Any] = {
+        "message": message,
+        "type": "InternalError",
+        "param": None,
+        "code": "promptools_bug",
+        "attempts": [],
+    }
+    return json.dumps({"error": detail}).encode()

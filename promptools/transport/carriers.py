@@ -1,0 +1,205 @@
+"""Our transports, built for the family of the HTTP client that carries them, and the copy of that client.
+
+A client is never changed: it is copied shallowly, so that its proxies, TLS, hooks, limits and time-outs stay its own
+and whoever else uses it sees nothing of us. Only the copy's transports, proxy mounts included, are ours; each hands
+chat completions to an exchange and everything else to the transport below, byte for byte.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, Self
+
+from promptools.exchange import Exchange, Request
+from promptools.transport.answer import guarded
+from promptools.transport.family import Family, decoded, family_of
+from promptools.transport.pump import AsyncPump, SyncPump
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+CHAT = "/chat/completions"
+Start = Callable[[Request], Exchange]
+"""Makes the exchange of one client request."""
+
+
+def is_chat(method: str, path: str) -> bool:
+    """Tell the requests that are ours from those that pass."""
+    return method == "POST" and path.rstrip("/").endswith(CHAT)
+
+
+class Carrier:
+    """What both colours share: the transport below, the client copied from, and how an exchange starts."""
+
+    def __init__(self, below: Any, origin: Any, family: Family, start: Start) -> None:
+        self.below = below
+        self.origin = origin
+        self.family = family
+        self.start = start
+
+    def check(self) -> None:
+        """Refuse as httpx does when the client that we were copied from has been closed."""
+        if self.origin.is_closed:
+            raise RuntimeError("Cannot send a request, as the client has been closed.")
+
+    def below_for(self, request: Any) -> Any:
+        """Choose the transport as the client would: a send to another place may need another proxy, or none."""
+        return self.origin._transport_for_url(request.url)  # noqa: SLF001 - neither library has a public name for it
+
+    def exchange(self, request: Any) -> dict[str, Any]:
+        """Start the exchange of the client's request, and give a pump what it takes over from that request."""
+        exchange = guarded(
+            self.start(Request(request.method, str(request.url), decoded(request.headers), request.content))
+        )
+        return {"exchange": exchange, "family": self.family, "extensions": request.extensions, "host": request.url.host}
+
+
+class SyncCarrier(Carrier):
+    """Base of the sync transport of either family."""
+
+    def handle_request(self, request: Any) -> Any:
+        """Answer one request of the HTTP client."""
+        self.check()
+        if not is_chat(request.method, request.url.path):
+            return self.below.handle_request(request)
+        request.read()
+        pump = SyncPump(send=lambda each: self.below_for(each).handle_request(each), **self.exchange(request))
+        head = pump.head()
+        return self.family.response(head, classes(self.family).sync_body(pump), pump.facts)
+
+    def close(self) -> None:
+        """Close the client that we were copied from, and with it every transport below."""
+        self.origin.close()
+
+    def __enter__(self) -> Self:
+        self.below.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        trace: TracebackType | None = None,
+    ) -> None:
+        self.below.__exit__(kind, error, trace)
+        self.close()
+
+
+class AsyncCarrier(Carrier):
+    """Base of the async transport of either family."""
+
+    async def handle_async_request(self, request: Any) -> Any:
+        """Answer one request of the HTTP client."""
+        self.check()
+        if not is_chat(request.method, request.url.path):
+            return await self.below.handle_async_request(request)
+        await request.aread()
+        pump = AsyncPump(send=lambda each: self.below_for(each).handle_async_request(each), **self.exchange(request))
+        head = await pump.head()
+        return self.family.response(head, classes(self.family).async_body(pump), pump.facts)
+
+    async def aclose(self) -> None:
+        """Close the client that we were copied from, and with it every transport below."""
+        await self.origin.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self.below.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        trace: TracebackType | None = None,
+    ) -> None:
+        await self.below.__aexit__(kind, error, trace)
+        await self.aclose()
+
+
+class SyncBody:
+    """Base of the sync body stream of either family."""
+
+    def __init__(self, pump: SyncPump) -> None:
+        self.pump = pump
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield from self.pump.body()
+
+    def close(self) -> None:
+        """Close the exchange and its upstream, wherever they stand."""
+        self.pump.close()
+
+
+class AsyncBody:
+    """Base of the async body stream of either family."""
+
+    def __init__(self, pump: AsyncPump) -> None:
+        self.pump = pump
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async with aclosing(self.pump.body()) as body:
+            async for piece in body:
+                yield piece
+
+    async def aclose(self) -> None:
+        """Close the exchange and its upstream, wherever they stand."""
+        await self.pump.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Classes:
+    """Our classes in one family."""
+
+    sync_transport: Any
+    async_transport: Any
+    sync_body: Any
+    async_body: Any
+
+
+@cache
+def classes(family: Family) -> Classes:
+    """Build our classes on a family's own bases, which its clients insist on."""
+    module = family.module
+    return Classes(
+        type("PromptoolsTransport", (SyncCarrier, module.BaseTransport), {}),
+        type("AsyncPromptoolsTransport", (AsyncCarrier, module.AsyncBaseTransport), {}),
+        type("PromptoolsBody", (SyncBody, module.SyncByteStream), {}),
+        type("AsyncPromptoolsBody", (AsyncBody, module.AsyncByteStream), {}),
+    )
+
+
+def carry(client: Any, start: Start) -> Any:
+    """Give the copy of an httpx or httpx2 client whose chat completions go through exchanges made by `start`.
+
+    A copy that `carry` made is replaced by one of the same original, so that no exchange runs inside another.
+    """
+    family_of(client)
+    carrier: Any = client.__dict__["_transport"]
+    if not isinstance(carrier, Carrier):
+        return _copied(client, start)
+    return client if carrier.start is start else _copied(carrier.origin, start)
+
+
+def _copied(client: Any, start: Start) -> Any:
+    family = family_of(client)
+    made = classes(family)
+    build = made.sync_transport if isinstance(client, family.module.Client) else made.async_transport
+    inside: dict[str, Any] = client.__dict__  # neither library has a public name for a client's transports
+    main: Any = inside["_transport"]
+    mounts: dict[Any, Any] = inside["_mounts"]
+    ours = {id(each): build(each, client, family, start) for each in (main, *mounts.values()) if each is not None}
+    carried: Any = copy.copy(client)
+    carried.__class__ = _plain(carried)
+    carried.__dict__["_transport"] = ours[id(main)]
+    carried.__dict__["_mounts"] = {pattern: each and ours[id(each)] for pattern, each in mounts.items()}
+    return carried
+
+
+def _plain(client: object) -> type:
+    """Pass over the SDK's own wrapper, which closes itself when it is dropped: the original still does that."""
+    kind = type(client)
+    return kind.__mro__[1] if kind.__module__.startswith("openai.") and "__del__" in vars(kind) else kind

@@ -1,0 +1,71 @@
+"""The two families of one HTTP library: `httpx`, and `httpx2` that openai 3 stands on.
+
+Their classes look alike and do not mix: a transport must return its own family's responses. So nothing here imports
+either by name; the family is read from the client that will carry the transport.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from promptools.errors import UsageError
+
+if TYPE_CHECKING:
+    from promptools.exchange import Head, Headers
+
+NAMES = ("httpx2", "httpx")
+
+
+def encoded(headers: Headers) -> list[tuple[bytes, bytes]]:
+    """Write header fields as they go over the wire."""
+    return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+
+
+def decoded(headers: Any) -> Headers:
+    """Read a family's headers, names as the peer wrote them."""
+    return tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in headers.raw)
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One of the two libraries; `module` is it, untyped because it is known at run time only."""
+
+    name: str
+    module: Any
+
+    def request(self, method: str, url: str, headers: Headers, body: bytes, extensions: Any) -> Any:
+        """Make a request of this family with its body whole."""
+        return self.module.Request(method, url, headers=encoded(headers), content=body, extensions=extensions)
+
+    def response(self, head: Head, stream: Any, extensions: Any) -> Any:
+        """Make a response of this family around a body stream."""
+        return self.module.Response(head.status, headers=encoded(head.headers), stream=stream, extensions=extensions)
+
+
+@cache
+def named(name: str) -> Family:
+    """Import the family called `name`."""
+    return Family(name, import_module(name))
+
+
+def family_of(client: object) -> Family:
+    """Read the family from the classes of an HTTP client; `UsageError` if it is of neither."""
+    for base in type(client).__mro__:
+        root = base.__module__.partition(".")[0]
+        if root in NAMES:
+            return named(root)
+    raise UsageError(
+        f"http_client is a {type(client).__name__!r}; promptools needs an httpx or httpx2 client (or a subclass)"
+    )
+
+
+def installed() -> Family:
+    """Give the family to use where nobody's client decides: the newer one that is installed."""
+    for name in NAMES:
+        if find_spec(name) is not None:
+            return named(name)
+    raise UsageError("neither httpx2 nor httpx is installed; install openai, which brings one of them")

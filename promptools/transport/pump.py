@@ -1,0 +1,304 @@
+"""The shells of an exchange: carry out its effects over httpx or httpx2, tell it what happened, hand on what it emits.
+
+The two colours differ by `await` and nothing else; what they share stands in `Pump`. A pump owns one upstream reply at
+a time and closes it whatever happens: the end, an error, the client's early `break`, a cancelled task.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, assert_never
+
+import anyio
+
+from promptools.exchange import (
+    Abandon,
+    Done,
+    Effect,
+    Emit,
+    Ended,
+    Exchange,
+    Failed,
+    Happening,
+    Head,
+    Opened,
+    Piece,
+    Read,
+    Send,
+    Wait,
+)
+from promptools.transport.family import decoded
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterator
+
+    from promptools.exchange.effects import FailKind
+    from promptools.transport.family import Family
+    from promptools.types import Reply
+
+HOP = frozenset({"transfer-encoding", "connection", "keep-alive"})
+BODY = frozenset({"content-encoding", "content-length"})
+"""No longer true of a decoded body."""
+PHASES = ("connect", "read", "write", "pool")
+FRAMING = frozenset({"content-length", "transfer-encoding"})
+"""Said anew by the library for the body that it really sends."""
+
+
+class Pump:
+    """What both colours share: the exchange, the open reply, the clock."""
+
+    def __init__(self, exchange: Exchange, family: Family, *, extensions: Any = None, host: str | None = None) -> None:
+        self.exchange = exchange
+        self.family = family
+        self.extensions: dict[str, Any] = dict(extensions or {})
+        self.host = host
+        self.response: Any = None
+        self.facts: dict[str, Any] = {}
+        self.deadline: float | None = None
+        self.reply: Reply | None = None
+        self.working = False
+        self.clock = time.monotonic
+        self.failure: type[Exception] = family.module.RequestError
+
+    def step(self, told: Happening | None) -> Effect | None:
+        """Tell the exchange what happened and get what it wants next; None when it is over."""
+        try:
+            return next(self.exchange) if told is None else self.exchange.send(told)
+        except StopIteration as stop:
+            self.reply = stop.value
+            return None
+
+    def build(self, send: Send) -> Any:
+        """Make the upstream request: the client's own extensions, with time-outs cut to the send's."""
+        self.deadline = None if send.timeout is None else self.clock() + send.timeout
+        extensions = dict(self.extensions)
+        if send.timeout is not None:
+            own: dict[str, float | None] = extensions.get("timeout", {})
+            extensions["timeout"] = {phase: _least(own.get(phase), send.timeout) for phase in PHASES}
+        wanted = send.request
+        headers = tuple(pair for pair in wanted.headers if self._stays(pair[0].lower(), wanted.url))
+        return self.family.request(wanted.method, wanted.url, headers, wanted.body, extensions)
+
+    def _stays(self, name: str, url: str) -> bool:
+        """Leave framing to the library, and keep a `Host` field only for the host that it was written for."""
+        if name == "host":
+            return self.host is None or self.family.module.URL(url).host == self.host
+        return name not in FRAMING
+
+    def opened(self, response: Any) -> Opened:
+        """Say how the server answered; the headers describe the body as `Read` gives it, decoded."""
+        self.response = response
+        self.facts = {key: value for key, value in response.extensions.items() if key != "network_stream"}
+        gone = HOP | BODY if "content-encoding" in response.headers else HOP
+        headers = tuple(pair for pair in decoded(response.headers) if pair[0].lower() not in gone)
+        return Opened(response.status_code, headers, self.clock())
+
+    def got(self, piece: bytes | None) -> Piece | Ended:
+        """Say what was read; None is the end."""
+        return Ended(self.clock()) if piece is None else Piece(piece, self.clock())
+
+    def failed(self, error: Exception) -> Failed:
+        """Say how the library failed; what is not the library's own (a bug in a hook, say) never comes here."""
+        return Failed(self._kind(error), str(error) or type(error).__name__, self.clock(), error)
+
+    def _kind(self, error: BaseException) -> FailKind:
+        module = self.family.module
+        if isinstance(
+            error, (module.ConnectError, module.ConnectTimeout, module.ProxyError, module.UnsupportedProtocol)
+        ):
+            return "connect"
+        if isinstance(error, module.TimeoutException):
+            return "timeout"
+        if isinstance(error, (module.NetworkError, module.RemoteProtocolError)):
+            return "closed"
+        return "protocol"
+
+    def late(self) -> Failed | None:
+        """Say that the send's whole time is up, if it is."""
+        if self.deadline is None or self.clock() < self.deadline:
+            return None
+        error = self.family.module.ReadTimeout("the time for this request is up")
+        return Failed("timeout", str(error), self.clock(), error)
+
+
+def _least(own: float | None, bound: float) -> float:
+    return bound if own is None else min(own, bound)
+
+
+class SyncPump(Pump):
+    """Drives an exchange with blocking calls; `send` opens a request: a transport's or a client's own method."""
+
+    def __init__(self, exchange: Exchange, family: Family, send: Callable[[Any], Any], **shared: Any) -> None:
+        super().__init__(exchange, family, **shared)
+        self.send = send
+        self.pieces: Iterator[bytes] = iter(())
+        self.emitted = self._run()
+
+    def head(self) -> Head:
+        """Run to the head of the answer."""
+        try:
+            head = next(self.emitted)
+        except BaseException:
+            self.close()
+            raise
+        assert isinstance(head, Head), "an exchange emits its head first"
+        return head
+
+    def body(self) -> Iterator[bytes]:
+        """Run on to the end, giving the bytes of the body; left early, it closes all."""
+        with closing(self):
+            for piece in self.emitted:
+                assert isinstance(piece, bytes), "an exchange emits one head"
+                yield piece
+
+    def close(self) -> None:
+        """Close the exchange and its upstream; from another thread only the upstream, which ends the exchange."""
+        if self.working:
+            self._close()
+        else:
+            self.emitted.close()
+
+    def _run(self) -> Generator[Head | bytes]:
+        told: Happening | None = None
+        self.working = True
+        try:
+            while (effect := self.step(told)) is not None:
+                match effect:
+                    case Emit(what):
+                        if what:
+                            self.working = False
+                            yield what
+                            self.working = True
+                        told = Done(self.clock())
+                    case Send():
+                        told = self._open(effect)
+                    case Read():
+                        told = self._read()
+                    case Abandon():
+                        self._close()
+                        told = Done(self.clock())
+                    case Wait(seconds):
+                        time.sleep(seconds)
+                        told = Done(self.clock())
+                    case _:
+                        assert_never(effect)
+        finally:
+            self.working = False
+            self.exchange.close()
+            self._close()
+
+    def _open(self, send: Send) -> Happening:
+        self._close()
+        request = self.build(send)
+        try:
+            response = self.send(request)
+        except self.failure as error:
+            return self.failed(error)
+        response.request = request
+        self.pieces = response.iter_bytes()
+        return self.opened(response)
+
+    def _read(self) -> Happening:
+        try:
+            piece = next(self.pieces, None)
+        except self.failure as error:
+            return self.failed(error)
+        return self.late() or self.got(piece)
+
+    def _close(self) -> None:
+        response, self.response = self.response, None
+        if response is not None:
+            response.close()
+
+
+class AsyncPump(Pump):
+    """Drives an exchange on an event loop: `SyncPump` with `await`."""
+
+    def __init__(
+        self, exchange: Exchange, family: Family, send: Callable[[Any], Awaitable[Any]], **shared: Any
+    ) -> None:
+        super().__init__(exchange, family, **shared)
+        self.send = send
+        self.pieces: AsyncIterator[bytes] | None = None
+        self.emitted = self._run()
+
+    async def head(self) -> Head:
+        """Run to the head of the answer."""
+        try:
+            head = await anext(self.emitted)
+        except BaseException:
+            await self.close()
+            raise
+        assert isinstance(head, Head), "an exchange emits its head first"
+        return head
+
+    async def body(self) -> AsyncGenerator[bytes]:
+        """Run on to the end, giving the bytes of the body; left early, it closes all."""
+        try:
+            async for piece in self.emitted:
+                assert isinstance(piece, bytes), "an exchange emits one head"
+                yield piece
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """Close the exchange and its upstream; from another task only the upstream, which ends the exchange."""
+        if self.working:
+            await self._close()
+        else:
+            await self.emitted.aclose()
+
+    async def _run(self) -> AsyncGenerator[Head | bytes]:
+        told: Happening | None = None
+        self.working = True
+        try:
+            while (effect := self.step(told)) is not None:
+                match effect:
+                    case Emit(what):
+                        if what:
+                            self.working = False
+                            yield what
+                            self.working = True
+                        told = Done(self.clock())
+                    case Send():
+                        told = await self._open(effect)
+                    case Read():
+                        told = await self._read()
+                    case Abandon():
+                        await self._close()
+                        told = Done(self.clock())
+                    case Wait(seconds):
+                        await anyio.sleep(seconds)
+                        told = Done(self.clock())
+                    case _:
+                        assert_never(effect)
+        finally:
+            self.working = False
+            self.exchange.close()
+            await self._close()
+
+    async def _open(self, send: Send) -> Happening:
+        await self._close()
+        request = self.build(send)
+        try:
+            response = await self.send(request)
+        except self.failure as error:
+            return self.failed(error)
+        response.request = request
+        self.pieces = response.aiter_bytes()
+        return self.opened(response)
+
+    async def _read(self) -> Happening:
+        assert self.pieces is not None, "an exchange reads what it has sent for"
+        try:
+            piece = await anext(self.pieces, None)
+        except self.failure as error:
+            return self.failed(error)
+        return self.late() or self.got(piece)
+
+    async def _close(self) -> None:
+        response, self.response = self.response, None
+        if response is not None:
+            with anyio.CancelScope(shield=True):  # a cancelled task closes its upstream all the same
+                await response.aclose()
