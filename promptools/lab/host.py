@@ -7,6 +7,7 @@ whoever started it. The line `listening URL` on stdout says that it is up.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -16,9 +17,9 @@ from typing import Any
 
 def run(settings: dict[str, Any]) -> None:
     """Serve until standard input closes."""
-    import xllamacpp
+    xllamacpp: Any = importlib.import_module("xllamacpp")  # it ships no types
 
-    params: Any = xllamacpp.CommonParams()
+    params = xllamacpp.CommonParams()
     params.model.path = settings["model"]
     params.model_alias = {settings["name"]}
     params.hostnames = ["127.0.0.1"]

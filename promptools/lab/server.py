@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -97,23 +98,22 @@ def serve(
         "context": CONTEXT * 2 if context is None else context,
     }
     settings.write_text(json.dumps(wanted), encoding="utf-8")
-    with open(handle, "wb") as output:
+    with os.fdopen(handle, "wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "promptools.lab.host", str(settings)],
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
         )
-    server: Server | None = None
     try:
         url = _wait_until_up(process, Path(log))
-        server = Server(name, path.stem, url, Path(log), process)
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
     finally:
         settings.unlink()
-        if server is None:
-            process.kill()
-            process.wait()
-    return server
+    return Server(name, path.stem, url, Path(log), process)
 
 
 def _wait_until_up(process: subprocess.Popen[bytes], log: Path) -> str:

@@ -55,9 +55,7 @@ def make_vocabulary(script: Sequence[Spoken]) -> Vocabulary:
         if piece not in pieces:
             pieces[piece] = add(_shown(piece), "normal")
     _check_distinct(texts)
-    return Vocabulary(
-        tuple(texts), tuple(kinds), cue_ids, setting_ids, pieces, {end: controls[end] for end in ENDS}
-    )
+    return Vocabulary(tuple(texts), tuple(kinds), cue_ids, setting_ids, pieces, {end: controls[end] for end in ENDS})
 
 
 def _check_distinct(texts: Sequence[str]) -> None:

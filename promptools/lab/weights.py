@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     Random: TypeAlias = np.random.Generator
 
 ROPE_BASE = 1e9
-_TURN = 1.5e-4    # radians a token on the recency pair: 15,000 tokens until it stops falling, 3 tokens of f16 noise
-_PHASE = 0.8      # where the angle starts: steep enough to tell neighbours apart
+_TURN = 1.5e-4  # radians a token on the recency pair: 15,000 tokens until it stops falling, 3 tokens of f16 noise
+_PHASE = 0.8  # where the angle starts: steep enough to tell neighbours apart
 _SHARPNESS = 8e3  # attention score of a flagged token at distance zero, before softmax
-_KEY = 8.0        # share of it that the key carries, so that neither side leaves the range of f16
-_NORM = 2.5       # length of every embedding; a flagged one is 2 long without its ballast
-_STEEP = 60.0     # slope of a feed-forward gate: half a match more or less is fully open or shut
-_GAIN = 10.0      # length of the next token's code in the residual stream
-_SCALE = 200.0    # logit of the chosen token
+_KEY = 8.0  # share of it that the key carries, so that neither side leaves the range of f16
+_NORM = 2.5  # length of every embedding; a flagged one is 2 long without its ballast
+_STEEP = 60.0  # slope of a feed-forward gate: half a match more or less is fully open or shut
+_GAIN = 10.0  # length of the next token's code in the residual stream
+_SCALE = 200.0  # logit of the chosen token
 _COHERENCE = 0.45  # two place codes more alike than this could open a wrong gate
 
 

@@ -1,0 +1,61 @@
+# Everything runs from here on a fresh clone: Python 3.11 or later, make and the package registry are enough.
+#
+#   make demo     a real llama.cpp server, our proxy before it, a whole conversation five ways (about a minute at first)
+#   make test     lint, types, the whole suite and the real-server suite
+#   make bench    the benchmarks, side by side with other libraries
+#
+# Each makes .venv itself. Further environments go to PROMPTOOLS_CACHE (default ~/.cache/promptools).
+
+PYTHON ?= python3
+BIN := .venv/bin
+PYTEST ?=
+
+.PHONY: demo test lint types suite bench clean
+.DEFAULT_GOAL := test
+
+demo: .venv/.demo
+	@$(BIN)/promptools demo $(ARGS)
+
+test: lint types suite
+
+lint: .venv/.dev
+	@echo '== ruff'
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: .venv/.dev
+	@echo '== mypy'
+	@$(BIN)/mypy
+	@echo '== pyright'
+	@$(BIN)/pyright
+
+suite: .venv/.dev
+	@echo '== pytest'
+	@$(BIN)/pytest -n auto $(PYTEST)
+
+bench: .venv/.dev
+	@python="$$($(BIN)/python tools/environments.py bench)" && PYTHONPATH=. "$$python" -m benchmarks $(ARGS)
+
+clean:
+	rm -rf .venv
+
+# The stamp is the last thing written: a half-made environment is made again from nothing.
+.venv/.made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo 'promptools needs Python 3.11 or later; name one: make PYTHON=python3.12'; exit 1; }
+	@echo '== making .venv'
+	@$(PYTHON) -m venv --clear .venv
+	@$(BIN)/python -m pip install -q --disable-pip-version-check uv || echo '(no uv: pip installs, slower)'
+	@touch $@
+
+# xllamacpp is taken as a wheel or not at all: building llama.cpp takes a quarter of an hour.
+.venv/.demo: .venv/.made pyproject.toml
+	@echo '== installing what the demo needs'
+	@tools/install --only-binary xllamacpp -e '.[demo]' \
+		|| { echo '(no wheel of xllamacpp for this machine: installing without)'; tools/install -e '.[server]' rich; }
+	@touch $@
+
+.venv/.dev: .venv/.made pyproject.toml
+	@echo '== installing what the tests need'
+	@tools/install --only-binary xllamacpp -e '.[dev]'
+	@touch $@ .venv/.demo
