@@ -1,0 +1,99 @@
+"""The strings of JSON that is not quite JSON: which quotes open and close them, what their escapes mean.
+
+A value is never changed to make it parse. A valid escape keeps its meaning. A needless escape of punctuation (`\\'`,
+`\\$`) gives that character. Any other backslash stands for itself.
+"""
+
+from __future__ import annotations
+
+import json.decoder
+import re
+from collections.abc import Callable
+from json.decoder import JSONDecodeError
+from typing import Final, Literal
+
+from promptools.errors import clip
+from promptools.types import Fix, FixKind
+
+CLOSERS: Final = {'"': '"', "'": "'", "“": "“”", "”": "“”", "„": "“”", "‘": "‘’", "’": "‘’"}
+"""What may open a string, and what then closes it."""
+
+BODIES: Final = {
+    quote: re.compile(rf"[^{close}\\]*+(?:\\.[^{close}\\]*+)*+(?=[{close}])", re.DOTALL)
+    for quote, close in CLOSERS.items()
+}
+"""From just inside the opening quote up to the first closing quote that no backslash escapes."""
+
+scan_string: Callable[[str, int, bool], tuple[str, int]] = vars(json.decoder)["scanstring"]
+"""Read a string from just inside its opening quote, in C; give it and the index past its end (typeshed lacks it)."""
+
+_NEEDLESS = frozenset("'$`_")
+_CONTROL = re.compile(r"[\x00-\x1f]")
+_ESCAPE = re.compile(r'((?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))++)|\\(.?)', re.DOTALL)
+_BAD_LETTER = re.compile(r"\\(?![bfnrt])(?!u[0-9a-fA-F]{4})[^\W_]")
+_PATH = re.compile(
+    r"(?:[A-Za-z]:|\\\\[^\\/:*?\"<>|\s]++)"
+    r"(?:\\(?:Program\ Files(?:\ \(x86\))?+|[^\\/:*?\"<>|\s]++))++\\?+"
+)
+
+
+class Unreadable(ValueError):  # noqa: N818 - a value is unreadable; `UnreadableError` says no more
+    """No value can be read, whatever liberty is taken; `at` is where in the text that became certain."""
+
+    def __init__(self, at: int, reason: str, kind: Literal["invalid_json", "truncated", "limit"]) -> None:
+        super().__init__(f"{reason} (at character {at})")
+        self.at = at
+        self.reason = reason
+        self.kind: Literal["invalid_json", "truncated", "limit"] = kind
+
+
+class Liberties:
+    """The liberties taken so far: one of a kind is one `Fix`, however often it was taken."""
+
+    __slots__ = ("_counts",)
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[FixKind, str], int] = {}
+
+    def take(self, detail: str, kind: FixKind = "json") -> None:
+        """Record one liberty."""
+        key = (kind, detail)
+        self._counts[key] = self._counts.get(key, 0) + 1
+
+    def duplicate(self, key: str) -> None:
+        """Record that an object named `key` twice."""
+        self.take(f"key {clip(key, 60)!r} stands twice; the last one holds", "duplicate")
+
+    def fixes(self) -> tuple[Fix, ...]:
+        """Give them in the order in which they were first taken."""
+        return tuple(
+            Fix(kind, detail if count == 1 else f"{detail} ({count} times)")
+            for (kind, detail), count in self._counts.items()
+        )
+
+
+def decode(body: str, liberties: Liberties) -> str:
+    """Read what stands between the quotes of a string. O(n) in characters."""
+    if _CONTROL.search(body):
+        liberties.take("control character in a string")
+    if "\\" not in body:
+        return body
+    if '"' not in body:
+        try:
+            return scan_string(body + '"', 0, False)[0]
+        except JSONDecodeError:
+            pass
+    if _PATH.fullmatch(body) and _BAD_LETTER.search(body):
+        liberties.take("backslashes of a Windows path kept")
+        return body
+
+    def mend(found: re.Match[str]) -> str:
+        if found[1]:
+            return scan_string(found[1] + '"', 0, False)[0]
+        if found[2] in _NEEDLESS:
+            liberties.take("needless escape dropped")
+            return found[2]
+        liberties.take("backslash that escapes nothing kept")
+        return found[0]
+
+    return _ESCAPE.sub(mend, body)

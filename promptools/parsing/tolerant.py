@@ -1,0 +1,155 @@
+"""JSON, strict and tolerant: the value that starts at a place in a text, and the liberties taken to read it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from json.decoder import JSONDecoder
+from math import isfinite
+from typing import Any, NoReturn
+
+from promptools.parsing.extent import DEEPEST
+from promptools.parsing.guess import Guess
+from promptools.parsing.reader import Reader
+from promptools.parsing.strings import Unreadable, scan_string
+from promptools.types import Fix
+
+__all__ = ["Unreadable", "Value", "members", "read"]
+
+_SPACE = re.compile(r"[ \t\n\r]*+")
+_LOOSE_SPACE = re.compile(r"[\s\ufeff\u200b-\u200d\u2060]*+")
+_COLON = re.compile(r"[ \t\n\r]*+:[ \t\n\r]*+")
+_NEXT = re.compile(r"[ \t\n\r]*+([,}])[ \t\n\r]*+")
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One JSON value, `text[start:end]`, and how it was read."""
+
+    value: Any
+    end: int
+    fixes: tuple[Fix, ...] = ()
+    closed: int = 0
+    """Closers that the end of the text lacked, supplied innermost first."""
+
+
+def read(text: str, start: int = 0, *, anchors: frozenset[str] = frozenset(), close: bool = False) -> Value:
+    """Read the JSON value that starts at `text[start]` after white space; what follows it is not looked at.
+
+    `anchors` are keys that tools declare: they tell where a string ends whose inner quotes are not escaped. `close`
+    says that the text is all there is: closing brackets missing at its end are supplied, but never the end of a
+    string, a key, a number or a literal. Strict JSON is read at the speed of `json`; the rest costs O(n) in
+    characters. A surrogate without its partner stays as it is. Raises `Unreadable` and nothing else.
+    """
+    start = _after(_SPACE, text, start)
+    try:
+        value, end = _DECODER.raw_decode(text, start)
+    except (ValueError, RecursionError):
+        return _read_loosely(text, start, anchors, close)
+    if _too_deep(text, start, end, value, DEEPEST):
+        raise Unreadable(start, f"more than {DEEPEST} levels of brackets", "limit")
+    return Value(value, end)
+
+
+def members(text: str, start: int = 0) -> tuple[dict[str, tuple[Any, int, int]], int] | None:
+    """Read the strict JSON object at `text[start]`: each member with its value's span, and the object's end.
+
+    None if it is not strict JSON; a key that stands twice, NaN, and too many levels count as that.
+    """
+    if not text.startswith("{", start):
+        return None
+    found: dict[str, tuple[Any, int, int]] = {}
+    at = _after(_SPACE, text, start + 1)
+    try:
+        more = not text.startswith("}", at)
+        at += not more
+        while more:
+            if not text.startswith('"', at):
+                return None
+            key, at = scan_string(text, at + 1, True)
+            colon = _COLON.match(text, at)
+            if colon is None or key in found:
+                return None
+            value, end = _DECODER.raw_decode(text, colon.end())
+            separator = _NEXT.match(text, end)
+            if separator is None:
+                return None
+            found[key] = (value, colon.end(), end)
+            more = separator[1] == ","
+            at = separator.end() if more else separator.start(1) + 1
+    except (ValueError, RecursionError):
+        return None
+    if _too_deep(text, start, at, [value for value, _, _ in found.values()], DEEPEST):
+        return None
+    return found, at
+
+
+def _read_loosely(text: str, start: int, anchors: frozenset[str], close: bool) -> Value:
+    """Read with liberties: strings end at their first quote, or else where a guess says."""
+    start = _after(_LOOSE_SPACE, text, start)
+    reader = Reader(text, start, close=close)
+    try:
+        return _finish(reader)
+    except Unreadable as problem:
+        if problem.kind != "invalid_json" or not reader.strings:
+            raise
+    guess = Guess(anchors, trust=True)
+    try:
+        return _finish(Reader(text, start, close=close, guess=guess))
+    except Unreadable:
+        if not guess.trusted:
+            raise
+    return _finish(Reader(text, start, close=close, guess=Guess(anchors, trust=False)))
+
+
+def _finish(reader: Reader) -> Value:
+    value = reader.read()
+    end = reader.mark
+    if reader.guess is not None and not reader.guess.whole(reader.text, end):
+        raise Unreadable(end, "quotes inside a string are not escaped, and its end is not certain", "invalid_json")
+    return Value(value, end, reader.liberties.fixes(), reader.closed)
+
+
+def _too_deep(text: str, start: int, end: int, value: Any, deepest: int) -> bool:
+    """Has the value more levels than `deepest`? It is walked only if it has that many brackets."""
+    if text.count("{", start, end) + text.count("[", start, end) <= deepest:
+        return False
+    level: list[Any] = [value]
+    for _ in range(deepest + 1):
+        below: list[Any] = []
+        for each in level:
+            if isinstance(each, dict):
+                below.extend(each.values())
+            elif isinstance(each, list):
+                below.extend(each)
+        level = [each for each in below if isinstance(each, (dict, list))]
+        if not level:
+            return False
+    return True
+
+
+def _after(space: re.Pattern[str], text: str, at: int) -> int:
+    found = space.match(text, at)
+    assert found is not None
+    return found.end()
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key stands twice")
+    return found
+
+
+def _float(token: str) -> float:
+    value = float(token)
+    if not isfinite(value):
+        raise ValueError("out of range")
+    return value
+
+
+def _constant(name: str) -> NoReturn:
+    raise ValueError(name)
+
+
+_DECODER = JSONDecoder(object_pairs_hook=_pairs, parse_float=_float, parse_constant=_constant)
