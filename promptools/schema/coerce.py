@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any
 
 from promptools.errors import clip
 from promptools.schema.graph import pointer
 from promptools.types import Fix
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 ROUNDS = 4
 """A string may hold a list whose items are strings again: each layer is one round."""
@@ -274,10 +277,10 @@ def spelled(text: str | None) -> Texts:
                 parsed.append(json.loads(text, parse_int=_Spelled, parse_float=_Spelled, parse_constant=_refuse))
             except (ValueError, RecursionError):
                 parsed.append(None)
-        node = parsed[0]
+        node: Any = parsed[0]
         for step in path:
             try:
-                node = cast(Any, node)[step]
+                node = node[step]
             except (LookupError, TypeError):
                 return None
         return str(node) if isinstance(node, _Spelled) else None

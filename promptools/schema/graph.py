@@ -5,14 +5,18 @@ All references are resolved here, once, when tools are prepared: nothing later l
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, cast
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from promptools.errors import UsageError, clip
 from promptools.types import Schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
 
 ONE = ("additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then")
 ONE_MORE = ("contentSchema", "unevaluatedItems", "unevaluatedProperties")
@@ -23,7 +27,22 @@ IN_PLACE = frozenset(("allOf", "anyOf", "dependentSchemas", "else", "if", "not",
 """Keywords whose subschemas look at the same value again: a circle of these alone never ends."""
 
 
-def pointer(path: tuple[str | int, ...] | list[str | int]) -> str:
+def library(name: str) -> Any:
+    """Import a library on first use: who offers no tools does not wait for jsonschema, and it has no usable types."""
+    return import_module(name)
+
+
+def is_object(value: object) -> TypeGuard[dict[str, Any]]:
+    """Say whether a JSON value is an object, and as such has string keys."""
+    return isinstance(value, dict)
+
+
+def is_array(value: object) -> TypeGuard[list[Any]]:
+    """Say whether a JSON value is an array."""
+    return isinstance(value, list)
+
+
+def pointer(path: Sequence[str | int]) -> str:
     """Write a path as a JSON pointer (RFC 6901)."""
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
 
@@ -46,10 +65,10 @@ class Graph:
     """A checked copy of one schema; `targets` gives, by the id of a node, the node that its reference means."""
 
     root: Schema
-    where: dict[int, str] = field(default_factory=lambda: {})
+    where: dict[int, str] = field(default_factory=dict[int, str])
     """JSON pointer of each node, by the node's id."""
-    nodes: list[Schema] = field(default_factory=lambda: [])
-    targets: dict[int, list[Any]] = field(default_factory=lambda: {})
+    nodes: list[Schema] = field(default_factory=list["Schema"])
+    targets: dict[int, list[Any]] = field(default_factory=dict[int, list[Any]])
 
     def spread(
         self, node: Any, words: tuple[str, ...] = ("allOf", "anyOf", "oneOf", "then", "else")
@@ -58,14 +77,12 @@ class Graph:
         seen: set[int] = set()
         stack = [node]
         while stack:
-            each = stack.pop()
-            if not isinstance(each, dict) or id(each) in seen:
-                continue
-            here = cast(Schema, each)
-            seen.add(id(here))
-            yield here
-            stack.extend(self.targets.get(id(here), ()))
-            stack.extend(sub for word, _, sub in children(here) if word in words)
+            here = stack.pop()
+            if is_object(here) and id(here) not in seen:
+                seen.add(id(here))
+                yield here
+                stack.extend(self.targets.get(id(here), ()))
+                stack.extend(sub for word, _, sub in children(here) if word in words)
 
 
 def build(schema: Schema, tool: str) -> Graph:
@@ -86,18 +103,14 @@ def build(schema: Schema, tool: str) -> Graph:
 
 @cache
 def _metaschema() -> Any:
-    from jsonschema import Draft202012Validator
-    from referencing import Registry
-
-    return Draft202012Validator(Draft202012Validator.META_SCHEMA, registry=Registry())
+    validator = library("jsonschema").Draft202012Validator
+    return validator(validator.META_SCHEMA, registry=library("referencing").Registry())
 
 
 def _check(schema: Any, tool: str, base: str) -> None:
-    from jsonschema.exceptions import best_match
-
-    error = best_match(_metaschema().iter_errors(schema))
+    error = library("jsonschema.exceptions").best_match(_metaschema().iter_errors(schema))
     if error is not None:
-        at = base + pointer(list(error.absolute_path))
+        at = base + pointer(error.absolute_path)
         raise UsageError(
             f"Tool {tool!r}: its parameters are no JSON Schema (draft 2020-12) at {at or '/'!r}: "
             f"{clip(error.message)}. Mend the schema there."
@@ -105,28 +118,25 @@ def _check(schema: Any, tool: str, base: str) -> None:
 
 
 def _link(graph: Graph, tool: str) -> None:
-    from referencing import Registry
-    from referencing.jsonschema import DRAFT202012
-
-    resource = DRAFT202012.create_resource(graph.root)
-    resolver: Any = Registry[Any]().resolver_with_root(resource)
+    resource = library("referencing.jsonschema").DRAFT202012.create_resource
+    start = library("referencing").Registry().resolver_with_root(resource(graph.root))
     later: list[tuple[Any, Any, str]] = []
-    stack: list[tuple[Any, Any, str]] = [(graph.root, resolver, "")]
+    stack: list[tuple[Any, Any, str]] = [(graph.root, start, "")]
     while stack or later:
         if stack:
             node, resolver, at = stack.pop()
         else:
             node, resolver, at = later.pop()
-            if isinstance(node, dict) and id(cast(Schema, node)) not in graph.where:
+            if is_object(node) and id(node) not in graph.where:
                 _check(node, tool, at)  # it stands where no keyword of the draft holds a schema
-        if not isinstance(node, dict) or id(cast(Schema, node)) in graph.where:
+        if not is_object(node) or id(node) in graph.where:
             continue
-        here = cast(Schema, node)
+        here = node
         graph.where[id(here)] = at
         graph.nodes.append(here)
         here.pop("$schema", None)  # or jsonschema would change its draft, and its regex engine, midway
         if at:
-            resolver = resolver.in_subresource(DRAFT202012.create_resource(here))
+            resolver = resolver.in_subresource(resource(here))
         for word in REFS:
             if word in here:
                 found = _look_up(resolver, here[word], tool, f"{at}/{word}")
@@ -136,11 +146,10 @@ def _link(graph: Graph, tool: str) -> None:
 
 
 def _look_up(resolver: Any, ref: str, tool: str, at: str) -> Any:
-    from referencing.exceptions import NoSuchResource, Unresolvable
-
+    problems = library("referencing.exceptions")
     try:
         found = resolver.lookup(ref)
-    except (Unresolvable, NoSuchResource):
+    except (problems.Unresolvable, problems.NoSuchResource):
         raise UsageError(
             f"Tool {tool!r}: the reference {clip(ref)!r} at {at!r} leads nowhere. Nothing is ever fetched: put what it "
             f"means under '$defs' of the tool's own parameters."
@@ -175,8 +184,8 @@ def _refuse_endless(graph: Graph, tool: str) -> None:
 
 def _again(graph: Graph, node: Schema) -> Iterator[Schema]:
     for each in graph.targets.get(id(node), ()):
-        if isinstance(each, dict):
-            yield cast(Schema, each)
+        if is_object(each):
+            yield each
     for word, _, sub in children(node):
-        if word in IN_PLACE and isinstance(sub, dict):
-            yield cast(Schema, sub)
+        if word in IN_PLACE and is_object(sub):
+            yield sub

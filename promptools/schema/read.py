@@ -6,9 +6,11 @@ import inspect
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, cast
+from importlib import import_module
+from typing import Any, TypeAlias, TypeGuard, cast
 
 from promptools.errors import UsageError, clip
+from promptools.schema.graph import is_array, is_object
 from promptools.types import Schema, Tool
 
 ToolLike: TypeAlias = "Tool | Mapping[str, Any] | type[Any] | Callable[..., Any]"
@@ -33,7 +35,7 @@ def read(given: ToolLike, position: int) -> Source:
     if isinstance(given, Tool):
         tool = replace(given, parameters=deepcopy(given.parameters), aliases=dict(given.aliases))
         return _source({"name": tool.name, "description": tool.description, "parameters": tool.parameters}, {}, tool)
-    if isinstance(given, Mapping):
+    if _is_mapping(given):
         return _from_dict(deepcopy(dict(given)), position)
     if callable(given):
         return _from_python(given, position)
@@ -45,24 +47,28 @@ def read(given: ToolLike, position: int) -> Source:
 
 def mark(tool: Tool, marks: Any) -> Tool:
     """Set `dangerous`, `infer` and `aliases` on a tool; raises UsageError for any other mark or type."""
-    if not isinstance(marks, Mapping):
+    if not _is_mapping(marks):
         raise UsageError(f"Tool {tool.name!r}: its marks are {clip(repr(marks))}; wanted is a dict.")
-    changes = dict(cast(Mapping[str, Any], marks))
+    changes = dict(marks)
     wanted = {"dangerous": "true or false", "infer": "true, false or null", "aliases": "a dict of model's name to ours"}
     for key, value in changes.items():
+        told = clip(repr(value))
         good = {
             "dangerous": isinstance(value, bool),
             "infer": value is None or isinstance(value, bool),
-            "aliases": isinstance(value, Mapping)
-            and all(isinstance(each, str) for pair in cast(Mapping[Any, Any], value).items() for each in pair),
+            "aliases": _is_mapping(value) and all(isinstance(each, str) for pair in value.items() for each in pair),
         }
         if key not in wanted:
             raise UsageError(f"Tool {tool.name!r}: there is no mark {key!r}; the marks are {', '.join(wanted)}.")
         if not good[key]:
-            raise UsageError(f"Tool {tool.name!r}: the mark {key!r} is {clip(repr(value))}; wanted is {wanted[key]}.")
+            raise UsageError(f"Tool {tool.name!r}: the mark {key!r} is {told}; wanted is {wanted[key]}.")
     if "aliases" in changes:
         changes["aliases"] = {**tool.aliases, **changes["aliases"]}
     return replace(tool, **changes)
+
+
+def _is_mapping(value: object) -> TypeGuard[Mapping[str, Any]]:
+    return isinstance(value, Mapping)
 
 
 def _from_dict(data: dict[str, Any], position: int) -> Source:
@@ -89,7 +95,8 @@ def _tool(function: dict[str, Any], position: int) -> Tool:
     if not isinstance(name, str) or not name.strip():
         raise UsageError(f"Tool at position {position} has no name ({clip(repr(name))}); give it one under 'name'.")
     schemas = [function.pop(key) for key in SCHEMA_KEYS if key in function]
-    parameters = next((each for each in schemas if each is not None), {"type": "object", "properties": {}})
+    empty: Any = {"type": "object", "properties": {}}
+    parameters = next((each for each in schemas if each is not None), empty)
     function["parameters"] = parameters
     description = function.get("description")
     if not isinstance(description, str | None):
@@ -102,13 +109,13 @@ def _tool(function: dict[str, Any], position: int) -> Tool:
 
 
 def _check_parameters(name: str, parameters: Any) -> None:
-    if not isinstance(parameters, dict):
+    if not is_object(parameters):
         raise UsageError(
             f"Tool {name!r}: its parameters are {clip(repr(parameters))}; wanted is a JSON Schema of an object, such "
             f"as {{'type': 'object', 'properties': {{}}}}."
         )
-    kind = cast(Schema, parameters).get("type", "object")
-    if kind != "object" and not (isinstance(kind, list) and "object" in kind):
+    kind = parameters.get("type", "object")
+    if kind != "object" and not (is_array(kind) and "object" in kind):
         raise UsageError(
             f"Tool {name!r}: its parameters are of type {clip(repr(kind))} at '/type'; arguments are always an object."
         )
@@ -126,14 +133,12 @@ def _from_python(given: Callable[..., Any], position: int) -> Source:
         raise UsageError(
             f"Tool at position {position} has no name: {clip(repr(given))}. Give a function defined with 'def'."
         )
-    from pydantic import BaseModel, PydanticUserError, TypeAdapter
-
-    model = isinstance(given, type) and issubclass(given, BaseModel)
-    if isinstance(given, type) and not model:
+    pydantic: Any = import_module("pydantic")  # a heavy import, for callers that use it only
+    if isinstance(given, type) and not issubclass(given, pydantic.BaseModel):
         raise UsageError(f"Tool {name!r} is a class but no pydantic model; give a model, a typed function or a dict.")
     try:
-        parameters = TypeAdapter[Any](given).json_schema()
-    except (PydanticUserError, NameError, TypeError) as error:
+        parameters: Schema = pydantic.TypeAdapter(given).json_schema()
+    except (pydantic.PydanticUserError, NameError, TypeError) as error:
         raise UsageError(f"Tool {name!r}: no JSON Schema can be made of its signature: {clip(str(error))}") from error
     description = inspect.cleandoc(given.__doc__ or "")
     parameters.pop("title", None)

@@ -13,8 +13,9 @@ from promptools.errors import UsageError, clip
 from promptools.schema import coerce, quick, spelling
 from promptools.schema.graph import Graph, build
 from promptools.schema.read import Source, ToolLike, mark, read
+from promptools.schema.relax import relax_graph
 from promptools.schema.validate import PatternTimeoutError, Validator, check_patterns, sentences
-from promptools.types import Fix, Tool
+from promptools.types import Fix, Schema, Tool
 
 CACHED = 64
 """Tool lists that `Tools.prepare` remembers."""
@@ -45,6 +46,7 @@ class _Shape:
     """Other parameters are welcome by the schema's own words."""
     fits: quick.Predicate | None = None
     compiled: bool = False
+    relaxed: tuple[Schema, tuple[str, ...]] | None = None
 
 
 @dataclass(slots=True)
@@ -52,7 +54,7 @@ class _Entry:
     tool: Tool
     sent: dict[str, Any]
     shape: _Shape
-    aliases: dict[str, str] = field(default_factory=lambda: {})
+    aliases: dict[str, str] = field(default_factory=dict[str, str])
 
 
 class Tools(Sequence[Tool]):
@@ -71,7 +73,7 @@ class Tools(Sequence[Tool]):
 
     def __init__(self, tools: Iterable[ToolLike], *, marks: Mapping[str, Mapping[str, Any]] | None = None) -> None:
         if isinstance(tools, str | Mapping):
-            raise UsageError(f"The tools are {clip(repr(tools))}; wanted is a list of tools.")
+            raise UsageError(f"The tools are {clip(repr(cast(object, tools)))}; wanted is a list of tools.")
         sources = [read(each, position) for position, each in enumerate(tools)]
         names = [source.tool.name for source in sources]
         for name in names:
@@ -96,7 +98,9 @@ class Tools(Sequence[Tool]):
         """Prepare tools, or find them prepared: `Tools` and None pass through, lists of dicts are remembered."""
         if tools is None or isinstance(tools, Tools):
             return tools
-        listed = list(tools) if not isinstance(tools, str | Mapping) else tools
+        if isinstance(tools, str | Mapping):
+            return cls(cast(Any, tools))
+        listed = list(tools)
         if not all(isinstance(each, dict) for each in listed):
             return cls(listed)
         try:
@@ -211,6 +215,14 @@ class Tools(Sequence[Tool]):
     def to_openai(self) -> list[dict[str, Any]]:
         """Give the tools as OpenAI dicts: copies, with the caller's other keys, without our marks."""
         return [deepcopy(entry.sent) for entry in self._entries.values()]
+
+    def relaxed(self, name: str) -> tuple[Schema, tuple[str, ...]]:
+        """Give the relaxed copy of a tool's schema, and what was changed; computed once. Raises KeyError."""
+        shape = self._entries[name].shape
+        if shape.relaxed is None:
+            shape.relaxed = relax_graph(shape.graph)
+        schema, notes = shape.relaxed
+        return deepcopy(schema), notes
 
     def keys(self, name: str) -> frozenset[str]:
         """Give the parameter names that a tool declares; none for a tool that is not here."""

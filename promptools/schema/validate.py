@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
 from itertools import islice
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any
 
 import regex
 
 from promptools.errors import UsageError, clip
-from promptools.schema.graph import Graph, pointer
+from promptools.schema.graph import is_array, is_object, library, pointer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from promptools.schema.graph import Graph
 
 PATTERN_SECONDS = 0.1
 """How long one pattern may search one string."""
@@ -19,7 +23,17 @@ MOST_ERRORS = 8
 ALTERNATIVES = 4
 """Alternatives of an `anyOf` that one sentence tells."""
 
-KINDS = {dict: "an object", list: "an array", str: "a string", bool: "a boolean", int: "an integer", float: "a number"}
+MOST_SHOWN = 20
+"""Members of an object or array that a sentence quotes."""
+
+KINDS: dict[type, str] = {
+    dict: "an object",
+    list: "an array",
+    str: "a string",
+    bool: "a boolean",
+    int: "an integer",
+    float: "a number",
+}
 WANTED = {
     "object": "an object",
     "array": "an array",
@@ -76,42 +90,52 @@ def is_integer(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+def _pattern(validator: Any, wanted: str, value: Any, _: Any) -> Iterator[Any]:
+    if validator.is_type(value, "string") and not matches(wanted, value):
+        yield _error(f"{value!r} does not match the pattern {wanted!r}")
+
+
+def _pattern_properties(validator: Any, wanted: dict[str, Any], value: Any, _: Any) -> Iterator[Any]:
+    if validator.is_type(value, "object"):
+        for pattern, subschema in wanted.items():
+            for key, each in value.items():
+                if matches(pattern, key):
+                    yield from validator.descend(each, subschema, path=key, schema_path=pattern)
+
+
+def _additional_properties(validator: Any, wanted: Any, value: Any, schema: dict[str, Any]) -> Iterator[Any]:
+    if not validator.is_type(value, "object"):
+        return
+    known, patterns = schema.get("properties", {}), schema.get("patternProperties", ())
+    for key, each in value.items():
+        if key in known or any(matches(pattern, key) for pattern in patterns):
+            continue
+        if wanted is False:
+            yield _error(f"there is no {clip(key)!r} here; known: {clip(', '.join(map(repr, known))) or 'none'}")
+        else:
+            yield from validator.descend(each, wanted, path=key)
+
+
+def _error(message: str) -> Any:
+    return library("jsonschema").ValidationError(message)
+
+
+def _checks(test: Callable[[object], bool]) -> Callable[[object, object], bool]:
+    return lambda _, value: test(value)
+
+
 @cache
 def _validator_class() -> Any:
-    from jsonschema import Draft202012Validator, ValidationError
-    from jsonschema.validators import extend
-
-    def pattern(validator: Any, wanted: str, instance: Any, _: Any) -> Iterator[ValidationError]:
-        if validator.is_type(instance, "string") and not matches(wanted, instance):
-            yield ValidationError(f"{instance!r} does not match {wanted!r}")
-
-    def pattern_properties(validator: Any, wanted: dict[str, Any], instance: Any, _: Any) -> Iterator[ValidationError]:
-        if validator.is_type(instance, "object"):
-            for each, subschema in wanted.items():
-                for key, value in instance.items():
-                    if matches(each, key):
-                        yield from validator.descend(value, subschema, path=key, schema_path=each)
-
-    def additional(validator: Any, wanted: Any, instance: Any, schema: dict[str, Any]) -> Iterator[ValidationError]:
-        if not validator.is_type(instance, "object"):
-            return
-        known, patterns = schema.get("properties", {}), schema.get("patternProperties", ())
-        for key in instance:
-            if key in known or any(matches(each, key) for each in patterns):
-                continue
-            if wanted is False:
-                yield ValidationError(f"there is no {clip(key)!r} here; known: {clip(', '.join(known)) or 'none'}")
-            else:
-                yield from validator.descend(instance[key], wanted, path=key)
-
-    numbers = Draft202012Validator.TYPE_CHECKER.redefine_many(
-        {
-            "integer": lambda _, value: is_integer(value),
-            "number": lambda _, value: is_number(value),
-        }
-    )
-    keywords = {"pattern": pattern, "patternProperties": pattern_properties, "additionalProperties": additional}
-    return extend(Draft202012Validator, keywords, type_checker=numbers)
+    """Draft 2020-12 with patterns under a time limit and with the numbers that programs take."""
+    base = library("jsonschema").Draft202012Validator
+    keywords = {
+        "pattern": _pattern,
+        "patternProperties": _pattern_properties,
+        "additionalProperties": _additional_properties,
+    }
+    numbers = {"integer": _checks(is_integer), "number": _checks(is_number)}
+    types = base.TYPE_CHECKER.redefine_many(numbers)
+    return library("jsonschema.validators").extend(base, keywords, type_checker=types)
 
 
 class Validator:
@@ -126,10 +150,8 @@ class Validator:
     def errors(self, value: Any) -> Iterator[Any]:
         """Yield jsonschema's errors for a value; may raise whatever jsonschema, a pattern or recursion raises."""
         if self._compiled is None:
-            from referencing import Registry
-
-            self._compiled = _validator_class()(self.graph.root, registry=Registry())
-        return cast(Iterator[Any], self._compiled.iter_errors(value))
+            self._compiled = _validator_class()(self.graph.root, registry=library("referencing").Registry())
+        return iter(self._compiled.iter_errors(value))
 
 
 def sentences(errors: Iterable[Any]) -> tuple[str, ...]:
@@ -141,14 +163,19 @@ def sentences(errors: Iterable[Any]) -> tuple[str, ...]:
 
 
 def _where(error: Any) -> str:
-    return clip(pointer(list(error.absolute_path))) or "arguments"
+    return clip(pointer(error.absolute_path)) or "arguments"
 
 
 def shown(value: Any) -> str:
     """Quote a value for a sentence, shortened."""
-    if isinstance(value, dict | list) and len(cast(list[Any], value)) > 20:
-        return f"{KINDS[type(cast(Any, value))]} of {len(cast(list[Any], value))}"
+    if (is_object(value) or is_array(value)) and len(value) > MOST_SHOWN:
+        return f"{kind(value)} of {len(value)}"
     return clip(repr(value), 80)
+
+
+def kind(value: object) -> str:
+    """Name the JSON type of a value, with its article."""
+    return KINDS.get(type(value), "null")
 
 
 def describe(error: Any) -> str:
@@ -157,8 +184,7 @@ def describe(error: Any) -> str:
     match error.validator:
         case "type":
             types = [wanted] if isinstance(wanted, str) else list(wanted)
-            kind = KINDS.get(type(value), "null")
-            return f"{shown(value)} is {kind}; wanted {' or '.join(WANTED.get(each, each) for each in types)}"
+            return f"{shown(value)} is {kind(value)}; wanted {' or '.join(WANTED.get(each, each) for each in types)}"
         case "required":
             missing = [each for each in wanted if each not in value and repr(each) in error.message[: len(repr(each))]]
             return f"the required {missing[0]!r} is missing" if missing else clip(error.message)
@@ -179,7 +205,7 @@ def _alternatives(error: Any) -> str:
     for each in error.context:
         branch = each.schema_path[0]
         if branch not in told:
-            inside = pointer(list(each.relative_path))
+            inside = pointer(each.relative_path)
             told[branch] = f"{inside}: {describe(each)}" if inside else describe(each)
     text = "; or ".join(list(told.values())[:ALTERNATIVES])
     return text if len(told) <= ALTERNATIVES else f"{text}; or {len(told) - ALTERNATIVES} more"

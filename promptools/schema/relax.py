@@ -1,0 +1,208 @@
+"""A copy of a schema for servers that choke on the full language; the original stays for our own validation.
+
+What is dropped, and in which order, follows reports against llama.cpp (#19716, #25746, #26930, #27580), LM Studio
+(lmstudio-bug-tracker #738, #2197, #2247), Ollama (#10328) and vLLM with xgrammar (#16880, #30390).
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any, cast
+
+from promptools.schema.graph import build, is_array, is_object, pointer
+
+if TYPE_CHECKING:
+    from promptools.schema.graph import Graph
+    from promptools.types import Schema
+
+DROPPED = frozenset(
+    [
+        "pattern",
+        "format",
+        "not",
+        "if",
+        "then",
+        "else",
+        "contains",
+        "minContains",
+        "maxContains",
+        "dependentRequired",
+        "dependentSchemas",
+        "patternProperties",
+        "propertyNames",
+        "unevaluatedItems",
+        "unevaluatedProperties",
+        "uniqueItems",
+        "multipleOf",
+        "minItems",
+        "minProperties",
+        "maxProperties",
+        "contentEncoding",
+        "contentMediaType",
+        "contentSchema",
+        "$dynamicRef",
+    ]
+)
+"""Assertions that some grammar engine refuses."""
+SILENT = frozenset(
+    ["$ref", "allOf", "$defs", "definitions", "$id", "$anchor", "$dynamicAnchor", "$comment", "$schema", "$vocabulary"]
+)
+"""Gone once references are inlined and `allOf` is merged."""
+LARGE = 1000
+"""A length above this makes grammars that llama.cpp cannot parse (#25746)."""
+LARGEST = 2000
+"""Subschemas that a relaxed copy may have; references inlined past this are cut."""
+TEXT: Schema = {"type": "string"}
+
+_HINTS = (
+    ("object", ("properties", "required", "additionalProperties")),
+    ("array", ("items", "prefixItems", "maxItems")),
+    ("string", ("minLength", "maxLength", "pattern", "format")),
+    ("number", ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")),
+)
+_TYPES: dict[type, str] = {
+    str: "string",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    dict: "object",
+    list: "array",
+}
+
+
+def relaxed(schema: Schema) -> tuple[Schema, tuple[str, ...]]:
+    """Copy a schema without what weak servers refuse, and say what was changed where.
+
+    References are inlined, one inside itself is cut; every node has one type. Raises UsageError for no schema.
+    """
+    return relax_graph(build(schema, str(schema.get("title", "(unnamed)"))))
+
+
+def relax_graph(graph: Graph) -> tuple[Schema, tuple[str, ...]]:
+    """Do what `relaxed` does for a schema that is linked already."""
+    work = _Work(graph)
+    made = work.node(graph.root, "", frozenset())
+    if "anyOf" in made:
+        made = work.united(made)
+    made["type"] = "object"
+    made.setdefault("properties", {})
+    return deepcopy(made), tuple(dict.fromkeys(work.notes))
+
+
+class _Work:
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.notes: list[str] = []
+        self.left = LARGEST
+
+    def note(self, at: str, what: str) -> None:
+        self.notes.append(f"{at or '/'}: {what}")
+
+    def node(self, node: Any, at: str, trail: frozenset[int]) -> Schema:
+        if not is_object(node):
+            self.note(at, f"{str(node).lower()} became a string")
+            return dict(TEXT)
+        self.left -= 1
+        parts = list(self.graph.spread(node, ("allOf",)))
+        ids = frozenset(map(id, parts))
+        made = _merged(parts)
+        if self.left < 0 or ids & trail:
+            self.note(at, "cut: the schema holds itself" if ids & trail else "cut: the schema is too large")
+            return _stub(made)
+        trail |= ids
+        for word in sorted(made.keys() & DROPPED):
+            self.note(at, f"dropped {word!r}")
+        for word in ("minLength", "maxLength", "maxItems"):
+            if made.get(word, 0) > LARGE:
+                self.note(at, f"dropped {word!r}")
+                del made[word]
+        if "const" in made:
+            made["enum"] = [made.pop("const")]
+        self.type(made, at)
+        self.members(made, at, trail)
+        made = self.alternatives(made, at, trail)
+        return {word: value for word, value in made.items() if word not in DROPPED}
+
+    def type(self, made: Schema, at: str) -> None:
+        """Give a node exactly one type, or alternatives."""
+        kind = made.get("type")
+        if is_array(kind):
+            kinds = [each for each in kind if each != "null"] or ["null"]
+            made["type"] = "string" if "string" in kinds else kinds[0]
+            self.note(at, f"the types {kind!r} became {made['type']!r}")
+            if made.get("enum") and "null" not in made["type"]:
+                made["enum"] = [each for each in made["enum"] if each is not None] or made["enum"]
+        elif kind is None and "enum" in made:
+            kinds = list(dict.fromkeys(_TYPES.get(cast("Any", type(each)), "null") for each in made["enum"]))
+            if len(kinds) == 1:
+                made["type"] = kinds[0]
+        elif kind is None and not made.keys() & {"anyOf", "oneOf"}:
+            made["type"] = next((name for name, words in _HINTS if made.keys() & set(words)), "string")
+            self.note(at, f"had no type, became {made['type']!r}")
+
+    def alternatives(self, made: Schema, at: str, trail: frozenset[int]) -> Schema:
+        """Collapse alternatives: without null, and to the one that is left."""
+        for word in ("anyOf", "oneOf"):
+            branches = made.pop(word, None)
+            if branches is None:
+                continue
+            if "type" in made or "properties" in made or "anyOf" in made:
+                self.note(at, f"dropped {word!r}")
+                continue
+            made_branches = [self.node(each, f"{at}/{word}/{index}", trail) for index, each in enumerate(branches)]
+            real = [each for each in made_branches if each.get("type") != "null"] or [{"type": "null"}]
+            if len(real) < len(branches) or word == "oneOf":
+                self.note(at, f"{word!r} became {'anyOf' if len(real) > 1 else 'its one alternative'}")
+            made = {**made, "anyOf": real} if len(real) > 1 else {**real[0], **made}
+        return made
+
+    def members(self, made: Schema, at: str, trail: frozenset[int]) -> None:
+        """Relax what lies inside: properties, other properties, items."""
+        if made.get("type") == "object" and "properties" in made:
+            made["properties"] = {
+                name: self.node(each, f"{at}{pointer(['properties', name])}", trail)
+                for name, each in made["properties"].items()
+                if each is not False
+            }
+            made["required"] = [name for name in made.get("required", ()) if name in made["properties"]]
+        other = made.get("additionalProperties")
+        if is_object(other):
+            made["additionalProperties"] = self.node(other, f"{at}/additionalProperties", trail) if other else True
+        if made.get("type") == "array":
+            prefix = made.pop("prefixItems", [])
+            if prefix:
+                self.note(at, "dropped 'prefixItems'")
+            items = made.get("items", prefix[0] if prefix else TEXT)
+            if not is_object(items):
+                items = prefix[0] if prefix else TEXT
+            made["items"] = self.node(items, f"{at}/items", trail)
+
+    def united(self, made: Schema) -> Schema:
+        """Make one object of alternatives at the top, where servers take none."""
+        self.note("", "its alternatives became one object")
+        properties: Schema = {}
+        for each in made.pop("anyOf"):
+            properties = {**each.get("properties", {}), **properties}
+        return {**made, "properties": properties}
+
+
+def _merged(parts: list[Schema]) -> Schema:
+    """Make one node of several that hold together: the first to say a word is heard, members come together."""
+    made: Schema = {}
+    for part in parts:
+        for word, value in part.items():
+            if word == "properties":
+                made[word] = {**value, **made.get(word, {})}
+            elif word == "required":
+                made[word] = list(dict.fromkeys([*made.get(word, ()), *value]))
+            elif word not in SILENT:
+                made.setdefault(word, value)
+    return made
+
+
+def _stub(made: Schema) -> Schema:
+    kind = made.get("type", "object")
+    stub: Schema = {"type": kind if isinstance(kind, str) else kind[0]}
+    if stub["type"] == "array":
+        stub["items"] = dict(TEXT)
+    return {**stub, "description": made["description"]} if "description" in made else stub
