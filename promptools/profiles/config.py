@@ -1,13 +1,17 @@
-"""The user's config as values, where it is looked for, and how `promptools.toml` is read."""
+"""The user's config as values, and where it is looked for."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from promptools.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from promptools.profiles.shape import Place
 
 DEFAULT = "default"
 """The model name that stands for a provider's `default_model`."""
@@ -54,6 +58,21 @@ class Config:
     warnings: tuple[str, ...] = ()
 
 
+def by_name(models: Iterable[Model], place: Place) -> dict[str, Model]:
+    """Index models by name; an alias may mean one model only, and neither a model's name nor `default`."""
+    found = {each.name: each for each in models}
+    taken = {name: f"the name of model {name!r}" for name in found}
+    taken[DEFAULT] = "the word for the provider's default_model"
+    for each in found.values():
+        for alias in each.aliases:
+            if alias in taken:
+                raise (place / each.name / "aliases").error(
+                    f"{alias!r} is already {taken[alias]}; choose another alias"
+                )
+            taken[alias] = f"an alias of model {each.name!r}"
+    return found
+
+
 def find_config(environ: Mapping[str, str], cwd: Path, home: Path) -> Path | None:
     """Find the config file; the first of the places that holds one wins whole, nothing is merged.
 
@@ -72,7 +91,7 @@ def find_config(environ: Mapping[str, str], cwd: Path, home: Path) -> Path | Non
         cwd / "promptools.toml",
         _named_path(ppxai, cwd, home) if ppxai else None,
         cwd / "ppxai-config.json",
-        (Path(xdg) if xdg else home / ".config") / "promptools" / "promptools.toml",
+        (home / xdg if xdg else home / ".config") / "promptools" / "promptools.toml",
         home / ".ppxai" / "ppxai-config.json",
     )
     return next((path for path in places if path and path.is_file()), None)
@@ -81,12 +100,3 @@ def find_config(environ: Mapping[str, str], cwd: Path, home: Path) -> Path | Non
 def _named_path(named: str, cwd: Path, home: Path) -> Path:
     """Make a path of what a variable holds."""
     return home / named[2:] if named.startswith("~/") else cwd / named
-
-
-def load_config(path: Path) -> Config:
-    """Read a config file: `promptools.toml`, or a `ppxai-config.json` as it stands (told by suffix, else by content).
-
-    Raises `UsageError`, naming the file and the key, for what cannot be read or understood. Keys of a ppxai-config.json
-    that mean nothing are warned about by name (`UserWarning`, and `Config.warnings`).
-    """
-    raise NotImplementedError

@@ -1,28 +1,32 @@
 """Facts that ship with promptools: one TOML file for each kind of server and each family of models.
 
 A file holds `title`, `[[fact]]` tables, and for servers `aliases` and `base_url`, for families `globs`. A fact is a
-profile key, its value, why it is so, where that can be read, and the day it was checked; `since` and `until` bound it by
-server version (`until` is the first version that it no longer holds for), `on` by kind of server.
+profile key, its value, why it is so, where that can be read (`repo#n` is a GitHub issue), and the day it was checked.
+`since` and `until` bound it by server version (`until` is the first version that it no longer holds for), `on` by kind
+of server.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from datetime import date
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import promptools
 from promptools.errors import UsageError
 from promptools.profiles.profile import Profile
-from promptools.profiles.shape import Place, near, read, table
+from promptools.profiles.shape import Place, Section, is_table, near, read, table
 
 NOT_FACTS = {"kind": "name the server's kind on the provider", "family": "name the family on the model"}
 """Fields of a profile that say what it is about; no fact sets them."""
+
+NO_FAMILY = "none"
+"""The family of a model that shall have none, whatever its name matches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,7 @@ def fact_types() -> Mapping[str, Any]:
 
 def check_facts(value: Any, place: Place) -> dict[str, Any]:
     """Take a table of profile keys and values; values come back in the profile's own types."""
-    for key in NOT_FACTS if isinstance(value, Mapping) else ():
+    for key in NOT_FACTS if is_table(value) else ():
         if key in value:
             raise (place / key).error(f"not a fact: {NOT_FACTS[key]}")
     known = fact_types()
@@ -103,11 +107,6 @@ def _fact_value(key: str, value: Any, place: Place) -> Any:
         except re.error as error:
             raise place.error(f"{taken!r} is no regular expression: {error}") from None
     return taken
-
-
-def patch(profile: Profile, facts: Mapping[str, Any]) -> Profile:
-    """Lay checked facts over a profile."""
-    return replace(profile, **facts)
 
 
 @cache
@@ -141,7 +140,7 @@ def load_builtin(name: str) -> Builtin:
 
 def _load(path: Path) -> Builtin:
     """Read one file of facts."""
-    import tomllib  # noqa: PLC0415 - only when a profile is wanted
+    import tomllib  # only when a profile is wanted
 
     place = Place(f"{path.parent.name}/{path.name}")
     data = table(
@@ -162,9 +161,6 @@ def _load(path: Path) -> Builtin:
 def _fact(data: Any, place: Place) -> Fact:
     """Take one `[[fact]]` table."""
     given = table(data, place, [each.name for each in fields(Fact)])
-    for key in ("key", "value", "why", "source", "date"):
-        if key not in given:
-            raise place.error(f"the fact has no {key!r}")
     value = check_facts({given["key"]: given["value"]}, place)[given["key"]]
     return Fact(**{**given, "value": value, "on": read(tuple[str, ...], given.get("on", ()), place / "on")})
 
@@ -176,13 +172,36 @@ def kind_of(name: str) -> str | None:
     return next((kind for kind in kinds() if wanted in (kind, *load_builtin(kind).aliases)), None)
 
 
+@lru_cache(maxsize=256)
 def family_of(model: str) -> str | None:
     """Find a model's family: of all globs that match, the one with the most literal characters decides."""
     name = plain(model)
     found = [
-        (sum(char not in "*?[]" for char in glob), family)
+        (len(re.sub(r"\[[^]]*\]|[*?]", "", glob)), family)
         for family in families()
         for glob in load_builtin(family).globs
         if fnmatchcase(name, glob)
     ]
     return max(found)[1] if found else None
+
+
+def take_kind(section: Section) -> str | None:
+    """Read a section's `kind`: the name or an alias of a kind of server."""
+    name = section.text("kind")
+    kind = kind_of(name) if name else None
+    if name and not kind:
+        raise (section.place / "kind").error(f"{name!r} is no kind of server; {near(name, kinds())}")
+    return kind
+
+
+def take_family(section: Section) -> str | None:
+    """Read a section's `family`: the name of a family, or `none`."""
+    name = section.text("family")
+    if name and name not in (NO_FAMILY, *families()):
+        raise (section.place / "family").error(f"{name!r} is no family; {near(name, (NO_FAMILY, *families()))}")
+    return name
+
+
+def take_facts(section: Section) -> dict[str, Any]:
+    """Read a section's `profile`: facts that patch what ships."""
+    return check_facts(section.data.get("profile", {}), section.place / "profile")

@@ -7,9 +7,9 @@ Types understood: `Any`, `bool`, `int`, `float`, `str`, `Literal`, `X | None`, `
 from __future__ import annotations
 
 import types
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Union, cast, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin
 
 from promptools.errors import UsageError, clip
 
@@ -39,22 +39,32 @@ class Place:
 
 def near(word: str, known: Collection[str]) -> str:
     """Say which known word was probably meant, and which ones there are."""
-    from difflib import get_close_matches  # noqa: PLC0415 - only errors need it
+    from difflib import get_close_matches  # only errors need it
 
     close = get_close_matches(word, known, n=1)
     meant = f"did you mean {close[0]!r}? " if close else ""
     return f"{meant}known: {', '.join(sorted(known)) or 'none'}"
 
 
+def is_table(value: Any) -> bool:
+    """Tell whether plain data is a table."""
+    return isinstance(value, Mapping)
+
+
+def is_array(value: Any) -> bool:
+    """Tell whether plain data is an array."""
+    return isinstance(value, (list, tuple, set, frozenset))
+
+
 def table(value: Any, place: Place, known: Collection[str] | None = None) -> dict[str, Any]:
-    """Take a table whose keys are strings; with `known`, a key outside it is an error."""
-    if not isinstance(value, Mapping):
+    """Take a table; with `known`, a key outside it is an error."""
+    if not is_table(value):
         raise place.error(f"a table is wanted, not {clip(repr(value), 80)}")
-    items = cast("Mapping[Any, Any]", value)
+    items: dict[str, Any] = {str(key): each for key, each in value.items()}
     for key in items if known is not None else ():
-        if key not in known:
-            raise (place / key).error(f"unknown key; {near(str(key), known)}")
-    return {str(key): each for key, each in items.items()}
+        if known is not None and key not in known:
+            raise (place / key).error(f"unknown key; {near(key, known)}")
+    return items
 
 
 def read(kind: Any, value: Any, place: Place) -> Any:
@@ -87,9 +97,35 @@ def _literal(words: tuple[str, ...], value: Any, place: Place) -> str:
 
 def _array(origin: Any, kind: Any, value: Any, place: Place) -> Any:
     """Take an array; nothing may stand in it twice."""
-    if not isinstance(value, (list, tuple, set, frozenset)):
+    if not is_array(value):
         raise place.error(f"an array is wanted, not {clip(repr(value), 80)}")
-    items = [read(kind, each, place / index) for index, each in enumerate(cast("list[Any]", value))]
+    items = [read(kind, each, place / index) for index, each in enumerate(value)]
     if len(set(items)) < len(items):
         raise place.error(f"an entry stands twice in {clip(repr(value), 80)}")
     return origin(items)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One table of a file, read key by key."""
+
+    data: Mapping[str, Any]
+    place: Place
+
+    def get(self, kind: Any, key: str, default: Any = None) -> Any:
+        """Read one key as the type `kind`; the default where it is not there."""
+        return read(kind, self.data[key], self.place / key) if key in self.data else default
+
+    def text(self, key: str) -> str | None:
+        """Read a string; None where it is not there or empty."""
+        return self.get(str, key) or None
+
+    def table(self, key: str) -> dict[str, Any]:
+        """Read a table of anything; empty where it is not there."""
+        return table(self.data.get(key, {}), self.place / key)
+
+    def sections(self, key: str, known: Collection[str]) -> Iterator[tuple[str, Section]]:
+        """Read a table of tables that hold known keys only."""
+        for name, each in self.table(key).items():
+            place = self.place / key / name
+            yield name, Section(table(each, place, known), place)

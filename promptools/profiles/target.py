@@ -8,7 +8,7 @@ from typing import Any
 
 from promptools.errors import UsageError
 from promptools.profiles.config import DEFAULT, Config, Model, Provider
-from promptools.profiles.facts import check_facts, family_of, kind_of, kinds, load_builtin, patch
+from promptools.profiles.facts import NO_FAMILY, check_facts, family_of, kind_of, kinds, load_builtin
 from promptools.profiles.profile import GENERIC, Profile
 from promptools.profiles.shape import Place, near
 
@@ -36,25 +36,32 @@ class Target:
     server_version: str | None = None
 
 
-@dataclass(slots=True)
 class _Draft:
-    """A target in the making: the profile so far, and which fact decided each of its keys."""
+    """A profile in the making: facts laid over each other, and why the last one of each key was laid."""
 
-    profile: Profile
-    decided: dict[str, str]
+    def __init__(self, kind: str, family: str | None) -> None:
+        self.kind, self.family = kind, family
+        self.facts: dict[str, Any] = {}
+        self.why: dict[str, str] = {}
 
     def lay(self, facts: Mapping[str, Any], why: str) -> None:
-        """Lay facts over the profile; the last one laid decides."""
-        self.profile = patch(self.profile, facts)
-        for key, value in facts.items():
-            self.decided.pop(key, None)
-            self.decided[key] = f"{key} = {_show(value)}: {why}"
+        """Lay facts over those that are there; the last one laid decides."""
+        self.facts.update(facts)
+        self.why.update(dict.fromkeys(facts, why))
 
     def lay_builtin(self, name: str, version: str | None) -> None:
         """Lay those facts about a kind or family that hold here."""
         for fact in load_builtin(name).facts:
-            if fact.holds(self.profile.kind, version):
+            if fact.holds(self.kind, version):
                 self.lay({fact.key: fact.value}, f"{name}: {fact.why} ({fact.source}, {fact.date})")
+
+    def profile(self) -> Profile:
+        """Make the profile."""
+        return Profile(kind=self.kind, family=self.family, **self.facts)
+
+    def reasons(self) -> list[str]:
+        """Say each fact and why it stands."""
+        return [f"{key} = {_show(self.facts[key])}: {why}" for key, why in self.why.items()]
 
 
 def resolve(
@@ -66,38 +73,35 @@ def resolve(
     overrides: Mapping[str, Any] | None = None,
     server_version: str | None = None,
 ) -> Target:
-    """Say where a request for `model` goes and what is known there. Reads packaged facts only; nothing is asked or probed.
+    """Say where a request for `model` goes and what is known there; nothing is asked of the server.
 
     Facts are laid over each other, the last one deciding: defaults, the server's kind, the model's family, the config's
-    provider, the config's model, `overrides`. Raises `UsageError` for names that mean nothing and overrides that do not fit.
+    provider, the config's model, `overrides`. Facts bound to server versions hold for `server_version`, else for the
+    provider's, else for the newest. Raises `UsageError` for names that mean nothing and overrides that do not fit.
     """
     config = config or Config()
-    chosen, why = _provider(provider, base_url, config)
+    chosen, provider_why = _provider(provider, base_url, config)
     entry, model_why = _model(model, chosen, config)
     kind, kind_why = _kind(chosen)
-    version = server_version or chosen.server_version
     url, url_why = _base_url(base_url, chosen, kind, config)
-    family = _family(entry)
-    draft = _Draft(Profile(kind=kind, family=family), {})
+    family, family_why = _family(entry)
+    version = server_version or chosen.server_version
+    draft = _Draft(kind, family)
     draft.lay_builtin(kind, version)
     if kind == GENERIC and is_local(url):
-        draft.lay({"needs_key": False}, "the address is local")
+        draft.lay({"needs_key": False}, "the address is on this machine or a private network")
     if family:
         draft.lay_builtin(family, version)
     draft.lay(chosen.facts, f"{config.file}, provider {chosen.name!r}")
     draft.lay(entry.facts, f"{config.file}, model {entry.name!r}")
     draft.lay(check_facts(overrides or {}, Place("overrides")), "the request's override")
-    family_why = (
-        f"family {family!r}: from the model's name" if not entry.family else f"family {family!r}: {config.file}"
-    )
-    named = [why, model_why, kind_why, url_why, family_why]
     return Target(
         provider=chosen.name or None,
         base_url=url,
         model=entry.name,
         api_key_env=chosen.api_key_env,
-        profile=draft.profile,
-        reasons=(*named, *draft.decided.values()),
+        profile=draft.profile(),
+        reasons=(provider_why, url_why, kind_why, model_why, family_why, *draft.reasons()),
         marks=config.tools,
         system_prompt=chosen.system_prompt,
         defaults={**chosen.defaults, **entry.defaults},
@@ -120,8 +124,8 @@ def api_key(target: Target, environ: Mapping[str, str]) -> str | None:
 
 def is_local(url: str | None) -> bool:
     """Tell whether a URL names this machine or a private network."""
-    from ipaddress import ip_address  # noqa: PLC0415 - only for servers of no known kind
-    from urllib.parse import urlsplit  # noqa: PLC0415
+    from ipaddress import ip_address  # only for servers of no known kind
+    from urllib.parse import urlsplit
 
     host = (urlsplit(url or "").hostname or "").lower()
     if host == "localhost" or host.endswith((".localhost", ".local")):
@@ -141,20 +145,24 @@ def _provider(name: str | None, base_url: str | None, config: Config) -> tuple[P
         if len(same) == 1:
             return same[0], f"provider {same[0].name!r}: {config.file} has it at {base_url}"
         return Provider(""), f"no provider: {'several' if same else 'none'} in {config.file} at {base_url}"
-    if config.default_provider is not None:
-        if config.default_provider not in config.providers:
-            problem = f"no provider {config.default_provider!r} in this file; {near(config.default_provider, config.providers)}"
-            raise (Place(config.file) / "default_provider").error(problem)
-        return config.providers[
-            config.default_provider
-        ], f"provider {config.default_provider!r}: the default of {config.file}"
-    if len(config.providers) == 1:
+    if config.default_provider is None and not config.providers:
+        return Provider(""), f"no provider: none in {config.file}"
+    return _default(config)
+
+
+def _default(config: Config) -> tuple[Provider, str]:
+    """Choose the config's default provider, or its only one."""
+    name, place = config.default_provider, Place(config.file) / "default_provider"
+    if name is None and len(config.providers) > 1:
+        raise place.error(
+            f"missing, and there are several providers: name one of {', '.join(sorted(config.providers))}"
+        )
+    if name is None:
         only = next(iter(config.providers.values()))
         return only, f"provider {only.name!r}: the only one in {config.file}"
-    if config.providers:
-        problem = f"several providers and no default: name one of {', '.join(sorted(config.providers))}"
-        raise (Place(config.file) / "default_provider").error(problem)
-    return Provider(""), "no provider: no config"
+    if name not in config.providers:
+        raise place.error(f"no provider {name!r} in this file; {near(name, config.providers)}")
+    return config.providers[name], f"provider {name!r}: the default of {config.file}"
 
 
 def _named(name: str, config: Config) -> tuple[Provider, str]:
@@ -199,30 +207,31 @@ def _base_url(asked: str | None, provider: Provider, kind: str, config: Config) 
 
 
 def _model(asked: str | None, provider: Provider, config: Config) -> tuple[Model, str]:
-    """Find the model: by its name, by an alias, or the provider's default."""
+    """Find the model by its name or an alias; `default`, or none asked for, is the provider's default."""
+    name, by = asked, "asked for"
     if asked is None or (asked == DEFAULT and provider.name and DEFAULT not in provider.models):
-        name = provider.default_model
-        if name is not None:
-            return provider.models.get(name, Model(name)), f"model {name!r}: the default of provider {provider.name!r}"
+        name, by = provider.default_model, f"the default of provider {provider.name!r}"
+    if name is None:
         if asked is None:
             return Model(""), "model: none asked for"
         place = Place(config.file) / "providers" / provider.name / "default_model"
         raise place.error(f"missing, so {DEFAULT!r} names no model; set it, or ask for a model by name")
-    if asked in provider.models:
-        return provider.models[asked], f"model {asked!r}: listed for provider {provider.name!r}"
+    if name in provider.models:
+        return provider.models[name], f"model {name!r}: {by}, listed in {config.file}"
     for entry in provider.models.values():
-        if asked in entry.aliases:
-            return entry, f"model {entry.name!r}: alias {asked!r} of provider {provider.name!r}"
-    return Model(asked), f"model {asked!r}: not listed, sent as it is"
+        if name in entry.aliases:
+            return entry, f"model {entry.name!r}: {by}, by its alias {name!r} in {config.file}"
+    return Model(name), f"model {name!r}: {by}, sent as it is"
 
 
-def _family(entry: Model) -> str | None:
-    """Find the model's family."""
+def _family(entry: Model) -> tuple[str | None, str]:
+    """Find the model's family: as configured, else by its name."""
     if entry.family:
-        return None if entry.family == "none" else entry.family
-    return family_of(entry.name)
+        return None if entry.family == NO_FAMILY else entry.family, f"family {entry.family!r}: of model {entry.name!r}"
+    family = family_of(entry.name)
+    return family, f"family {family!r}: by the model's name" if family else "family: none matches the model's name"
 
 
 def _show(value: Any) -> str:
     """Write a fact's value the same way every time."""
-    return repr(sorted(value)) if isinstance(value, frozenset) else repr(value)
+    return repr(sorted(value)) if value.__class__ is frozenset else repr(value)
