@@ -1,0 +1,58 @@
+"""Talk, data and code: nothing is called, and every byte comes back."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from casebook import SETS, bare, cuts, feed, tiled
+from promptools import parse
+from promptools.types import Reply
+
+TEXTS: list[dict[str, Any]] = tomllib.loads((Path(__file__).parent / "negative.toml").read_text("utf-8"))["text"]
+
+
+def nothing_called(reply: Reply, row: dict[str, Any]) -> None:
+    assert reply.calls == ()
+    assert reply.malformed == ()
+    assert reply.reasoning == row.get("reasoning", "")
+    assert reply.content == row.get("content", row["text"])
+    if not row.get("reasoning"):
+        assert reply.discarded == ()
+
+
+@pytest.mark.parametrize("strictness", ["balanced", "strict"])
+@pytest.mark.parametrize("row", TEXTS, ids=lambda row: row["name"])
+def test_nothing_is_called(row: dict[str, Any], strictness: str) -> None:
+    nothing_called(parse(row["text"], SETS["all"], strictness=strictness, **row.get("options", {})), row)
+
+
+@pytest.mark.parametrize("row", TEXTS, ids=lambda row: row["name"])
+def test_nothing_is_called_however_it_is_cut(row: dict[str, Any]) -> None:
+    options = row.get("options", {})
+    whole = bare(parse(row["text"], SETS["all"], **options))
+    for way, pieces in cuts(row["text"]):
+        events, reply = feed(pieces, SETS["all"], **options)
+        assert bare(reply) == whole, way
+        tiled(events, row["text"])
+
+
+@pytest.mark.parametrize("finish_reason", ["stop", "length", "tool_calls"])
+@pytest.mark.parametrize("row", TEXTS, ids=lambda row: row["name"])
+def test_nothing_is_called_whatever_the_server_says(row: dict[str, Any], finish_reason: str) -> None:
+    reply = parse(row["text"], SETS["all"], finish_reason=finish_reason, **row.get("options", {}))
+    nothing_called(reply, row)
+
+
+@pytest.mark.parametrize("row", TEXTS, ids=lambda row: row["name"])
+def test_nothing_is_called_when_nothing_is_offered(row: dict[str, Any]) -> None:
+    reply = parse(row["text"], [], **row.get("options", {}))
+    nothing_called(reply, row)
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len(TEXTS) >= 60
+    assert len({row["name"] for row in TEXTS}) == len(TEXTS)
