@@ -26,11 +26,18 @@ Template = Literal["hermes", "harmony", "plain"]
 
 TEMPLATES = Path(__file__).parent / "templates"
 _BOOT_SECONDS = 60.0
+_KEEP_LOGS_SECONDS = 7 * 24 * 3600.0
 
 
 def can_serve() -> bool:
     """Tell whether xllamacpp, gguf and numpy are installed here; imports none of them."""
     return all(importlib.util.find_spec(name) is not None for name in ("xllamacpp", "gguf", "numpy"))
+
+
+def cache() -> Path:
+    """Give the folder for what may be made again: PROMPTOOLS_CACHE, else `~/.cache/promptools`."""
+    told = os.environ.get("PROMPTOOLS_CACHE")
+    return Path(told).expanduser() if told else Path.home() / ".cache" / "promptools"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +86,15 @@ def serve(
 ) -> Server:
     """Start llama.cpp's server on a model that speaks `lines`, and wait until it answers (about a second).
 
-    `folder` keeps the model and the log (default: a folder under the system's temporary one). `context` is in tokens
-    and shared by all `slots`. Raises `UsageError` where xllamacpp is not installed and `UpstreamError`, with the end
-    of the log, where the server does not come up.
+    `folder` keeps the model and the log; without one it is `lab` in the cache folder, where logs older than a week are
+    dropped. `context` is in tokens, shared by all `slots`. Raises `UsageError` where xllamacpp is not installed, and
+    `UpstreamError`, with the end of the log, where the server does not come up.
     """
     if not can_serve():
         raise UsageError("running llama.cpp here needs xllamacpp, gguf and numpy: pip install 'promptools[demo]'")
-    folder = folder or Path(tempfile.gettempdir()) / "promptools-lab"
+    folder = folder or cache() / "lab"
     model = make_model(lines, folder)
+    _drop_old_logs(folder)
     handle, log = tempfile.mkstemp(prefix=f"{name}-", suffix=".log", dir=folder)
     settings = Path(log).with_suffix(".json")
     path = template if isinstance(template, Path) else TEMPLATES / f"{template}.jinja"
@@ -114,6 +122,15 @@ def serve(
     finally:
         settings.unlink()
     return Server(name, path.stem, url, Path(log), process)
+
+
+def _drop_old_logs(folder: Path) -> None:
+    for log in folder.glob("*.log"):
+        try:
+            if time.time() - log.stat().st_mtime > _KEEP_LOGS_SECONDS:
+                log.unlink()
+        except FileNotFoundError:
+            pass  # another process dropped it first
 
 
 def _wait_until_up(process: subprocess.Popen[bytes], log: Path) -> str:

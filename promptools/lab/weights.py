@@ -172,38 +172,46 @@ def _feed_forward(
     """One unit a step; its gate is half open when all that it asks for is there, and half shut when one is missing."""
     import numpy as np
 
-    cue_order = {cue: order for order, cue in enumerate(words.cues)}
-    setting_order = {setting: order for order, setting in enumerate(words.settings)}
     count = _round_up(sum(len(each.pieces) + 1 for each in script))
     gate = np.zeros((count, at.width), np.float32)
     up = np.zeros((count, at.width), np.float32)
     down = np.zeros((at.width, count), np.float32)
     unit = 0
     for spoken in script:
-        wanted = np.zeros(at.width, np.float32)
-        asked = 1  # the place
-        if spoken.line.cue is None:
-            wanted[at.got_cue().start] = -1
-        else:
-            wanted[at.got_cue().start + 1 + cue_order[spoken.line.cue]] = 1
-            asked += 1
-        if spoken.line.setting is not None:
-            wanted[at.got_setting().start + 1 + setting_order[spoken.line.setting]] = 1
-            asked += 1
-        else:
-            for rival in (each.line for each in script if each.line.cue == spoken.line.cue):
-                if rival.setting is not None:
-                    wanted[at.got_setting().start + 1 + setting_order[rival.setting]] = -1
-        wanted[at.one] = 0.5 - asked
+        asks = _asks(spoken, script, words, at)
         tokens = [*(words.pieces[piece] for piece in spoken.pieces), words.ends[spoken.end]]
         for before, token in zip([None, *tokens], tokens, strict=False):
-            gate[unit] = wanted
+            gate[unit] = asks
             gate[unit, at.here()] = start if before is None else places[before]
             gate[unit] *= _STEEP
             up[unit, at.one] = 1
             down[at.next(), unit] = places[token] * (_GAIN / (_STEEP * 0.5))
             unit += 1
     return gate, up, down
+
+
+def _asks(spoken: Spoken, script: Sequence[Spoken], words: Vocabulary, at: _Sections) -> Array:
+    """Write what a line's gates ask for beside the place: its cue, its setting, and none that a rival line asks for."""
+    import numpy as np
+
+    cue_order = {cue: order for order, cue in enumerate(words.cues)}
+    setting_order = {setting: order for order, setting in enumerate(words.settings)}
+    asks = np.zeros(at.width, np.float32)
+    count = 1  # the place
+    if spoken.line.cue is None:
+        asks[at.got_cue().start] = -1
+    else:
+        asks[at.got_cue().start + 1 + cue_order[spoken.line.cue]] = 1
+        count += 1
+    if spoken.line.setting is not None:
+        asks[at.got_setting().start + 1 + setting_order[spoken.line.setting]] = 1
+        count += 1
+    else:
+        rivals = {each.line.setting for each in script if each.line.cue == spoken.line.cue} - {None}
+        for rival in rivals:
+            asks[at.got_setting().start + 1 + setting_order[str(rival)]] = -1
+    asks[at.one] = 0.5 - count
+    return asks
 
 
 def _output(words: Vocabulary, at: _Sections, places: dict[int, Any]) -> Array:

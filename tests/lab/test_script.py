@@ -1,0 +1,51 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from promptools.errors import UsageError
+from promptools.lab.script import Line, cues, cut, read_script, settings
+
+
+@given(st.binary(min_size=2, max_size=2000) | st.text("ab", min_size=2).map(str.encode))
+def test_pieces_join_to_the_text_and_no_two_are_alike(text):
+    pieces = cut(text)
+    assert b"".join(pieces) == text
+    assert len(set(pieces)) == len(pieces)
+    assert all(len(piece) >= 2 for piece in pieces)
+
+
+def test_the_same_text_is_always_cut_the_same_way():
+    assert cut(b"It is sunny in Paris.") == cut(b"It is sunny in Paris.")
+
+
+def test_nothing_to_say_is_no_piece():
+    assert cut(b"") == ()
+
+
+def test_an_end_token_closes_the_line_and_is_no_part_of_it():
+    (call, said) = read_script([Line("a", "text<|call|>"), Line("b", "text")])
+    assert (call.end, b"".join(call.pieces)) == ("<|call|>", b"text")
+    assert said.end == "<|im_end|>"
+
+
+def test_cues_and_settings_are_listed_once():
+    script = read_script(
+        [Line("a", "xx"), Line("a", "yy", setting="s"), Line("b", "zz", setting="s"), Line(None, "??")]
+    )
+    assert (cues(script), settings(script)) == (("a", "b"), ("s",))
+
+
+@pytest.mark.parametrize(
+    ("lines", "wrong"),
+    [
+        ([], "no lines"),
+        ([Line("a", "xx"), Line("a", "yy")], "two lines answer cue 'a'"),
+        ([Line("", "xx")], "empty"),
+        ([Line("a", "xx", setting="")], "empty"),
+        ([Line(None, "xx", setting="s")], "has no cue"),
+        ([Line("a", "x")], "one byte"),
+    ],
+)
+def test_a_script_that_cannot_be_played_is_refused(lines, wrong):
+    with pytest.raises(UsageError, match=wrong):
+        read_script(lines)
