@@ -1,0 +1,72 @@
+"""The wheel and the editable install both find what is no Python: the facts of `providers/`, the lab's templates."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+ASK = """
+import promptools
+from promptools.profiles import families, kinds, load_builtin
+from promptools.lab.server import TEMPLATES
+print(promptools.__file__)
+print(*kinds())
+print(len(families()))
+print(load_builtin("vllm").name)
+print(*sorted(path.name for path in TEMPLATES.iterdir()))
+"""
+
+
+def ask(folder: Path, **environ: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", ASK],
+        cwd=folder,
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.splitlines()
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    (path,) = folder.glob("*.whl")
+    return path
+
+
+def test_the_wheel_holds_what_it_should_and_nothing_else(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "promptools/py.typed" in names
+    assert "promptools/lab/templates/harmony.jinja" in names
+    source = {
+        f"promptools/_providers/{path.relative_to(ROOT / 'providers')}" for path in ROOT.glob("providers/**/*.toml")
+    }
+    assert source
+    assert {name for name in names if "/_providers/" in name and name.endswith(".toml")} == source
+    assert {name.partition("/")[0].partition("-")[0] for name in names} == {"promptools"}
+
+
+def test_the_installed_wheel_finds_its_facts(wheel, tmp_path):
+    zipfile.ZipFile(wheel).extractall(tmp_path / "site")
+    where, kinds, families, name, templates = ask(tmp_path, PYTHONPATH=str(tmp_path / "site"))
+    assert Path(where) == tmp_path / "site" / "promptools" / "__init__.py"
+    assert {"vllm", "ollama", "llamacpp", "openai-compatible"} <= set(kinds.split())
+    assert int(families) > 5
+    assert name == "vllm"
+    assert "hermes.jinja" in templates
+
+
+def test_the_checkout_finds_the_same(wheel, tmp_path):
+    zipfile.ZipFile(wheel).extractall(tmp_path / "site")
+    installed = ask(tmp_path, PYTHONPATH=str(tmp_path / "site"))
+    checkout = ask(tmp_path, PYTHONPATH=str(ROOT))
+    assert Path(checkout[0]) == ROOT / "promptools" / "__init__.py"
+    assert checkout[1:] == installed[1:]
