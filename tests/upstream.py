@@ -10,6 +10,7 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
@@ -33,7 +34,7 @@ class Seen:
 
     method: str
     path: str
-    headers: dict[str, str]
+    headers: Message
     body: bytes
 
     @property
@@ -128,7 +129,7 @@ class Upstream:
         body = http.rfile.read(length)
         if http.headers.get("transfer-encoding") == "chunked":
             body = _dechunk(http.rfile)
-        self.seen.append(Seen(http.command, http.path, dict(http.headers.items()), body))
+        self.seen.append(Seen(http.command, http.path, http.headers, body))
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if answer.before and self.left(http, answer.before):
             http.close_connection = True

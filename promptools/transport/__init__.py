@@ -4,11 +4,14 @@ from promptools.transport.answer import guarded
 from promptools.transport.carriers import Carrier, Start, carry, is_chat
 from promptools.transport.family import Family, family_of, installed
 from promptools.transport.pump import AsyncPump, SyncPump
+from promptools.transport.session import Session, Settings
 
 __all__ = [
     "AsyncPump",
     "Carrier",
     "Family",
+    "Session",
+    "Settings",
     "Start",
     "SyncPump",
     "carry",

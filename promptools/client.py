@@ -1,0 +1,126 @@
+"""The SDK's clients with our transport inside. Importing this module imports openai."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+
+import openai
+
+from promptools.errors import UsageError
+from promptools.transport import Session, Settings, carry
+from promptools.transport.session import NAMES, NO_KEY
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ClientT = TypeVar("ClientT", openai.OpenAI, openai.AsyncOpenAI)
+
+
+class OpenAI(openai.OpenAI):
+    """`openai.OpenAI` whose chat completions come back with working tool calls.
+
+    Takes everything that the SDK's class takes, and `Settings`: `provider=`, `mode=`, `config=`, `on_reply=` and so on.
+    Without `provider=` and `base_url=` the config's default provider is used, and where there is none, the SDK's own
+    defaults. A provider that is no string is the SDK's (openai 3) and goes to it.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        session, theirs = _prepare(options)
+        super().__init__(**theirs)
+        self.promptools = session
+        self._client = carry(self._client, session)
+
+    def copy(self, **changes: Any) -> Self:
+        """Copy with some options replaced, ours or the SDK's; the breaker stays shared."""
+        return super().copy(**_changes(self.promptools, changes))
+
+    with_options = copy
+
+
+class AsyncOpenAI(openai.AsyncOpenAI):
+    """`openai.AsyncOpenAI` whose chat completions come back with working tool calls; see `OpenAI`."""
+
+    def __init__(self, **options: Any) -> None:
+        session, theirs = _prepare(options)
+        super().__init__(**theirs)
+        self.promptools = session
+        self._client = carry(self._client, session)
+
+    def copy(self, **changes: Any) -> Self:
+        """Copy with some options replaced, ours or the SDK's; the breaker stays shared."""
+        return super().copy(**_changes(self.promptools, changes))
+
+    with_options = copy
+
+
+def wrap(client: ClientT, **settings: Unpack[Settings]) -> ClientT:
+    """Put our transport inside an existing client (the SDK's, Azure's, a subclass) and give the same client back.
+
+    Its address, key and HTTP client stay its own; `provider=` says what is known of the server that it talks to.
+    Wrapping again changes the settings that are named. Copies of it (`with_options`) are wrapped too, unless they are
+    given another `http_client`.
+    """
+    if not isinstance(client, (openai.OpenAI, openai.AsyncOpenAI)):
+        raise UsageError(f"wrap() takes an openai.OpenAI or AsyncOpenAI client, not a {type(client).__name__!r}")
+    inside = client.__dict__
+    already = getattr(inside["_client"].__dict__["_transport"], "start", None)
+    if isinstance(already, Session):
+        session = already.changed(settings) if settings else already
+    else:
+        session = Session(settings)
+    inside["_client"] = carry(inside["_client"], session)
+    inside["promptools"] = session
+    return client
+
+
+def _ours(options: dict[str, Any]) -> dict[str, Any]:
+    """Take our settings out of the options; a provider object is the SDK's."""
+    names = [name for name in options if name in NAMES and not (name == "provider" and not _named(options[name]))]
+    return {name: options.pop(name) for name in names}
+
+
+def _named(provider: object) -> bool:
+    return provider is None or isinstance(provider, str)
+
+
+def _prepare(options: dict[str, Any]) -> tuple[Session, dict[str, Any]]:
+    """Split a constructor's options into our session and the SDK's own, filled in from the provider."""
+    theirs = dict(options)
+    session: Session | None = theirs.pop("promptools", None)
+    if session is not None:
+        return session, theirs
+    ours = _ours(theirs)
+    return _placed(Session(ours), theirs, explicit=ours.get("config") is not None)
+
+
+def _placed(session: Session, theirs: dict[str, Any], *, explicit: bool) -> tuple[Session, dict[str, Any]]:
+    """Settle where the client goes: its `base_url`, its provider, the config's default one, or as the SDK does."""
+    base_url = theirs.get("base_url")
+    if not isinstance(base_url, str):  # a URL of either family, or the SDK's own "not given"
+        base_url = str(base_url) if hasattr(base_url, "host") else None
+    if session.provider is None:
+        if "provider" in theirs or theirs.get("data_residency"):
+            return session, theirs
+        if base_url is None and not explicit:
+            base_url = os.environ.get("OPENAI_BASE_URL") or None
+        if base_url is None and not session.config.providers:
+            return session, theirs
+    target = session.target(None, base_url=base_url, provider=session.provider)
+    if target.provider is None:
+        return session, theirs
+    theirs["base_url"] = target.base_url
+    if theirs.get("api_key") is None:
+        theirs["api_key"] = session.key(target) or NO_KEY
+    return session if session.provider else session.changed({"provider": target.provider}), theirs
+
+
+def _changes(session: Session, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Turn the changes of a copy into the SDK's, with the session that the copy shall have."""
+    theirs = dict(changes)
+    ours = _ours(theirs)
+    if ours:
+        session = session.changed(ours)
+    if ours.get("provider"):
+        session, theirs = _placed(session, theirs, explicit=True)
+    return {**theirs, "_extra_kwargs": {**theirs.get("_extra_kwargs", {}), "promptools": session}}

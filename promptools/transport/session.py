@@ -1,0 +1,166 @@
+"""What a client or a proxy keeps from request to request: its settings, config and breaker; it starts the exchanges."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import string
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from promptools.errors import UsageError
+from promptools.exchange import ClientRequest, Context, Exchange, Request, Route, run
+from promptools.fallback import Breaker
+from promptools.modes.ask import OPTIONS, Options
+from promptools.profiles import Config, Target, api_key, find_config, load_config, resolve
+from promptools.transport.carriers import CHAT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from promptools.exchange import Headers
+    from promptools.fallback import Stop, WaitFor
+    from promptools.modes.ask import Arguments, Hold, OnMalformed
+    from promptools.types import ModeName, Reply, Strictness
+
+log = logging.getLogger("promptools")
+ALPHABET = string.ascii_letters + string.digits
+CREDENTIALS = frozenset({"authorization", "api-key", "x-api-key", "cookie", "openai-organization", "openai-project"})
+"""Fields that are meant for one server and must not reach another."""
+NO_KEY = "none"
+"""What is sent as the key where none is needed: the SDK insists on one."""
+ROUTES = 512
+"""Routes that a session remembers before it forgets them all; a route costs about a millisecond to find."""
+
+
+class Settings(TypedDict, total=False):
+    """What can be set on a client, a wrapped client and a proxy, besides what the SDK knows."""
+
+    provider: str | None
+    """A provider of the config, or a kind of server."""
+    config: Config | str | os.PathLike[str] | None
+    """A config, or the path of one (None: the first that is found; `Config()`: none)."""
+    overrides: Mapping[str, Any] | None
+    """Profile facts that hold for every request."""
+    breaker: Breaker | None
+    stop: Stop | None
+    wait: WaitFor | None
+    deadline: float | None
+    on_reply: Callable[[Reply], None] | None
+    mode: ModeName | None
+    dialect: str | None
+    strictness: Strictness
+    hold: Hold
+    arguments: Arguments
+    corrections: int
+    trace: bool
+    on_malformed: OnMalformed
+
+
+NAMES = frozenset(Settings.__annotations__)
+DEFAULTS = frozenset(OPTIONS) - {"provider"}
+"""Settings that a request's `promptools` key may set for itself."""
+
+
+def new_id() -> str:
+    """Make a call id that every server takes: nine letters and digits, as Mistral's templates demand."""
+    return "".join(random.choices(ALPHABET, k=9))  # noqa: S311 - an id is no secret
+
+
+class Session:
+    """Starts exchanges: called with a client's request, it gives one. The copies of a client share its breaker."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        """Check the settings, find and read the config; `UsageError` for what cannot be."""
+        unknown = settings.keys() - NAMES
+        if unknown:
+            raise UsageError(f"unknown settings {sorted(unknown)}; promptools takes {sorted(NAMES)}")
+        self.config = read_config(settings.get("config"))
+        self.provider: str | None = settings.get("provider")
+        self.overrides: Mapping[str, Any] | None = settings.get("overrides")
+        options = {key: value for key, value in settings.items() if key in DEFAULTS}
+        self.context = Context(
+            route=_nowhere,
+            new_id=new_id,
+            breaker=settings.get("breaker") or Breaker(),
+            options=Options().override(options, "promptools"),
+            stop=settings.get("stop"),
+            wait=settings.get("wait"),
+            deadline=settings.get("deadline"),
+            on_reply=_careful(settings.get("on_reply")),
+            log=log.warning,
+        )
+        self.settings = {**settings, "config": self.config, "breaker": self.context.breaker}
+        self._targets: dict[tuple[str | None, str | None, str | None], Target] = {}
+
+    def changed(self, settings: Mapping[str, Any]) -> Session:
+        """Copy with some settings replaced; the breaker stays shared unless another is given."""
+        return Session({**self.settings, **settings})
+
+    def __call__(self, request: Request) -> Exchange:
+        """Start the exchange of one client request."""
+        base_url = request.url.partition("?")[0].rstrip("/").removesuffix(CHAT)
+
+        def route(model: str | None, provider: str | None) -> Route:
+            if provider is None or provider == self.provider:
+                return Route(self.target(model, base_url=base_url, provider=self.provider))
+            return self.elsewhere(self.target(model, provider=provider), request.headers)
+
+        return run(ClientRequest(request, time.monotonic()), replace(self.context, route=route))
+
+    def target(self, model: str | None, *, base_url: str | None = None, provider: str | None = None) -> Target:
+        """Resolve a model at a place, remembering what was found."""
+        key = (model, base_url, provider)
+        if key not in self._targets:
+            if len(self._targets) >= ROUTES:
+                self._targets.clear()
+            self._targets[key] = resolve(
+                model, base_url=base_url, provider=provider, config=self.config, overrides=self.overrides
+            )
+        return self._targets[key]
+
+    def elsewhere(self, target: Target, headers: Headers) -> Route:
+        """Route to another server than the request's own: its address, its key, and none of the client's secrets."""
+        if target.base_url is None:
+            raise UsageError(f"provider {target.provider!r} has no base_url; set it in {self.config.file}")
+        blank = {name.lower(): "" for name, _ in headers if name.lower() in CREDENTIALS}
+        blank["authorization"] = f"Bearer {self.key(target) or NO_KEY}"
+        return Route(target, target.base_url.rstrip("/") + CHAT, tuple(blank.items()))
+
+    def key(self, target: Target) -> str | None:
+        """Find the key of a target; `UsageError` when it needs one and the variable is not set."""
+        return api_key(target, os.environ)
+
+
+def read_config(config: Config | str | os.PathLike[str] | None) -> Config:
+    """Take a config, read it from a path, or look for one; what it warns of is logged."""
+    if isinstance(config, Config):
+        return config
+    path = find_config(os.environ, Path.cwd(), Path.home()) if config is None else Path(config)
+    if path is None:
+        return Config()
+    found = load_config(path)
+    for warning in found.warnings:
+        log.warning("%s", warning)
+    return found
+
+
+def _careful(on_reply: Callable[[Reply], None] | None) -> Callable[[Reply], None] | None:
+    """Keep a caller's bug in `on_reply` from breaking the answer; it is logged."""
+    if on_reply is None:
+        return None
+
+    def tell(reply: Reply) -> None:
+        try:
+            on_reply(reply)
+        except Exception:
+            log.exception("on_reply raised; the answer goes on without it")
+
+    return tell
+
+
+def _nowhere(model: str | None, provider: str | None) -> Route:
+    raise UsageError(f"no route for model {model!r} of provider {provider!r}")
