@@ -29,6 +29,7 @@ from promptools.parsing.events import CallEnd, Discarded, Event, Malformed, Reas
 from promptools.types import Reply, Trace
 
 HERE = Path(__file__).parent
+ROWS_FOLDERS = ("cases/json", "cases/hermes", "cases/reasoning")
 SPLIT_EVERYWHERE = 400
 """Characters up to which a text is cut at every place."""
 
@@ -74,14 +75,29 @@ class Row:
         return f"{self.table}:{self.name}"
 
 
-KNOWN = {"name", "text", "tools", "options", "calls", "content", "reasoning", "malformed", "discarded", "fixes", "why", "source"}
+KNOWN = {
+    "name",
+    "text",
+    "tools",
+    "options",
+    "calls",
+    "content",
+    "reasoning",
+    "malformed",
+    "discarded",
+    "fixes",
+    "why",
+    "source",
+}
 
 
 def row(table: str, raw: dict[str, Any], defaults: dict[str, Any]) -> Row:
     """Read one row; the table's `[defaults]` lie under it."""
     raw = {**defaults, **raw, "options": {**defaults.get("options", {}), **raw.get("options", {})}}
     assert not set(raw) - KNOWN, f"{table}: {raw.get('name')!r} has unknown keys {sorted(set(raw) - KNOWN)}"
-    calls = tuple((name, json.loads(given) if isinstance(given, str) else given) for name, given in raw.pop("calls", []))
+    calls = tuple(
+        (name, json.loads(given) if isinstance(given, str) else given) for name, given in raw.pop("calls", [])
+    )
     spoken = not calls and not raw.get("malformed") and not raw.get("reasoning") and not raw.get("discarded")
     content = raw.pop("content", raw["text"] if spoken else "")
     for key in ("malformed", "discarded", "fixes"):
@@ -96,7 +112,9 @@ def rows(*folders: str, key: str = "case") -> list[Row]:
     for folder in folders:
         for path in sorted((HERE / folder).glob("*.toml")):
             book = tomllib.loads(path.read_text("utf-8"))
-            found += [row(f"{path.parent.name}/{path.stem}", each, book.get("defaults", {})) for each in book.get(key, [])]
+            found += [
+                row(f"{path.parent.name}/{path.stem}", each, book.get("defaults", {})) for each in book.get(key, [])
+            ]
     return found
 
 
@@ -109,7 +127,9 @@ def cuts(text: str) -> Iterator[tuple[str, list[str]]]:
             yield f"at {at}", [text[:at], text[at:]]
 
 
-def feed(pieces: Iterable[str], tools: Any = None, finish_reason: str | None = None, **options: Any) -> tuple[list[Event], Reply]:
+def feed(
+    pieces: Iterable[str], tools: Any = None, finish_reason: str | None = None, **options: Any
+) -> tuple[list[Event], Reply]:
     """Feed pieces to a new parser, close it, and give all its events and its reply."""
     parser = StreamParser(tools, **options)
     events: list[Event] = []
@@ -125,9 +145,11 @@ def bare(reply: Reply) -> Reply:
 
 
 def tiled(events: Iterable[Event], text: str) -> None:
-    """Assert that the spans of what was said, sorted, cover every character of `text` once, with the text they claim."""
+    """Assert that the spans of what was said cover every character of `text` once, with the text they claim."""
     at = 0
-    for event in sorted((e for e in events if isinstance(e, Text | Reasoning | Discarded | CallEnd | Malformed)), key=lambda e: e.span):
+    for event in sorted(
+        (e for e in events if isinstance(e, Text | Reasoning | Discarded | CallEnd | Malformed)), key=lambda e: e.span
+    ):
         assert event.span.start == at, f"{event} should start at {at}"
         assert event.span.end > at or not text, f"{event} is empty"
         said = text[event.span.start : event.span.end]

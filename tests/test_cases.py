@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
+from casebook import ROWS_FOLDERS, Row, bare, cuts, feed, rows, tiled, tools_of
 
 from promptools import parse
 from promptools.types import Reply
-from casebook import Row, bare, cuts, feed, rows, tiled, tools_of
 
-ROWS = rows("cases/json", "cases/hermes", "cases/reasoning")
+ROWS = rows(*ROWS_FOLDERS)
 
 
 def reply_of(row: Row) -> Reply:

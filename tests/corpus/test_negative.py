@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from casebook import SETS, bare, cuts, feed, tiled
+
 from promptools import parse
 from promptools.types import Reply
 

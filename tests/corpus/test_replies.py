@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from casebook import bare, cuts, feed, tiled, tools_of
 from syrupy.assertion import SnapshotAssertion
 
-from casebook import bare, cuts, feed, tiled, tools_of
 from promptools import parse
 from promptools.types import Call, Reply
 

@@ -1,0 +1,33 @@
+"""A reply that was cut at the limit calls nothing that the whole one would not, and nothing in another way."""
+
+from __future__ import annotations
+
+import pytest
+from casebook import ROWS_FOLDERS, Row, rows, tools_of
+
+from promptools import parse
+
+ROWS = [row for row in rows(*ROWS_FOLDERS) if row.calls and len(row.text) < 400]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
+def test_every_beginning_of_a_reply(row: Row) -> None:
+    options = {key: value for key, value in row.options.items() if key != "finish_reason"}
+    tools = tools_of(row.tools)
+    whole = [(call.name, call.arguments) for call in parse(row.text, tools, **options).calls]
+    for end in range(len(row.text)):
+        cut = parse(row.text[:end], tools, finish_reason="length", **options)
+        found = [(call.name, call.arguments) for call in cut.calls]
+        assert found == whole[: len(found)], f"cut at {end}"
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
+def test_a_cut_call_is_never_shown_as_text(row: Row) -> None:
+    """With the dialect asked for, the first half of a block is a truncated call and not content."""
+    if row.options.get("expect") != "hermes" or "<tool_call>" not in row.text:
+        pytest.skip("not a block that was asked for")
+    reply = parse(
+        row.text[: row.text.index("<tool_call>") + 14], tools_of(row.tools), expect="hermes", finish_reason="length"
+    )
+    assert [each.reason for each in reply.malformed] == ["truncated"]
+    assert "<tool_call>" not in reply.content

@@ -1,0 +1,106 @@
+"""Work grows with the text and no faster: counted in characters looked at and in functions called, not timed."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+from casebook import SETS, feed
+
+from promptools import parse
+
+HOSTILE = {
+    "braces": "{",
+    "brackets": "[",
+    "angles": "<",
+    "backticks": "`",
+    "quotes": '"',
+    "single quotes": "'",
+    "openers": "<tool_call>",
+    "closers": "</tool_call>",
+    "thinking": "<think>",
+    "thought": "</think>",
+    "fences": "```json\n",
+    "call heads": '{"name": "ping", "arguments": {',
+    "nested calls": '{"name": "get_weather", "arguments": ',
+    "whole calls": '{"name": "ping", "arguments": {}}\n',
+    "calls and prose": '{"name": "ping", "arguments": {}} and ',
+    "opened calls": '<tool_call>{"name": "ping", "arguments": {}}\n',
+    "broken calls": "{'name': 'ping', 'arguments': {},},\n",
+    "data": '{"id": 1, "name": "Bo"}\n',
+    "escapes": '{"name": "write_file", "arguments": {"content": "\\\\\\"',
+    "spaces": " ",
+    "lines": "\n",
+    "doubled braces": "{{",
+    "inner quotes": '{"name": "write_file", "arguments": {"content": "say "hi" ',
+    "comments": "/* ",
+    "inline code": "`{` ",
+}
+SMALL, LARGE = 2_000, 8_000
+
+
+def cost(text: str, step: int | None, **options: Any) -> int:
+    """Count the characters that every strategy looked at."""
+    cut = [text] if step is None else [text[at : at + step] for at in range(0, len(text), step)]
+    _, reply = feed(cut, SETS["demo"], **options)
+    return sum(each.cost for each in reply.trace.tries)
+
+
+def interpreted(text: str, step: int | None, **options: Any) -> int:
+    """Count the functions called, ours and the interpreter's, while a text is parsed."""
+    count = 0
+
+    def counted(_frame: Any, event: str, _arg: Any) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    cut = [text] if step is None else [text[at : at + step] for at in range(0, len(text), step)]
+    before = sys.getprofile()
+    sys.setprofile(counted)
+    try:
+        feed(cut, SETS["demo"], **options)
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+def grown(unit: str, size: int) -> str:
+    return (unit * (size // len(unit) + 1))[:size]
+
+
+@pytest.mark.parametrize("step", [None, 4], ids=["whole", "in pieces"])
+@pytest.mark.parametrize("strictness", ["balanced", "lenient"])
+@pytest.mark.parametrize("unit", HOSTILE.values(), ids=HOSTILE)
+def test_characters_looked_at(unit: str, strictness: str, step: int | None) -> None:
+    small, large = (cost(grown(unit, size), step, strictness=strictness) for size in (SMALL, LARGE))
+    assert large <= 12 * LARGE
+    assert large <= small * (LARGE / SMALL) * 1.25 + 400
+
+
+@pytest.mark.parametrize("step", [None, 4], ids=["whole", "in pieces"])
+@pytest.mark.parametrize("expect", [None, "json", "hermes"])
+@pytest.mark.parametrize("unit", HOSTILE.values(), ids=HOSTILE)
+def test_functions_called(unit: str, expect: str | None, step: int | None) -> None:
+    parse("{}", SETS["demo"])  # tools are prepared and patterns compiled once
+    small, large = (interpreted(grown(unit, size), step, expect=expect) for size in (SMALL, LARGE))
+    assert large <= small * (LARGE / SMALL) * 1.25 + 400
+
+
+@pytest.mark.parametrize("expect", [None, "json", "hermes"])
+def test_one_long_argument(expect: str | None) -> None:
+    """A long string is looked at a bounded number of times, in pieces of any size."""
+    for size in (10_000, 40_000):
+        body = (
+            '{"name": "write_file", "arguments": {"path": "a", "content": "' + "x { } < > ` \\n " * (size // 15) + '"}}'
+        )
+        text = f"<tool_call>{body}</tool_call>" if expect == "hermes" else body
+        assert cost(text, None, expect=expect) <= 6 * len(text)
+        assert cost(text, 4, expect=expect) <= 6 * len(text)
+
+
+@pytest.mark.parametrize("unit", HOSTILE.values(), ids=HOSTILE)
+def test_depth_and_length_never_raise(unit: str) -> None:
+    text = grown(unit, 60_000)
+    reply = parse(text, SETS["demo"])
+    assert len(reply.content) + sum(len(each.raw) for each in reply.malformed) <= len(text)

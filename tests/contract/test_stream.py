@@ -1,0 +1,177 @@
+"""What holds for every text, every cut and every option: the promises of `parsing.events`."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from typing import Any
+
+import pytest
+from casebook import ROWS_FOLDERS, SETS, Row, bare, cuts, feed, rows, tiled, tools_of
+from hypothesis import example, given
+from hypothesis import strategies as st
+from shapes import STEADY, offered, options, pieces, reasons, texts
+
+from promptools import StreamParser, parse
+from promptools.errors import UsageError
+from promptools.parsing.events import CallArgs, CallEnd, CallStart, End, Event, Malformed, join
+from promptools.types import Reply
+
+ROWS = rows(*ROWS_FOLDERS)
+
+
+def in_order(events: list[Event], reply: Reply) -> None:
+    """Every call starts once, is followed by its arguments, and ends once; the end is the end."""
+    state: dict[int, str] = {}
+    said: defaultdict[int, str] = defaultdict(str)
+    names: dict[int, tuple[str, str]] = {}
+    for event in events:
+        match event:
+            case CallStart(index=i):
+                assert i not in state, f"call {i} starts twice"
+                state[i] = "open"
+                names[i] = (event.id, event.name)
+            case CallArgs(index=i):
+                assert state.get(i) == "open", f"arguments of call {i}, which is not open"
+                said[i] += event.fragment
+            case CallEnd(index=i, call=call):
+                assert state.get(i) == "open", f"call {i} ends, which is not open"
+                state[i] = "done"
+                assert said[i] == call.arguments_json
+                assert names[i] == (call.id, call.name)
+            case Malformed(index=i):
+                assert state.get(i) in (None, "open"), f"call {i} ends twice"
+                state[i] = "done"
+            case _:
+                pass
+    assert set(state.values()) <= {"done"}, f"left open: {state}"
+    assert [type(event) for event in events].count(End) == 1
+    assert isinstance(events[-1], End)
+    assert [event.call for event in events if isinstance(event, CallEnd)] == list(reply.calls)
+    assert [event for event in events if isinstance(event, Malformed)] == list(reply.malformed)
+
+
+def honest(text: str, reply: Reply) -> None:
+    """Arguments and their JSON agree, what was not mended is the model's own text, and the JSON form reads back."""
+    for call in reply.calls:
+        assert json.loads(call.arguments_json) == call.arguments
+        assert call.fixes or call.arguments_json in text[call.span.start : call.span.end] or not call.arguments
+    for each in reply.malformed:
+        assert each.message
+    assert Reply.from_dict(reply.to_dict()) == reply
+    assert Reply.from_dict(json.loads(json.dumps(reply.to_dict()))) == reply
+
+
+@STEADY
+@given(texts, offered, options, reasons, st.data())
+def test_any_text_however_cut(
+    text: str, tools: str, given_options: dict[str, Any], reason: str | None, data: st.DataObject
+) -> None:
+    whole, reply = feed([text], SETS[tools], reason, **given_options)
+    tiled(whole, text)
+    in_order(whole, reply)
+    honest(text, reply)
+    cut = data.draw(pieces(text))
+    events, other = feed(cut, SETS[tools], reason, **given_options)
+    assert join(events) == join(whole)
+    assert bare(other) == bare(reply)
+    tiled(events, text)
+    in_order(events, other)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
+def test_every_cut_gives_the_same_events(row: Row) -> None:
+    given_options = dict(row.options)
+    reason = given_options.pop("finish_reason", None)
+    whole, reply = feed([row.text], tools_of(row.tools), reason, **given_options)
+    tiled(whole, row.text)
+    in_order(whole, reply)
+    honest(row.text, reply)
+    for way, cut in cuts(row.text):
+        events, other = feed(cut, tools_of(row.tools), reason, **given_options)
+        assert join(events) == join(whole), way
+        in_order(events, other)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
+def test_parse_is_feed_and_close(row: Row) -> None:
+    given_options = dict(row.options)
+    reason = given_options.pop("finish_reason", None)
+    assert (
+        parse(row.text, tools_of(row.tools), **row.options)
+        == feed([row.text], tools_of(row.tools), reason, **given_options)[1]
+    )
+
+
+@STEADY
+@example("")
+@given(texts)
+def test_text_is_whole_where_nothing_is_offered(text: str) -> None:
+    """With no tools offered nothing is called and nothing but reasoning and its tags leaves the content."""
+    reply = parse(text, [])
+    assert reply.calls == ()
+    if not reply.reasoning and not reply.discarded:
+        assert reply.content == text
+
+
+@STEADY
+@given(texts, st.sampled_from(["strict", "balanced", "lenient"]))
+def test_only_offered_tools_are_called(text: str, strictness: str) -> None:
+    offered_names = {tool["name"] for tool in SETS["demo"] or ()}
+    for call in parse(text, SETS["demo"], strictness=strictness).calls:
+        assert call.name in offered_names
+
+
+def test_a_closed_parser_takes_no_more() -> None:
+    parser = StreamParser(SETS["demo"])
+    parser.feed("Hello")
+    parser.close()
+    with pytest.raises(UsageError, match="clos"):
+        parser.feed("x")
+
+
+@pytest.mark.parametrize("wrong", [{"dialect": "klingon"}, {"expect": "klingon"}, {"strictness": "brutal"}])
+def test_unknown_options_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=r"klingon|brutal"):
+        parse("x", SETS["demo"], **wrong)
+
+
+@pytest.mark.parametrize(
+    "tools",
+    [
+        [{"description": "no name"}],
+        [{"name": "a"}, {"name": "a"}],
+        [{"name": "a", "parameters": {"type": "wrong"}}],
+        [{"name": "a", "parameters": [1]}],
+        [{"name": "a", "parameters": {"type": "object", "properties": {"x": {"$ref": "#/$defs/none"}}}}],
+        [{"name": "a", "parameters": {"type": "object", "properties": {"x": {"$ref": "http://127.0.0.1:9/x.json"}}}}],
+        [{"name": "a", "parameters": {"type": "object", "properties": {"x": {"type": "string", "pattern": "("}}}}],
+    ],
+    ids=["no name", "twice", "no type", "no schema", "dangling", "remote", "pattern"],
+)
+def test_bad_tools_are_refused(tools: list[dict[str, Any]]) -> None:
+    with pytest.raises(UsageError):
+        parse("x", tools)
+
+
+def test_ids_are_stable_and_differ() -> None:
+    text = '{"name": "ping", "arguments": {}}\n{"name": "ping", "arguments": {}}'
+    one, other = parse(text, SETS["demo"]), parse(text, SETS["demo"])
+    assert [call.id for call in one.calls] == [call.id for call in other.calls]
+    assert len({call.id for call in one.calls}) == 2
+
+
+def test_ids_may_be_given() -> None:
+    ids = iter(["one", "two"])
+    text = '{"name": "ping", "arguments": {}}\n{"name": "ping", "arguments": {}}'
+    assert [call.id for call in parse(text, SETS["demo"], new_id=lambda: next(ids)).calls] == ["one", "two"]
+
+
+def test_text_goes_out_as_it_comes() -> None:
+    """Plain prose is not held back: what has gone out trails what came in by a bounded number of characters."""
+    parser = StreamParser(SETS["demo"])
+    words = "The quick brown fox (really) jumps: over <b>the</b> lazy dog, again and again. " * 20
+    out = 0
+    for at, char in enumerate(words, 1):
+        out += sum(len(getattr(event, "text", "")) for event in parser.feed(char))
+        assert at - out <= 64
