@@ -1,0 +1,113 @@
+"""What a dialect is, and the two candidates that most of them need: bare JSON, and marker + JSON + marker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from promptools.dialects.body import JsonBody, read_calls
+from promptools.dialects.envelope import NoCall
+from promptools.dialects.settle import Place, Rules
+from promptools.errors import clip
+from promptools.parsing.parts import Candidate, Fragment, Part, Started
+from promptools.schema import Tools
+from promptools.types import Call, Result, Span, Try
+
+Tier = Literal["S", "A", "B", "C"]
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """How a candidate begins, up to the character that its body starts with.
+
+    `pattern` starts with one of `literals` and matches the whole head, or what there is of it at the end of the text
+    (`\\Z`), so that the scanner knows what to hold; it may not look further than a few hundred characters, and has no
+    groups. `opens` are the characters that a body starts with: a match that does not stand before one is unfinished.
+    """
+
+    literals: tuple[str, ...]
+    pattern: str
+    opens: str = "{["
+
+
+class Dialect(Protocol):
+    """A text format for declaring tools, calling them and feeding results back."""
+
+    name: str
+    tier: Tier
+    heads: tuple[Head, ...]
+    closers: tuple[str, ...]
+    """Closers that may stand alone after a call whose opener was lost."""
+    stop: tuple[str, ...]
+    """Strings at which a server may stop generation in prompt mode."""
+
+    def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
+        """Start reading behind `head`: what is fed first is the first character of the body."""
+        ...
+
+    def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
+        """Write the block of the system message that declares the tools and the format."""
+        ...
+
+    def render_calls(self, calls: Sequence[Call]) -> str:
+        """Write calls as the model would have."""
+        ...
+
+    def render_results(self, results: Sequence[Result]) -> str:
+        """Write results as one user turn."""
+        ...
+
+
+class JsonCandidate:
+    """One JSON value that may be calls. It decides at the closing bracket, or at the end of the text."""
+
+    def __init__(self, rules: Rules, place: Place, *, firm: bool, strategy: str = "json") -> None:
+        self._strategy = strategy
+        self._rules = rules
+        self._place = place
+        self._body = JsonBody()
+        self.firm = firm
+        self.parts: list[Part] = []
+        self.rest = ""
+        self.live: list[Started | Fragment] = []
+        self.live_offset = 0
+        self.tries: list[Try] = []
+
+    def feed(self, piece: str, start: int) -> int | None:
+        """Take more of the value."""
+        end = self._body.feed(piece, start, len(piece))
+        if end is not None:
+            self._decide(close=False, finish_reason=None)
+        return end
+
+    def close(self, finish_reason: str | None) -> None:
+        """Decide: the text is over."""
+        self._decide(close=True, finish_reason=finish_reason)
+
+    def _decide(self, *, close: bool, finish_reason: str | None) -> None:
+        raw = self._body.raw
+        lossy = close and finish_reason == "length"
+        try:
+            self.parts = read_calls(
+                raw,
+                self._rules,
+                self._place,
+                node=self._body.node,
+                close=close and not lossy,
+                stopped=finish_reason in ("stop", "tool_calls"),
+            )
+            self.tries.append(tried(self._strategy, len(raw), self.parts))
+            self.rest = raw[sum(len(part.raw) for part in self.parts) :]
+        except NoCall as no:
+            self.parts = [Part("text", raw)]
+            self.tries.append(Try(self._strategy, Span(0, len(raw)), "text", str(no), len(raw)))
+
+
+def tried(strategy: str, size: int, parts: Sequence[Part]) -> Try:
+    """Note what came of a candidate of `size` characters."""
+    broken = next((part.malformed for part in parts if part.malformed), None)
+    if broken is not None:
+        return Try(strategy, Span(0, size), "malformed", clip(broken.message), size)
+    named = ", ".join(part.call.name for part in parts if part.call)
+    return Try(strategy, Span(0, size), "call", named, size)

@@ -1,0 +1,143 @@
+"""One JSON value inside the reply, collected as it comes, then read as calls."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from promptools.dialects.envelope import NoCall, Node, Said, name_guess, node_of, said_in
+from promptools.dialects.settle import Place, Rules, broken, settle
+from promptools.parsing.extent import Extent
+from promptools.parsing.parts import Part
+from promptools.parsing.tolerant import Unreadable, members
+from promptools.types import Call, Fix, Malformed, MalformedReason
+
+
+class JsonBody:
+    """Finds the end of a value that starts with `{` or `[`, without ever looking at a character twice.
+
+    The first piece is tried as strict JSON at C speed; what does not end there is followed bracket by bracket.
+    """
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+        self._extent: Extent | None = None
+        self.node: Node | None = None
+
+    def feed(self, piece: str, start: int, stop: int) -> int | None:
+        """Take `piece[start:stop]`; give the index in `piece` just past the value, or None."""
+        if stop < len(piece):
+            end = self._take(piece[start:stop], 0)
+            return None if end is None else end + start
+        return self._take(piece, start)
+
+    def _take(self, piece: str, start: int) -> int | None:
+        if self._extent is None:
+            found = members(piece, start) if piece[start] == "{" else None
+            if found is not None:
+                value = {key: member[0] for key, member in found[0].items()}
+                self.node = Node(value, piece, start, found[1], exact=True)
+                self._pieces.append(piece[start : found[1]])
+                return found[1]
+            self._extent = Extent()
+        end = self._extent.feed(piece, start)
+        self._pieces.append(piece[start:end])
+        return end
+
+    @property
+    def raw(self) -> str:
+        """The value's text so far."""
+        if len(self._pieces) > 1:
+            self._pieces = ["".join(self._pieces)]
+        return self._pieces[0] if self._pieces else ""
+
+    def extend(self, text: str) -> None:
+        """Add text without looking at it: the brackets do not tell where this body ends."""
+        self._pieces.append(text)
+        self.node = None
+
+
+def read_calls(
+    raw: str,
+    rules: Rules,
+    place: Place,
+    *,
+    node: Node | None = None,
+    close: bool = False,
+    stopped: bool = False,
+    name: str | None = None,
+) -> list[Part]:
+    """Read the JSON value that `raw` starts with as calls: parts that tile it, or its beginning. O(n).
+
+    `close`: the text ended inside it, so closers may be missing; `stopped`: the server said that the model was done;
+    `name`: the tool that the markup around it names.
+    Raises `NoCall` when it is something else than calls.
+    """
+    closed = 0
+    fixes: tuple[Fix, ...] = ()
+    if node is None:
+        try:
+            node, fixes, closed = node_of(raw, 0, len(raw), rules.anchors, close=close)
+        except Unreadable as error:
+            return [unreadable(raw, rules, place, error.kind, error.reason)]
+    base = node.start
+    if name is not None and isinstance(node.value, dict):
+        said = [Said(node, name, node, {})]
+    else:
+        said = said_in(node, rules.anchors, rules.tools)
+    if closed and not _may_close(said, closed, stopped):
+        return [unreadable(raw, rules, place, "truncated", "the text ended inside its arguments")]
+    return _tile(raw[: node.end - base], base, node, said, fixes, rules, place)
+
+
+def _may_close(said: list[Said], closed: int, stopped: bool) -> bool:
+    """May the missing closers be supplied? Those around the arguments always; the arguments' own if the model stopped."""
+    last = said[-1]
+    if last.arguments is None:
+        return stopped and bool(last.flat)
+    around = 1 if isinstance(last.node.value, dict) else 0
+    if closed <= around:
+        return True
+    return stopped and bool(last.arguments.value)
+
+
+def _tile(
+    raw: str, base: int, node: Node, said: list[Said], fixes: tuple[Fix, ...], rules: Rules, place: Place
+) -> list[Part]:
+    """Cut `raw` into one part a call and the markup around them."""
+    parts: list[Part] = []
+    at = base
+    single = len(said) == 1
+    for index, each in enumerate(said):
+        outcome = settle(replace(each, fixes=(*fixes, *each.fixes)) if fixes else each, rules, place)
+        placed = each.node.start != node.start or each.node.end != node.end
+        start, end = (each.node.start, each.node.end) if placed and not single else (at, base + len(raw))
+        if not placed and not single:  # the members of a wrapper that is not strict JSON have no places of their own
+            start, end = at, (base + len(raw) if index == 0 else at)
+        if start > at:
+            parts.append(Part("markup", raw[at - base : start - base]))
+        parts.append(part_of(outcome, raw[start - base : end - base]))
+        at = end
+    if at < base + len(raw):
+        parts.append(Part("markup", raw[at - base :]))
+    return parts
+
+
+def part_of(outcome: Call | Malformed, raw: str) -> Part:
+    """Wrap what came of a call."""
+    if isinstance(outcome, Call):
+        return Part("call", raw, call=outcome)
+    return Part("malformed", raw, malformed=outcome)
+
+
+def unreadable(raw: str, rules: Rules, place: Place, reason: MalformedReason, text: str) -> Part:
+    """Report a body that cannot be read, if it is certain enough that a call was meant; else raise `NoCall`."""
+    said = name_guess(raw)
+    name: str | None = None
+    if said is not None:
+        found = rules.tools.find(said) if rules.tools is not None else None
+        name = found[0].name if found else (said if rules.tools is None else None)
+    if name is None and not place.expected:
+        raise NoCall(f"it cannot be read ({text}) and names no offered tool")
+    if name is None and said is None:
+        raise NoCall(f"it cannot be read ({text}) and names no tool")
+    return Part("malformed", raw, malformed=broken(reason, text, place.dialect, name or said))

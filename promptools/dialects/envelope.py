@@ -1,0 +1,222 @@
+"""Read a JSON value as calls: the spellings of the envelope, wrappers, lists, and calls inside calls.
+
+Nothing here decides whether a call is *accepted*; it says what the JSON would call, and where its words stand.
+Spellings were collected from model cards and from what servers' parsers accept (2023 to 2026).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from json.decoder import scanstring
+from typing import Any
+
+from promptools.parsing.extent import Extent
+from promptools.parsing.tolerant import Unreadable, members, read
+from promptools.schema import Tools
+from promptools.types import Fix
+
+NAME_KEYS = (
+    "tool",
+    "name",
+    "tool_name",
+    "function",
+    "function_name",
+    "action",
+    "command",
+    "recipient_name",
+    "toolName",
+)
+ARGUMENT_KEYS = (
+    "arguments",
+    "parameters",
+    "args",
+    "input",
+    "action_input",
+    "params",
+    "kwargs",
+    "tool_input",
+    "parameter",
+    "toolInput",
+    "inputs",
+)
+WRAPPER_KEYS = ("tool_calls", "tool_call", "function_call", "calls", "actions", "tool_uses")
+ASIDE_KEYS = frozenset(
+    {"id", "type", "index", "tool_call_id", "call_id", "thought", "thoughts", "reasoning", "explanation", "content"}
+)
+"""Keys that stand beside a call and are no arguments."""
+
+FIRST_KEYS = frozenset((*NAME_KEYS, *ARGUMENT_KEYS, *WRAPPER_KEYS, *ASIDE_KEYS, "role"))
+"""Keys that may open a call anywhere in prose."""
+
+NESTING = 16
+"""Levels of wrappers that are looked through: more is a trick, not a habit."""
+
+_DECODER = json.JSONDecoder()
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A JSON value and where it stands: `source[start:end]`; `exact` when that text is strict JSON of the value."""
+
+    value: Any
+    source: str
+    start: int
+    end: int
+    exact: bool
+
+    def text(self) -> str | None:
+        """Give the value's own text if it is strict JSON."""
+        return self.source[self.start : self.end] if self.exact else None
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What one JSON object would call. `node` is the object; `arguments` None means that no such key was there."""
+
+    node: Node
+    name: str | None
+    arguments: Node | None
+    flat: Mapping[str, Any]
+    """The other keys: arguments without a key of their own, perhaps."""
+    fixes: tuple[Fix, ...] = ()
+    name_key: str = ""
+
+
+class NoCall(Exception):
+    """This JSON is no call; the message says why."""
+
+
+def node_of(source: str, start: int, end: int, anchors: frozenset[str], *, close: bool = False) -> tuple[Node, tuple[Fix, ...], int]:
+    """Read `source[start:end]` as one value: the node, the liberties taken, how many closers were missing. O(n).
+
+    Raises `Unreadable`.
+    """
+    value = read(source[start:end], anchors=anchors, close=close)
+    exact = not value.fixes and not value.closed
+    begin = start + len(source[start:end]) - len(source[start:end].lstrip())
+    return Node(value.value, source, begin, start + value.end, exact), value.fixes, value.closed
+
+
+def children(node: Node) -> dict[str, Node]:
+    """Give the members of an object with their places, where the text is strict JSON."""
+    if node.exact:
+        found = members(node.source, node.start)
+        if found is not None:
+            return {key: Node(value, node.source, start, end, exact=True) for key, (value, start, end) in found[0].items()}
+    return {key: Node(value, node.source, node.start, node.end, exact=False) for key, value in node.value.items()}
+
+
+def elements(node: Node, anchors: frozenset[str]) -> Iterator[tuple[Node, tuple[Fix, ...]]]:
+    """Give the elements of a list, each with its place and the liberties taken for it. O(n).
+
+    Raises `NoCall` when an element is no object or has no place of its own.
+    """
+    at = node.start + 1
+    limit = node.end
+    source = node.source
+    while True:
+        while at < limit and source[at] in " \t\r\n,":
+            at += 1
+        if at >= limit or source[at] == "]":
+            return
+        if source[at] not in "{[":
+            raise NoCall("the list holds something that is no object")
+        end = Extent().feed(source[at:limit], 0)
+        if end is None:
+            raise NoCall("an element of the list is not closed")
+        try:
+            element, fixes, _ = node_of(source, at, at + end, anchors)
+        except Unreadable as error:
+            raise NoCall(f"an element of the list cannot be read: {error}") from None
+        yield element, fixes
+        at += end
+
+
+def said_in(node: Node, anchors: frozenset[str], tools: Tools | None, depth: int = 0) -> list[Said]:
+    """Read `node` as calls, in order. Raises `NoCall` when it holds none, or anything beside calls. O(n) per level."""
+    if depth > NESTING:
+        raise NoCall("wrapped too deep")
+    if isinstance(node.value, list):
+        found: list[Said] = []
+        for element, fixes in elements(node, anchors):
+            inner = said_in(element, anchors, tools, depth + 1)
+            found += [_with_fixes(each, fixes) for each in inner]
+        if not found:
+            raise NoCall("an empty list")
+        return found
+    if not isinstance(node.value, dict):
+        raise NoCall("no object")
+    return _said_in_object(node, anchors, tools, depth)
+
+
+def _with_fixes(said: Said, fixes: tuple[Fix, ...]) -> Said:
+    if not fixes:
+        return said
+    return Said(said.node, said.name, said.arguments, said.flat, (*fixes, *said.fixes), said.name_key)
+
+
+def _said_in_object(node: Node, anchors: frozenset[str], tools: Tools | None, depth: int) -> list[Said]:
+    keys: dict[str, Any] = node.value
+    for wrapper in WRAPPER_KEYS:
+        inner = keys.get(wrapper)
+        if isinstance(inner, (dict, list)) and inner and _only_asides(keys, wrapper):
+            return said_in(children(node)[wrapper], anchors, tools, depth + 1)
+    function = keys.get("function")
+    if isinstance(function, dict) and not any(isinstance(keys.get(key), str) for key in ("tool", "name")):
+        inner_node = children(node)["function"]
+        return [
+            Said(node, each.name, each.arguments, each.flat, each.fixes, each.name_key)
+            for each in said_in(inner_node, anchors, tools, depth + 1)
+        ]
+    return [_said(node, tools)]
+
+
+def _only_asides(keys: Mapping[str, Any], wrapper: str) -> bool:
+    return all(key == wrapper or key in ASIDE_KEYS or key in ("role", "finish_reason") for key in keys)
+
+
+def _said(node: Node, tools: Tools | None) -> Said:
+    keys: dict[str, Any] = node.value
+    name_key = next((key for key in NAME_KEYS if isinstance(keys.get(key), str)), None)
+    argument_key = next((key for key in ARGUMENT_KEYS if key in keys and key != name_key), None)
+    if name_key is None:
+        return _unnamed(node, tools, argument_key)
+    flat = {key: value for key, value in keys.items() if key != name_key}
+    arguments = children(node)[argument_key] if argument_key else None
+    return Said(node, keys[name_key].strip(), arguments, flat, (), name_key)
+
+
+def _unnamed(node: Node, tools: Tools | None, argument_key: str | None) -> Said:
+    """Read an object that names no tool: the name as the only key, or bare arguments."""
+    keys: dict[str, Any] = node.value
+    if tools is not None and len(keys) == 1:
+        (key,) = keys
+        if (isinstance(keys[key], dict) or keys[key] is None) and tools.find(key) is not None:
+            return Said(node, key, children(node)[key], {}, (), "key")
+    if argument_key is not None and isinstance(keys[argument_key], dict) and _only_asides(keys, argument_key):
+        return Said(node, None, children(node)[argument_key], {}, ())
+    return Said(node, None, node, {}, ())
+
+
+def name_guess(raw: str, limit: int = 2000) -> str | None:
+    """Find the name in the first `limit` characters of an envelope that cannot be read."""
+    head = raw[:limit]
+    for key in NAME_KEYS:
+        for quote in ('"', "'"):
+            at = head.find(f"{quote}{key}{quote}")
+            if at < 0:
+                continue
+            rest = head[at + len(key) + 2 :].lstrip()
+            if not rest.startswith(":"):
+                continue
+            rest = rest[1:].lstrip()
+            if rest[:1] in ('"', "'"):
+                end = rest.find(rest[0], 1)
+                if end > 0:
+                    return rest[1:end]
+    return None
+
+
+__all__ = ["Node", "NoCall", "Said", "children", "name_guess", "node_of", "said_in", "scanstring"]

@@ -1,0 +1,102 @@
+"""Hermes: JSON between `<tool_call>` tags, as Qwen 2.5, Qwen 3 and many fine-tunes are trained.
+
+    <tool_call>
+    {"name": "get_weather", "arguments": {"city": "Oslo"}}
+    </tool_call>
+
+Source: NousResearch/Hermes-Function-Calling (2024-03), the chat templates of Hermes 2 Pro, Qwen2.5 and Qwen3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from promptools.dialects.base import Head, Tier
+from promptools.dialects.settle import Place, Rules, dump
+from promptools.dialects.wrapped import Closers, WrappedCandidate
+from promptools.parsing.parts import Candidate
+from promptools.schema import Tools
+from promptools.types import Call, Result
+
+TAGS = (
+    "tool_call",
+    "tool_calls",
+    "function_call",
+    "function_calls",
+    "tool_use",
+    "toolcall",
+    "tools",
+    "tool",
+    "call",
+    "function",
+)
+"""Tags that models put around the same JSON; the trained one first."""
+
+WRONG = ("</think>", "</tool_response>", "</response>", "</s>", "<|im_end|>", "</tool")
+
+
+@lru_cache(maxsize=len(TAGS))
+def closers_of(tag: str) -> Closers:
+    """Give what may close `tag`. Closers of another kind are seen in the wild: `</think>` (GLM), `</function>` (Qwen)."""
+    others = tuple(f"</{each}>" for each in TAGS if each != tag)
+    return Closers(right=(f"</{tag}>",), wrong=(*others, *WRONG), openers=(f"<{tag}>",))
+
+
+class Hermes:
+    """`<tool_call>{"name": ..., "arguments": {...}}</tool_call>`."""
+
+    name = "hermes"
+    tier: Tier = "A"
+    heads = (
+        Head(
+            tuple(f"<{tag}>" for tag in TAGS),
+            r"<(?:" + "|".join(TAGS) + r")(?:\Z|(?:\s[^<>{}]{0,200})?(?:\Z|>\s{0,64}"
+            r"(?:\Z|(?:`{1,3}\Z|```[\w+-]{0,16}\s{0,16}(?:\Z|(?=[{\[])))|(?=[{\[]))))",
+        ),
+    )
+    closers = tuple(f"</{tag}>" for tag in TAGS[:2])
+    stop = ("<tool_response>",)
+
+    def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
+        """Start behind the tag, at the bracket."""
+        tag = head[1:].split(">")[0].split()[0]
+        return WrappedCandidate(head, closers_of(tag), rules, place, firm=firm)
+
+    def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
+        """Write the block of the system message that declares the tools and the format."""
+        listed = "\n".join(dump(_declaration(each)) for each in tools.to_openai())
+        how_many = "You may call one or more functions" if parallel else "You may call one function"
+        when = "\n\nYou must call a function in this turn." if required else ""
+        return f"""# Tools
+
+{how_many} to help with the user's request.
+
+The functions are described here, one JSON object a line:
+<tools>
+{listed}
+</tools>
+
+For each call write a JSON object with the function's name and arguments between <tool_call> tags:
+<tool_call>
+{{"name": "function_name", "arguments": {{"parameter": "value"}}}}
+</tool_call>{when}"""
+
+    def render_calls(self, calls: Sequence[Call]) -> str:
+        """Write calls as the model would have."""
+        return "\n".join(
+            f'<tool_call>\n{{"name": {dump(call.name)}, "arguments": {call.arguments_json}}}\n</tool_call>'
+            for call in calls
+        )
+
+    def render_results(self, results: Sequence[Result]) -> str:
+        """Write results as one user turn."""
+        return "\n".join(f"<tool_response>\n{result.content}\n</tool_response>" for result in results)
+
+
+def _declaration(tool: dict[str, object]) -> dict[str, object]:
+    """Give the keys that the templates show: the model has seen no others."""
+    function = tool["function"]
+    assert isinstance(function, dict)
+    shown = {key: function[key] for key in ("name", "description", "parameters") if key in function}
+    return {"type": "function", "function": shown}

@@ -1,0 +1,92 @@
+"""The default dialect: one JSON object a call, in a fence or bare.
+
+    ```json
+    {"tool": "get_weather", "arguments": {"city": "Oslo"}}
+    ```
+
+Its markers are braces, which prose has too: tier B, so position decides (see `promptools.parsing.engine`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from promptools.dialects.base import Head, JsonCandidate, Tier
+from promptools.dialects.settle import Place, Rules, dump
+from promptools.dialects.signature import describe
+from promptools.parsing.parts import Candidate
+from promptools.schema import Tools
+from promptools.types import Call, Result
+
+_KEY = (
+    r'"[^"\\\n]{0,80}(?:"|\Z)'
+    r"|'[^'\\\n]{0,80}(?:'|\Z)"
+    r"|[“‘][^”’\n]{0,80}(?:[”’]|\Z)"
+    r"|[A-Za-z_][\w.-]{0,79}(?:\s{0,8}:|\s{0,8}\Z)"
+)
+_OBJECT = rf"\{{\{{?\s{{0,64}}(?:\Z|{_KEY})"
+_COMPLETE = re.compile(
+    r"""(?:\[\s{0,64})?\{\{?\s{0,64}(?:"([^"\\\n]{0,80})"|'([^'\\\n]{0,80})'|[“‘]([^”’\n]{0,80})[”’]|([A-Za-z_][\w.-]{0,79})\s{0,8}:)"""
+)
+
+
+def first_key(text: str, at: int, end: int) -> str | None:
+    """Give the first key of the object that the head `text[at:end]` opens, None if the head is unfinished."""
+    found = _COMPLETE.fullmatch(text, at, end)
+    return next(group for group in found.groups() if group is not None) if found else None
+
+
+class Json:
+    """`{"tool": ..., "arguments": {...}}`, and every other spelling of it."""
+
+    name = "json"
+    tier: Tier = "B"
+    heads = (
+        Head(("{",), _OBJECT, opens=""),
+        Head(("[",), rf"\[\s{{0,64}}(?:\Z|{_OBJECT})", opens=""),
+    )
+    closers: tuple[str, ...] = ()
+    stop: tuple[str, ...] = ()
+
+    def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
+        """Start at the bracket: there is no marker before it, so `head` is empty."""
+        del head
+        return JsonCandidate(rules, place, firm=firm)
+
+    def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
+        """Write the block of the system message that declares the tools and the format."""
+        how_many = (
+            "To call several tools at once, write one block for each, one after the other."
+            if parallel
+            else "Call one tool at a time."
+        )
+        when = (
+            "You must call a tool in this turn."
+            if required
+            else "If no tool is needed, answer in plain words, without such a block."
+        )
+        listed = "\n\n".join(describe(tool) for tool in tools)
+        return f"""# Tools
+
+You can call tools. To call one, end your message with a block like this, and nothing after it:
+
+```json
+{{"tool": "tool_name", "arguments": {{"parameter": "value"}}}}
+```
+
+{how_many} The result of each call is then given to you. Never write a result yourself. {when}
+
+## Available tools
+
+{listed}"""
+
+    def render_calls(self, calls: Sequence[Call]) -> str:
+        """Write calls as the model would have."""
+        return "\n".join(f'```json\n{{"tool": {dump(call.name)}, "arguments": {call.arguments_json}}}\n```' for call in calls)
+
+    def render_results(self, results: Sequence[Result]) -> str:
+        """Write results as one user turn."""
+        return "\n\n".join(
+            f"Tool {'error' if result.is_error else 'result'} ({result.name}):\n{result.content}" for result in results
+        )

@@ -1,0 +1,303 @@
+"""Decide one call: its tool, its arguments against the schema, the fixes, and the reasons when there is none."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from promptools.dialects.envelope import ARGUMENT_KEYS, ASIDE_KEYS, NAME_KEYS, NoCall, Node, Said
+from promptools.errors import clip
+from promptools.parsing.tolerant import Unreadable, read
+from promptools.schema import Tools
+from promptools.types import Call, Fix, Malformed, MalformedReason, Strictness, Tool
+
+PLAUSIBLE_NAME = re.compile(r"[^\W\d][\w.:/ -]{0,127}\Z")
+"""What may be a tool's name when nobody said which tools there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a reply is read against: the same for its whole length."""
+
+    tools: Tools | None
+    strictness: Strictness
+    expect: str | None
+    json_answer: bool
+    anchors: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a candidate stands. `wrapped`: inside an unmistakable wrapper; `expected`: the dialect that was asked for."""
+
+    dialect: str
+    wrapped: bool
+    expected: bool
+
+
+def dump(value: Any) -> str:
+    """Write JSON as a model would: one line, text as it is."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def settle(said: Said, rules: Rules, place: Place) -> Call | Malformed:
+    """Make a `Call`, or a `Malformed` that says what is wrong. Raises `NoCall` when this is no call at all."""
+    if said.name is None:
+        return _inferred(said, rules, place)
+    if rules.tools is None:
+        return _unchecked(said, place)
+    found = rules.tools.find(said.name)
+    if found is None:
+        return _unknown(said, rules, place)
+    tool, renamed = found
+    fixes = [*said.fixes, *([renamed] if renamed else [])]
+    try:
+        node, arguments = _arguments(said, tool, rules, place, fixes)
+    except _Unfit as unfit:
+        return broken(unfit.reason, unfit.text, place.dialect, tool.name)
+    return checked(tool, arguments, node, fixes, rules, place)
+
+
+class _Unfit(Exception):
+    def __init__(self, reason: MalformedReason, text: str) -> None:
+        self.reason: MalformedReason = reason
+        self.text = text
+
+
+def checked(
+    tool: Tool, arguments: dict[str, Any], node: Node | None, fixes: list[Fix], rules: Rules, place: Place
+) -> Call | Malformed:
+    """Check `arguments` against the schema; `node` is the text that they were read from, if it is theirs alone."""
+    assert rules.tools is not None
+    result = rules.tools.check(tool, arguments)
+    text = node.text() if node is not None and not result.fixes and node.value is arguments else None
+    whole = Call(
+        id="",
+        name=tool.name,
+        arguments=result.arguments,
+        arguments_json=text if text is not None else _dump_or_empty(result.arguments),
+        fixes=(*fixes, *result.fixes),
+        dialect=place.dialect,
+    )
+    if result.errors:
+        listed = "; ".join(result.errors[:5])
+        message = f"The call of {tool.name!r} was not run: its arguments do not fit. {listed}. Call it again, corrected."
+        return Malformed(0, "", "invalid_arguments", message, name=tool.name, dialect=place.dialect, call=whole)
+    return whole
+
+
+def _dump_or_empty(arguments: dict[str, Any]) -> str:
+    try:
+        return dump(arguments)
+    except (ValueError, RecursionError):
+        return "{}"
+
+
+def broken(reason: MalformedReason, text: str, dialect: str, name: str | None) -> Malformed:
+    """Make a `Malformed` without a readable call; `text` says what is wrong."""
+    what = f"The call of {name!r}" if name else "The tool call"
+    advice = {
+        "truncated": "It was cut off before its end. Make the call again, with shorter arguments.",
+        "invalid_json": "Write the arguments as one valid JSON object and call again.",
+        "not_an_object": "Write the arguments as one JSON object, such as {}, and call again.",
+        "limit": "Use smaller values and call again.",
+    }.get(reason, "Call again, corrected.")
+    return Malformed(0, "", reason, f"{what} was not run: {text}. {advice}", name=name, dialect=dialect)
+
+
+# --- which tool ------------------------------------------------------------------------------------------------------
+
+
+def _unchecked(said: Said, place: Place) -> Call | Malformed:
+    """Make a call of a tool that nobody listed: it needs a plausible name and arguments of its own."""
+    assert said.name is not None
+    if not PLAUSIBLE_NAME.match(said.name):
+        raise NoCall(f"{clip(said.name, 40)!r} is no tool name")
+    if said.arguments is None:
+        raise NoCall("it has a name, but no arguments")
+    if _is_schema(said.arguments.value):
+        raise NoCall("it is a tool's definition, not a call")
+    strange = [key for key in said.flat if key not in ARGUMENT_KEYS and key not in ASIDE_KEYS]
+    if strange and not place.wrapped and not place.expected:
+        raise NoCall(f"it has other keys: {strange[0]!r}")
+    fixes = list(said.fixes)
+    try:
+        node, arguments = _as_object(said.arguments, fixes, None)
+    except _Unfit as unfit:
+        return broken(unfit.reason, unfit.text, place.dialect, said.name)
+    text = node.text() if node is not None else None
+    name = said.name.removeprefix("functions.")
+    return Call("", name, arguments, text if text is not None else dump(arguments), tuple(fixes), dialect=place.dialect)
+
+
+def _unknown(said: Said, rules: Rules, place: Place) -> Malformed:
+    """Report a well-formed call of a tool that was not offered, where a call was asked for."""
+    assert said.name is not None and rules.tools is not None
+    if not place.expected or said.arguments is None or not PLAUSIBLE_NAME.match(said.name):
+        raise NoCall(f"no tool {clip(said.name, 60)!r} is offered")
+    fixes = list(said.fixes)
+    call: Call | None = None
+    try:
+        node, arguments = _as_object(said.arguments, fixes, None)
+    except _Unfit:
+        pass
+    else:
+        text = node.text() if node is not None else None
+        written = text if text is not None else dump(arguments)
+        call = Call("", said.name, arguments, written, tuple(fixes), dialect=place.dialect, unknown_tool=True)
+    return Malformed(
+        0, "", "unknown_tool", unknown_message(said.name, rules.tools), name=said.name, dialect=place.dialect, call=call
+    )
+
+
+def unknown_message(name: str, tools: Tools) -> str:
+    """Tell the model which tools there are."""
+    offered = ", ".join(tools.names) or "none"
+    return f"There is no tool {clip(name, 60)!r}. The tools are: {offered}. Call one of these, or answer without a tool."
+
+
+def _inferred(said: Said, rules: Rules, place: Place) -> Call | Malformed:
+    if rules.tools is None or rules.json_answer:
+        raise NoCall("it names no tool")
+    arguments = said.arguments.value if said.arguments is not None else said.flat
+    free = place.wrapped or rules.strictness == "lenient"
+    found = rules.tools.infer(arguments, optin_only=not free) if isinstance(arguments, dict) else None
+    if found is None:
+        raise NoCall("it names no tool, and its keys do not fit exactly one")
+    tool, how = found
+    return checked(tool, arguments, said.arguments, [*said.fixes, *how], rules, place)
+
+
+# --- which arguments -------------------------------------------------------------------------------------------------
+
+
+def _arguments(
+    said: Said, tool: Tool, rules: Rules, place: Place, fixes: list[Fix]
+) -> tuple[Node | None, dict[str, Any]]:
+    """Find the arguments of `tool`: under their key, or beside the name."""
+    assert rules.tools is not None
+    keys = rules.tools.keys(tool.name)
+    flat = {key: value for key, value in said.flat.items() if key in keys or key not in ASIDE_KEYS}
+    if said.arguments is None:
+        return _flat(said, tool, flat, rules, place)
+    if _is_schema(said.arguments.value) and "properties" not in keys:
+        raise NoCall("it is a tool's definition, not a call")
+    if _reads_flat(said, tool, flat, rules):
+        return None, flat
+    node, arguments = _as_object(said.arguments, fixes, tool)
+    return _unwrapped(node, arguments, tool, rules, fixes)
+
+
+def _flat(
+    said: Said, tool: Tool, flat: dict[str, Any], rules: Rules, place: Place
+) -> tuple[Node | None, dict[str, Any]]:
+    """Read the keys beside the name as the arguments: all of them must be the tool's own."""
+    assert rules.tools is not None
+    sure = place.wrapped or place.expected or rules.strictness == "lenient"
+    if not flat:
+        if sure and said.name_key != "name" or place.wrapped:
+            return None, {}
+        raise NoCall("it has a name, but no arguments")
+    checked_flat = rules.tools.check(tool, flat)
+    keys = rules.tools.keys(tool.name)
+    if any(key not in keys for key in checked_flat.arguments) or checked_flat.errors:
+        if not sure or not keys & set(checked_flat.arguments):
+            raise NoCall(f"the keys beside the name are not all parameters of {tool.name!r}")
+    return None, flat
+
+
+def _reads_flat(said: Said, tool: Tool, flat: dict[str, Any], rules: Rules) -> bool:
+    """Is what looks like the arguments' key a parameter of the tool itself?"""
+    assert rules.tools is not None and said.arguments is not None
+    keys = rules.tools.keys(tool.name)
+    if not flat or not all(key in keys for key in flat):
+        return False
+    if rules.tools.check(tool, flat).errors:
+        return False
+    inner = said.arguments.value
+    return not isinstance(inner, dict) or bool(rules.tools.check(tool, inner).errors)
+
+
+def _as_object(node: Node, fixes: list[Fix], tool: Tool | None) -> tuple[Node | None, dict[str, Any]]:
+    """Read the arguments as an object: decode JSON in a string, take nothing for `{}`."""
+    value = node.value
+    if isinstance(value, dict):
+        return node, value
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return None, {}
+    if isinstance(value, str):
+        return None, _decoded(value, fixes, tool)
+    raise _Unfit("not_an_object", f"its arguments are {_kind(value)}, not an object")
+
+
+def _decoded(value: str, fixes: list[Fix], tool: Tool | None) -> dict[str, Any]:
+    try:
+        inner = read(value)
+        if value[inner.end :].strip():
+            raise Unreadable(inner.end, "text follows the value", "invalid_json")
+    except Unreadable as error:
+        single = _single_string(tool)
+        if single is not None:
+            fixes.append(Fix("unwrap", f"the arguments were a bare string: taken as {single!r}"))
+            return {single: value}
+        reason: MalformedReason = "invalid_json" if error.kind == "truncated" else error.kind
+        raise _Unfit(reason, f"its arguments are a string that is no JSON object ({clip(value, 80)!r})") from None
+    fixes.append(Fix("unwrap", "the arguments were JSON inside a string"))
+    fixes.extend(inner.fixes)
+    if isinstance(inner.value, str) and inner.value != value:
+        return _decoded(inner.value, fixes, tool)
+    if not isinstance(inner.value, dict):
+        raise _Unfit("not_an_object", f"its arguments are {_kind(inner.value)}, not an object")
+    return inner.value
+
+
+def _single_string(tool: Tool | None) -> str | None:
+    """Give the only parameter of a tool that takes one free string."""
+    properties = tool.parameters.get("properties") if tool else None
+    if not isinstance(properties, dict) or len(properties) != 1:
+        return None
+    ((key, schema),) = properties.items()
+    free = isinstance(schema, dict) and schema.get("type") == "string" and "enum" not in schema
+    return str(key) if free else None
+
+
+def _unwrapped(
+    node: Node | None, arguments: dict[str, Any], tool: Tool, rules: Rules, fixes: list[Fix]
+) -> tuple[Node | None, dict[str, Any]]:
+    """Open a call inside a call, at any depth, where the tool declares no such parameters."""
+    assert rules.tools is not None
+    keys = rules.tools.keys(tool.name)
+    while True:
+        inner_key = next((key for key in ARGUMENT_KEYS if key in arguments), None)
+        if inner_key is None or inner_key in keys:
+            return node, arguments
+        name_key = next((key for key in NAME_KEYS if isinstance(arguments.get(key), str) and key not in keys), None)
+        rest = [key for key in arguments if key not in (inner_key, name_key) and key not in ASIDE_KEYS]
+        inner = arguments[inner_key]
+        if rest or not (isinstance(inner, (dict, str)) or inner is None):
+            return node, arguments
+        if isinstance(inner, dict):
+            arguments = inner
+        else:
+            try:
+                arguments = _decoded(inner, fixes, None) if inner else {}
+            except _Unfit:
+                return node, arguments
+        node = None
+        fixes.append(Fix("unwrap", "the call was wrapped in a call"))
+
+
+def _is_schema(value: Any) -> bool:
+    """Is this a JSON Schema of parameters, echoed from the prompt?"""
+    if not isinstance(value, Mapping):
+        return False
+    return isinstance(value.get("properties"), Mapping) and value.get("type") == "object"
+
+
+def _kind(value: Any) -> str:
+    return {list: "a list", bool: "a boolean", int: "a number", float: "a number", str: "a string"}.get(
+        type(value), "nothing"
+    )

@@ -1,0 +1,336 @@
+"""From parts to events: what goes out, in which order, where white space is trimmed, and what is held.
+
+White space before a call or a tag, and after it, is `Discarded`; anywhere else it is text. So trailing white space is
+held until the next word shows which it is: at most `SPACE_HOLD` characters, the rest of a longer run is text for good.
+
+A *group* holds tentative calls and what stands between them. It is accepted when the reply ends, and given back as
+text, byte for byte, when words follow.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import Literal
+
+from promptools.parsing.events import CallArgs, CallEnd, CallStart, End, Event, Reasoning, Text, WasReasoning
+from promptools.parsing.parts import Fragment, Part, Started
+from promptools.types import Call, Discarded, DiscardWhy, Fix, Malformed, NewId, Reply, Span, Trace, Try
+
+SPACE = " \t\r\n"
+SPACE_HOLD = 4096
+TRY_LIMIT = 256
+"""Tries kept in a trace: a reply of a thousand code fences should not carry a thousand notes."""
+
+ID_ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+ID_LENGTH = 9
+"""Nine alphanumerics: Mistral's templates take nothing else, every other server takes them too (vllm#9019)."""
+
+Zone = Literal["text", "reasoning"]
+
+
+class Output:
+    """The way out of a parser: takes words and parts in the order of the text, gives events and the `Reply`."""
+
+    def __init__(self, new_id: NewId | None) -> None:
+        self._new_id = new_id
+        self._events: list[Event] = []
+        self._at = 0
+        self._space: list[str] = []
+        self._held = 0
+        self._trim = False
+        self._group: list[tuple[Part, bool]] = []
+        self._zone: Zone = "text"
+        self._content: list[str] = []
+        self._reasoning: list[str] = []
+        self._digest = hashlib.blake2b(digest_size=8)
+        self._unhashed: list[str] = []
+        self._calls: list[Call] = []
+        self._malformed: list[Malformed] = []
+        self._discarded: list[Discarded] = []
+        self._tries: list[Try] = []
+        self._index = 0
+        self._live: CallStart | None = None
+        self._finish_reason: str | None = None
+        self.fresh = True
+        """Nothing but white space, reasoning and markup has been seen since the start."""
+
+    @property
+    def grouped(self) -> bool:
+        """Is a group open?"""
+        return bool(self._group)
+
+    @property
+    def beside_call(self) -> bool:
+        """Has nothing but white space been said since the last call or tag?"""
+        return bool(self._group) or self._trim
+
+    @property
+    def at(self) -> int:
+        """Characters of the input that have gone out."""
+        return self._at
+
+    def drain(self) -> list[Event]:
+        """Give the events since the last time."""
+        events, self._events = self._events, []
+        return events
+
+    # --- words ---------------------------------------------------------------------------------------------------
+
+    def words(self, raw: str) -> None:
+        """Take words of the present zone."""
+        if not raw:
+            return
+        if self._group:
+            if not raw.strip(SPACE):
+                self._group.append((Part("space", raw), False))
+                return
+            self.reject()
+        self._say(raw)
+
+    def _say(self, raw: str) -> None:
+        body = raw.rstrip(SPACE)
+        if not body:
+            self._hold(raw)
+            return
+        self.fresh = self.fresh and self._zone == "reasoning"
+        tail = raw[len(body) :] if len(body) < len(raw) else ""
+        held = self._release()
+        if self._trim:
+            bare = body.lstrip(SPACE) if not held else body
+            lead = held + body[: len(body) - len(bare)]
+            if held:
+                bare = body.lstrip(SPACE)
+                lead = held + body[: len(body) - len(bare)]
+            self._discard(lead, "space")
+            self._utter(bare)
+            self._trim = False
+        else:
+            self._utter(held + body if held else body)
+        if tail:
+            self._hold(tail)
+
+    def _hold(self, space: str) -> None:
+        self._space.append(space)
+        self._held += len(space)
+        if self._held > SPACE_HOLD and not self._trim:
+            held = self._release()
+            self._utter(held[:-SPACE_HOLD])
+            self._space, self._held = [held[-SPACE_HOLD:]], SPACE_HOLD
+
+    def _release(self) -> str:
+        if not self._space:
+            return ""
+        held = "".join(self._space)
+        self._space, self._held = [], 0
+        return held
+
+    def _utter(self, text: str) -> None:
+        span = self._advance(text)
+        self._unhashed.append(text)
+        if self._zone == "text":
+            self._content.append(text)
+            self._events.append(Text(text, span))
+        else:
+            self._reasoning.append(text)
+            self._events.append(Reasoning(text, span))
+
+    def _advance(self, raw: str) -> Span:
+        start = self._at
+        self._at = start + len(raw)
+        return Span(start, self._at)
+
+    # --- tags of reasoning ---------------------------------------------------------------------------------------
+
+    def junction(self, raw: str, zone: Zone) -> None:
+        """Take a tag that opens or closes a zone."""
+        self.reject()
+        self._discard(self._release(), "space")
+        self._discard(raw, "markup")
+        self._zone = zone
+        self._trim = True
+
+    def was_reasoning(self, raw: str) -> None:
+        """Take a closer without an opener: the text so far was reasoning."""
+        self.reject()
+        self._discard(self._release(), "space")
+        self._events.append(WasReasoning(Span(0, self._at)))
+        self._reasoning.extend(self._content)
+        self._content = []
+        self._discard(raw, "markup")
+        self._trim = True
+        self.fresh = True
+
+    def zone(self, zone: Zone) -> None:
+        """Set the zone without a tag (the template printed the opener, or the reply ended inside a zone)."""
+        self._zone = zone
+
+    # --- parts ---------------------------------------------------------------------------------------------------
+
+    def parts(self, parts: list[Part], *, firm: bool) -> None:
+        """Take what a candidate left behind."""
+        for part in parts:
+            if part.kind == "text":
+                self.words(part.raw)
+            elif self._group or not firm:
+                self._enter_group(part, firm)
+            else:
+                self._emit(part)
+
+    def _enter_group(self, part: Part, firm: bool) -> None:
+        if not self._group:
+            held = self._release()
+            if held:
+                self._group.append((Part("space", held), False))
+        self._group.append((part, firm))
+
+    def last_call(self) -> Part | None:
+        """Give the last call of the group, so that a fix can still be noted on it."""
+        for part, _ in reversed(self._group):
+            if part.kind == "call":
+                return part
+        return None
+
+    def note(self, fix: Fix) -> None:
+        """Note one more fix on the last call of the group."""
+        part = self.last_call()
+        if part and part.call:
+            part.call = replace(part.call, fixes=(*part.call.fixes, fix))
+
+    def accept(self) -> None:
+        """Let the group stand."""
+        group, self._group = self._group, []
+        for part, _ in group:
+            self._emit(part)
+
+    def reject(self) -> None:
+        """Give the group back as text; its firm parts stand."""
+        if not self._group:
+            return
+        group, self._group = self._group, []
+        for part, firm in group:
+            if firm:
+                self._emit(part)
+            else:
+                self._say(part.raw)
+
+    def _emit(self, part: Part) -> None:
+        held = self._release()
+        self._discard(held, "space")
+        if part.kind == "text":
+            self._say(part.raw)
+        elif part.kind == "call":
+            assert part.call is not None
+            self._call(part.raw, part.call)
+        elif part.kind == "malformed":
+            assert part.malformed is not None
+            self._broken(part.raw, part.malformed)
+        else:
+            self._discard(part.raw, part.kind)
+
+    def _discard(self, raw: str, why: DiscardWhy) -> None:
+        if not raw:
+            return
+        if why != "space":
+            self._trim = True
+        event = Discarded(raw, why, self._advance(raw))
+        self._events.append(event)
+        last = self._discarded[-1] if self._discarded else None
+        if last and last.why == why and last.span.end == event.span.start:
+            self._discarded[-1] = Discarded(last.raw + raw, why, Span(last.span.start, event.span.end))
+        else:
+            self._discarded.append(event)
+
+    # --- calls ---------------------------------------------------------------------------------------------------
+
+    def start(self, started: Started | Fragment, offset: int) -> None:
+        """Let a live call out: its name, then pieces of its arguments; `offset` from the candidate's start."""
+        if isinstance(started, Started):
+            place = self._at + self._held + offset
+            self._live = CallStart(self._index, self._id(), started.name, Span(place, place))
+            self._events.append(self._live)
+        elif self._live is not None:
+            self._events.append(CallArgs(self._index, started.text, self._live.span))
+
+    def _call(self, raw: str, call: Call) -> None:
+        span = self._advance(raw)
+        place = Span(span.start, span.start)
+        live, self._live = self._live, None
+        call = replace(call, id=live.id if live else self._id(), span=span)
+        if live is None:
+            self._events.append(CallStart(self._index, call.id, call.name, place))
+        sent = self._sent_live() if live else 0
+        rest = call.arguments_json[sent:]
+        if rest:
+            self._events.append(CallArgs(self._index, rest, place))
+        self._events.append(CallEnd(self._index, call, span))
+        self._calls.append(call)
+        self._ended(raw)
+
+    def _broken(self, raw: str, malformed: Malformed) -> None:
+        span = self._advance(raw)
+        call = malformed.call
+        live, self._live = self._live, None
+        if call is not None:
+            call = replace(call, id=live.id if live else self._id(), span=span)
+        event = replace(malformed, index=self._index, raw=raw, span=span, call=call)
+        self._events.append(event)
+        self._malformed.append(event)
+        self._ended(raw)
+
+    def _ended(self, raw: str) -> None:
+        self._unhashed.append(raw)
+        self._index += 1
+        self._live_sent = 0
+        self._trim = True
+        self.fresh = False
+
+    _live_sent = 0
+
+    def _sent_live(self) -> int:
+        return self._live_sent
+
+    def _id(self) -> str:
+        if self._new_id is not None:
+            return self._new_id()
+        self._digest.update("".join(self._unhashed).encode("utf-8", "surrogatepass"))
+        self._unhashed = []
+        digest = self._digest.copy()
+        digest.update(self._index.to_bytes(4, "big"))
+        number = int.from_bytes(digest.digest(), "big")
+        letters: list[str] = []
+        for _ in range(ID_LENGTH):
+            number, digit = divmod(number, len(ID_ALPHABET))
+            letters.append(ID_ALPHABET[digit])
+        return "".join(letters)
+
+    # --- the end -------------------------------------------------------------------------------------------------
+
+    def tried(self, each: Try) -> None:
+        """Note a strategy for the trace."""
+        if len(self._tries) < TRY_LIMIT:
+            self._tries.append(each)
+
+    def end(self, finish_reason: str | None) -> None:
+        """Settle what is held and close the reply."""
+        self.accept()
+        held = self._release()
+        if held and self._trim:
+            self._discard(held, "space")
+        elif held:
+            self._utter(held)
+        self._finish_reason = finish_reason
+        self._events.append(End(finish_reason, Span(self._at, self._at)))
+
+    @property
+    def reply(self) -> Reply:
+        """Give what has gone out so far as a `Reply`."""
+        return Reply(
+            calls=tuple(self._calls),
+            content="".join(self._content),
+            reasoning="".join(self._reasoning),
+            malformed=tuple(self._malformed),
+            discarded=tuple(self._discarded),
+            finish_reason=self._finish_reason,
+            trace=Trace(tries=tuple(self._tries)),
+        )

@@ -1,0 +1,59 @@
+"""What a candidate leaves behind: the text that it took, cut into parts that tile it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from promptools.types import Call, DiscardWhy, Malformed, Try
+
+PartKind = Literal["text", "call", "malformed"] | DiscardWhy
+
+
+@dataclass(slots=True)
+class Part:
+    """A stretch of the model's text and what it is; ids, indexes and spans are given when it goes out."""
+
+    kind: PartKind
+    raw: str
+    call: Call | None = None
+    malformed: Malformed | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A call whose name is certain while its arguments still come."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """A piece of such a call's arguments that no later fix can change."""
+
+    text: str
+
+
+class Candidate(Protocol):
+    """A place in the text that may be a call, fed until it is decided.
+
+    `feed` takes `piece[start:]` and returns the index just past what it took once it is decided, else None.
+    Then `parts` tile what it took, but for the last `len(rest)` characters, which it only looked at.
+    `firm`: the parts stand whatever follows. `live`: what may go out before the end, drained by the engine;
+    `live_offset`: characters from the candidate's start to the call's.
+    """
+
+    parts: list[Part]
+    rest: str
+    firm: bool
+    live: list[Started | Fragment]
+    live_offset: int
+    tries: list[Try]
+
+    def feed(self, piece: str, start: int) -> int | None:
+        """Take more text."""
+        ...
+
+    def close(self, finish_reason: str | None) -> None:
+        """Decide: the text is over."""
+        ...

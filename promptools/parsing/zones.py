@@ -1,0 +1,47 @@
+"""Reasoning zones: the tags between which models think."""
+
+from __future__ import annotations
+
+from typing import Final
+
+ZONES: Final[tuple[tuple[str, str], ...]] = (
+    ("<think>", "</think>"),  # most families
+    ("<thinking>", "</thinking>"),  # prompted models
+    ("<thought>", "</thought>"),
+    ("<reasoning>", "</reasoning>"),
+    ("<scratch_pad>", "</scratch_pad>"),  # Hermes 3
+    ("<seed:think>", "</seed:think>"),  # Seed-OSS
+    ("<mm:think>", "</mm:think>"),  # MiniMax M3
+    ("[THINK]", "[/THINK]"),  # Mistral, tokenizer v13 and later
+    ("<|START_THINKING|>", "<|END_THINKING|>"),  # Cohere
+    ("◁think▷", "◁/think▷"),  # Kimi VL
+)
+"""Openers and their closers. A template that prints the opener leaves a reply that starts inside."""
+
+CLOSER_OF: Final = dict(ZONES)
+CLOSERS: Final = tuple(closer for _, closer in ZONES)
+
+DEBRIS: Final = (
+    "<|im_end|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|eot|>",
+    "</s>",
+    "<|end|>",
+    "<|return|>",
+    "<|call|>",
+    "<end_of_turn>",
+    "<turn|>",
+    "<|observation|>",
+    "<|end_of_text|>",
+    "<|endoftext|>",
+    "<｜end▁of▁sentence｜>",
+    "<|END_OF_TURN_TOKEN|>",
+    "<end_of_sentence>",
+    "[e~[",
+    "<|role_end|>",
+    "<seed:eos>",
+    "<|end_of_msg|>",
+    "<|eom|>",
+)
+"""End-of-turn tokens that servers let through: no part of what was said when they stand beside a call."""
