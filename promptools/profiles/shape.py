@@ -1,7 +1,7 @@
 """Read plain data (TOML, JSON, a request's override) as typed values, with errors that name the file and the key.
 
-Types understood: `Any`, `bool`, `int`, `float`, `str`, `Literal`, `X | None`, `tuple[X, ...]`, `frozenset[X]` and
-`Mapping[str, X]`. A bool is no number; a whole number is a float too. `None` is never written: leave the key out.
+Types understood: `bool`, `int`, `str`, `Literal`, `X | None`, `tuple[X, ...]`, `frozenset[X]` and `Mapping[str, X]`.
+A bool is no number. `None` is never written: leave the key out.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from promptools.errors import UsageError, clip
 
-WANTED: dict[Any, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
+WANTED: dict[Any, str] = {bool: "true or false", int: "a whole number", str: "a string"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +69,6 @@ def table(value: Any, place: Place, known: Collection[str] | None = None) -> dic
 
 def read(kind: Any, value: Any, place: Place) -> Any:
     """Take `value` as the annotated type `kind`; arrays become tuples and frozensets."""
-    if kind is Any:
-        return value
     origin, args = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
         return read(next(arg for arg in args if arg is not type(None)), value, place)
@@ -80,8 +78,7 @@ def read(kind: Any, value: Any, place: Place) -> Any:
         return _array(origin, args[0], value, place)
     if origin is not None:
         return {key: read(args[1], each, place / key) for key, each in table(value, place).items()}
-    good = (int, float) if kind is float else kind
-    if not isinstance(value, good) or (isinstance(value, bool) and kind is not bool):
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise place.error(f"{WANTED[kind]} is wanted, not {clip(repr(value), 80)}")
     return value
 

@@ -1,0 +1,188 @@
+"""The facts that ship: whole, sourced, dated, and unambiguous."""
+
+import re
+from dataclasses import fields
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from promptools.errors import UsageError
+from promptools.profiles import Profile, facts, families, kinds, load_builtin
+from promptools.profiles.facts import Fact, fact_types, family_of, kind_of, numbers, plain
+
+ALL = (*kinds(), *families())
+EXPECTED_KINDS = {"vllm", "ollama", "lmstudio", "llamacpp", "sglang", "transformers-serve", "openai-compatible"}
+
+
+def test_every_promised_kind_ships():
+    assert set(kinds()) == EXPECTED_KINDS
+    assert {"gpt-oss", "qwen", "qwen3-coder", "hermes", "llama", "mistral", "deepseek", "glm", "kimi"} <= set(
+        families()
+    )
+    assert not set(kinds()) & set(families())
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_fact_has_a_reason_a_source_and_a_date(name):
+    shipped = load_builtin(name)
+    assert shipped.title
+    assert shipped.facts
+    for fact in shipped.facts:
+        assert fact.key in fact_types()
+        assert len(fact.why) > 10
+        assert len(fact.source) > 5
+        assert type(fact.date) is date
+        assert date(2026, 1, 1) <= fact.date <= date.today()
+        assert set(fact.on) <= set(kinds())
+        for bound in (fact.since, fact.until):
+            assert bound is None or numbers(bound)
+
+
+@pytest.mark.parametrize("name", kinds())
+def test_a_kind_has_no_globs_and_an_address_if_it_can_be_anywhere(name):
+    shipped = load_builtin(name)
+    assert shipped.globs == ()
+    assert (shipped.base_url is None) == (name == "openai-compatible")
+
+
+@pytest.mark.parametrize("name", families())
+def test_a_family_has_globs_in_the_form_that_names_are_brought_to(name):
+    shipped = load_builtin(name)
+    assert shipped.globs
+    assert shipped.aliases == ()
+    for glob in shipped.globs:
+        assert glob == plain(glob)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_no_two_facts_of_a_file_disagree(name):
+    shipped = load_builtin(name)
+    bounds = {bound for fact in shipped.facts for bound in (fact.since, fact.until) if bound}
+    for version in (None, "0", "99999999", *bounds):
+        for kind in kinds():
+            keys = [fact.key for fact in shipped.facts if fact.holds(kind, version)]
+            assert len(keys) == len(set(keys)), (kind, version)
+
+
+def test_aliases_of_kinds_are_unambiguous():
+    spellings = [each for kind in kinds() for each in (kind, *load_builtin(kind).aliases)]
+    assert len(spellings) == len(set(spellings))
+    assert all(each == each.lower() for each in spellings)
+    assert kind_of("LM Studio") == kind_of("lm-studio") == "lmstudio"
+    assert kind_of("llama.cpp") == "llamacpp"
+    assert kind_of("vllm-gpt-oss") is None
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        ("0.16.0", (0, 16)),
+        ("v0.32.0+cpu", (0, 32)),
+        ("0.27.2rc1", (0, 27, 2, 1)),
+        ("b10488", (10488,)),
+        ("2026.10.11549", (2026, 10, 11549)),
+        ("dev", ()),
+    ],
+)
+def test_versions_compare_by_their_numbers(version, expected):
+    assert numbers(version) == expected
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "version", "holds"),
+    [
+        (None, None, None, True),
+        ("0.16", None, None, True),
+        (None, "0.16", None, False),
+        ("0.10", "0.16", None, False),
+        ("0.16", None, "0.16.0", True),
+        ("0.16", None, "0.9.9", False),
+        (None, "0.16", "0.15.9", True),
+        (None, "0.16", "0.16.0", False),
+        ("0.10", "0.16", "0.12.1", True),
+    ],
+)
+def test_bounds_are_half_open_and_an_unknown_version_is_the_newest(since, until, version, holds):
+    fact = Fact("n", value=True, why="", source="", date=date(2026, 11, 21), since=since, until=until)
+    assert fact.holds("vllm", version) is holds
+
+
+def test_a_fact_may_be_about_some_kinds_only():
+    fact = Fact("n", value=True, why="", source="", date=date(2026, 11, 21), on=("vllm",))
+    assert fact.holds("vllm", None)
+    assert not fact.holds("ollama", None)
+
+
+@pytest.mark.parametrize(
+    ("model", "family"),
+    [
+        ("openai/gpt-oss-120b", "gpt-oss"),
+        ("gpt-oss:20b", "gpt-oss"),
+        ("GPT_OSS 20B", "gpt-oss"),
+        ("Qwen/Qwen3-Coder-30B-A3B-Instruct", "qwen3-coder"),
+        ("qwen3-coder:30b", "qwen3-coder"),
+        ("Qwen/Qwen2.5-Coder-7B-Instruct", "qwen2.5-coder"),
+        ("qwen2.5:7b", "qwen"),
+        ("Qwen/Qwen3-8B", "qwen"),
+        ("Qwen/Qwen3-30B-A3B-Thinking-2507", "qwen-thinking"),
+        ("Qwen/QwQ-32B", "qwen-thinking"),
+        ("NousResearch/Hermes-3-Llama-3.1-8B", "hermes"),
+        ("NousResearch/Hermes-2-Pro-Llama-3-8B", "hermes"),
+        ("NousResearch/Hermes-2-Pro-Mistral-7B", "hermes"),
+        ("HuggingFaceTB/SmolLM3-3B", "hermes"),
+        ("ibm-granite/granite-4.0-h-small", "granite4"),
+        ("meta-llama/Llama-3.3-70B-Instruct", "llama"),
+        ("llama3.2:3b", "llama"),
+        ("meta-llama/Llama-4-Scout-17B-16E-Instruct", "llama"),
+        ("meta-llama/Llama-2-7b-chat-hf", "llama2"),
+        ("mistralai/Mistral-7B-Instruct-v0.2", "mistral-early"),
+        ("mistralai/Mixtral-8x7B-Instruct-v0.1", "mistral-early"),
+        ("mistralai/Mistral-7B-Instruct-v0.3", "mistral"),
+        ("mistralai/Devstral-Small-2507", "mistral"),
+        ("google/gemma-2-9b-it", "gemma"),
+        ("google/gemma-7b-it", "gemma"),
+        ("gemma:2b", "gemma"),
+        ("gemma3:4b", "gemma3"),
+        ("google/gemma-4-12b-it", None),
+        ("deepseek-ai/DeepSeek-V3.1", "deepseek"),
+        ("deepseek-ai/DeepSeek-R1-0528", "deepseek"),
+        ("deepseek-ai/DeepSeek-R1", "deepseek-r1"),
+        ("deepseek-ai/DeepSeek-R1-Distill-Qwen-32B", "deepseek-r1"),
+        ("deepseek-ai/DeepSeek-R1-Distill-Llama-8B", "deepseek-r1"),
+        ("zai-org/GLM-4.6", "glm"),
+        ("moonshotai/Kimi-K2-Instruct", "kimi"),
+        ("MiniMaxAI/MiniMax-M2", "minimax"),
+        ("microsoft/Phi-4-mini-instruct", "phi"),
+        ("gpt-4o", None),
+        ("my-model", None),
+        ("", None),
+    ],
+)
+def test_a_name_finds_its_family(model, family):
+    assert family_of(model) == family
+
+
+def test_an_unknown_name_says_which_there_are():
+    with pytest.raises(UsageError, match=r"no facts ship about 'olama'; did you mean 'ollama'\? known: .*vllm"):
+        load_builtin("olama")
+
+
+def test_every_flag_is_documented_where_it_is_declared():
+    source = Path(facts.__file__).with_name("profile.py").read_text(encoding="utf-8")
+    for each in fields(Profile):
+        assert re.search(rf'\n    {each.name}: .*\n    """', source), each.name
+
+
+def test_the_wheels_folder_goes_before_the_source_trees(tmp_path, monkeypatch):
+    package = tmp_path / "promptools"
+    package.mkdir()
+    monkeypatch.setattr(facts.promptools, "__file__", str(package / "__init__.py"))
+    facts.folder.cache_clear()
+    try:
+        assert facts.folder() == tmp_path / "providers"
+        facts.folder.cache_clear()
+        (package / "_providers").mkdir()
+        assert facts.folder() == package / "_providers"
+    finally:
+        facts.folder.cache_clear()

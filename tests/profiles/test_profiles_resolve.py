@@ -1,0 +1,302 @@
+"""Where a request goes, what is known there, and why."""
+
+import builtins
+import socket
+
+import pytest
+
+from promptools.errors import UsageError
+from promptools.profiles import Config, Model, Profile, Provider, Target, api_key, resolve
+from promptools.profiles.target import is_local
+
+CONFIG = Config(
+    file="promptools.toml",
+    default_provider="local",
+    providers={
+        "local": Provider(
+            "local",
+            kind="vllm",
+            base_url="http://gpu:8000/v1",
+            api_key_env="LOCAL_KEY",
+            default_model="oss",
+            server_version="0.12.0",
+            system_prompt="Be brief.",
+            models={
+                "openai/gpt-oss-20b": Model(
+                    "openai/gpt-oss-20b", ("oss", "small"), facts={"n": False}, defaults={"temperature": 0.3}
+                ),
+                "house-model": Model("house-model", family="mistral"),
+                "gpt-oss-lookalike": Model("gpt-oss-lookalike", family="none"),
+            },
+            facts={"modes": ("prompt",), "n": True},
+            defaults={"temperature": 1.0, "max_tokens": 100},
+        ),
+        "ollama": Provider("ollama"),
+        "hosted": Provider("hosted", base_url="https://api.example.com/v1", api_key_env="HOSTED_KEY"),
+    },
+    tools={"shell": {"dangerous": True}},
+)
+
+
+def why(target: Target, start: str) -> str:
+    """Give the one reason that begins so."""
+    (found,) = [each for each in target.reasons if each.startswith(start)]
+    return found
+
+
+def test_nothing_known_is_an_openai_compatible_server():
+    target = resolve("some-model")
+    assert (target.provider, target.base_url, target.model, target.api_key_env) == (None, None, "some-model", None)
+    assert target.profile == Profile()
+    assert target.reasons[:5] == (
+        "no provider: none in (no file)",
+        "base_url: the client's own",
+        "kind 'openai-compatible': nothing says what server it is",
+        "model 'some-model': asked for, sent as it is",
+        "family: none matches the model's name",
+    )
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:11434/v1", "http://ollama:11434/v1", "http://localhost:1234/v1"])
+def test_the_server_is_never_guessed_from_its_address(url):
+    assert resolve("gpt-oss:20b", base_url=url).profile.kind == "openai-compatible"
+
+
+def test_the_default_provider_is_used_and_every_layer_says_why():
+    target = resolve("oss", config=CONFIG)
+    profile = target.profile
+    assert (target.provider, target.model, target.base_url) == ("local", "openai/gpt-oss-20b", "http://gpu:8000/v1")
+    assert (profile.kind, profile.family) == ("vllm", "gpt-oss")
+    assert why(target, "provider") == "provider 'local': the default of promptools.toml"
+    assert why(target, "model") == "model 'openai/gpt-oss-20b': asked for, by its alias 'oss' in promptools.toml"
+    assert why(target, "kind") == "kind 'vllm': of provider 'local'"
+    assert why(target, "family") == "family 'gpt-oss': by the model's name"
+    assert profile.constrained == "structured_outputs"
+    assert "vllm" in why(target, "constrained =")
+    assert profile.result_parts is False
+    assert "gpt-oss" in why(target, "result_parts =")
+    assert profile.modes == ("prompt",)
+    assert why(target, "modes") == "modes = ('prompt',): promptools.toml, provider 'local'"
+    assert profile.n is False
+    assert why(target, "n =") == "n = False: promptools.toml, model 'openai/gpt-oss-20b'"
+    assert why(target, "tool_choice").startswith("tool_choice = ['auto', 'named', 'none', 'required']: vllm: ")
+    assert target.defaults == {"temperature": 0.3, "max_tokens": 100}
+    assert target.system_prompt == "Be brief."
+    assert target.marks == {"shell": {"dangerous": True}}
+
+
+def test_an_override_goes_over_everything():
+    target = resolve("oss", config=CONFIG, overrides={"modes": ["native"], "dialect": "hermes"})
+    assert target.profile.modes == ("native",)
+    assert why(target, "modes") == "modes = ('native',): the request's override"
+    assert why(target, "dialect") == "dialect = 'hermes': the request's override"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"mode": "native"}, r"overrides: mode: unknown key; did you mean 'modes'\? known: alternate_roles, "),
+        ({"modes": "native"}, r"overrides: modes: an array is wanted, not 'native'"),
+        ({"modes": ["nativ"]}, r"overrides: modes\.\"0\": 'nativ' is not possible here; did you mean 'native'\?"),
+        ({"modes": []}, r"overrides: modes: name at least one mode"),
+        ({"modes": ["native", "native"]}, r"overrides: modes: an entry stands twice"),
+        ({"n": "yes"}, r"overrides: n: true or false is wanted, not 'yes'"),
+        ({"n": 1}, r"overrides: n: true or false is wanted, not 1"),
+        ({"dialect": 3}, r"overrides: dialect: a string is wanted, not 3"),
+        ({"wire": 3}, r"overrides: wire: a string is wanted, not 3"),
+        ({"tool_names": "["}, r"overrides: tool_names: '\[' is no regular expression"),
+        ({"kind": "vllm"}, r"overrides: kind: not a fact: name the server's kind on the provider"),
+        ({"family": "glm"}, r"overrides: family: not a fact: name the family on the model"),
+        ([1], r"overrides: a table is wanted, not \[1\]"),
+    ],
+)
+def test_an_override_that_does_not_fit_names_the_key(overrides, message):
+    with pytest.raises(UsageError, match=message):
+        resolve("x", overrides=overrides)
+
+
+def test_versions_decide_which_facts_hold():
+    field = {
+        version: resolve("m", provider="vllm", server_version=version).profile.reasoning_field
+        for version in (None, "0.15.2", "0.16.0", "0.32.0")
+    }
+    assert field == {
+        None: "reasoning",
+        "0.15.2": "reasoning_content",
+        "0.16.0": "reasoning",
+        "0.32.0": "reasoning",
+    }
+    assert resolve("m", config=CONFIG).profile.reasoning_field == "reasoning_content"
+    assert resolve("m", config=CONFIG, server_version="0.32.0").profile.reasoning_field == "reasoning"
+    assert resolve("m", config=CONFIG, server_version="0.32.0").server_version == "0.32.0"
+
+
+def test_a_family_may_be_named_or_switched_off():
+    assert resolve("house-model", config=CONFIG).profile.tool_ids == "alnum9"
+    assert why(resolve("house-model", config=CONFIG), "family") == "family 'mistral': of model 'house-model'"
+    assert resolve("gpt-oss-lookalike", config=CONFIG).profile.family is None
+
+
+def test_grammars_are_kept_from_gpt_oss_where_they_garble_harmony():
+    assert resolve("gpt-oss", provider="llamacpp").profile.constrained_ok is False
+    assert resolve("gpt-oss", provider="vllm").profile.constrained_ok is True
+
+
+@pytest.mark.parametrize("asked", [None, "default"])
+def test_the_default_model(asked):
+    target = resolve(asked, config=CONFIG)
+    assert target.model == "openai/gpt-oss-20b"
+    assert why(target, "model").startswith("model 'openai/gpt-oss-20b': the default of provider 'local', by its alias")
+
+
+def test_default_without_a_default_model_names_file_and_key():
+    with pytest.raises(UsageError, match=r"promptools\.toml: providers\.hosted\.default_model: missing, so 'default'"):
+        resolve("default", provider="hosted", config=CONFIG)
+    assert resolve(provider="hosted", config=CONFIG).model == ""
+    assert why(resolve(provider="hosted", config=CONFIG), "model") == "model: none asked for"
+
+
+def test_default_without_a_provider_is_a_name_like_any_other():
+    assert resolve("default", base_url="http://localhost:30000/v1").model == "default"
+
+
+def test_an_unlisted_model_is_sent_as_it_is():
+    target = resolve("other", config=CONFIG)
+    assert target.model == "other"
+    assert why(target, "model") == "model 'other': asked for, sent as it is"
+    assert why(resolve("house-model", config=CONFIG), "model").endswith("asked for, listed in promptools.toml")
+
+
+def test_a_provider_whose_name_is_a_kind_is_that_kind_at_its_usual_address():
+    target = resolve("llama3.2", provider="ollama", config=CONFIG)
+    assert (target.provider, target.profile.kind) == ("ollama", "ollama")
+    assert target.base_url == "http://127.0.0.1:11434/v1"
+    assert why(target, "base_url") == "base_url 'http://127.0.0.1:11434/v1': where ollama listens by default"
+
+
+def test_a_kind_alone_will_do_for_a_provider():
+    target = resolve("m", provider="llama.cpp", base_url="http://box/v1")
+    assert (target.provider, target.profile.kind, target.base_url) == ("llama.cpp", "llamacpp", "http://box/v1")
+    assert why(target, "provider") == "provider 'llama.cpp': asked for, a kind of server"
+    assert why(target, "base_url") == "base_url 'http://box/v1': asked for"
+
+
+def test_an_unknown_provider_is_an_error_and_never_another_one():
+    with pytest.raises(
+        UsageError, match=r"provider 'locl': neither a provider of promptools\.toml nor a kind .*'local'"
+    ):
+        resolve("m", provider="locl", config=CONFIG)
+
+
+def test_a_provider_of_no_kind_needs_an_address():
+    with pytest.raises(UsageError, match=r"\(no file\): providers\.generic\.base_url: missing; a server of kind"):
+        resolve("m", provider="generic")
+
+
+def test_a_base_url_finds_its_provider_when_only_one_has_it():
+    target = resolve("oss", base_url="http://GPU:8000/v1/", config=CONFIG)
+    assert (target.provider, target.base_url) == ("local", "http://GPU:8000/v1/")
+    assert why(target, "provider") == "provider 'local': promptools.toml has it at http://GPU:8000/v1/"
+    other = resolve("oss", base_url="http://elsewhere/v1", config=CONFIG)
+    assert (other.provider, other.model, other.api_key_env) == (None, "oss", None)
+    assert why(other, "no provider") == "no provider: none in promptools.toml at http://elsewhere/v1"
+    twice = Config(providers={name: Provider(name, base_url="http://a/v1") for name in "xy"})
+    assert resolve("m", base_url="http://a/v1", config=twice).provider is None
+
+
+def test_switching_the_provider_is_one_line():
+    for name, kind in (("local", "vllm"), ("ollama", "ollama"), ("hosted", "openai-compatible")):
+        config = Config("promptools.toml", name, CONFIG.providers)
+        assert resolve("m", config=config).profile.kind == kind
+
+
+def test_the_only_provider_is_the_default_one():
+    config = Config("f.toml", None, {"ollama": Provider("ollama")})
+    assert why(resolve("m", config=config), "provider") == "provider 'ollama': the only one in f.toml"
+
+
+def test_several_providers_without_a_default_name_file_and_key():
+    config = Config("f.toml", None, CONFIG.providers)
+    with pytest.raises(UsageError, match=r"f\.toml: default_provider: missing, .* name one of hosted, local, ollama"):
+        resolve("m", config=config)
+
+
+def test_a_default_provider_that_is_not_there_names_file_and_key():
+    for providers in ({}, CONFIG.providers):
+        with pytest.raises(UsageError, match=r"f\.toml: default_provider: no provider 'lokal' in this file"):
+            resolve("m", config=Config("f.toml", "lokal", providers))
+
+
+def test_a_key_comes_from_the_environment():
+    target = resolve("m", provider="hosted", config=CONFIG)
+    assert api_key(target, {"HOSTED_KEY": "s3cret"}) == "s3cret"
+    assert "s3cret" not in repr(target)
+
+
+@pytest.mark.parametrize("environ", [{}, {"HOSTED_KEY": ""}])
+def test_a_missing_key_is_an_error_where_one_is_needed(environ):
+    target = resolve("m", provider="hosted", config=CONFIG)
+    with pytest.raises(
+        UsageError, match=r"provider 'hosted': the environment variable 'HOSTED_KEY' is not set; set it"
+    ):
+        api_key(target, environ)
+
+
+def test_a_missing_key_is_no_error_where_none_is_needed():
+    assert api_key(resolve("m", config=CONFIG), {}) is None
+    assert api_key(resolve("m", config=CONFIG), {"LOCAL_KEY": "k"}) == "k"
+    assert api_key(resolve("m"), {"OPENAI_API_KEY": "k"}) is None
+
+
+def test_a_key_is_needed_on_a_known_kind_when_the_config_says_so():
+    provider = Provider("vllm", api_key_env="K", facts={"needs_key": True})
+    with pytest.raises(UsageError, match="'K' is not set"):
+        api_key(resolve("m", config=Config(providers={"vllm": provider})), {})
+
+
+@pytest.mark.parametrize(
+    ("url", "local"),
+    [
+        ("http://localhost:8000/v1", True),
+        ("http://127.0.0.1:8000/v1", True),
+        ("http://[::1]:8000/v1", True),
+        ("http://192.168.1.5/v1", True),
+        ("http://10.0.0.7/v1", True),
+        ("http://gpu.local/v1", True),
+        ("http://api.localhost/v1", True),
+        ("http://gpu:8000/v1", False),
+        ("https://api.example.com/v1", False),
+        ("http://8.8.8.8/v1", False),
+        ("", False),
+        (None, False),
+    ],
+)
+def test_local_addresses(url, local):
+    assert is_local(url) is local
+
+
+def test_a_local_server_of_no_known_kind_needs_no_key():
+    provider = Provider("box", base_url="http://127.0.0.1:9/v1", api_key_env="BOX_KEY")
+    target = resolve("m", config=Config(providers={"box": provider}))
+    assert api_key(target, {}) is None
+    assert why(target, "needs_key").endswith("the address is on this machine or a private network")
+
+
+def test_resolve_touches_no_network_and_no_file_but_the_packaged_facts(monkeypatch):
+    resolve("gpt-oss", config=CONFIG)
+
+    def refuse(*args, **kwargs):
+        raise AssertionError("I/O")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(socket, "socket", refuse)
+        patch.setattr(builtins, "open", refuse)
+        patch.setattr("io.open", refuse)
+        target = resolve("oss", config=CONFIG)
+    assert target.provider == "local"
+
+
+def test_values_that_are_handed_over_are_the_profiles_own_types():
+    profile = resolve("m", overrides={"tool_choice": ["none", "auto"], "constrained": "format"}).profile
+    assert profile.tool_choice == frozenset({"auto", "none"})
+    assert profile.constrained == "format"
