@@ -8,6 +8,7 @@ import pytest
 from scenes import gpt_oss, hermes
 
 from promptools.lab.server import Server, can_serve, serve
+from promptools.lab.weather import prompt_mark
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -22,12 +23,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def prompted() -> str:
     """A phrase that stands in every request of prompt mode, and nowhere else."""
-    from promptools import dialects
-    from promptools.schema import Tools
-
-    tools = Tools([{"name": "a_tool", "description": "", "parameters": {"type": "object"}}])
-    lines = dialects.get("json").render_tools(tools).splitlines()
-    return max((line for line in lines if "a_tool" not in line), key=len)
+    return prompt_mark()
 
 
 @pytest.fixture(scope="session")

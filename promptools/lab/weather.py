@@ -1,0 +1,70 @@
+"""The demo's conversation about the weather, and two models that hold it: one well-behaved, one that breaks parsers."""
+
+from __future__ import annotations
+
+from promptools import dialects
+from promptools.lab.script import Line
+from promptools.schema import Tools
+
+QUESTION = "What is the weather in Paris right now?"
+ANSWER = "It is 18 °C in Paris under a clear sky ☀."
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "Tell the current weather of a city.",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "city": {"type": "string", "description": "Name of the city."},
+                "unit": {"type": "string", "enum": ["celsius", "fahrenheit"]},
+            },
+            "required": ["city"],
+        },
+    },
+}
+ARGUMENTS = {"city": "Paris"}
+
+_RESULT = "clear sky, 18 degrees"
+_TAGGED = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
+_FENCED = '```json\n{"tool": "get_weather", "arguments": {"city": "Paris"}}\n```'
+_THOUGHT = "<|channel|>analysis<|message|>The user wants weather: use the tool.<|end|><|start|>assistant"
+
+
+def get_weather(city: str) -> str:
+    """Tell the weather; the same everywhere, every day."""
+    return f"{city}: {_RESULT}"
+
+
+def prompt_mark(dialect: str = "json") -> str:
+    """Give a phrase that stands in every prompt that asks in `dialect`, whatever the tools: a setting for scripts."""
+    block = dialects.get(dialect).render_tools
+    one = Tools([TOOL])
+    other = Tools([{"name": "ask", "parameters": {"type": "object"}}, {"name": "tell", "parameters": {"type": "object"}}])
+    texts = [block(tools, parallel=each, required=each) for tools in (one, other) for each in (True, False)]
+    shared = set.intersection(*(set(text.splitlines()) for text in texts))
+    return max(shared, key=lambda line: (len(line), line))
+
+
+def hermes() -> list[Line]:
+    """Write the model that does as its template says: Hermes tags, or a fenced block where the prompt asks for one."""
+    return [
+        Line(QUESTION, _TAGGED),
+        Line(QUESTION, f"I will look that up.\n\n{_FENCED}", setting=prompt_mark()),
+        Line(_RESULT, ANSWER),
+        Line(None, f"I only know one question: {QUESTION}"),
+    ]
+
+
+def gpt_oss() -> list[Line]:
+    """Write the model that breaks the server's parser when it calls natively, and does not when it is prompted.
+
+    The junk in the header is what gpt-oss itself has been seen to write (vllm-project/vllm#23567).
+    """
+    broken = '<|channel|>commentary–– to=functions.get_weather <|constrain|>json<|message|>{"city": "Paris"}<|call|>'
+    return [
+        Line(QUESTION, _THOUGHT + broken),
+        Line(QUESTION, f"{_THOUGHT}<|channel|>final<|message|>{_FENCED}<|return|>", setting=prompt_mark()),
+        Line(_RESULT, f"<|channel|>final<|message|>{ANSWER}<|return|>"),
+        Line(None, f"<|channel|>final<|message|>I only know one question: {QUESTION}<|return|>"),
+    ]
