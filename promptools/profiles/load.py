@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +34,7 @@ def load_config(path: Path) -> Config:
     """Read a config file: JSON (by suffix, else by content) is a `ppxai-config.json`, all else is `promptools.toml`.
 
     Raises `UsageError`, naming the file and the key, for what cannot be read or understood. Keys of a ppxai-config.json
-    that mean nothing are warned about by name: `UserWarning`, and `Config.warnings`.
+    that mean nothing are named in `Config.warnings`.
     """
     place = Place(str(path))
     try:
@@ -45,12 +44,8 @@ def load_config(path: Path) -> Config:
     except UnicodeDecodeError as error:
         raise place.error(f"is not UTF-8: {error}") from None
     if path.suffix == ".json" or (path.suffix != ".toml" and text.lstrip().startswith("{")):
-        config = read_ppxai(_parse(json.loads, "JSON", text, place), place)
-    else:
-        config = _read_toml(text, place)
-    for warning in config.warnings:
-        warnings.warn(warning, UserWarning, stacklevel=2)
-    return config
+        return read_ppxai(_parse(json.loads, "JSON", text, place), place)
+    return _read_toml(text, place)
 
 
 def _parse(parser: Callable[[str], Any], what: str, text: str, place: Place) -> Any:

@@ -194,8 +194,7 @@ def test_what_is_unknown_is_warned_about_by_name(load):
             }
         },
     }
-    with pytest.warns(UserWarning, match="unknown key, ignored") as caught:
-        config = load(data)
+    config = load(data)
     file = config.file
     assert set(config.warnings) == {
         f"{file}: colour: unknown key, ignored",
@@ -204,8 +203,6 @@ def test_what_is_unknown_is_warned_about_by_name(load):
         f"{file}: providers.p.tool_calling.speed: unknown key, ignored",
         f"{file}: providers.p.models.m.size: unknown key, ignored",
     }
-    assert [str(each.message) for each in caught] == list(config.warnings)
-    assert all(each.filename == __file__ for each in caught)
 
 
 @pytest.mark.parametrize(
