@@ -1,0 +1,236 @@
+"""The proxy under a real ASGI server (uvicorn), before a real HTTP server, asked by the SDK and by raw sockets."""
+
+import asyncio
+import json
+import socket
+import threading
+import time
+from contextlib import contextmanager
+
+import openai
+import pytest
+from upstream import Answer, chunk, completion, running, sse
+
+from promptools.errors import UsageError
+from promptools.profiles import Config
+from promptools.proxy import Proxy
+from promptools.transport import installed
+
+uvicorn = pytest.importorskip("uvicorn")
+HELLO = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
+
+
+@contextmanager
+def serving(app):
+    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error", loop="asyncio", ws="none")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive()
+        time.sleep(0.01)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        thread.join(5)
+
+
+@pytest.fixture(scope="module")
+def server():
+    with running() as upstream:
+        yield upstream
+
+
+@pytest.fixture(scope="module")
+def proxy(server):
+    with serving(Proxy(base_url=server.url, config=Config())) as url:
+        yield url
+
+
+@pytest.fixture
+def http():
+    with installed().module.Client(timeout=10) as client:
+        yield client
+
+
+def client_of(proxy):
+    return openai.OpenAI(base_url=f"{proxy}/v1", api_key="mine", max_retries=0)
+
+
+def test_chat_completions(server, proxy):
+    server.play(completion("hello"))
+    with client_of(proxy) as client:
+        assert client.chat.completions.create(**HELLO).choices[0].message.content == "hello"
+    assert server.seen[0].path == "/v1/chat/completions"
+    assert server.seen[0].headers["authorization"] == "Bearer mine"
+    assert server.seen[0].headers["host"] == f"127.0.0.1:{server.port}"
+    assert server.seen[0].json == HELLO
+
+
+def test_calls(server, proxy):
+    server.play(completion(None, [("f", "{}")]))
+    with client_of(proxy) as client:
+        reply = client.chat.completions.create(**HELLO, tools=TOOLS)
+    assert reply.choices[0].message.tool_calls[0].function.name == "f"
+
+
+def test_a_stream_comes_as_it_is_made(server, proxy):
+    server.play(sse(chunk({"content": "a"}), chunk({"content": "b"}), chunk({}, finish="stop"), pause=0.2))
+    start = time.monotonic()
+    with client_of(proxy) as client:
+        chunks = [(time.monotonic() - start, each) for each in client.chat.completions.create(**HELLO, stream=True)]
+    words = [(at, c.choices[0].delta.content) for at, c in chunks if c.choices and c.choices[0].delta.content]
+    assert [word for _, word in words] == ["a", "b"]
+    assert words[1][0] - words[0][0] > 0.1
+
+
+def test_models(server, proxy):
+    server.play(Answer(pieces=(b'{"object": "list", "data": [{"id": "m", "object": "model"}]}',)))
+    with client_of(proxy) as client:
+        assert [each.id for each in client.models.list()] == ["m"]
+    assert server.seen[0].path == "/v1/models"
+
+
+@pytest.mark.parametrize(
+    ("path", "there"),
+    [
+        ("/v1/embeddings?a=1&b=%2F", "/v1/embeddings?a=1&b=%2F"),
+        ("/v1", "/v1"),
+        ("/v1/files/a%2Fb%20c", "/v1/files/a%2Fb%20c"),
+        ("/health", "/health"),
+        ("/api/tags", "/api/tags"),
+        ("/v1beta/x", "/v1beta/x"),
+    ],
+)
+def test_every_other_path_passes_byte_for_byte(server, proxy, http, path, there):
+    server.play(Answer(status=418, pieces=(b"\x00\xff" * 3000,), type="application/x-odd", gzip=True))
+    headers = {"Accept-Encoding": "gzip", "X-Mine": "1", "Connection": "keep-alive, X-Hop", "X-Hop": "1"}
+    with http.stream("PUT", proxy + path, content=b"\x01\xfe", headers=headers) as answer:
+        raw = b"".join(answer.iter_raw())
+    seen = server.seen[0]
+    assert answer.status_code == 418
+    assert answer.headers["content-encoding"] == "gzip"
+    assert answer.headers["content-type"] == "application/x-odd"
+    assert len(raw) == int(answer.headers["content-length"])
+    assert (seen.method, seen.path, seen.body) == ("PUT", there, b"\x01\xfe")
+    assert seen.headers["x-mine"] == "1"
+    assert seen.headers["x-hop"] is None
+
+
+def test_a_body_in_chunks_arrives_whole(server, proxy, http):
+    server.play(completion())
+    http.post(f"{proxy}/v1/audio", content=iter([b"a", b"b" * 100000]))
+    assert server.seen[0].body == b"a" + b"b" * 100000
+
+
+def ask_raw(proxy, path, body):
+    host, _, port = proxy.removeprefix("http://").partition(":")
+    sock = socket.create_connection((host, int(port)))
+    data = json.dumps(body).encode()
+    sock.sendall(b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (path.encode(), len(data)) + data)
+    return sock
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/embeddings"])
+@pytest.mark.parametrize(
+    "answer", [Answer(before=20), sse(chunk({"content": "a"}), done=False, then="hang")], ids=["before", "during"]
+)
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("tools", [None, TOOLS], ids=["plain", "tools"])
+def test_a_client_that_leaves_closes_the_upstream(server, proxy, path, answer, stream, tools):
+    """Also before the first token, and for a reply that is not streamed."""
+    server.play(answer)
+    sock = ask_raw(proxy, path, {**HELLO, "stream": stream, **({"tools": tools} if tools else {})})
+    while not server.seen:
+        time.sleep(0.01)
+    time.sleep(0.1)
+    assert not server.gone.is_set()
+    sock.close()
+    assert server.gone.wait(3)
+
+
+def test_a_client_that_leaves_in_its_own_request(server, proxy):
+    server.play(completion())
+    host, _, port = proxy.removeprefix("http://").partition(":")
+    sock = socket.create_connection((host, int(port)))
+    sock.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf")
+    time.sleep(0.1)
+    sock.close()
+    time.sleep(0.1)
+    assert not server.seen
+
+
+def test_no_server_is_a_502_and_a_slow_one_a_504(server, http):
+    with serving(Proxy(base_url="http://127.0.0.1:1/v1", config=Config())) as url:
+        for path in ("/v1/chat/completions", "/v1/models"):
+            answer = http.post(url + path, json=HELLO)
+            assert answer.status_code == 502
+            assert "127.0.0.1:1" in answer.json()["error"]["message"]
+            assert answer.json()["error"]["type"] == "UpstreamError"
+    server.play(Answer(before=5))
+    impatient = installed().module.AsyncClient(timeout=0.2)
+    with serving(Proxy(base_url=server.url, config=Config(), http_client=impatient)) as url:
+        for path in ("/v1/chat/completions", "/v1/models"):
+            assert http.post(url + path, json=HELLO).status_code == 504
+
+
+def test_an_answer_that_breaks_off_is_not_ended_well(server, proxy, http):
+    server.play(Answer(pieces=(b"abc",), then="cut"))
+    with pytest.raises(installed().module.RemoteProtocolError):
+        http.get(f"{proxy}/v1/models")
+
+
+def test_the_providers_key_is_used(server, http, tmp_path, monkeypatch):
+    path = tmp_path / "promptools.toml"
+    path.write_text(f'[providers.a]\nkind = "vllm"\nbase_url = "{server.url}"\napi_key_env = "A_KEY"\n')
+    monkeypatch.setenv("A_KEY", "theirs")
+    server.play(completion())
+    with serving(Proxy(config=str(path))) as url:
+        for there in ("/v1/chat/completions", "/v1/models"):
+            http.post(url + there, json=HELLO, headers={"Authorization": "Bearer mine", "X-Api-Key": "mine"})
+            assert server.seen[-1].headers.get_all("authorization") == ["Bearer theirs"]
+            assert server.seen[-1].headers["x-api-key"] is None
+
+
+def test_a_proxy_before_nothing_is_refused():
+    with pytest.raises(UsageError, match="base_url"):
+        Proxy(config=Config())
+
+
+def test_lifespan_and_websockets():
+    app = Proxy(base_url="http://127.0.0.1:1/v1", config=Config())
+    assert app.http is app.http
+    sent = []
+
+    async def go():
+        messages = [{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}]
+
+        async def receive():
+            return messages.pop(0)
+
+        async def send(message):
+            sent.append(message["type"])
+
+        await app({"type": "lifespan"}, receive, send)
+        await app({"type": "websocket"}, receive, send)
+        await app.aclose()
+
+    asyncio.run(go())
+    assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete", "websocket.close"]
+
+
+def test_many_streams_at_once(server, proxy):
+    server.play(sse(*[chunk({"content": "x"})] * 5, chunk({}, finish="stop"), pause=0.05))
+
+    async def one(client):
+        stream = await client.chat.completions.create(**HELLO, stream=True)
+        return "".join([each.choices[0].delta.content or "" async for each in stream if each.choices])
+
+    async def go():
+        async with openai.AsyncOpenAI(base_url=f"{proxy}/v1", api_key="k", max_retries=0) as client:
+            return await asyncio.gather(*(one(client) for _ in range(40)))
+
+    assert asyncio.run(go()) == ["xxxxx"] * 40
