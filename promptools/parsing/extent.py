@@ -31,7 +31,7 @@ class Extent:
         self.depth = 0
         """Brackets open now."""
         self.deep = False
-        """The value went deeper than `DEEPEST` levels."""
+        """The value went deeper than `DEEPEST` levels: `read` will refuse it, so give up on it now."""
         self._quote = ""
         self._escaped = False
         self._comment = ""
@@ -40,7 +40,7 @@ class Extent:
 
     @property
     def in_string(self) -> bool:
-        """Is the next character inside a string?"""
+        """Tell whether the next character stands inside a string."""
         return bool(self._quote)
 
     def feed(self, piece: str, start: int = 0) -> int | None:

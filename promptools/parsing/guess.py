@@ -9,26 +9,29 @@ string is refused: a wrong value is worse than none.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import Enum
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from promptools.parsing.strings import BODIES, CLOSERS, Unreadable
 
-Frame: TypeAlias = tuple["dict[str, Any] | list[Any]", str]
-"""An open container, and what closes it: `]`, `}` or `}}`."""
+Frame: TypeAlias = tuple[set[str], str]
+"""An open container: the keys that it has so far, and what closes it: `]`, `}` or `}}`."""
 
 ENVELOPE: Final = frozenset({"name", "tool", "tool_name", "function", "arguments", "parameters", "tool_calls", "type"})
 """First keys of a call: they tell that the next call begins."""
 
 _CANDIDATES = {quote: re.compile(rf"[{close}](?=\s*+[,}}\]])") for quote, close in CLOSERS.items()}
 _ANY = {quote: re.compile(f"[{close}]") for quote, close in CLOSERS.items()}
-_ESCAPED = re.compile(r"\\.", re.DOTALL)
-_APOSTROPHE = re.compile(r"(?<=\w)['’](?=\w)")
+_COUNTED = {
+    quote: re.compile(rf"\\.|((?<!\w)[{close}]|[{close}](?!\w))", re.DOTALL) for quote, close in CLOSERS.items()
+}
+_COUNTED['"'] = re.compile(r'\\.|(")', re.DOTALL)
 _SPACE = re.compile(r"\s*+")
 _KEY = re.compile(r"""\s*+(?:"([^"\\\n]*+)"|'([^'\\\n]*+)'|[“”]([^“”\\\n]*+)[“”]|([^\W\d]\w*+))\s*+:""")
 _ITEM = re.compile(r"""\s*+(?:["'“‘\[{]|-?[0-9]|(?:true|false|null|True|False|None)\b)""")
 _BEYOND = re.compile(r"\s*+(?:\Z|</|<\||```|\[/)")
+_WHOLE = re.compile(r"[}\]]\s*+(?:```|</[^<>]*+>|<\|[^<>|]*+\|>)?+\s*+\Z")
 _NEXT = re.compile(r"""[\s;,]*+[\[{]++\s*+["']([^"'\\\n]*+)["']\s*+:""")
 
 
@@ -45,7 +48,7 @@ class _Follows(Enum):
 class Guess:
     """One way of reading unescaped quotes; `trust` takes a declared key for the next one even at odd parity."""
 
-    __slots__ = ("anchors", "guessed", "inner", "trust", "trusted")
+    __slots__ = ("anchors", "guessed", "inner", "sure", "trust", "trusted")
 
     def __init__(self, anchors: frozenset[str], *, trust: bool) -> None:
         self.anchors = anchors
@@ -54,70 +57,68 @@ class Guess:
         """The quote of a string that held unescaped ones."""
         self.inner = False
         """The string read last held unescaped quotes."""
+        self.sure = False
+        """The text was searched to its end: nothing after the value can belong to it."""
         self.trusted = False
         """A declared key stood at odd parity: there is another reading."""
 
     def end(self, text: str, start: int, quote: str, stack: Sequence[Frame]) -> int:
         """Give the index of the quote that closes the string whose inside begins at `start`. O(n) in characters."""
-        self.inner = False
         first = BODIES[quote].match(text, start)
         if first is None:
             raise _cut(text)
-        at = first.end() + 1
-        if self._follows(text, at, quote, stack) is not _Follows.NOTHING:
+        self.inner = self._follows(text, first.end() + 1, quote, stack) is _Follows.NOTHING
+        if not self.inner:
             return first.end()
-        before = _quotes(text, at - 1, at, quote)
-        skipped = False
-        maybe: list[tuple[int, bool]] = []
-        for found in _CANDIDATES[quote].finditer(text, at):
-            where = found.start()
-            if _is_escaped(text, start, where):
+        self.guessed = quote
+        maybe: list[int] = []
+        even_maybe = skipped = False
+        for where, even, follows in self._candidates(text, first.end(), quote, stack):
+            if follows is _Follows.PART and not even:
+                skipped = True
                 continue
-            before += _quotes(text, at, where, quote)
-            at = where + 1
-            follows = self._follows(text, at, quote, stack)
-            even = before % 2 == 0
-            before += 1
-            if follows is _Follows.ANCHOR and not even:
-                self.trusted = True
-                even = self.trust
-            match follows:
-                case _Follows.PART | _Follows.ANCHOR if even:
-                    if maybe:
-                        raise _ambiguous(where)
-                    return self._done(where, quote)
-                case _Follows.PART | _Follows.ANCHOR:
-                    skipped = True
-                case _Follows.END:
-                    if any(was_even for _, was_even in maybe) or (not even and (maybe or skipped)):
-                        raise _ambiguous(where)
-                    return self._done(where, quote)
-                case _Follows.MAYBE_END:
-                    if maybe and maybe[0][1]:
-                        raise _ambiguous(where)
-                    maybe.append((where, even))
-                case _Follows.NOTHING:
-                    pass
-        if len(maybe) == 1:
-            return self._done(maybe[0][0], quote)
-        if text.rstrip().endswith(("}", "]")):
-            raise Unreadable(start, "a string has no end that can be told", "invalid_json")
+            if even_maybe or (not even and follows is not _Follows.MAYBE_END and (maybe or skipped)):
+                raise Unreadable(where, "inner quotes are not escaped, and more than one may end it", "invalid_json")
+            if follows is not _Follows.MAYBE_END:
+                return where
+            maybe.append(where)
+            even_maybe = even
+        if len(maybe) == 1 and (even_maybe or not skipped):
+            self.sure = True
+            return maybe[0]
+        if maybe or _WHOLE.search(text, max(start, len(text) - 100)):
+            raise Unreadable(start, "inner quotes are not escaped, and none may end the string", "invalid_json")
         raise _cut(text)
 
     def whole(self, text: str, end: int) -> bool:
-        """May the value end at `end`? With guessed strings only if nothing after it could belong to it."""
-        return not self.guessed or self._beyond(text, end, self.guessed) is _Follows.END
+        """Tell whether the value may end at `end`: after guessed strings, only if nothing there could belong to it."""
+        return not self.guessed or self.sure or self._beyond(text, end, self.guessed) is _Follows.END
 
-    def _done(self, where: int, quote: str) -> int:
-        self.inner = True
-        self.guessed = quote
-        return where
+    def _candidates(
+        self, text: str, first: int, quote: str, stack: Sequence[Frame]
+    ) -> Iterator[tuple[int, bool, _Follows]]:
+        """Give each later quote that might end the string, with whether an even number of quotes went before."""
+        before = 0
+        at = first
+        for found in _CANDIDATES[quote].finditer(text, first + 1):
+            where = found.start()
+            if _is_escaped(text, first, where):
+                continue
+            before += _quotes(text, at, where, quote)
+            at = where
+            follows = self._follows(text, where + 1, quote, stack)
+            if follows is _Follows.ANCHOR and before % 2:
+                self.trusted = True
+            if follows is _Follows.ANCHOR and not (before % 2 and self.trust):
+                follows = _Follows.PART
+            if follows is not _Follows.NOTHING:
+                yield where, before % 2 == 0, follows
 
     def _follows(self, text: str, at: int, quote: str, stack: Sequence[Frame]) -> _Follows:
         """Tell what stands after the quote before `at`, given the containers that are open."""
         depth = len(stack)
         while depth:
-            container, closer = stack[depth - 1]
+            keys, closer = stack[depth - 1]
             space = _SPACE.match(text, at)
             assert space is not None
             at = space.end()
@@ -128,13 +129,13 @@ class Guess:
             if not text.startswith(",", at):
                 return _Follows.NOTHING
             at += 1
-            if isinstance(container, list):
+            if closer == "]":
                 return _Follows.PART if _ITEM.match(text, at) else _Follows.NOTHING
             key = _KEY.match(text, at)
             if key is None:
                 return _Follows.NOTHING
             name = key[1] or key[2] or key[3] or key[4]
-            return _Follows.ANCHOR if name in self.anchors and name not in container else _Follows.PART
+            return _Follows.ANCHOR if name in self.anchors and name not in keys else _Follows.PART
         return self._beyond(text, at, quote)
 
     def _beyond(self, text: str, at: int, quote: str) -> _Follows:
@@ -147,16 +148,12 @@ class Guess:
         return _Follows.MAYBE_END
 
 
-def _ambiguous(where: int) -> Unreadable:
-    return Unreadable(where, "inner quotes are not escaped, and more than one may end the string", "invalid_json")
-
-
 def _cut(text: str) -> Unreadable:
     return Unreadable(len(text), "the text ends inside a string", "truncated")
 
 
 def _is_escaped(text: str, start: int, where: int) -> bool:
-    """Does an odd number of backslashes stand before `where`?"""
+    """Tell whether an odd number of backslashes stands before `where`."""
     first = where
     while first > start and text[first - 1] == "\\":
         first -= 1
@@ -164,10 +161,7 @@ def _is_escaped(text: str, start: int, where: int) -> bool:
 
 
 def _quotes(text: str, start: int, end: int, quote: str) -> int:
-    """Count the quotes in a stretch that no backslash escapes and that are no apostrophes."""
-    stretch = text[start:end]
-    if "\\" in stretch:
-        stretch = _ESCAPED.sub("", stretch)
-    if quote != '"':
-        stretch = _APOSTROPHE.sub("", stretch)
-    return sum(stretch.count(mark) for mark in CLOSERS[quote])
+    """Count the quotes in `text[start:end]` that no backslash escapes and that are no apostrophes."""
+    if quote == '"' and text.find("\\", start, end) < 0:
+        return text.count(quote, start, end)
+    return sum(1 for found in _COUNTED[quote].finditer(text, start, end + 1) if found[1] and found.start() < end)

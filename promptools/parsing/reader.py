@@ -1,31 +1,41 @@
-"""Read JSON as models write it: one pass, and a record of each thing that strict JSON does not know."""
+"""Read JSON as models write it: rewrite what is not strict, piece by piece, and let `json` read the rest.
+
+What is strict is skipped over by one pattern; a step in Python is taken only at a bracket or at a liberty. `json` then
+reads the mended text, so that nothing but the liberties below can make a value of what is none.
+"""
 
 from __future__ import annotations
 
 import re
+from json.decoder import JSONDecodeError, JSONDecoder
 from math import isfinite
 from typing import Any, Final
 
 from promptools.errors import clip
 from promptools.parsing.extent import DEEPEST
 from promptools.parsing.guess import Frame, Guess
-from promptools.parsing.strings import BODIES, CLOSERS, Liberties, Unreadable, decode
+from promptools.parsing.strings import BODIES, CLOSERS, STRICT, Liberties, Unreadable, decode, encode
 
-_LITERALS: Final[dict[str, bool | None]] = {
-    "true": True, "false": False, "null": None, "True": True, "False": False, "None": None,
-}  # fmt: skip
-_NOT_NUMBERS = frozenset({"NaN", "Infinity", "nan", "inf"})
+_PYTHON: Final = {"True": "true", "False": "false", "None": "null"}
+_LITERALS: Final = ("true", "false", "null", *_PYTHON)
+_NOT_NUMBERS: Final = frozenset({"NaN", "Infinity", "nan", "inf"})
 
-_SPACE = re.compile(r"[ \t\n\r]*+")
-_PLAIN = re.compile(r'"([^"\\\x00-\x1f]*+)"')
-_PLAIN_KEY = re.compile(r'"([^"\\\x00-\x1f]*+)"[ \t\n\r]*+:[ \t\n\r]*+')
-_BARE_KEY = re.compile(r"[^\W\d][\w$-]*+")
-_WORD = re.compile(r"[^\W\d]\w*+")
-_NUMBERISH = re.compile(r"-?[\w.+-]*+")
+_SCALARS = r"[ \t\n\r:]++|-?[0-9][0-9.eE+-]*+|(?:true|false|null)\b|,(?=[ \t\n\r]*+[\"\[{0-9tfn-])"
+_FLAT = rf"\{{(?:{_SCALARS}|{STRICT})*+\}}|\[(?:{_SCALARS}|{STRICT})*+\]"
+_NESTED = rf"\{{(?:{_SCALARS}|{STRICT}|{_FLAT})*+\}}|\[(?:{_SCALARS}|{STRICT}|{_FLAT})*+\]"
+_RUN = re.compile(rf"(?:{_SCALARS}|{STRICT}|{_NESTED})*+")
+_RUN_TO_STRING = re.compile(rf"(?:{_SCALARS})*+")
+
+_WORD = re.compile(r"[^\W\d][\w$-]*+")
+_COLON = re.compile(r"\s*+:")
+_TOKEN = re.compile(r"-?[\w.+-]++|.?", re.DOTALL)
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?+[0-9]++)?+")
+_CUT_NUMBER = re.compile(r"(?:[0-9.+-]|[0-9.][eE])\Z")
 _COMMENT = r"//[^\n]*+\n|\#(?=[\s#!])[^\n]*+\n|/\*[^*]*+(?:\*(?!/)[^*]*+)*+\*/"
 _COMMENTS = re.compile(_COMMENT)
-_ODD_SPACE = re.compile(rf"(?:[\s\ufeff\u200b-\u200d\u2060]|\\[nrt]|{_COMMENT})++")
+_GAP = rf"(?:[\s\ufeff\u200b-\u200d\u2060]|\\[nrt]|{_COMMENT})"
+_ODD_SPACE = re.compile(rf"{_GAP}++")
+_TRAILING = re.compile(rf",{_GAP}*+(?=[}}\]])")
 _UNCLOSED_COMMENT = re.compile(r"//|\#[\s#!]|\#\Z|/\*|/\Z")
 _ONLY_CLOSERS = re.compile(r"[\s}\]]*+\Z")
 
@@ -36,198 +46,156 @@ class Reader:
     def __init__(self, text: str, start: int, *, close: bool, guess: Guess | None = None) -> None:
         self.text = text
         self.at = start
-        self.mark = start
-        """Just past the last token read."""
+        """How far the text has been mended; the value's end once it is read."""
         self.close = close
         self.guess = guess
-        self.stack: list[Frame] = []
-        self.key: str | None = None
         self.liberties = Liberties()
         self.closed = 0
+        """Closing brackets supplied."""
         self.strings = False
-        """Some string was read: another reading of its quotes may help."""
+        """Some string was looked at: another reading of its quotes may help."""
+        self._stack: list[Frame] = []
+        self._pieces: list[tuple[str, int]] = []
+        self._kept = start
 
     def read(self) -> Any:
-        """Give the value; `mark` is then its end. Raises `Unreadable`."""
-        root: Any = self._value(self.text[self.at : self.at + 1])
-        after_value = not self.stack
-        after_comma = False
-        while self.stack:
-            container, closer = self.stack[-1]
-            char = self._gap()
-            if after_value:
-                if char == ",":
-                    self.at += 1
-                    after_value, after_comma = False, True
-                elif not char:
-                    self._supply(len(self.stack))
-                else:
-                    self._leave(char, closer)
-                continue
-            if char == closer[0]:
-                if after_comma:
-                    self.liberties.take("trailing comma")
-                self._leave(char, closer)
-                after_value = True
-                continue
+        """Give the value. Raises `Unreadable`. O(n) in characters."""
+        run = _RUN if self.guess is None else _RUN_TO_STRING
+        self._step(self.text[self.at : self.at + 1])
+        while self._stack:
+            found = run.match(self.text, self.at)
+            assert found is not None
+            self.strings = self.strings or found.end() > self.at
+            self.at = found.end()
+            char = self.text[self.at : self.at + 1]
             if not char:
-                raise self._cut("the text ends inside an object or array")
-            if isinstance(container, dict):
-                char = self._member(char)
-            depth = len(self.stack)
-            value = self._value(char)
-            self._put(container, value)
-            after_value, after_comma = len(self.stack) == depth, False
-        return root
+                break
+            self._step(char)
+        self._put(self.at, "", self.at)
+        mended = "".join(piece for piece, _ in self._pieces)
+        if not self._stack:
+            return self._decode(mended, len(mended) + 1)
+        solid = mended.rstrip()
+        cut = len(solid) - solid.endswith(",")
+        if self.close and not (self.guess and self.guess.guessed) and not self._is_cut(mended, solid):
+            solid += "".join(self._supply() for _ in range(len(self._stack)))
+            self.at = len(self.text.rstrip())
+        return self._decode(solid, cut)
 
-    def _put(self, container: dict[str, Any] | list[Any], value: Any) -> None:
-        if isinstance(container, list):
-            container.append(value)
-            return
-        assert self.key is not None
-        if self.key in container:
-            self.liberties.duplicate(self.key)
-        container[self.key] = value
+    def _decode(self, mended: str, cut: int) -> Any:
+        """Read strict JSON; an error at `cut` or later means that the text ended too early."""
+        decoder = JSONDecoder(object_pairs_hook=self._pairs, parse_float=finite)
+        try:
+            return decoder.raw_decode(mended)[0]
+        except JSONDecodeError as problem:
+            if problem.pos >= cut:
+                raise self._cut() from None
+            at = self._origin(problem.pos)
+            raise Unreadable(at, problem.msg, "invalid_json") from None
+        except (ValueError, RecursionError):
+            raise self._long() from None
 
-    def _member(self, char: str) -> str:
-        """Read a key and its colon; give the first character of the value."""
-        plain = _PLAIN_KEY.match(self.text, self.at)
-        if plain:
-            self.key, self.at = plain[1], plain.end()
-            return self._gap()
+    def _step(self, char: str) -> None:
+        """Mend what stands here, and go past it."""
         if char in CLOSERS:
-            self.key = self._string(char, guess=None)
-        else:
-            bare = _BARE_KEY.match(self.text, self.at)
-            if bare is None:
-                raise self._wrong("a key")
-            self.key, self.at = bare[0], bare.end()
-            self.liberties.take("unquoted key")
-        char = self._gap()
-        if not char:
-            raise self._cut("the text ends after a key")
-        if char != ":":
-            raise self._wrong("a colon")
-        self.at += 1
-        return self._gap()
+            self._string(char)
+        elif char in "[{" and char:
+            self._enter(char)
+        elif char in "]}" and char:
+            self._leave(char)
+        elif char == ",":
+            if _TRAILING.match(self.text, self.at) and self._last() not in "[{,:":
+                self.liberties.take("trailing comma")
+                self._put(self.at, "", self.at + 1)
+            self.at += 1
+        elif not self._gap(char):
+            self._word()
 
-    def _value(self, char: str) -> Any:
-        """Read a scalar, or open a container."""
-        if char in CLOSERS:
-            return self._string(char, self.guess)
-        if char == "{":
-            doubled = self.text.startswith("{{", self.at)
-            if doubled:
-                self.liberties.take("doubled braces")
-            return self._enter({}, "}}" if doubled else "}")
-        if char == "[":
-            return self._enter([], "]")
-        if not char:
-            raise self._cut("the text ends before a value")
-        if char in "-0123456789":
-            return self._number()
-        return self._literal()
-
-    def _enter(self, container: dict[str, Any] | list[Any], closer: str) -> Any:
-        if len(self.stack) >= DEEPEST:
+    def _enter(self, char: str) -> None:
+        if len(self._stack) >= DEEPEST:
             raise Unreadable(self.at, f"more than {DEEPEST} levels of brackets", "limit")
-        self.stack.append((container, closer))
-        self.at += len(closer)
-        return container
+        if char == "{" and self.text.startswith("{{", self.at):
+            self.liberties.take("doubled braces")
+            self._put(self.at, "", self.at + 1)
+            self._stack.append((set(), "}}"))
+            self.at += 2
+            return
+        self._stack.append((set(), "}" if char == "{" else "]"))
+        self.at += 1
 
-    def _leave(self, char: str, closer: str) -> None:
-        """Close the innermost container, which `closer` closes, at a character that may or may not do so."""
+    def _leave(self, char: str) -> None:
+        closer = self._stack[-1][1]
         if self.text.startswith(closer, self.at):
-            self.stack.pop()
+            self._stack.pop()
+            if len(closer) == 2:
+                self._put(self.at, "", self.at + 1)
             self.at += len(closer)
-            self.mark = self.at
-        elif self.close and char in "}]" and _ONLY_CLOSERS.match(self.text, self.at):
-            self._supply(1)
+        elif self.close and not (self.guess and self.guess.guessed) and _ONLY_CLOSERS.match(self.text, self.at):
+            self._put(self.at, self._supply(), self.at)
+            self.at += char == closer[0]
         else:
-            raise self._wrong(f"a comma or {closer!r}")
+            raise Unreadable(self.at, f"{closer!r} was expected, not {char!r}", "invalid_json")
 
-    def _supply(self, count: int) -> None:
-        """Close containers that the text left open."""
-        if not self.close or (self.guess is not None and self.guess.guessed):
-            raise self._cut("the text ends inside an object or array")
-        for _ in range(count):
-            _, closer = self.stack.pop()
-            self.liberties.take(f"missing {closer} supplied", "closer")
-            self.closed += 1
+    def _supply(self) -> str:
+        """Close the innermost container, which the text left open."""
+        closer = self._stack.pop()[1]
+        self.liberties.take(f"missing {closer} supplied", "closer")
+        self.closed += 1
+        return closer[0]
 
-    def _string(self, quote: str, guess: Guess | None) -> str:
-        """Read a string whose opening quote is at hand."""
+    def _string(self, quote: str) -> None:
+        """Mend a string whose opening quote is at hand."""
         self.strings = True
         start = self.at + 1
-        if guess is not None:
-            end = guess.end(self.text, start, quote, self.stack)
-        elif plain := _PLAIN.match(self.text, self.at):
-            self.at = plain.end()
-            return plain[1]
+        is_key = bool(self._stack) and self._stack[-1][1] != "]" and self._last() in "{,"
+        if self.guess and not is_key:
+            end = self.guess.end(self.text, start, quote, self._stack)
+            if self.guess.inner:
+                self.liberties.take("unescaped quotes in a string")
         else:
             found = BODIES[quote].match(self.text, start)
             if found is None:
-                raise self._cut("the text ends inside a string")
+                raise self._cut()
             end = found.end()
         if quote != '"':
             self.liberties.take("single quotes" if quote == "'" else "smart quotes")
-        body = self.text[start:end]
-        if guess is not None and guess.inner:
-            self.liberties.take("unescaped quotes in a string")
+        value = decode(self.text[start:end], self.liberties)
+        self._put(self.at, encode(value), end + 1)
         self.at = end + 1
-        return decode(body, self.liberties)
+        if self.guess and is_key:
+            self._stack[-1][0].add(value)
 
-    def _number(self) -> int | float:
-        found = _NUMBERISH.match(self.text, self.at)
-        assert found is not None
-        token = found[0]
-        if found.end() == len(self.text) and self.stack:
-            raise self._cut("the text ends inside a number")
-        if not _NUMBER.fullmatch(token):
-            raise self._wrong("a number")
-        try:
-            value = float(token) if any(mark in token for mark in ".eE") else int(token)
-        except ValueError:
-            raise Unreadable(self.at, f"a number of {len(token)} digits", "limit") from None
-        if not isfinite(value):
-            raise Unreadable(self.at, f"the number {clip(token, 40)} is out of range", "limit")
-        self.at = found.end()
-        return value
-
-    def _literal(self) -> bool | None:
+    def _word(self) -> None:
+        """Mend an unquoted key or a Python literal."""
         found = _WORD.match(self.text, self.at)
         word = found[0] if found else ""
-        if word in _LITERALS:
-            if word[0].isupper():
-                self.liberties.take("Python literal")
-            self.at += len(word)
-            return _LITERALS[word]
-        cut = self.at + len(word) == len(self.text)
-        if word and cut and any(literal.startswith(word) for literal in _LITERALS):
-            raise self._cut("the text ends inside a literal")
-        raise self._wrong("a value")
+        end = self.at + len(word)
+        if word and _COLON.match(self.text, end):
+            self.liberties.take("unquoted key")
+            self._put(self.at, f'"{word}"', end)
+            self._stack[-1][0].add(word)
+        elif word in _PYTHON:
+            self.liberties.take("Python literal")
+            self._put(self.at, _PYTHON[word], end)
+        elif end == len(self.text) and any(literal.startswith(word) for literal in _LITERALS):
+            raise self._cut()
+        elif word not in _LITERALS:
+            token = _TOKEN.match(self.text, self.at)
+            said = token[0] if token else ""
+            if not self._stack and _NUMBER.fullmatch(said):
+                raise self._long()
+            if said.lstrip("-") in _NOT_NUMBERS:
+                raise Unreadable(self.at, f"{said} is no JSON number", "invalid_json")
+            raise Unreadable(self.at, f"{clip(said, 40)!r} is no JSON", "invalid_json")
+        self.at = end
 
-    def _gap(self) -> str:
-        """Skip white space and what stands for it; give the next character, empty at the end."""
-        self.mark = self.at
-        found = _SPACE.match(self.text, self.at)
-        assert found is not None
-        self.at = found.end()
-        char = self.text[self.at : self.at + 1]
-        if char in "/#\\" or char > "\x7f" or char in "\v\f":
-            return self._odd_gap(char)
-        return char
-
-    def _odd_gap(self, char: str) -> str:
-        """Skip comments, white space that JSON does not know, and escapes outside strings."""
-        if not char:
-            return char
+    def _gap(self, char: str) -> bool:
+        """Go past comments, white space that JSON does not know, and escapes outside strings."""
         before = self.text[self.at - 1]
         if char in "/#" and not (before.isspace() or before in "{[}]:,"):
-            return char
+            return False
         found = _ODD_SPACE.match(self.text, self.at)
         if found:
-            self.at = found.end()
             rest, comments = _COMMENTS.subn("", found[0])
             if comments:
                 self.liberties.take("comment")
@@ -235,17 +203,57 @@ class Reader:
                 self.liberties.take("escaped white space outside strings")
             elif rest.strip(" \t\n\r"):
                 self.liberties.take("white space that JSON does not know")
+            self._put(self.at, " ", found.end())
+            self.at = found.end()
         if _UNCLOSED_COMMENT.match(self.text, self.at):
-            raise self._cut("the text ends inside a comment")
-        return self.text[self.at : self.at + 1]
+            raise self._cut()
+        return found is not None
 
-    def _wrong(self, wanted: str) -> Unreadable:
-        """Say what was wanted here and what stood here."""
-        word = _NUMBERISH.match(self.text, self.at)
-        said = word[0] if word and word[0] else self.text[self.at : self.at + 1]
-        if said.lstrip("-") in _NOT_NUMBERS:
-            return Unreadable(self.at, f"{said} is no JSON number", "invalid_json")
-        return Unreadable(self.at, f"{wanted} was expected, not {clip(said, 40)!r}", "invalid_json")
+    def _put(self, upto: int, instead: str, after: int) -> None:
+        """Keep the text up to `upto`, then write `instead` of what stands before `after`."""
+        self._pieces.append((self.text[self._kept : upto], self._kept))
+        self._pieces.append((instead, upto))
+        self._kept = after
 
-    def _cut(self, reason: str) -> Unreadable:
-        return Unreadable(len(self.text), reason, "truncated")
+    def _last(self) -> str:
+        """Give the last character mended so far that is no white space."""
+        at = self.at
+        while at > self._kept:
+            at -= 1
+            if not self.text[at].isspace():
+                return self.text[at]
+        return next((piece.rstrip()[-1] for piece, _ in reversed(self._pieces) if piece.strip()), "")
+
+    def _is_cut(self, mended: str, solid: str) -> bool:
+        """Tell whether the end of the text is no place where closers alone can be missing."""
+        return solid[-1] in "{[,:" or _CUT_NUMBER.search(mended, max(0, len(mended) - 2)) is not None
+
+    def _origin(self, mended: int) -> int:
+        """Tell where in the text a place in the mended text comes from."""
+        for piece, origin in self._pieces:
+            if mended < len(piece):
+                return origin + mended
+            mended -= len(piece)
+        return self.at
+
+    def _cut(self) -> Unreadable:
+        return Unreadable(len(self.text), "the text ends inside the value", "truncated")
+
+    def _long(self) -> Unreadable:
+        return Unreadable(self.at, "a number is too long or out of range", "limit")
+
+    def _pairs(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key, value in pairs:
+            if key in found:
+                self.liberties.duplicate(key)
+            found[key] = value
+        return found
+
+
+def finite(token: str) -> float:
+    """Read a float; `ValueError` if it is out of range."""
+    value = float(token)
+    if not isfinite(value):
+        raise ValueError("out of range")
+    return value

@@ -1,12 +1,13 @@
-"""The strings of JSON that is not quite JSON: which quotes open and close them, what their escapes mean.
+r"""The strings of JSON that is not quite JSON: which quotes open and close them, what their escapes mean.
 
-A value is never changed to make it parse. A valid escape keeps its meaning. A needless escape of punctuation (`\\'`,
-`\\$`) gives that character. Any other backslash stands for itself.
+A value is never changed to make it parse. A valid escape keeps its meaning. A needless escape of punctuation (`\'`,
+`\$`) gives that character. Any other backslash stands for itself.
 """
 
 from __future__ import annotations
 
 import json.decoder
+import json.encoder
 import re
 from collections.abc import Callable
 from json.decoder import JSONDecodeError
@@ -26,6 +27,12 @@ BODIES: Final = {
 
 scan_string: Callable[[str, int, bool], tuple[str, int]] = vars(json.decoder)["scanstring"]
 """Read a string from just inside its opening quote, in C; give it and the index past its end (typeshed lacks it)."""
+
+STRICT: Final = r'"[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+)*+"'
+"""A string that strict JSON allows."""
+
+encode: Callable[[str], str] = vars(json.encoder)["encode_basestring"]
+"""Write a string as strict JSON, in C (typeshed lacks it)."""
 
 _NEEDLESS = frozenset("'$`_")
 _CONTROL = re.compile(r"[\x00-\x1f]")

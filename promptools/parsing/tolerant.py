@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from json.decoder import JSONDecoder
-from math import isfinite
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias, cast
 
 from promptools.parsing.extent import DEEPEST
 from promptools.parsing.guess import Guess
-from promptools.parsing.reader import Reader
+from promptools.parsing.reader import Reader, finite
 from promptools.parsing.strings import Unreadable, scan_string
 from promptools.types import Fix
 
@@ -20,6 +19,9 @@ _SPACE = re.compile(r"[ \t\n\r]*+")
 _LOOSE_SPACE = re.compile(r"[\s\ufeff\u200b-\u200d\u2060]*+")
 _COLON = re.compile(r"[ \t\n\r]*+:[ \t\n\r]*+")
 _NEXT = re.compile(r"[ \t\n\r]*+([,}])[ \t\n\r]*+")
+
+
+_Items: TypeAlias = "dict[str, _Items] | list[_Items]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ def read(text: str, start: int = 0, *, anchors: frozenset[str] = frozenset(), cl
         value, end = _DECODER.raw_decode(text, start)
     except (ValueError, RecursionError):
         return _read_loosely(text, start, anchors, close)
-    if _too_deep(text, start, end, value, DEEPEST):
+    if _too_deep(text, start, end, value):
         raise Unreadable(start, f"more than {DEEPEST} levels of brackets", "limit")
     return Value(value, end)
 
@@ -79,7 +81,7 @@ def members(text: str, start: int = 0) -> tuple[dict[str, tuple[Any, int, int]],
             at = separator.end() if more else separator.start(1) + 1
     except (ValueError, RecursionError):
         return None
-    if _too_deep(text, start, at, [value for value, _, _ in found.values()], DEEPEST):
+    if _too_deep(text, start, at, [value for value, _, _ in found.values()]):
         return None
     return found, at
 
@@ -104,25 +106,26 @@ def _read_loosely(text: str, start: int, anchors: frozenset[str], close: bool) -
 
 def _finish(reader: Reader) -> Value:
     value = reader.read()
-    end = reader.mark
+    end = reader.at
     if reader.guess is not None and not reader.guess.whole(reader.text, end):
         raise Unreadable(end, "quotes inside a string are not escaped, and its end is not certain", "invalid_json")
+    if _too_deep(reader.text, 0, len(reader.text), value):
+        raise Unreadable(end, f"more than {DEEPEST} levels of brackets", "limit")
     return Value(value, end, reader.liberties.fixes(), reader.closed)
 
 
-def _too_deep(text: str, start: int, end: int, value: Any, deepest: int) -> bool:
-    """Has the value more levels than `deepest`? It is walked only if it has that many brackets."""
-    if text.count("{", start, end) + text.count("[", start, end) <= deepest:
+def _too_deep(text: str, start: int, end: int, value: Any) -> bool:
+    """Tell whether the value has more than `DEEPEST` levels; it is walked only if it has that many brackets."""
+    if text.count("{", start, end) + text.count("[", start, end) <= DEEPEST:
         return False
-    level: list[Any] = [value]
-    for _ in range(deepest + 1):
-        below: list[Any] = []
-        for each in level:
-            if isinstance(each, dict):
-                below.extend(each.values())
-            elif isinstance(each, list):
-                below.extend(each)
-        level = [each for each in below if isinstance(each, (dict, list))]
+    level = [cast("_Items", value)]
+    for _ in range(DEEPEST):
+        level = [
+            each
+            for items in level
+            for each in (items.values() if isinstance(items, dict) else items)
+            if isinstance(each, (dict, list))
+        ]
         if not level:
             return False
     return True
@@ -141,15 +144,8 @@ def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _float(token: str) -> float:
-    value = float(token)
-    if not isfinite(value):
-        raise ValueError("out of range")
-    return value
-
-
 def _constant(name: str) -> NoReturn:
     raise ValueError(name)
 
 
-_DECODER = JSONDecoder(object_pairs_hook=_pairs, parse_float=_float, parse_constant=_constant)
+_DECODER = JSONDecoder(object_pairs_hook=_pairs, parse_float=finite, parse_constant=_constant)
