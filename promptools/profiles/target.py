@@ -112,10 +112,9 @@ def resolve(
 def api_key(target: Target, environ: Mapping[str, str]) -> str | None:
     """Take the target's key from the environment; None when it needs none or the caller has to bring it."""
     variable = target.api_key_env
-    if not variable or environ.get(variable):
-        return environ[variable] if variable else None
-    if not target.profile.needs_key:
-        return None
+    key = environ.get(variable) if variable else None
+    if key or not variable or not target.profile.needs_key:
+        return key or None
     raise UsageError(
         f"provider {target.provider!r}: the environment variable {variable!r} is not set; set it to the key of"
         f" {target.base_url}, or set needs_key = false in the provider's profile if the server takes requests without"
@@ -127,11 +126,9 @@ def is_local(url: str | None) -> bool:
     from ipaddress import ip_address  # only for servers of no known kind
     from urllib.parse import urlsplit
 
-    host = (urlsplit(url or "").hostname or "").lower()
-    if host == "localhost" or host.endswith((".localhost", ".local")):
-        return True
     try:
-        return ip_address(host).is_private
+        host = (urlsplit(url or "").hostname or "").lower()
+        return host == "localhost" or host.endswith((".localhost", ".local")) or ip_address(host).is_private
     except ValueError:
         return False
 
@@ -193,17 +190,24 @@ def _kind(provider: Provider) -> tuple[str, str]:
 
 def _base_url(asked: str | None, provider: Provider, kind: str, config: Config) -> tuple[str | None, str]:
     """Find the address: the one asked for, the provider's, or where this kind of server listens by default."""
+    place = Place(config.file) / "providers" / provider.name / "base_url"
     if asked is not None:
-        return asked, f"base_url {asked!r}: asked for"
+        return _url(asked, Place("base_url")), f"base_url {asked!r}: asked for"
     if provider.base_url:
-        return provider.base_url, f"base_url {provider.base_url!r}: of provider {provider.name!r}"
+        return _url(provider.base_url, place), f"base_url {provider.base_url!r}: of provider {provider.name!r}"
     if not provider.name:
         return None, "base_url: the client's own"
     default = load_builtin(kind).base_url
     if default is None:
-        place = Place(config.file) / "providers" / provider.name / "base_url"
         raise place.error(f"missing; a server of kind {kind!r} has no usual address, so say where it listens")
     return default, f"base_url {default!r}: where {kind} listens by default"
+
+
+def _url(text: str, place: Place) -> str:
+    """Take an address; it needs its scheme."""
+    if not text.startswith(("http://", "https://")):
+        raise place.error(f"{text!r} is no address of a server; write it as http://HOST:PORT/v1 or https://HOST/v1")
+    return text
 
 
 def _model(asked: str | None, provider: Provider, config: Config) -> tuple[Model, str]:

@@ -267,6 +267,7 @@ def test_a_key_is_needed_on_a_known_kind_when_the_config_says_so():
         ("http://gpu:8000/v1", False),
         ("https://api.example.com/v1", False),
         ("http://8.8.8.8/v1", False),
+        ("http://[::1/v1", False),
         ("", False),
         (None, False),
     ],
@@ -300,3 +301,11 @@ def test_values_that_are_handed_over_are_the_profiles_own_types():
     profile = resolve("m", overrides={"tool_choice": ["none", "auto"], "constrained": "format"}).profile
     assert profile.tool_choice == frozenset({"auto", "none"})
     assert profile.constrained == "format"
+
+
+def test_an_address_needs_its_scheme():
+    with pytest.raises(UsageError, match=r"^base_url: 'localhost:8000/v1' is no address of a server; write it as http"):
+        resolve("m", base_url="localhost:8000/v1")
+    config = Config("f.toml", None, {"x": Provider("x", base_url="gpu/v1")})
+    with pytest.raises(UsageError, match=r"^f\.toml: providers\.x\.base_url: 'gpu/v1' is no address"):
+        resolve("m", config=config)
