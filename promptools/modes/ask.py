@@ -186,14 +186,16 @@ def read_ask(
     if model is not None:
         own["model"] = model
     offered, others = _offered(own)
-    tools = Tools(offered, marks=marks) if marks else Tools.prepare(offered) or Tools([])
+    tools = _prepared(offered, marks)
     choice, allowed = _choice(own)
     _check_choice(choice, tools, others)
     n = as_int(own.get("n"))
     return Ask(
         body=own,
         tools=tools,
-        offered=tools if allowed is None else Tools([tool for tool in tools if tool.name in allowed]),
+        offered=tools
+        if allowed is None
+        else _prepared([each for each in offered if _tool_name(each) in allowed], marks),
         others=others,
         choice=choice,
         parallel=own.get("parallel_tool_calls") is not False and "functions" not in own,
@@ -206,6 +208,12 @@ def read_ask(
         legacy="functions" in own,
         system_prompt=system_prompt,
     )
+
+
+def _prepared(tools: list[dict[str, Any]], marks: Mapping[str, Mapping[str, Any]] | None) -> Tools:
+    prepared = Tools.prepare(tools)
+    assert prepared is not None
+    return prepared.with_marks(marks) if marks else prepared
 
 
 def _offered(body: Mapping[str, Any]) -> tuple[list[dict[str, Any]], tuple[dict[str, Any], ...]]:

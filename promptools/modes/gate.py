@@ -1,0 +1,118 @@
+"""The last word on each call before anyone sees it: what the request allows goes out, the rest is told of.
+
+Parsers say what the model called; the gate says whether it may. Calls come from two sources, text and the server's own
+structure; here they get one numbering, the client's names, and ids that the server will take back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
+
+from promptools.modes.history import nine
+from promptools.parsing.events import CallArgs, CallEnd, CallStart, Event, Text
+from promptools.types import Call, Discarded, Malformed, Span
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from promptools.modes.ask import Ask
+    from promptools.modes.mode import Upstream
+
+Source = Literal["text", "server", "thoughts"]
+
+
+@dataclass(slots=True)
+class Gate:
+    """Passes events on, changed where the request demands it."""
+
+    ask: Ask
+    upstream: Upstream
+    calls: list[Call] = field(default_factory=list[Call])
+    malformed: list[Malformed] = field(default_factory=list[Malformed])
+    notes: list[str] = field(default_factory=list[str])
+    _numbers: dict[tuple[Source, int], int] = field(default_factory=dict[tuple[Source, int], int])
+    _sources: dict[tuple[str, str], Source] = field(default_factory=dict[tuple[str, str], Source])
+    _live: set[int] = field(default_factory=set[int])
+
+    def started(self, event: CallStart, source: Source) -> list[Event]:
+        """Let the head of a live call out, if it may be one: never of a strict tool, whose arguments must fit first."""
+        name = self._name(event.name)
+        tool = self.ask.offered.get(name)
+        if self.ask.options.arguments != "live" or tool is None or tool.strict or not self._room():
+            return []
+        index = self._number(source, event.index)
+        self._live.add(index)
+        return [replace(event, index=index, id=self._id(event.id), name=name)]
+
+    def more(self, event: CallArgs, source: Source) -> list[Event]:
+        """Let a piece of a live call's arguments out."""
+        index = self._numbers.get((source, event.index))
+        return [replace(event, index=index)] if index is not None and index in self._live else []
+
+    def ended(self, event: CallEnd, source: Source, raw_of: Callable[[Span], str]) -> list[Event]:
+        """Pass a call on whole, or say what became of it; `raw_of` gives the model's own text of it."""
+        call = replace(event.call, id=self._id(event.call.id), name=self._name(event.call.name))
+        index = self._number(source, event.index)
+        live = index in self._live
+        if self.ask.choice.kind == "none":
+            return self._forbidden(call.name, source, raw_of(event.span), event.span)
+        if self.ask.offered.get(call.name) is None and not call.unknown_tool:
+            return self._not_now(call, index, raw_of(event.span), event.span)
+        key = (call.name, call.arguments_json)
+        if not live and self._sources.get(key, source) != source:
+            self.notes.append(f"the call of {call.name!r} came in the text and from the server: once is meant")
+            return [Discarded(raw_of(event.span), "repeat", event.span)]
+        if not live and not self._room():
+            self.notes.append(f"parallel_tool_calls is false: a further call of {call.name!r} was left out")
+            return [Discarded(raw_of(event.span), "repeat", event.span)]
+        self._live.discard(index)
+        self._sources[key] = source
+        self.calls.append(call)
+        end = CallEnd(index, call, event.span)
+        if live:
+            return [end]
+        place = Span(event.span.start, event.span.start)
+        return [CallStart(index, call.id, call.name, place), CallArgs(index, call.arguments_json, place), end]
+
+    def failed(self, event: Malformed, source: Source) -> list[Event]:
+        """Pass on that a call failed."""
+        if self.ask.choice.kind == "none":
+            return self._forbidden(event.name or "", source, event.raw, event.span)
+        call = event.call
+        if call is not None:
+            call = replace(call, id=self._id(call.id), name=self._name(call.name))
+        name = self._name(event.name) if event.name else event.name
+        return self._fail(replace(event, index=self._number(source, event.index), call=call, name=name))
+
+    def _fail(self, event: Malformed) -> list[Event]:
+        self._live.discard(event.index)
+        self.malformed.append(event)
+        return [event]
+
+    def _forbidden(self, name: str, source: Source, raw: str, span: Span) -> list[Event]:
+        """Under tool_choice none text is text; a call that the server made all the same is left out."""
+        if source == "text":
+            return [Text(raw, span)]
+        self.notes.append(f"tool_choice is none: the call of {name!r} was left out")
+        return [Discarded(raw, "markup", span)]
+
+    def _not_now(self, call: Call, index: int, raw: str, span: Span) -> list[Event]:
+        """Fail a call of a tool that the request has, but does not want called now."""
+        names = ", ".join(self.ask.offered.names)
+        message = f"The call of {call.name!r} was not run: only {names} may be called now."
+        failed = Malformed(index, raw, "unknown_tool", message, span, call.name, call.dialect, call)
+        return self._fail(failed)
+
+    def _room(self) -> bool:
+        """Tell whether one more call may go out."""
+        return self.ask.parallel or not (self.calls or self._live)
+
+    def _number(self, source: Source, index: int) -> int:
+        return self._numbers.setdefault((source, index), len(self._numbers))
+
+    def _name(self, said: str) -> str:
+        return self.upstream.names.get(said, said)
+
+    def _id(self, said: str) -> str:
+        return nine(said) if self.ask.profile.tool_ids == "alnum9" else said

@@ -1,0 +1,165 @@
+"""What a conversation says about tools, read once: calls with readable arguments, results tied to their calls.
+
+Histories come from every kind of client: calls without ids, ids used twice, arguments cut off or encoded as objects,
+results that name no call. One broken message would make a server refuse the conversation for good.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from promptools.parsing.tolerant import Unreadable, read
+from promptools.types import Call, Result
+from promptools.wire.shapes import as_list, as_object, as_text, is_list, is_object
+
+_ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_NINE = re.compile(r"[0-9A-Za-z]{9}")
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One message. `calls` are an assistant's; `result` is a tool's, its text alone; `images` its other parts."""
+
+    message: dict[str, Any]
+    calls: tuple[Call, ...] = ()
+    result: Result | None = None
+    images: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def role(self) -> str:
+        """Give the role; `developer` is the new name of `system`, `function` the old one of `tool`."""
+        said = as_text(self.message.get("role"))
+        return {"developer": "system", "function": "tool"}.get(said, said)
+
+
+@dataclass(slots=True)
+class _Links:
+    """Which calls wait for results, while a history is read from the front."""
+
+    names: dict[str, str] = field(default_factory=dict[str, str])
+    waiting: list[Call] = field(default_factory=list[Call])
+
+    def begin(self, calls: Sequence[Call]) -> None:
+        self.waiting = list(calls)
+        self.names.update((call.id, call.name) for call in calls)
+
+    def answer(self, said: str, name: str) -> tuple[str, str]:
+        """Find the call that a result belongs to: by id, else by name, else the first that waits."""
+        known = next((call for call in self.waiting if call.id == said), None)
+        if known is None and said in self.names:
+            return said, name or self.names[said]
+        if known is None:
+            known = next((call for call in self.waiting if call.name == name), None)
+        if known is None and not said:
+            known = next(iter(self.waiting), None)
+        if known is None:
+            return said, name
+        self.waiting.remove(known)
+        return known.id, name or known.name
+
+
+def read_history(messages: Iterable[Mapping[str, Any]]) -> tuple[list[Turn], tuple[str, ...]]:
+    """Read messages into turns, and say what had to be mended. O(n) in the size of the conversation."""
+    turns: list[Turn] = []
+    notes: list[str] = []
+    links = _Links()
+    for position, message in enumerate(messages):
+        turn = Turn(dict(message))
+        if turn.role == "assistant":
+            calls = _calls(message, position, notes)
+            if calls:
+                links.begin(calls)
+            turn = replace(turn, calls=calls)
+        elif turn.role == "tool":
+            text, images = split_parts(message.get("content"))
+            call_id, name = links.answer(as_text(message.get("tool_call_id")), as_text(message.get("name")))
+            turn = replace(turn, result=Result(call_id, name, text), images=images)
+        turns.append(turn)
+    return turns, tuple(notes)
+
+
+def _calls(message: Mapping[str, Any], position: int, notes: list[str]) -> tuple[Call, ...]:
+    given = [each for each in as_list(message.get("tool_calls")) if is_object(each)]
+    legacy = message.get("function_call")
+    if not given and is_object(legacy):
+        given = [{"function": legacy}]
+    calls: list[Call] = []
+    seen: set[str] = set()
+    for place, each in enumerate(given):
+        function = as_object(each.get("function")) or as_object(each.get("custom"))
+        call_id = as_text(each.get("id"))
+        if not call_id or call_id in seen:
+            call_id = nine(f"{position}.{place}")
+        seen.add(call_id)
+        name = as_text(function.get("name"))
+        calls.append(_call(call_id, name, function.get("arguments", function.get("input")), notes))
+    return tuple(calls)
+
+
+def _call(call_id: str, name: str, said: Any, notes: list[str]) -> Call:
+    """Read a past call; arguments that cannot be read become `{}`, since servers refuse a history with broken JSON."""
+    if is_object(said):
+        return Call(call_id, name, said, _dump(said))
+    text = as_text(said)
+    if not text.strip():
+        return Call(call_id, name, {}, "{}")
+    try:
+        value = json.loads(text, parse_constant=_no_number)
+    except (ValueError, RecursionError):
+        value = None
+    if is_object(value):
+        return Call(call_id, name, value, text)
+    try:
+        value = read(text, close=True).value
+    except Unreadable:
+        value = None
+    mended = value if is_object(value) else {}
+    how = "mended" if mended else "sent as {}"
+    notes.append(f"history: the arguments of a past call of {name!r} are no JSON object and were {how}")
+    return Call(call_id, name, mended, _dump(mended))
+
+
+def _no_number(word: str) -> Any:
+    raise ValueError(f"{word} is no JSON")
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def split_parts(content: Any) -> tuple[str, tuple[dict[str, Any], ...]]:
+    """Give the text of `content`, a string or parts, and the parts that are no text (images, sound, files)."""
+    if isinstance(content, str):
+        return content, ()
+    if content is None:
+        return "", ()
+    if not is_list(content):
+        return _dump(content), ()
+    words: list[str] = []
+    others: list[dict[str, Any]] = []
+    for part in content:
+        data = as_object(part)
+        if isinstance(part, str):
+            words.append(part)
+        elif isinstance(data.get("text"), str):
+            words.append(data["text"])
+        elif data:
+            others.append(data)
+    return "\n".join(words), tuple(others)
+
+
+def nine(said: str) -> str:
+    """Give `said` if it is nine alphanumerics, else nine that are always the same for it (vllm#9019)."""
+    if _NINE.fullmatch(said):
+        return said
+    number = int.from_bytes(hashlib.blake2b(said.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
+    letters: list[str] = []
+    for _ in range(9):
+        number, digit = divmod(number, len(_ALPHABET))
+        letters.append(_ALPHABET[digit])
+    return "".join(letters)

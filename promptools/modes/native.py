@@ -1,0 +1,158 @@
+"""Native mode: the server's own `tools`, bent to what it takes; its calls are checked like calls in text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from promptools.modes.history import Turn, nine, read_history
+from promptools.modes.messages import Message, place_system, plain, settle, take_system
+from promptools.modes.mode import Upstream
+from promptools.modes.names import mapped, rename_tool
+from promptools.modes.reader import ReplyReader
+from promptools.modes.request import passed_on
+from promptools.schema.relax import relaxed
+from promptools.wire.shapes import as_list, as_object, is_list, is_object
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from promptools.modes.ask import Ask
+    from promptools.profiles import Profile
+    from promptools.types import Call, ModeName, NewId, Result
+
+IMAGES = "(The images of this result follow in the next message.)"
+
+
+class Native:
+    """Ask for tools with the API's own parameters, and read the server's structured calls."""
+
+    name: Final[ModeName] = "native"
+
+    def body(self, ask: Ask) -> Upstream:
+        """Write the request."""
+        turns, mended = read_history(ask.messages)
+        sent = mapped([*ask.tools.names, *(call.name for turn in turns for call in turn.calls)], ask.profile.tool_names)
+        notes = [f"the tool {name!r} was sent as {other!r}" for name, other in sent.items()]
+        body = passed_on(ask)
+        order = _offer(ask, body, sent, notes)
+        body["messages"] = _messages(ask, turns, order, sent)
+        return Upstream(body, (*notes, *mended), names={other: name for name, other in sent.items()})
+
+    def reader(self, ask: Ask, upstream: Upstream, new_id: NewId) -> ReplyReader:
+        """Read the server's calls, and those that it left in the text."""
+        return ReplyReader(ask, upstream, new_id)
+
+
+# --- the tools -------------------------------------------------------------------------------------------------------
+
+
+def _offer(ask: Ask, body: dict[str, Any], sent: Mapping[str, str], notes: list[str]) -> str:
+    """Set `tools` and what goes with them; give the words that stand in for a `tool_choice` the server ignores."""
+    heeded = ask.profile.tool_choice
+    kind = ask.choice.kind
+    if kind == "none" and "none" not in heeded:
+        if len(ask.tools):
+            notes.append("tool_choice none: no tools were sent, since the server ignores it")
+        return ""
+    tools = ask.tools if kind == "none" else ask.offered
+    if kind == "named" and "named" in heeded:
+        tools = ask.tools
+    offered = [_tool(each, ask.profile, sent, notes) for each in tools.to_openai()]
+    if kind != "named" or "named" in heeded:
+        offered += ask.others
+    if not offered:
+        return ""
+    body["tools"] = offered
+    if "parallel_tool_calls" in ask.body and ask.profile.parallel_tool_calls:
+        body["parallel_tool_calls"] = ask.body["parallel_tool_calls"]
+    return _choose(ask, body, sent, notes)
+
+
+def _choose(ask: Ask, body: dict[str, Any], sent: Mapping[str, str], notes: list[str]) -> str:
+    """Set `tool_choice` as far as the server heeds it: named becomes required with one tool, required becomes words."""
+    heeded = ask.profile.tool_choice
+    kind, name = ask.choice.kind, ask.choice.name
+    if kind == "named" and name is not None and "named" in heeded:
+        body["tool_choice"] = {"type": "function", "function": {"name": sent.get(name, name)}}
+        return ""
+    if ask.choice.forced and "required" in heeded:
+        body["tool_choice"] = "required"
+        if kind == "named":
+            notes.append(f"tool_choice {name!r} was sent as 'required' with that tool alone")
+        return ""
+    if ask.choice.forced:
+        notes.append(f"tool_choice {kind} was put into words: the server ignores it")
+        which = f"the tool {sent.get(name, name)}" if name else "one of the tools"
+        return f"Call {which} now; do not answer in words."
+    if kind == "none" or ("auto" in heeded and ask.body.get("tool_choice") == "auto"):
+        body["tool_choice"] = kind
+    return ""
+
+
+def _tool(tool: dict[str, Any], profile: Profile, sent: Mapping[str, str], notes: list[str]) -> dict[str, Any]:
+    """Write one tool: under a name that the server takes, and with a schema that it takes."""
+    tool = rename_tool(tool, sent)
+    if not profile.relax_schema:
+        return tool
+    function = tool["function"]
+    schema, changes = relaxed(as_object(function.get("parameters")))
+    if changes:
+        notes.append(f"the schema of {function['name']!r} was relaxed: {', '.join(changes)}")
+    return {**tool, "function": {**function, "parameters": schema}}
+
+
+# --- the conversation ------------------------------------------------------------------------------------------------
+
+
+def _messages(ask: Ask, turns: list[Turn], order: str, sent: Mapping[str, str]) -> list[Message]:
+    """Write the conversation; images of results follow the last of the results that came together."""
+    profile, system = ask.profile, ""
+    if order or ask.system_prompt or profile.alternate_roles or not profile.system_role:
+        own, turns = take_system(turns)
+        system = place_system(ask, own, order)
+    said: list[Message] = []
+    images: list[Any] = []
+    for turn in turns:
+        if images and turn.result is None:
+            said.append({"role": "user", "content": images})
+            images = []
+        said.append(_message(turn, profile, sent))
+        images = [*images, *turn.images]
+    if images:
+        said.append({"role": "user", "content": images})
+    return settle(system, said, profile)
+
+
+def _message(turn: Turn, profile: Profile, sent: Mapping[str, str]) -> Message:
+    message = plain(turn, profile)
+    if turn.result is not None:
+        return message | _result(turn, turn.result, message, profile, sent)
+    if turn.calls:
+        given = [each for each in as_list(turn.message.get("tool_calls")) if is_object(each)] or [{}]
+        message["tool_calls"] = [_call(each, call, profile, sent) for each, call in zip(given, turn.calls, strict=True)]
+    if turn.role == "assistant" and message.get("content") is None and not (turn.calls and profile.null_content):
+        message["content"] = ""
+    return message
+
+
+def _call(given: dict[str, Any], call: Call, profile: Profile, sent: Mapping[str, str]) -> dict[str, Any]:
+    """Write a past call; keys that we do not know (signatures of thoughts, for one) stay on it."""
+    arguments = call.arguments if profile.history_arguments == "object" else call.arguments_json
+    function = {"name": sent.get(call.name, call.name), "arguments": arguments}
+    rest = {key: value for key, value in given.items() if key not in {"custom", "index"}}
+    return {**rest, "id": _id(call.id, profile), "type": "function", "function": function}
+
+
+def _result(turn: Turn, result: Result, message: Message, profile: Profile, sent: Mapping[str, str]) -> Message:
+    """Write a result's own keys; no server takes images in it (vllm#43203), so they follow in a user message."""
+    content = message.get("content")
+    if turn.images or not (isinstance(content, str) or (is_list(content) and profile.result_parts)):
+        content = result.content
+    if turn.images:
+        content = f"{content}\n{IMAGES}" if content else IMAGES
+    said = {"role": "tool", "tool_call_id": _id(result.call_id, profile), "content": content}
+    return said | {"name": sent.get(result.name, result.name)} if "name" in message else said
+
+
+def _id(said: str, profile: Profile) -> str:
+    return nine(said) if profile.tool_ids == "alnum9" else said

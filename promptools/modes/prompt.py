@@ -1,0 +1,104 @@
+"""Prompt mode: tools, calls and results travel as text in a dialect; the server never hears of tools."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from promptools import dialects
+from promptools.modes.constrain import answer_in_words, constrain, constraint
+from promptools.modes.history import Turn, read_history, split_parts
+from promptools.modes.messages import Message, place_system, plain, settle, take_system
+from promptools.modes.mode import Upstream
+from promptools.modes.reader import ReplyReader
+from promptools.modes.request import passed_on
+from promptools.wire.shapes import as_list, as_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from promptools.dialects import Dialect
+    from promptools.modes.ask import Ask
+    from promptools.profiles import Profile
+    from promptools.types import ModeName, NewId, Result
+
+PLAIN = "json"
+"""The dialect whose calls are plain JSON: the one that constrained decoding can force."""
+
+
+class Prompt:
+    """Ask for tools in the system message, and read the calls from the text of the reply."""
+
+    name: Final[ModeName] = "prompt"
+
+    def body(self, ask: Ask) -> Upstream:
+        """Write the request; raises UsageError for a dialect that does not exist."""
+        key = constraint(ask)
+        dialect = dialects.get(PLAIN if key else ask.options.dialect or ask.profile.dialect)
+        body = passed_on(ask)
+        notes = [f"prompt mode cannot offer the tool of type {as_text(each.get('type'))!r}" for each in ask.others]
+        block = ""
+        if len(ask.offered):
+            block = dialect.render_tools(ask.offered, parallel=ask.parallel, required=ask.choice.forced)
+            if ask.json_answer and not ask.choice.forced:
+                block += answer_in_words(ask)
+                body.pop("response_format", None)
+                notes += () if key else ("response_format was put into words: enforced, no call would be possible",)
+            _stop(body, dialect.stop)
+        if key:
+            constrain(body, key, ask)
+        messages, mended = _messages(ask, dialect, block)
+        body["messages"] = messages
+        return Upstream(body, (*notes, *mended), dialect=dialect.name if len(ask.offered) else None)
+
+    def reader(self, ask: Ask, upstream: Upstream, new_id: NewId) -> ReplyReader:
+        """Read calls in the dialect that was asked for, and whatever else the model may have done instead."""
+        return ReplyReader(ask, upstream, new_id)
+
+
+def _messages(ask: Ask, dialect: Dialect, block: str) -> tuple[list[Message], tuple[str, ...]]:
+    turns, notes = read_history(ask.messages)
+    own, turns = take_system(turns)
+    said: list[Message] = []
+    results: list[Turn] = []
+    for turn in turns:
+        if turn.result is not None:
+            results.append(turn)
+            continue
+        said += _result_turn(results, dialect, ask.profile)
+        results = []
+        said.append(_with_calls(turn, dialect, ask.profile))
+    said += _result_turn(results, dialect, ask.profile)
+    return settle(place_system(ask, own, block), said, ask.profile), notes
+
+
+def _with_calls(turn: Turn, dialect: Dialect, profile: Profile) -> Message:
+    """Write the assistant's calls as the model would have, after its words: it copies what it sees."""
+    message = plain(turn, profile)
+    if turn.calls:
+        text, _ = split_parts(message.get("content"))
+        calls = dialect.render_calls(turn.calls)
+        message["content"] = f"{text}\n{calls}" if text else calls
+    elif turn.role == "assistant" and message.get("content") is None:
+        message["content"] = ""
+    return message
+
+
+def _result_turn(turns: Sequence[Turn], dialect: Dialect, profile: Profile) -> list[Message]:
+    """Write results that came together as one user turn, with their images."""
+    results: list[Result] = [turn.result for turn in turns if turn.result is not None]
+    if not results:
+        return []
+    text = dialect.render_results(results)
+    images = [part for turn in turns for part in turn.images]
+    if not images or not profile.content_parts:
+        return [{"role": "user", "content": text}]
+    return [{"role": "user", "content": [{"type": "text", "text": text}, *images]}]
+
+
+def _stop(body: dict[str, Any], stops: Sequence[str]) -> None:
+    """Add the dialect's stop strings to the request's own: they end a made-up result before it begins."""
+    given = body.get("stop")
+    own = [given] if isinstance(given, str) else [each for each in as_list(given) if isinstance(each, str)]
+    more = [each for each in stops if each not in own]
+    if more:
+        body["stop"] = [*own, *more]

@@ -1,0 +1,216 @@
+"""Read one choice of a reply, whatever mode asked for it: text, thoughts and structured calls become events.
+
+Text runs through the one parser there is; the server's own calls are checked like those in text; thoughts are passed
+on, and looked through for a call only when nothing else came.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from promptools.dialects.settle import Rules
+from promptools.modes.gate import Gate, Source
+from promptools.modes.names import renamed
+from promptools.modes.structured import NATIVE, Assembler, Slot, read_call
+from promptools.modes.words import Words
+from promptools.parsing.engine import StreamParser
+from promptools.parsing.events import CallArgs, CallEnd, CallStart, End, Event, Reasoning, Text, WasReasoning
+from promptools.schema import Tools
+from promptools.types import Call, Discarded, Fix, Malformed, Reply, Span, Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from promptools.modes.ask import Ask
+    from promptools.modes.mode import Upstream
+    from promptools.types import NewId
+    from promptools.wire.chat import Delta
+
+DONE = frozenset(("stop", "tool_calls", "function_call"))
+"""Finish reasons of a model that was done."""
+_CALLS = frozenset(("tool_calls", "function_call"))
+_HARMONY_CALL = 200012
+
+
+class ReplyReader:
+    """A `Reader` for every mode: `upstream.dialect` is the one that text was asked for in, if any."""
+
+    def __init__(self, ask: Ask, upstream: Upstream, new_id: NewId) -> None:
+        self._ask = ask
+        self._new_id = new_id
+        self._dialect = upstream.dialect
+        sent = {name: other for other, name in upstream.names.items()}
+        none = ask.choice.kind == "none"
+        self._tools = Tools([]) if none else renamed(ask.tools, sent)
+        self._gate = Gate(ask, upstream)
+        self._parser: StreamParser | None = None
+        self._server = Assembler(lambda name: self._tools.get(name) is not None)
+        self._count = 0
+        self._words = Words()
+        self._content: list[str] = []
+        self._reasoning: list[str] = []
+        self._thought = 0
+        self._discarded: list[Discarded] = []
+        self._stop_reason: str | int | None = None
+        self._finish_reason: str | None = None
+
+    @property
+    def raw(self) -> str:
+        """The model's own words, thoughts left out, and then the arguments of the server's calls that failed."""
+        failed = (each.raw for each in self._gate.malformed if each.dialect == NATIVE)
+        return self._words.kept() + "".join(failed)
+
+    @property
+    def reply(self) -> Reply:
+        """The reply as read so far."""
+        tries = self._parser.reply.trace.tries if self._parser is not None else ()
+        return Reply(
+            calls=tuple(self._gate.calls),
+            content="".join(self._content),
+            reasoning="".join(self._reasoning),
+            malformed=tuple(self._gate.malformed),
+            discarded=tuple(self._discarded),
+            finish_reason=self._finish_reason,
+            trace=Trace(tries=tries, notes=tuple(self._gate.notes)),
+        )
+
+    def feed(self, delta: Delta) -> list[Event]:
+        """Take one delta of this choice."""
+        if delta.stop_reason is not None:
+            self._stop_reason = delta.stop_reason
+        events: list[Event] = []
+        if delta.reasoning:
+            events += self._think(delta.reasoning)
+        text = delta.content + delta.refusal
+        if text:
+            events += self._read(text)
+        for call in delta.tool_calls:
+            self._server.add(call)
+        for slot in self._server.complete():
+            events += self._structured(slot, ended=True)
+        return events
+
+    def close(self, finish_reason: str | None) -> list[Event]:
+        """End the reply."""
+        self._finish_reason = finish_reason
+        events: list[Event] = []
+        if self._parser is not None:
+            events += self._take(self._parser.close(finish_reason), "text", self._words.cut)
+        slots = self._server.rest()
+        for slot in slots:
+            events += self._structured(slot, ended=slot is not slots[-1] or finish_reason in DONE)
+        return events + self._rescue()
+
+    # --- where events come from ----------------------------------------------------------------------------------
+
+    def _think(self, text: str) -> list[Event]:
+        start, self._thought = self._thought, self._thought + len(text)
+        self._reasoning.append(text)
+        return [Reasoning(text, Span(start, self._thought))]
+
+    def _read(self, text: str) -> list[Event]:
+        if self._parser is None:
+            # thoughts in a field of their own tell that the template's opener does not concern the content
+            in_reasoning = self._ask.profile.in_reasoning and not self._thought
+            self._parser = self._new_parser(in_reasoning=in_reasoning)
+        self._words.add(text)
+        return self._take(self._parser.feed(text), "text", self._words.cut)
+
+    def _new_parser(self, *, in_reasoning: bool = False, certain: bool = False) -> StreamParser:
+        return StreamParser(
+            self._tools,
+            expect=self._dialect,
+            strictness="lenient" if certain else self._ask.options.strictness,
+            in_reasoning=in_reasoning,
+            json_answer=self._ask.json_answer,
+            new_id=self._new_id,
+        )
+
+    def _structured(self, slot: Slot, *, ended: bool) -> list[Event]:
+        """Read a call of the server's."""
+        rules = Rules(self._tools, self._ask.options.strictness, None, self._ask.json_answer, self._tools.all_keys)
+        raw = slot.text
+        events: list[Event] = []
+        for place, outcome in enumerate(read_call(slot.name, raw, rules, ended=ended)):
+            index, self._count = self._count, self._count + 1
+            call_id = slot.id if slot.id and place == 0 and not self._used(slot.id) else self._new_id()
+            if isinstance(outcome, Call):
+                event: Event = CallEnd(index, replace(outcome, id=call_id), Span(0, 0))
+            else:
+                call = replace(outcome.call, id=call_id) if outcome.call is not None else None
+                event = replace(outcome, index=index, raw=raw, call=call)
+            events += self._take([event], "server", lambda _: raw)
+        return events
+
+    def _used(self, call_id: str) -> bool:
+        every = [*self._gate.calls, *(each.call for each in self._gate.malformed if each.call is not None)]
+        return any(call.id == call_id for call in every)
+
+    def _rescue(self) -> list[Event]:
+        """Look into the thoughts when nothing else came: servers put calls there (vllm#39056, ai-dynamo/dynamo#10366).
+
+        Only calls that the thoughts end with are meant; anything before is a draft. Never a dangerous tool.
+        """
+        thoughts = "".join(self._reasoning)
+        empty = not (self._gate.calls or self._gate.malformed or "".join(self._content).strip())
+        if not (empty and thoughts.strip() and len(self._tools) and self._finish_reason in DONE):
+            return []
+        # the server itself says that the model made a call
+        certain = self._finish_reason in _CALLS or self._stop_reason == _HARMONY_CALL
+        parser = self._new_parser(certain=certain)
+        last: list[CallEnd] = []
+        for event in [*parser.feed(thoughts), *parser.close(self._finish_reason)]:
+            if isinstance(event, CallEnd):
+                last.append(event)
+            elif isinstance(event, Malformed) or (isinstance(event, Text) and event.text.strip()):
+                last = []
+        events: list[Event] = []
+        for each in last:
+            tool = self._tools.get(each.call.name)
+            if tool is not None and not tool.dangerous:
+                fix = Fix("marker", "the call stood in the reasoning")
+                call = replace(each.call, fixes=(*each.call.fixes, fix))
+                events += self._take(
+                    [replace(each, call=call)], "thoughts", lambda span: thoughts[span.start : span.end]
+                )
+        return events
+
+    # --- where events go -----------------------------------------------------------------------------------------
+
+    def _take(self, events: list[Event], source: Source, raw_of: Callable[[Span], str]) -> list[Event]:
+        """Pass events through the gate and note what comes out."""
+        out: list[Event] = []
+        for event in events:
+            if source == "text":
+                self._words.see(event)
+            match event:
+                case CallStart():
+                    out += self._gate.started(event, source)
+                case CallArgs():
+                    out += self._gate.more(event, source)
+                case CallEnd():
+                    out += self._gate.ended(event, source, raw_of)
+                case Malformed():
+                    out += self._gate.failed(event, source)
+                case End():
+                    pass
+                case _:
+                    out.append(event)
+        for event in out:
+            self._note(event)
+        return out
+
+    def _note(self, event: Event) -> None:
+        match event:
+            case Text(text=text):
+                self._content.append(text)
+            case Reasoning(text=text):
+                self._reasoning.append(text)
+            case WasReasoning():
+                self._reasoning += self._content
+                self._content = []
+            case Discarded():
+                self._discarded.append(event)
+            case _:
+                pass

@@ -1,0 +1,60 @@
+"""The text of one choice as the server gave it, and which parts of it were said rather than thought."""
+
+from __future__ import annotations
+
+from promptools.parsing.events import CallEnd, Event, Reasoning, Text, WasReasoning
+from promptools.types import Discarded, Malformed, Span
+
+
+class Words:
+    """Keeps the text, and the spans of all but thoughts and their tags. O(n) in characters and events."""
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+        self._kept: list[Span] = []
+        self._thinking = True
+        self._markup = False
+        """The last kept span is of something discarded."""
+
+    def add(self, text: str) -> None:
+        """Take more text."""
+        self._pieces.append(text)
+
+    def see(self, event: Event) -> None:
+        """Take an event of the parser that reads the text."""
+        match event:
+            case WasReasoning():
+                self._kept, self._thinking = [], True
+            case Reasoning():
+                if self._markup and not self._thinking:
+                    self._kept.pop()  # the tag that opened it
+                self._thinking, self._markup = True, False
+            case Text() | CallEnd() | Malformed():
+                self._thinking = False
+                self._keep(event.span, markup=False)
+            case Discarded() if not self._thinking:
+                self._keep(event.span, markup=True)
+            case _:
+                pass
+
+    def _keep(self, span: Span, *, markup: bool) -> None:
+        last = self._kept[-1] if self._kept else None
+        if last is not None and last.end == span.start and not (markup or self._markup):
+            self._kept[-1] = Span(last.start, span.end)
+        else:
+            self._kept.append(span)
+        self._markup = markup
+
+    def cut(self, span: Span) -> str:
+        """Give the text of `span`."""
+        return self._whole()[span.start : span.end]
+
+    def kept(self) -> str:
+        """Give everything that was not thought, byte for byte."""
+        text = self._whole()
+        return "".join(text[span.start : span.end] for span in self._kept)
+
+    def _whole(self) -> str:
+        if len(self._pieces) > 1:
+            self._pieces = ["".join(self._pieces)]
+        return self._pieces[0] if self._pieces else ""
