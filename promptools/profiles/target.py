@@ -49,6 +49,14 @@ class _Draft:
         self.facts.update(facts)
         self.why.update(dict.fromkeys(facts, why))
 
+    def lay_shipped(self, version: str | None, url: str | None) -> None:
+        """Lay what ships about the kind, then about the family, as far as it holds here."""
+        self.lay_builtin(self.kind, version)
+        if self.kind == GENERIC and is_local(url):
+            self.lay({"needs_key": False}, "the address is on this machine or a private network")
+        if self.family:
+            self.lay_builtin(self.family, version)
+
     def lay_builtin(self, name: str, version: str | None) -> None:
         """Lay those facts about a kind or family that hold here."""
         for fact in load_builtin(name).facts:
@@ -87,11 +95,7 @@ def resolve(
     family, family_why = _family(entry)
     version = server_version or chosen.server_version
     draft = _Draft(kind, family)
-    draft.lay_builtin(kind, version)
-    if kind == GENERIC and is_local(url):
-        draft.lay({"needs_key": False}, "the address is on this machine or a private network")
-    if family:
-        draft.lay_builtin(family, version)
+    draft.lay_shipped(version, url)
     draft.lay(chosen.facts, f"{config.file}, provider {chosen.name!r}")
     draft.lay(entry.facts, f"{config.file}, model {entry.name!r}")
     draft.lay(check_facts(overrides or {}, Place("overrides")), "the request's override")
