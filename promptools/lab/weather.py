@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from promptools import dialects
 from promptools.lab.script import Line
 from promptools.schema import Tools
 
 QUESTION = "What is the weather in Paris right now?"
 ANSWER = "It is 18 °C in Paris under a clear sky ☀."
-TOOL = {
+NAME = "get_weather"
+TOOL: dict[str, Any] = {
     "type": "function",
     "function": {
-        "name": "get_weather",
+        "name": NAME,
         "description": "Tell the current weather of a city.",
         "parameters": {
             "type": "object",
@@ -23,7 +26,6 @@ TOOL = {
         },
     },
 }
-ARGUMENTS = {"city": "Paris"}
 
 _RESULT = "clear sky, 18 degrees"
 _TAGGED = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
@@ -40,10 +42,12 @@ def prompt_mark(dialect: str = "json") -> str:
     """Give a phrase that stands in every prompt that asks in `dialect`, whatever the tools: a setting for scripts."""
     block = dialects.get(dialect).render_tools
     one = Tools([TOOL])
-    other = Tools([{"name": "ask", "parameters": {"type": "object"}}, {"name": "tell", "parameters": {"type": "object"}}])
+    other = Tools(
+        [{"name": "ask", "parameters": {"type": "object"}}, {"name": "tell", "parameters": {"type": "object"}}]
+    )
     texts = [block(tools, parallel=each, required=each) for tools in (one, other) for each in (True, False)]
-    shared = set.intersection(*(set(text.splitlines()) for text in texts))
-    return max(shared, key=lambda line: (len(line), line))
+    shared = [line for line in texts[0].splitlines() if all(line in text.splitlines() for text in texts)]
+    return max(shared, key=len)
 
 
 def hermes() -> list[Line]:

@@ -1,0 +1,49 @@
+"""The command line: `promptools COMMAND`. Each command is a module with `add` (its arguments) and `run`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from promptools.cli import chat, demo, parse, providers, render, serve
+from promptools.errors import PromptoolsError
+
+COMMANDS = (demo, serve, parse, render, providers, chat)
+
+WRONG_USE = 2
+INTERRUPTED = 130
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, like every other error here."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(WRONG_USE, f"{self.prog}: {message} (try {self.prog} --help)\n")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and give its exit status: 0 fine, 1 not as it should be, 2 wrong use."""
+    parser = _Parser(
+        prog="promptools", description="Working tool calls from any open-model server.", allow_abbrev=False
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
+    for command in COMMANDS:
+        about = (command.__doc__ or "").splitlines()[0]
+        own = commands.add_parser(command.NAME, help=about, description=about, allow_abbrev=False)
+        command.add(own)
+        own.set_defaults(run=command.run)
+    arguments = parser.parse_args(argv)
+    try:
+        return int(arguments.run(arguments))
+    except PromptoolsError as error:
+        print(f"promptools {arguments.command}: {error}", file=sys.stderr)
+        return WRONG_USE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # whoever read us has gone; python would complain once more when it flushes stdout at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1

@@ -1,0 +1,80 @@
+"""Arguments that several commands share, and what they name."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from promptools.errors import UsageError
+from promptools.profiles import Config, find_config, load_config
+from promptools.wire.shapes import is_list, is_object
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Add `--json`."""
+    parser.add_argument("--json", action="store_true", help="print JSON, for scripts")
+
+
+def add_tools(parser: argparse.ArgumentParser) -> None:
+    """Add `--tools`."""
+    parser.add_argument("--tools", metavar="FILE", help="JSON: a list of tools, or a request body that holds one")
+
+
+def add_config(parser: argparse.ArgumentParser) -> None:
+    """Add `--config`."""
+    parser.add_argument("--config", metavar="FILE", help="promptools.toml or ppxai-config.json (default: searched for)")
+
+
+def add_endpoint(parser: argparse.ArgumentParser) -> None:
+    """Add what names a server and model: `--provider`, `--base-url`, `--api-key`, `--model`, `--config`."""
+    parser.add_argument("--provider", metavar="NAME", help="a provider of the config, or a kind of server")
+    parser.add_argument("--base-url", metavar="URL", help="root of the server's API, with /v1")
+    parser.add_argument("--api-key", metavar="KEY", help="key for --base-url (default: OPENAI_API_KEY, if set)")
+    parser.add_argument("--model", metavar="M", help="model to ask (default: the provider's)")
+    add_config(parser)
+
+
+def read_text(name: str | None) -> str:
+    """Read a file, or standard input for None and `-`. The text is taken as it is: line ends are not touched."""
+    if name in (None, "-"):
+        return sys.stdin.buffer.read().decode("utf-8", errors="replace")
+    try:
+        return Path(str(name)).read_bytes().decode("utf-8", errors="replace")
+    except OSError as error:
+        raise UsageError(f"cannot read {name!r}: {error.strerror}") from error
+
+
+def read_json(name: str) -> Any:
+    """Read a JSON file."""
+    try:
+        return json.loads(read_text(name))
+    except ValueError as error:
+        raise UsageError(f"{name!r} is no JSON: {error}") from error
+
+
+def read_tools(name: str | None) -> list[Any] | None:
+    """Read the tools of `--tools`; None: not told."""
+    if name is None:
+        return None
+    found = read_json(name)
+    tools = found.get("tools") if is_object(found) else found
+    if not is_list(tools):
+        raise UsageError(f"{name!r} holds no list of tools: write one, or a request body with a 'tools' key")
+    return tools
+
+
+def read_config(name: str | None) -> Config:
+    """Read the config of `--config`, or the first that is found, or none; its warnings go to stderr."""
+    path = Path(name) if name else find_config(os.environ, Path.cwd(), Path.home())
+    if path is None:
+        return Config()
+    if not path.is_file():
+        raise UsageError(f"there is no config file {str(path)!r}")
+    config = load_config(path)
+    for warning in config.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    return config

@@ -1,0 +1,152 @@
+"""Talk to a model through promptools: what it says is streamed, what it calls is shown."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from promptools.cli.arguments import add_endpoint, add_json, add_tools, read_tools
+from promptools.cli.gather import REASONING, Gathered, attempts_of
+from promptools.cli.screen import print_json, print_styled
+from promptools.errors import UsageError
+from promptools.types import ModeName
+
+if TYPE_CHECKING:
+    import openai
+
+NAME = "chat"
+
+_DIM = "\x1b[2m"
+_NORMAL = "\x1b[0m"
+
+MODES: tuple[ModeName, ...] = ("native", "prompt")
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("message", nargs="?", help="say this and leave after the answer (default: a conversation)")
+    add_endpoint(parser)
+    add_tools(parser)
+    parser.add_argument("--mode", choices=MODES, help="ask for tools in this mode only")
+    parser.add_argument("--system", metavar="TEXT", help="system message")
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Hold the conversation."""
+    if arguments.json and not arguments.message:
+        raise UsageError("--json answers one message: give it as an argument")
+    client, model = connect(arguments)
+    tools = read_tools(arguments.tools)
+    messages: list[Any] = [{"role": "system", "content": arguments.system}] if arguments.system else []
+    options = {"mode": arguments.mode} if arguments.mode else {}
+    for line in [arguments.message] if arguments.message else _lines("you> "):
+        messages.append({"role": "user", "content": line})
+        while True:
+            message, trace = _ask(client, model, messages, tools, options, quiet=arguments.json)
+            messages.append(message)
+            if arguments.json:
+                print_json({"message": message, "promptools": trace})
+                return 0
+            if not message.get("tool_calls") or arguments.message:
+                break
+            messages.extend(_results(message["tool_calls"]))
+    return 0
+
+
+def connect(arguments: argparse.Namespace) -> tuple[openai.OpenAI, str]:
+    """Make a client for the server that the arguments name, and find the model to ask."""
+    from promptools.client import OpenAI
+    from promptools.transport.session import NO_KEY
+
+    options: dict[str, Any] = {}
+    if arguments.base_url:
+        options = {
+            "base_url": arguments.base_url,
+            "api_key": arguments.api_key or os.environ.get("OPENAI_API_KEY") or NO_KEY,
+        }
+    elif arguments.api_key:
+        options = {"api_key": arguments.api_key}
+    client = OpenAI(provider=arguments.provider, config=arguments.config, **options)
+    return client, arguments.model or default_model(client)
+
+
+def default_model(client: Any) -> str:
+    """Name the provider's default model, or the only one that the server lists."""
+    session = client.promptools
+    configured: str = session.target(None, base_url=str(client.base_url), provider=session.provider).model
+    if configured:
+        return configured
+    listed = [model.id for model in client.models.list()]
+    if len(listed) == 1:
+        return str(listed[0])
+    raise UsageError(f"name a model with --model; the server lists {', '.join(map(repr, listed)) or 'none'}")
+
+
+def _ask(
+    client: openai.OpenAI,
+    model: str,
+    messages: list[Any],
+    tools: list[Any] | None,
+    options: dict[str, Any],
+    *,
+    quiet: bool,
+) -> tuple[dict[str, Any], Any]:
+    """Stream one answer to the terminal; give it as a message for the history, and the trace."""
+    asked: dict[str, Any] = {"tools": tools} if tools else {}
+    stream: Any = client.chat.completions.create(
+        model=model,
+        messages=messages,
+        stream=True,
+        extra_body={"promptools": {**options, "trace": True}},
+        **asked,
+    )
+    answer = Gathered()
+    for chunk in stream:
+        for text, what in answer.take(chunk):
+            if not quiet:
+                _write(text, what)
+    if not quiet:
+        print()
+        for call in answer.calls:
+            print_styled(
+                [("call ", "bold green"), (f"{call['function']['name']}({call['function']['arguments']})", "")]
+            )
+        print_styled([(told, "dim") for told in [how_answered(answer.trace)] if told])
+    return answer.message(), answer.trace
+
+
+def how_answered(trace: Any) -> str:
+    """Say in a line which mode answered, and what failed before; empty without a trace."""
+    steps = [f"{each['mode']}: {each['outcome']}" for each in attempts_of(trace)]
+    return f"[{' -> '.join(steps)}]" if steps else ""
+
+
+def _results(calls: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Let the person at the terminal be the tools."""
+    for call in calls:
+        prompt = f"result of {call['function']['name']}> "
+        said = next(_lines(prompt), json.dumps({"error": "no result"}))
+        yield {"role": "tool", "tool_call_id": call["id"], "content": said}
+
+
+def _lines(prompt: str) -> Iterator[str]:
+    """Read lines until the input ends; empty ones are passed over."""
+    while True:
+        try:
+            line = input(prompt if sys.stdin.isatty() else "")
+        except EOFError:
+            return
+        if line.strip():
+            yield line
+
+
+def _write(text: str, what: str) -> None:
+    if what == REASONING and sys.stdout.isatty():
+        text = f"{_DIM}{text}{_NORMAL}"
+    sys.stdout.write(text)
+    sys.stdout.flush()

@@ -1,0 +1,155 @@
+"""One weather conversation, held with the official client: question, call, result, answer; and what was seen of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from promptools.cli.gather import Gathered, attempts_of
+from promptools.errors import clip
+from promptools.lab import weather
+from promptools.wire.shapes import as_object
+
+_TURNS = 4
+_TIMEOUT = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """How to hold the conversation, and what must come of it."""
+
+    title: str
+    base_url: str
+    model: str
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The request's `promptools` key."""
+    stream: bool = False
+    key: str = "none"
+    direct: bool = False
+    """No promptools between: nothing is asked of it."""
+    breaks: bool = False
+    """Direct, and it must fail: a server that does not would make a poor demonstration."""
+    mode: str | None = None
+    """The mode that must answer the question (None: any)."""
+    mended: bool = False
+    """Must an attempt have failed before?"""
+    answer: str | None = None
+    """The answer that must come (None: any)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What came of a route."""
+
+    title: str
+    fine: bool
+    server: str
+    app: str
+    why: str
+    direct: bool
+
+
+@dataclass(slots=True)
+class _Notes:
+    """What happened so far."""
+
+    server: list[str] = field(default_factory=list[str])
+    app: list[str] = field(default_factory=list[str])
+    why: list[str] = field(default_factory=list[str])
+    calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list[tuple[str, dict[str, Any]]])
+    modes: list[str | None] = field(default_factory=list[str | None])
+    failed: int = 0
+    answer: str | None = None
+    error: bool = False
+
+
+def hold(route: Route) -> Seen:
+    """Hold the conversation to its end, or until something fails; never raises for what a server does."""
+    import openai
+
+    notes = _Notes()
+    client = openai.OpenAI(base_url=route.base_url, api_key=route.key, max_retries=0, timeout=_TIMEOUT)
+    messages: list[Any] = [{"role": "user", "content": weather.QUESTION}]
+    try:
+        for _ in range(_TURNS):
+            message = _turn(client, route, messages, notes)
+            messages.append(message)
+            if not message.get("tool_calls"):
+                answer = str(message["content"] or "")
+                notes.answer = answer
+                notes.app.append(f"answer: {clip(answer, 100)!r}")
+                break
+            messages.extend(_run(call, notes) for call in message["tool_calls"])
+    except openai.APIError as error:
+        notes.error = True
+        status = getattr(error, "status_code", None)
+        notes.server.append(f"{f'HTTP {status}' if status else 'error'}: {clip(_words(error), 160)}")
+        notes.app.append(type(error).__name__)
+    finally:
+        client.close()
+    server, app, why = ("\n".join(part) for part in (notes.server, notes.app, notes.why))
+    return Seen(route.title, _fine(route, notes), server, app, why, route.direct)
+
+
+def _turn(client: Any, route: Route, messages: list[Any], notes: _Notes) -> dict[str, Any]:
+    """Ask once; give the answer as a message for the history."""
+    extra = {} if route.direct else {"extra_body": {"promptools": {**route.options, "trace": True}}}
+    raw = client.chat.completions.with_raw_response.create(
+        model=route.model, messages=messages, tools=[weather.TOOL], stream=route.stream, **extra
+    )
+    gathered = Gathered()
+    if route.stream:
+        for chunk in raw.parse():
+            for _ in gathered.take(chunk):
+                pass
+    else:
+        gathered.take_whole(raw.parse())
+    attempts = attempts_of(gathered.trace)
+    if route.direct:
+        called = [call["function"]["name"] for call in gathered.calls]
+        notes.server.append(f"{raw.status_code}, {gathered.finish_reason}{' ' if called else ''}{', '.join(called)}")
+    for each in attempts:
+        notes.server.append(f"{each['mode']}: {each['status']}, {each['outcome']}")
+    if attempts:
+        notes.why.append(
+            " -> ".join(f"{each['mode']}: {clip(each['why'] or each['outcome'], 110)}" for each in attempts)
+        )
+    answered = [each for each in attempts if each["outcome"] == "answered"]
+    notes.modes.append(answered[-1]["mode"] if answered else None)
+    notes.failed += len(attempts) - len(answered)
+    return gathered.message()
+
+
+def _run(call: Mapping[str, Any], notes: _Notes) -> dict[str, Any]:
+    """Carry a call out, as an app would."""
+    name, arguments = call["function"]["name"], call["function"]["arguments"]
+    notes.app.append(f"call: {name}({clip(arguments, 80)})")
+    given: dict[str, Any] = {}
+    try:
+        given = dict(json.loads(arguments))
+        result = weather.get_weather(str(given["city"]))
+    except (ValueError, KeyError, TypeError) as error:
+        result = f"error: {error!r}"
+    notes.calls.append((name, given))
+    return {"role": "tool", "tool_call_id": call["id"], "content": result}
+
+
+def _fine(route: Route, notes: _Notes) -> bool:
+    """Judge it: exactly the call that was wanted, and the answer after it."""
+    if route.direct:
+        return notes.error if route.breaks else True
+    called = [name == weather.NAME and "paris" in str(arguments.get("city")).lower() for name, arguments in notes.calls]
+    return (
+        not notes.error
+        and called == [True]
+        and bool(notes.answer)
+        and route.answer in (None, notes.answer)
+        and route.mode in (None, notes.modes[0])
+        and (notes.failed > 0 or not route.mended)
+    )
+
+
+def _words(error: Any) -> str:
+    return str(as_object(error.body).get("message") or error.message)

@@ -1,0 +1,141 @@
+"""Hold a whole weather conversation several ways, and show what the server said and what the app saw."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from promptools.cli.arguments import add_json
+from promptools.cli.conversation import Route, Seen, hold
+from promptools.cli.screen import print_json, print_table, say
+from promptools.errors import UsageError
+from promptools.lab import weather
+from promptools.lab.server import can_serve, serve
+
+NAME = "demo"
+
+_CONFIG = """\
+default_provider = "{first}"
+"""
+_PROVIDER = """
+[providers.{name}]
+kind = "llamacpp"
+base_url = "{base_url}"
+default_model = "{name}"
+"""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("--base-url", metavar="URL", help="use this server instead of the built-in one, with /v1")
+    parser.add_argument("--model", metavar="M", help="model to ask there")
+    parser.add_argument("--api-key", metavar="KEY", help="key for it (default: OPENAI_API_KEY, if set)")
+    parser.add_argument("--kind", metavar="KIND", help="what server it is (see: promptools providers)")
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run every conversation; 0 when all that promptools answers for is as it should be."""
+    if arguments.base_url:
+        if not arguments.model:
+            raise UsageError("--base-url also needs --model: the name that the server knows its model by")
+        seen = list(_theirs(arguments))
+    elif arguments.model or arguments.kind:
+        raise UsageError("--model and --kind belong to --base-url: without it the demo brings its own server")
+    elif not can_serve():
+        say("xllamacpp has no wheel here; run it against your own server: promptools demo --base-url URL --model M")
+        return 1
+    else:
+        seen = list(_ours())
+    if arguments.json:
+        print_json([asdict(each) for each in seen])
+    else:
+        _show(seen)
+    wrong = [each for each in seen if not each.fine]
+    if wrong:
+        say(f"{len(wrong)} of {len(seen)} conversations are not as they should be")
+    elif not arguments.json:
+        say("everything is as it should be")
+    return 1 if wrong else 0
+
+
+def _ours() -> Iterator[Seen]:
+    """Start two real llama.cpp servers and a proxy before them, and hold the conversation in every way."""
+    say("starting llama.cpp twice: a model that follows its template, and one that breaks the server's parser ...")
+    with (
+        serve(weather.hermes(), template="hermes", name="hermes") as good,
+        serve(weather.gpt_oss(), template="harmony", name="gpt-oss") as breaking,
+        _config({"hermes": good.base_url, "gpt-oss": breaking.base_url}) as config,
+        _proxy("--config", str(config)) as proxy,
+    ):
+        yield hold(Route("straight to the server", good.base_url, "hermes", direct=True))
+        well = Route("", proxy, "hermes", answer=weather.ANSWER)
+        yield hold(replace(well, title="promptools, native", options={"mode": "native"}, mode="native"))
+        yield hold(replace(well, title="promptools, prompt", options={"mode": "prompt"}, mode="prompt"))
+        yield hold(replace(well, title="promptools, streamed", stream=True, mode="native"))
+        yield hold(Route("straight, the parser breaks", breaking.base_url, "gpt-oss", direct=True, breaks=True))
+        broken = replace(well, model="gpt-oss", options={"provider": "gpt-oss"}, mode="prompt", mended=True)
+        yield hold(replace(broken, title="promptools, fallback"))
+        yield hold(replace(broken, title="promptools, fallback, streamed", stream=True))
+
+
+def _theirs(arguments: argparse.Namespace) -> Iterator[Seen]:
+    """Hold the conversation with the user's server."""
+    kind = ["--provider", arguments.kind] if arguments.kind else []
+    with _proxy("--base-url", arguments.base_url, *kind) as proxy:
+        key = arguments.api_key or os.environ.get("OPENAI_API_KEY") or "none"
+        yield hold(Route("straight to the server", arguments.base_url, arguments.model, key=key, direct=True))
+        route = Route("promptools, as it chooses", proxy, arguments.model, key=key)
+        yield hold(route)
+        yield hold(replace(route, title="promptools, prompt", options={"mode": "prompt"}, mode="prompt"))
+        yield hold(replace(route, title="promptools, streamed", stream=True))
+
+
+@contextlib.contextmanager
+def _config(providers: dict[str, str]) -> Generator[Path]:
+    with tempfile.TemporaryDirectory(prefix="promptools-") as folder:
+        path = Path(folder) / "promptools.toml"
+        parts = [_PROVIDER.format(name=name, base_url=url) for name, url in providers.items()]
+        path.write_text(_CONFIG.format(first=next(iter(providers))) + "".join(parts), encoding="utf-8")
+        yield path
+
+
+@contextlib.contextmanager
+def _proxy(*arguments: str) -> Generator[str]:
+    """Run `promptools serve` on a free port; gives its base URL."""
+    command = [sys.executable, "-m", "promptools", "serve", "--port", "0", *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        yield _address(process)
+    finally:
+        process.terminate()
+        process.wait(timeout=10)
+
+
+def _address(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith("listening "):
+            return line.split()[1]
+    raise UsageError("the proxy did not start; its message stands above")
+
+
+def _show(seen: Sequence[Seen]) -> None:
+    print_table(
+        f"{weather.QUESTION!r}, with the tool get_weather",
+        ("conversation", "the server said", "the app saw", "answered by, and why", ""),
+        ((each.title, each.server, each.app, each.why, _verdict(each)) for each in seen),
+    )
+
+
+def _verdict(seen: Seen) -> str:
+    if seen.direct:
+        return "without promptools" if seen.fine else "WRONG: no failure to show"
+    return "as it should be" if seen.fine else "WRONG"

@@ -1,0 +1,131 @@
+"""Read a model's reply from a file or stdin and show the calls in it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from typing import get_args
+
+from promptools import dialects
+from promptools.cli.arguments import add_json, add_tools, read_text, read_tools
+from promptools.cli.screen import print_json, print_styled, print_table
+from promptools.errors import clip
+from promptools.parsing.engine import StreamParser
+from promptools.parsing.events import CallEnd, Event, Reasoning, Text, WasReasoning, join
+from promptools.types import Discarded, Fix, Malformed, Reply, Span, Strictness
+
+NAME = "parse"
+
+STYLES = {
+    "content": "",
+    "reasoning": "italic dim",
+    "call": "bold green",
+    "malformed": "bold red",
+    "discarded": "yellow",
+}
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("file", nargs="?", help="the reply (default: stdin)")
+    add_tools(parser)
+    parser.add_argument("--dialect", choices=dialects.names(), help="read this dialect only")
+    parser.add_argument("--expect", choices=dialects.names(), help="the dialect that the request asked for")
+    parser.add_argument("--strictness", choices=get_args(Strictness), default="balanced")
+    parser.add_argument("--finish-reason", metavar="WHY", help="what the server said: stop, length, ...")
+    parser.add_argument("--in-reasoning", action="store_true", help="the reply starts inside a reasoning block")
+    parser.add_argument("--json-answer", action="store_true", help="a JSON answer was asked for: bare JSON is no call")
+    parser.add_argument(
+        "--explain", action="store_true", help="show every strategy that was tried, and what came of it"
+    )
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Parse and print."""
+    text = read_text(arguments.file)
+    parser = StreamParser(
+        read_tools(arguments.tools),
+        dialect=arguments.dialect,
+        expect=arguments.expect,
+        strictness=arguments.strictness,
+        in_reasoning=arguments.in_reasoning,
+        json_answer=arguments.json_answer,
+    )
+    events = [*parser.feed(text), *parser.close(arguments.finish_reason)]
+    reply = parser.reply
+    if arguments.json:
+        print_json(reply.to_dict())
+        return 0
+    if arguments.explain:
+        _explain(text, events, reply)
+    _show(reply)
+    return 0
+
+
+def _show(reply: Reply) -> None:
+    print_table(
+        "Calls",
+        ("tool", "arguments", "dialect", "fixes"),
+        ((call.name, call.arguments_json, call.dialect, _fixes(call.fixes)) for call in reply.calls),
+    )
+    print_table(
+        "Malformed calls",
+        ("tool", "reason", "what the model should mend"),
+        ((each.name or "?", each.reason, each.message) for each in reply.malformed),
+    )
+    for title, text in (("Reasoning", reply.reasoning), ("Content", reply.content)):
+        if text.strip():
+            print_styled([(f"{title}\n", "bold"), (text.rstrip("\n"), "")])
+    if not reply.calls and not reply.malformed:
+        print_styled([("No call in this reply.", "dim")])
+
+
+def _explain(text: str, events: Iterable[Event], reply: Reply) -> None:
+    """Print the reply coloured by what each part is, a legend, and a table of tries."""
+    pieces = [(text[span.start : span.end], STYLES[kind]) for span, kind in spans(events)]
+    print_styled([("The reply: ", "bold"), *_legend()])
+    print_styled(pieces)
+    print_table(
+        "Strategies, in order",
+        ("strategy", "where", "outcome", "why", "characters"),
+        (
+            (each.strategy, f"{each.span.start}-{each.span.end}", each.outcome, clip(each.why), str(each.cost))
+            for each in reply.trace.tries
+        ),
+    )
+    print_table(
+        "Left out",
+        ("why", "where", "text"),
+        ((each.why, f"{each.span.start}-{each.span.end}", clip(repr(each.raw), 80)) for each in reply.discarded),
+    )
+
+
+def spans(events: Iterable[Event]) -> list[tuple[Span, str]]:
+    """Give what every part of the text is, in order; together they cover it."""
+    parts: list[tuple[Span, str]] = []
+    for event in join(events):
+        match event:
+            case Text(span=span):
+                parts.append((span, "content"))
+            case Reasoning(span=span):
+                parts.append((span, "reasoning"))
+            case CallEnd(span=span):
+                parts.append((span, "call"))
+            case Malformed(span=span):
+                parts.append((span, "malformed"))
+            case Discarded(span=span):
+                parts.append((span, "discarded"))
+            case WasReasoning(span=taken):
+                parts = [(s, "reasoning" if k == "content" and s.end <= taken.end else k) for s, k in parts]
+            case _:
+                pass
+    return sorted(parts)
+
+
+def _legend() -> list[tuple[str, str]]:
+    return [(f"{kind} ", style) for kind, style in STYLES.items()]
+
+
+def _fixes(fixes: Iterable[Fix]) -> str:
+    return "\n".join(f"{fix.kind}: {fix.detail}" for fix in fixes) or "none"

@@ -1,0 +1,119 @@
+"""List the providers of the config and the kinds of server that are known, or explain one."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from dataclasses import asdict
+from typing import Any, cast
+
+from promptools.cli.arguments import add_config, add_json, read_config
+from promptools.cli.screen import print_json, print_styled, print_table
+from promptools.profiles import Config, Provider, Target, families, kinds, load_builtin, resolve
+from promptools.wire.shapes import is_list
+
+NAME = "providers"
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("name", nargs="?", help="explain this provider, or this kind of server")
+    parser.add_argument("--model", metavar="M", help="explain this model there")
+    parser.add_argument("--base-url", metavar="URL", help="explain what is known of this address")
+    add_config(parser)
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """List, or explain when anything is named."""
+    config = read_config(arguments.config)
+    if arguments.name or arguments.model or arguments.base_url:
+        target = resolve(arguments.model, provider=arguments.name, base_url=arguments.base_url, config=config)
+        if arguments.json:
+            print_json(_as_json(target))
+        else:
+            _explain(target)
+    elif arguments.json:
+        print_json(
+            {
+                "file": config.file,
+                "default_provider": config.default_provider,
+                "providers": [_provider(each) for each in config.providers.values()],
+                "kinds": list(kinds()),
+                "families": list(families()),
+            }
+        )
+    else:
+        _list(config)
+    return 0
+
+
+def _list(config: Config) -> None:
+    if config.providers:
+        print_table(
+            f"Providers of {config.file}",
+            ("provider", "kind", "base_url", "models", "key"),
+            (_row(each, config.default_provider) for each in config.providers.values()),
+        )
+    else:
+        print_styled([(f"No providers: {config.file}", "dim")])
+    known = [load_builtin(kind) for kind in kinds()]
+    print_table(
+        "Kinds of server that promptools has facts about",
+        ("kind", "server", "listens by default", "facts"),
+        ((each.name, each.title, each.base_url or "", str(len(each.facts))) for each in known),
+    )
+    print_table(
+        "Families of models",
+        ("family", "models", "facts"),
+        ((each.name, each.title, str(len(each.facts))) for each in map(load_builtin, families())),
+    )
+
+
+def _explain(target: Target) -> None:
+    print_table(
+        f"{target.provider or 'No provider'}: {target.model or 'no model named'}",
+        ("what", "is"),
+        ((key, _text(value)) for key, value in asdict(target.profile).items()),
+    )
+    print_styled([("Why\n", "bold"), ("\n".join(f"- {reason}" for reason in target.reasons), "")])
+
+
+def _row(provider: Provider, default: str | None) -> tuple[str, ...]:
+    name = f"{provider.name} (default)" if provider.name == default else provider.name
+    models = [f"{each} (default)" if each == provider.default_model else each for each in provider.models]
+    if provider.default_model and provider.default_model not in provider.models:
+        models.append(f"{provider.default_model} (default)")
+    return name, provider.kind or "", provider.base_url or "", "\n".join(models), _key(provider)
+
+
+def _key(provider: Provider) -> str:
+    if not provider.api_key_env:
+        return "none named"
+    return f"{provider.api_key_env} ({'set' if os.environ.get(provider.api_key_env) else 'not set'})"
+
+
+def _provider(provider: Provider) -> dict[str, Any]:
+    data = asdict(provider)
+    data["key_set"] = bool(provider.api_key_env and os.environ.get(provider.api_key_env))
+    return data
+
+
+def _as_json(target: Target) -> dict[str, Any]:
+    data = asdict(target)
+    data["profile"] = {key: _plain(value) for key, value in data["profile"].items()}
+    return data
+
+
+def _text(value: Any) -> str:
+    value = _plain(value)
+    if is_list(value):
+        return ", ".join(map(str, value))
+    return "" if value is None else str(value)
+
+
+def _plain(value: Any) -> Any:
+    """Make a list of a set or tuple."""
+    if isinstance(value, frozenset):
+        return sorted(cast("frozenset[str]", value))
+    return [*value] if isinstance(value, tuple) else value  # pyright: ignore[reportUnknownVariableType] - JSON values
