@@ -22,6 +22,7 @@ class _Line:
     failures: list[float] = field(default_factory=list[float])
     opened: float | None = None
     probing: float | None = None
+    why: str = ""
 
 
 class Breaker:
@@ -63,9 +64,10 @@ class Breaker:
         line.probing = at
         return True
 
-    def failed(self, key: Key, at: float, *, lasting: bool = False) -> None:
-        """Report that a mode failed; `lasting` opens at once."""
+    def failed(self, key: Key, at: float, *, why: str = "", lasting: bool = False) -> None:
+        """Report that a mode failed, and why in a word; `lasting` opens at once."""
         line = self._line(key)
+        line.why = why
         line.failures = [then for then in line.failures if at - then < self.window]
         line.failures.append(at)
         probed = line.probing is not None
@@ -76,6 +78,11 @@ class Breaker:
     def worked(self, key: Key) -> None:
         """Report that a mode gave a good reply: all is forgotten."""
         self._lines.pop(key, None)
+
+    def why(self, key: Key) -> str:
+        """Give the reason of a mode's last failure; empty when there was none."""
+        line = self._lines.get(key)
+        return line.why if line else ""
 
     def lines(self, at: float) -> dict[Key, BreakerState]:
         """Give every remembered line and how it stands, for display."""

@@ -33,6 +33,7 @@ FailureKind = Literal[
     # what the server did
     "cut",  # the stream ended without a `finish_reason`
     "swallowed",  # tokens were spent, nothing came: the server dropped the model's call
+    "empty_calls",  # it speaks of calls and sends none
     "garbled",  # the reply is not what the API promises
     "connect",  # no connection
     "timeout",  # no answer in time
@@ -157,11 +158,12 @@ REMEDIES: dict[FailureKind, tuple[Step, ...]] = {
     "refused": (),
     "cut": ("next", "again"),
     "swallowed": ("next", "again"),
+    "empty_calls": ("next", "again"),
     "garbled": ("next", "again"),
     "connect": (),
     "timeout": (),
     "malformed": ("correct", "next"),
-    "truncated": (),
+    "truncated": ("next",),
     "unknown_tool": ("correct",),
     "choice": ("correct", "next"),
 }

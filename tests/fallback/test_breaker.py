@@ -20,7 +20,9 @@ def test_closed_until_enough_failures_fall_into_the_window():
 
 def test_one_lasting_failure_opens():
     breaker = Breaker(cool_down=5)
-    breaker.failed(KEY, 100, lasting=True)
+    assert breaker.why(KEY) == ""
+    breaker.failed(KEY, 100, why="no_native_tools", lasting=True)
+    assert breaker.why(KEY) == "no_native_tools"
     assert breaker.lines(104) == {KEY: "open"}
     assert breaker.lines(105) == {KEY: "half-open"}
 

@@ -1,0 +1,69 @@
+"""Answers that are no replies: our own errors as HTTP, an upstream's as it was, and errors inside a stream."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from promptools.exchange.effects import Head
+from promptools.exchange.intake import header
+from promptools.exchange.outlet import dump, own_headers
+from promptools.wire.chunks import error_body
+from promptools.wire.sse import comment, encode
+
+if TYPE_CHECKING:
+    from promptools.errors import UsageError
+    from promptools.exchange.failure import Failure
+    from promptools.exchange.ledger import Ledger, Steps
+
+_JSON = "application/json"
+_MODEL = frozenset({"malformed", "truncated", "unknown_tool", "choice"})
+_LINK = frozenset({"connect", "timeout", "cut"})
+
+
+def refuse(ledger: Ledger, error: UsageError) -> Steps[None]:
+    """Answer a request that cannot be: 400, and nothing to retry."""
+    body = dump(error_body(str(error), kind="UsageError", code="usage"))
+    head = Head(400, (("content-type", _JSON), ("x-should-retry", "false")))
+    yield from ledger.emit(head, encode(body, "error") if ledger.head_sent else body.encode())
+
+
+def conclude(ledger: Ledger, failure: Failure, mode: str) -> Steps[None]:
+    """Answer a request that nothing could mend.
+
+    Raises the shell's own exception where there was no answer, so that the SDK retries it as it would without us.
+    """
+    sends = len(ledger.attempts)
+    if ledger.head_sent:
+        said = f"promptools mode={mode} attempts={sends}"
+        yield from ledger.emit(Head(200, ()), encode(dump(_body(ledger, failure)), "error") + comment(said))
+        return
+    late = ledger.policy.left(ledger.now) == 0
+    if failure.error and not late and (failure.kind in {"connect", "timeout"} or sends == 1):
+        raise failure.error
+    if _as_it_was(failure, sends) and failure.opened:
+        kind = header(failure.opened.headers, "content-type") or _JSON
+        head = Head(failure.opened.status, own_headers(failure.opened.headers, kind, mode, sends))
+        yield from ledger.emit(head, failure.body)
+        return
+    head = Head(502, (*own_headers((), _JSON, mode, sends), ("x-should-retry", "false")))
+    yield from ledger.emit(head, dump(_body(ledger, failure)).encode())
+
+
+def _as_it_was(failure: Failure, sends: int) -> bool:
+    """Tell whether the server's own answer is the best there is: nothing was tried on it, or nothing can be."""
+    if failure.opened is None or failure.opened.status < 400:
+        return False
+    return sends == 1 or failure.kind == "refused"
+
+
+def _body(ledger: Ledger, failure: Failure) -> dict[str, object]:
+    attempts = ledger.attempts
+    if failure.kind in _MODEL:
+        kind, what = "ModelError", "the model's reply cannot be used"
+    elif len(attempts) == 1:
+        kind, what = "UpstreamError", "the server failed"
+    else:
+        kind, what = "Exhausted", "every attempt failed"
+    tried = "; ".join(f"{n}. {each.mode} mode: {each.outcome}" for n, each in enumerate(attempts, 1))
+    message = f"{what} ({failure.kind}: {failure.why}). Tried: {tried}"
+    return error_body(message, kind=kind, code=failure.kind, attempts=attempts)

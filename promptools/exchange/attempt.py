@@ -1,0 +1,115 @@
+"""One send: ask in a mode, read the reply as it comes, hand on what is certain, judge what was read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from promptools.exchange.effects import Failed, Head, Opened
+from promptools.exchange.failure import Failure, of_link, of_problem, of_status
+from promptools.exchange.intake import Intake, is_stream
+from promptools.exchange.outlet import Outlet, dump, own_headers
+from promptools.exchange.registry import mode_of
+from promptools.modes.checks import HARMONY_CALL, Verdict, verify
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from promptools.exchange.ledger import Ledger, Steps
+    from promptools.exchange.plan import Plan
+    from promptools.modes.mode import Reader
+    from promptools.parsing.events import Event
+
+Outcome: TypeAlias = "Failure | dict[int, Verdict]"
+"""The whole send failed, or this became of each choice."""
+
+
+CALL_REASONS = frozenset({"tool_calls", "function_call"})
+
+
+class Attempt:
+    """One send for some choices of a request."""
+
+    def __init__(self, ledger: Ledger, plan: Plan, outlet: Outlet, indices: Sequence[int]) -> None:
+        self._ledger = ledger
+        self._plan = plan
+        self._outlet = outlet
+        self._upstream = mode_of(plan.mode).body(plan.ask)
+        new_id = ledger.context.new_id
+        self.readers: dict[int, Reader] = {
+            index: mode_of(plan.mode).reader(plan.ask, self._upstream, new_id) for index in indices
+        }
+        self._places = dict(enumerate(indices))
+        # the server counts its choices from 0, whichever of the client's they are
+        self.intake = Intake(streamed=plan.ask.stream)
+
+    def run(self) -> Steps[Outcome]:
+        """Send, read and judge."""
+        self._ledger.notes.extend((*self._plan.notes, *self._upstream.notes))
+        self._plan.notes.clear()
+        opened = yield from self._ledger.send(dump(self._upstream.body).encode(), self._upstream.path)
+        if isinstance(opened, Failed):
+            return of_link(opened)
+        if not 200 <= opened.status < 300:
+            return of_status(opened, (yield from self._ledger.read_all()))
+        self.intake.streamed = is_stream(opened.headers, asked=self._plan.ask.stream)
+        broke = yield from self._read()
+        return (yield from self._judge(opened, broke))
+
+    def head(self) -> Head:
+        """Write the head of the answer, if this send is the one that gives it."""
+        opened = self._ledger.opened
+        headers = opened.headers if opened else ()
+        sends = self._ledger.policy.state.attempt_number
+        return Head(200, own_headers(headers, self._outlet.content_type, self._plan.mode, sends))
+
+    def _read(self) -> Steps[Failed | None]:
+        """Read to the end, an error or a break, handing on what becomes certain."""
+        while True:
+            piece = yield from self._ledger.read()
+            if isinstance(piece, Failed):
+                return piece
+            for delta in self.intake.close() if piece is None else self.intake.feed(piece):
+                place = self._places.get(delta.index or 0)
+                if place is not None:
+                    yield from self._hand_on(place, self.readers[place].feed(delta), delta.logprobs)
+            if piece is None:
+                return None
+            if self.intake.problem or self._spoiled():
+                yield from self._ledger.abandon()
+                return None
+
+    def _hand_on(self, index: int, events: list[Event], logprobs: Any = None) -> Steps[None]:
+        data = self._outlet.take(index, events, self.intake.envelope, logprobs)
+        if data:
+            yield from self._ledger.emit(self.head(), data)
+
+    def _spoiled(self) -> bool:
+        return any(self._outlet.broken(index) for index in self.readers)
+
+    def _judge(self, opened: Opened, broke: Failed | None) -> Steps[Outcome]:
+        intake = self.intake
+        part = next(iter(self.readers.values())).reply
+        if broke:
+            return of_link(broke, opened, part)
+        if intake.problem:
+            return of_problem(intake.problem, opened, intake.body, part)
+        if intake.garbled:
+            return Failure("garbled", intake.garbled, opened=opened, body=intake.body)
+        verdicts: dict[int, Verdict] = {}
+        for said, index in self._places.items():
+            finish = intake.finish.get(said)
+            if finish is None and (intake.done or not intake.streamed):
+                finish = "stop"  # some servers never say why they ended, but say that they did
+            yield from self._hand_on(index, self.readers[index].close(finish))
+            verdicts[index] = self._verdict(said, index)
+        return verdicts
+
+    def _verdict(self, said: int, index: int) -> Verdict:
+        reader, intake = self.readers[index], self.intake
+        stop = intake.stop.get(said)
+        return verify(self._plan.ask, reader.reply, raw=reader.raw, stop_reason=stop, usage=intake.usage)
+
+    def lost(self, index: int) -> bool:
+        """Tell whether the server spoke of a call in this choice."""
+        said = next(place for place, each in self._places.items() if each == index)
+        return self.intake.stop.get(said) == HARMONY_CALL or self.intake.finish.get(said) in CALL_REASONS

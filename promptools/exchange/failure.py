@@ -1,0 +1,91 @@
+"""What became of one send: a failure, and everything that may still be made of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from promptools.errors import clip
+from promptools.fallback import FailureKind, classify
+from promptools.wire.chat import UpstreamProblem, error_of
+
+if TYPE_CHECKING:
+    from promptools.exchange.effects import Failed, Opened
+    from promptools.modes.checks import Verdict, VerdictKind
+    from promptools.types import Malformed, Reply
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One send that came to nothing, or one choice of it."""
+
+    kind: FailureKind
+    why: str
+    """One line for the trace."""
+    text: str = ""
+    """The server's error text, whole."""
+    opened: Opened | None = None
+    body: bytes = b""
+    """The server's answer as it came, when it was an error."""
+    error: BaseException | None = None
+    """The shell's own exception."""
+    verdict: Verdict | None = None
+    """The judgement over a reply that was read to its end."""
+    part: Reply | None = None
+    """What was read before it failed."""
+    lost: bool = False
+    """Did the server say that there was a call, and send none?"""
+
+    @property
+    def status(self) -> int | None:
+        """Give the HTTP status of the answer."""
+        return self.opened.status if self.opened else None
+
+
+def of_status(opened: Opened, body: bytes) -> Failure:
+    """Read an answer whose HTTP status is an error."""
+    text = body.decode("utf-8", "replace")
+    try:
+        found = error_of(json.loads(text))
+    except (ValueError, RecursionError):
+        found = None
+    return of_problem(found or UpstreamProblem(text), opened, body)
+
+
+def of_problem(problem: UpstreamProblem, opened: Opened, body: bytes, part: Reply | None = None) -> Failure:
+    """Read an error that the server reports, under whatever status."""
+    said = clip(" ".join(problem.message.split())) or "an error without a text"
+    return Failure(classify(problem.message), said, problem.message, opened, body, part=part)
+
+
+def of_link(failed: Failed, opened: Opened | None = None, part: Reply | None = None) -> Failure:
+    """Read a connection that was not made, or broke."""
+    if failed.kind == "timeout":
+        kind: FailureKind = "timeout"
+    else:
+        kind = "cut" if opened else "connect"
+    return Failure(kind, f"{failed.kind}: {clip(failed.text)}", failed.text, opened, error=failed.error, part=part)
+
+
+_KINDS: dict[VerdictKind, FailureKind] = {
+    "malformed": "malformed",
+    "truncated": "truncated",
+    "unknown_tool": "unknown_tool",
+    "no_call": "choice",
+    "forbidden": "choice",
+    "swallowed": "swallowed",
+    "empty_calls": "empty_calls",
+    "cut": "cut",
+}
+
+
+def of_verdict(verdict: Verdict, opened: Opened, *, lost: bool = False) -> Failure:
+    """Read the judgement over a reply that is not what was asked for."""
+    return Failure(_KINDS[verdict.kind], verdict.why, opened=opened, verdict=verdict, lost=lost)
+
+
+def of_live(call: Malformed, verdict: Verdict, opened: Opened) -> Failure:
+    """Read a call that failed after its beginning had gone to the client."""
+    why = f"{call.name or 'a call'}: {call.reason}, after its arguments had been streamed"
+    return Failure("malformed", why, opened=opened, verdict=verdict)

@@ -1,0 +1,117 @@
+"""One upstream reply, from bytes to deltas: whole or streamed, it comes out the same."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from promptools.wire.chat import Delta, Envelope, UpstreamProblem, error_of, read_chunk, read_envelope, read_reply
+from promptools.wire.sse import DONE, SseDecoder
+
+if TYPE_CHECKING:
+    from promptools.exchange.effects import Headers
+
+
+def header(headers: Headers, name: str) -> str:
+    """Give the first field of that name; empty when there is none."""
+    return next((value for key, value in headers if key.lower() == name), "")
+
+
+@dataclass(slots=True)
+class Intake:
+    """Reads a body under HTTP 200, and keeps what is said beside the choices."""
+
+    streamed: bool
+    """Is it an event stream?"""
+    envelope: Envelope = field(default_factory=Envelope)
+    problem: UpstreamProblem | None = None
+    """The error that the body reports; nothing after it is read."""
+    usage: dict[str, Any] | None = None
+    finish: dict[int, str] = field(default_factory=dict[int, str])
+    """Finish reasons by choice."""
+    stop: dict[int, str | int] = field(default_factory=dict[int, "str | int"])
+    """vLLM's stop reasons by choice."""
+    tail: dict[str, Any] = field(default_factory=dict[str, Any])
+    """What the server put beside the choices of its last chunk: `timings`, for one."""
+    done: bool = False
+    """Did the server say that the stream is over?"""
+    garbled: str | None = None
+    """Why the body is no reply at all."""
+    _sse: SseDecoder = field(default_factory=SseDecoder)
+    _whole: list[bytes] = field(default_factory=list[bytes])
+    _begun: bool = False
+
+    @property
+    def body(self) -> bytes:
+        """Give a whole reply's bytes as they came."""
+        return b"".join(self._whole)
+
+    def feed(self, data: bytes) -> list[Delta]:
+        """Give the deltas that `data` completes."""
+        if not self.streamed:
+            self._whole.append(data)
+            return []
+        return [delta for event in self._sse.feed(data) for delta in self._event(event.data)]
+
+    def close(self) -> list[Delta]:
+        """Give what is left at the end of the body."""
+        if self.streamed:
+            return [delta for event in self._sse.close() for delta in self._event(event.data)]
+        text = self.body.decode("utf-8", "replace")
+        try:
+            body = json.loads(text)
+        except (ValueError, RecursionError):
+            self.garbled = "the reply is not JSON"
+            return []
+        self.envelope = read_envelope(body)
+        return self._noted(read_reply(body))
+
+    def _event(self, data: str) -> list[Delta]:
+        """Read one event's data; a comment has none, and a line that is neither JSON nor an error is passed over."""
+        if self.problem or not data:
+            return []
+        if data.strip() == DONE:
+            self.done = True
+            return []
+        try:
+            body = json.loads(data)
+        except (ValueError, RecursionError):
+            return []
+        if not self._begun:
+            self._begun = True
+            self.envelope = read_envelope(body)
+        deltas = self._noted(read_chunk(body))
+        if any(delta.finish_reason for delta in deltas):
+            self.tail = dict(read_envelope(body).extra)
+        return deltas
+
+    def _noted(self, deltas: list[Delta]) -> list[Delta]:
+        """Keep what is not for a reader, and give the deltas of choices."""
+        for delta in deltas:
+            if delta.error:
+                self.problem = delta.error
+                return []
+            if delta.usage is not None:
+                self.usage = delta.usage
+            if delta.index is not None and delta.finish_reason:
+                self.finish[delta.index] = delta.finish_reason
+            if delta.index is not None and delta.stop_reason is not None:
+                self.stop[delta.index] = delta.stop_reason
+        return [delta for delta in deltas if delta.index is not None]
+
+
+def is_stream(headers: Headers, *, asked: bool) -> bool:
+    """Tell whether a reply is an event stream: by what it says it is, else by what was asked for."""
+    kind = header(headers, "content-type").lower()
+    if "event-stream" in kind:
+        return True
+    return asked and "json" not in kind
+
+
+def problem_in(body: bytes) -> UpstreamProblem | None:
+    """Find an error in a whole body."""
+    try:
+        return error_of(json.loads(body))
+    except (ValueError, RecursionError):
+        return None

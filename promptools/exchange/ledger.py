@@ -1,0 +1,134 @@
+"""The account of one request: the clock, what was sent, what it cost, what was noted; and the single effects."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from promptools.exchange.effects import (
+    Abandon,
+    Effect,
+    Emit,
+    Failed,
+    Happening,
+    Head,
+    Headers,
+    Opened,
+    Piece,
+    Read,
+    Request,
+    Send,
+    Wait,
+)
+from promptools.fallback import Policy
+from promptools.types import Attempt, Reply
+from promptools.wire.chunks import add_usage
+
+if TYPE_CHECKING:
+    from promptools.exchange.context import ClientRequest, Context
+    from promptools.exchange.failure import Failure
+
+T = TypeVar("T")
+Steps: TypeAlias = Generator[Effect, Happening, T]
+"""A part of an exchange."""
+
+_PER_HOP = frozenset({"content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer", "upgrade"})
+
+
+class Ledger:
+    """Carries out single effects for one request, and keeps account of them."""
+
+    def __init__(self, client: ClientRequest, context: Context) -> None:
+        self.client = client.request
+        self.context = context
+        self.now = client.at
+        self.url: str | None = None
+        self.headers: Headers = ()
+        self.policy = Policy(client.at, stop=context.stop, wait=context.wait, deadline=context.deadline)
+        self.attempts: list[Attempt] = []
+        self.notes: list[str] = []
+        self.usage: dict[str, Any] | None = None
+        self.opened: Opened | None = None
+        """The last answer's status and headers."""
+        self.head_sent = False
+        self._began = client.at
+
+    # -- effects
+
+    def send(self, body: bytes, path: str = "chat/completions") -> Steps[Opened | Failed]:
+        """Open a send with this body."""
+        self._began = self.now
+        self.policy.sent()
+        url = (self.url or self.client.url).replace("chat/completions", path, 1)
+        headers = upstream_headers(self.client.headers, self.headers)
+        happened = yield Send(Request("POST", url, headers, body), self.policy.left(self.now))
+        self.now = happened.at
+        assert isinstance(happened, (Opened, Failed)), happened
+        if isinstance(happened, Opened):
+            self.opened = happened
+        return happened
+
+    def read(self) -> Steps[bytes | Failed | None]:
+        """Read on: the next piece, None at the end, or how the reply broke off."""
+        happened = yield Read()
+        self.now = happened.at
+        if isinstance(happened, Piece):
+            return happened.data
+        return happened if isinstance(happened, Failed) else None
+
+    def read_all(self) -> Steps[bytes]:
+        """Read what is left; a body that breaks off counts as far as it came."""
+        pieces: list[bytes] = []
+        while isinstance(piece := (yield from self.read()), bytes):
+            pieces.append(piece)
+        return b"".join(pieces)
+
+    def abandon(self) -> Steps[None]:
+        """Close the open send."""
+        self.now = (yield Abandon()).at
+
+    def wait(self, seconds: float) -> Steps[None]:
+        """Let time pass; no time is no effect."""
+        if seconds > 0:
+            self.now = (yield Wait(seconds)).at
+
+    def emit(self, head: Head, data: bytes) -> Steps[None]:
+        """Hand bytes to the client, the head before the first of them."""
+        if not self.head_sent:
+            self.head_sent = True
+            self.now = (yield Emit(head)).at
+        if data:
+            self.now = (yield Emit(data)).at
+
+    # -- account
+
+    def record(self, mode: str, failure: Failure | None, words: str, usage: dict[str, Any] | None) -> None:
+        """Write down what came of a send; a failed one is logged, without the model's or the user's words."""
+        status = self.opened.status if self.opened else None
+        why = words if failure is None else "; ".join(filter(None, (failure.why, words)))
+        outcome = failure.kind if failure else "answered"
+        self.attempts.append(Attempt(mode, status, outcome, why, self.now - self._began, usage))
+        self.usage = add_usage(self.usage, usage)
+
+    def amend(self, words: str) -> None:
+        """Say of the last send what is done about it."""
+        last = self.attempts[-1]
+        self.attempts[-1] = replace(last, why="; ".join(filter(None, (last.why, words))))
+        if self.context.log:
+            status = "no answer" if last.status is None else f"HTTP {last.status}"
+            self.context.log(
+                f"send {len(self.attempts)} in {last.mode} mode failed: {last.outcome} ({status}); {words}"
+            )
+
+    def traced(self, reply: Reply, mode: str) -> Reply:
+        """Put the account into a reply's trace."""
+        notes = (*dict.fromkeys((*self.notes, *reply.trace.notes)),)
+        return reply.with_trace(attempts=tuple(self.attempts), mode=mode, notes=notes)
+
+
+def upstream_headers(client: Headers, route: Headers) -> Headers:
+    """Give the client's fields, the route's in place of those of the same name; a blank one takes a field away."""
+    gone = _PER_HOP | {key.lower() for key, _ in route}
+    kept = tuple(pair for pair in client if pair[0].lower() not in gone)
+    return (*kept, *(pair for pair in route if pair[1]))

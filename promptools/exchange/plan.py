@@ -1,0 +1,140 @@
+"""Which attempt next: the modes in their order, the remedies for what failed, and the breaker's memory."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from promptools.exchange.mend import mend
+from promptools.fallback import LASTING, REMEDIES, Breaker, Key, Step
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from promptools.exchange.failure import Failure
+    from promptools.modes.ask import Ask
+    from promptools.types import ModeName
+
+WORDS: dict[Step, str] = {
+    "relax_schema": "sent again with relaxed schemas",
+    "tool_choice": "sent again asking for less by `tool_choice`",
+    "functions_only": "sent again without the tools that are no functions",
+    "ids": "sent again with call ids of nine letters and digits",
+    "object_history": "sent again with past arguments as objects",
+    "roles": "sent again with roles that alternate",
+    "no_reasoning": "sent again without the reasoning parameters",
+    "null_content": "sent again with empty strings in place of null",
+    "plain_content": "sent again with content as plain strings",
+    "no_stream_options": "sent again without `stream_options`",
+    "no_parallel": "sent again without `parallel_tool_calls`",
+}
+
+
+class Plan:
+    """What to send now (`mode`, `ask`), and after a failure what to send next."""
+
+    def __init__(
+        self, ask: Ask, modes: Sequence[ModeName], place: tuple[str, str], breaker: Breaker, at: float
+    ) -> None:
+        self.ask = ask
+        self.notes: list[str] = []
+        self._place = place
+        self._breaker = breaker
+        self._corrections = ask.options.corrections
+        self._forced = ask.options.mode is not None
+        self._again = False
+        self._used: set[tuple[ModeName, Step]] = set()
+        self._rest = list(modes)
+        first = self._rest[0]
+        # when every mode is open there is still a request to serve: the first mode is as good as any
+        self.mode: ModeName = self._next(at) or first
+
+    @property
+    def key(self) -> Key:
+        """Give what the breaker knows the current mode by."""
+        return Key(*self._place, self.mode)
+
+    def single(self, ask: Ask) -> Plan:
+        """Make the plan of one choice alone, from where this one stands."""
+        plan = deepcopy(self, {id(self._breaker): self._breaker, id(self.ask): ask})
+        plan.notes = []
+        return plan
+
+    def worked(self) -> None:
+        """Report a good reply in the current mode."""
+        self._breaker.worked(self.key)
+
+    def after(self, failure: Failure, at: float) -> str | None:
+        """Choose what to send after a failure, and say it in words; None when nothing is left to try."""
+        steps = REMEDIES[failure.kind]
+        for step in steps:
+            words = self._take(step, failure, at)
+            if words:
+                return words
+        if "next" in steps:
+            self._failed(failure, at)
+        return None
+
+    def _take(self, step: Step, failure: Failure, at: float) -> str | None:
+        match step:
+            case "salvage":
+                return None
+            case "correct":
+                return self._correct(failure)
+            case "next":
+                return self._move(failure, at)
+            case "again":
+                return self._once_more(failure, at)
+            case _:
+                return self._mend(step, failure)
+
+    def _correct(self, failure: Failure) -> str | None:
+        verdict = failure.verdict
+        if verdict is None or not verdict.again or self._corrections < 1:
+            return None
+        self._corrections -= 1
+        self.ask = self.ask.corrected(verdict.feedback)
+        return "the model is asked to mend it"
+
+    def _mend(self, step: Step, failure: Failure) -> str | None:
+        # `tool_choice` is a ladder and may be taken rung by rung; `mend` says when it ends
+        if step != "tool_choice" and (self.mode, step) in self._used:
+            return None
+        mended = mend(step, self.ask, failure.text)
+        if mended is None:
+            return None
+        self._used.add((self.mode, step))
+        self.ask = mended
+        return WORDS[step]
+
+    def _move(self, failure: Failure, at: float) -> str | None:
+        if not self._rest or (failure.verdict and not failure.verdict.elsewhere):
+            return None
+        self._failed(failure, at)
+        mode = self._next(at)
+        if mode is None:
+            return None
+        self.mode = mode
+        self.ask = replace(self.ask, feedback=())
+        return f"{mode} mode is tried"
+
+    def _once_more(self, failure: Failure, at: float) -> str | None:
+        if self._again:
+            return None
+        self._again = True
+        self._failed(failure, at)
+        return "the same is sent once more"
+
+    def _next(self, at: float) -> ModeName | None:
+        """Take the next mode that the breaker admits; a mode that the caller forced needs no leave."""
+        while self._rest:
+            mode = self._rest.pop(0)
+            key = Key(*self._place, mode)
+            if self._forced or self._breaker.admits(key, at):
+                return mode
+            self.notes.append(f"{mode} mode was skipped: it failed lately ({self._breaker.why(key)})")
+        return None
+
+    def _failed(self, failure: Failure, at: float) -> None:
+        self._breaker.failed(self.key, at, why=failure.kind, lasting=failure.kind in LASTING)

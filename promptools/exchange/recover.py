@@ -1,0 +1,89 @@
+"""Calls read out of an error's own text: what the failed send has already paid for."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from promptools.exchange.registry import mode_of
+from promptools.fallback import REMEDIES, salvage
+from promptools.modes.checks import verify
+from promptools.parsing.tolerant import Unreadable, read
+from promptools.types import Call, Fix, Reply, Span
+from promptools.wire.chat import Delta
+from promptools.wire.shapes import is_object
+
+if TYPE_CHECKING:
+    from promptools.exchange.failure import Failure
+    from promptools.exchange.plan import Plan
+    from promptools.modes.ask import Ask
+    from promptools.types import NewId, Tool
+
+NOTE = "the call was read out of the server's error text"
+
+
+def recover(plan: Plan, failure: Failure, new_id: NewId) -> Reply | None:
+    """Give the reply that a failure still holds: what came before the error, and the calls inside its text.
+
+    None unless every call in the text is valid and the whole is what the request asked for.
+    """
+    found = salvage(failure.text) if "salvage" in REMEDIES[failure.kind] and plan.ask.choice.kind != "none" else None
+    if found is None:
+        return None
+    if found.what == "arguments":
+        call = _named(plan.ask, found.text, new_id)
+        reply = Reply(calls=(call,)) if call else Reply()
+    else:
+        reply = _read(plan, found.text, new_id)
+    if not reply.calls or reply.malformed:
+        return None
+    part = failure.part or Reply()
+    whole = replace(
+        reply,
+        calls=(*part.calls, *reply.calls)[: None if plan.ask.parallel else 1],
+        content=part.content or reply.content,
+        reasoning=part.reasoning + reply.reasoning,
+        finish_reason="tool_calls",
+    ).with_trace(notes=(*reply.trace.notes, NOTE))
+    verdict = verify(plan.ask, whole)
+    return verdict.reply if verdict.ok else None
+
+
+def _read(plan: Plan, text: str, new_id: NewId) -> Reply:
+    """Read reply text as the mode reads it."""
+    mode = mode_of(plan.mode)
+    reader = mode.reader(plan.ask, mode.body(plan.ask), new_id)
+    reader.feed(Delta(content=text))
+    reader.close("stop")
+    return reader.reply
+
+
+def _named(ask: Ask, text: str, new_id: NewId) -> Call | None:
+    """Find the tool that arguments without a name belong to, and check them; never a dangerous tool."""
+    try:
+        value = read(text, anchors=ask.offered.all_keys)
+    except Unreadable:
+        return None
+    # Ollama 0.32 prints a stray `]` after the arguments (ollama#17638)
+    stray = text[value.end :].strip()
+    if not is_object(value.value) or stray.strip("]}"):
+        return None
+    tool, why = _tool(ask, value.value)
+    if tool is None or tool.dangerous:
+        return None
+    checked = ask.offered.check(tool, value.value)
+    if checked.errors:
+        return None
+    fixes = value.fixes + checked.fixes + ((Fix("closer", "a stray closer after the arguments"),) if stray else ())
+    written = json.dumps(checked.arguments, ensure_ascii=False) if fixes else text.strip()
+    return Call(new_id(), tool.name, checked.arguments, written, (*fixes, why), Span(0, 0), "")
+
+
+def _tool(ask: Ask, arguments: dict[str, object]) -> tuple[Tool | None, Fix]:
+    """Choose the tool: the only one that may be called, else the only one that the arguments fit."""
+    offered = ask.offered
+    if len(offered) == 1:
+        return offered[0], Fix("infer", "the server's error lost the name; only this tool may be called")
+    found = offered.infer(arguments)
+    return found[0] if found else None, Fix("infer", "the server's error lost the name; only this tool's schema fits")

@@ -1,0 +1,189 @@
+"""Serve a request: attempt after attempt until each of its choices has a reply, or nothing is left to try."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from promptools.exchange.attempt import Attempt
+from promptools.exchange.failure import Failure, of_live, of_verdict
+from promptools.exchange.recover import recover
+from promptools.wire.chat import Envelope
+from promptools.wire.chunks import finish_reason
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from promptools.exchange.ledger import Ledger, Steps
+    from promptools.exchange.outlet import Outlet
+    from promptools.exchange.plan import Plan
+    from promptools.fallback import Breaker
+    from promptools.modes.ask import Ask
+    from promptools.modes.checks import Verdict
+    from promptools.types import Reply
+
+
+class Service:
+    """Serves the choices of one request."""
+
+    def __init__(self, ledger: Ledger, outlet: Outlet, *, strict: bool = False) -> None:
+        self._ledger = ledger
+        self._outlet = outlet
+        self._strict = strict
+        self.replies: dict[int, Reply] = {}
+        self.mode = ""
+        self._last: dict[int, Failure] = {}
+        self._attempt: Attempt | None = None
+
+    @property
+    def breaker(self) -> Breaker:
+        """Give the memory of what failed."""
+        return self._ledger.context.breaker
+
+    @property
+    def now(self) -> float:
+        """Give the shell's clock."""
+        return self._ledger.now
+
+    def traced(self) -> list[Reply]:
+        """Give the replies in the order of their choices, with the account in their traces."""
+        return [self._ledger.traced(self.replies[index], self.mode) for index in sorted(self.replies)]
+
+    def end(self, ask: Ask) -> Steps[None]:
+        """End the answer to the client."""
+        assert self._attempt is not None
+        sends = len(self._ledger.attempts)
+        report = _report(self.traced()) if ask.options.trace else None
+        data = self._outlet.end(self._ledger.usage, report, f"promptools mode={self.mode} attempts={sends}")
+        yield from self._ledger.emit(self._attempt.head(), data)
+
+    def serve(self, plan: Plan, indices: Sequence[int], failure: Failure | None = None) -> Steps[Failure | None]:
+        """Serve these choices, from a `failure` on if one came before; gives the failure that nothing could mend."""
+        while True:
+            if failure is None:
+                outcome = yield from self._send(plan, indices)
+                if not isinstance(outcome, Failure):
+                    return (yield from self._singly(plan, outcome))
+                failure = outcome
+            again = yield from self._recover(plan, indices, failure)
+            if not again:
+                return None if all(index in self.replies for index in indices) else failure
+            failure = None
+
+    def _send(self, plan: Plan, indices: Sequence[int]) -> Steps[Failure | dict[int, Failure]]:
+        """Make one attempt; gives its failure, or those of single choices when there are several."""
+        self.mode = plan.mode
+        self._attempt = attempt = Attempt(self._ledger, plan, self._outlet, indices)
+        outcome = yield from attempt.run()
+        if isinstance(outcome, Failure):
+            self._ledger.record(plan.mode, outcome, "", attempt.intake.usage)
+            return outcome
+        failed = yield from self._settle(attempt, outcome)
+        first = next(iter(failed.values()), None)
+        self._ledger.record(plan.mode, first, "", attempt.intake.usage)
+        if first is None:
+            plan.worked()
+        return first if first and len(indices) == 1 else failed
+
+    def _settle(self, attempt: Attempt, verdicts: Mapping[int, Verdict]) -> Steps[dict[int, Failure]]:
+        """Finish the choices that are good, and give the failures of the others."""
+        failed: dict[int, Failure] = {}
+        opened = self._ledger.opened
+        assert opened is not None
+        for index, verdict in verdicts.items():
+            live = self._outlet.broken(index)
+            if live:
+                failed[index] = of_live(live, verdict, opened)
+            elif verdict.ok:
+                yield from self._finish(index, verdict.reply, good=True)
+            else:
+                failed[index] = of_verdict(verdict, opened, lost=attempt.lost(index))
+        return failed
+
+    def _singly(self, plan: Plan, failed: Mapping[int, Failure]) -> Steps[Failure | None]:
+        """Serve each choice that failed by itself."""
+        for index, failure in failed.items():
+            fatal = yield from self.serve(plan.single(single(plan.ask)), [index], failure)
+            if fatal:
+                return fatal
+        return None
+
+    def _recover(self, plan: Plan, indices: Sequence[int], failure: Failure) -> Steps[bool]:
+        """Make the best of a failure: read the calls out of it, plan another send (true), or hand it over."""
+        if len(indices) == 1 and not self._outlet.broken(indices[0]):
+            saved = recover(plan, failure, self._ledger.context.new_id)
+            if saved:
+                self._ledger.amend(saved.trace.notes[-1])
+                yield from self._finish(indices[0], saved, good=True)
+                return False
+        if any(self._outlet.committed(index) for index in indices):
+            yield from self._hand_over(indices, failure)
+            return False
+        if self._may_show(failure):
+            self._last |= dict.fromkeys(indices, failure)
+        words = plan.after(failure, self._ledger.now)
+        pause = self._ledger.policy.again(self._ledger.now) if words else None
+        if words and isinstance(pause, float):
+            self._ledger.amend(words)
+            for index in indices:
+                self._outlet.drop(index)
+            yield from self._ledger.wait(pause)
+            return True
+        self._ledger.amend(pause if isinstance(pause, str) else "nothing is left to try")
+        yield from self._hand_over(indices, self._last.get(indices[0], failure))
+        return False
+
+    def _hand_over(self, indices: Sequence[int], failure: Failure) -> Steps[None]:
+        """Finish a choice with what a failed reply holds, if that may be; else it stays unfinished."""
+        verdict = failure.verdict
+        if verdict is None or len(indices) > 1 or not self._may_show(failure) or self._outlet.broken(indices[0]):
+            return
+        reply = verdict.reply.with_trace(notes=(*verdict.reply.trace.notes, f"{failure.kind}: {failure.why}"))
+        yield from self._finish(indices[0], reply, good=bool(reply.calls))
+
+    def _may_show(self, failure: Failure) -> bool:
+        return failure.verdict is not None and _presentable(failure, failure.verdict, strict=self._strict)
+
+    def _finish(self, index: int, reply: Reply, *, good: bool) -> Steps[None]:
+        """End a choice with its reply."""
+        attempt = self._attempt
+        envelope = attempt.intake.envelope if attempt else Envelope()
+        tail = attempt.intake.tail if attempt else {}
+        self.replies[index] = replace(reply, finish_reason=finish_reason(reply))
+        data = self._outlet.finish(index, reply, envelope, tail, good=good)
+        if data and attempt:
+            yield from self._ledger.emit(attempt.head(), data)
+
+
+def _presentable(failure: Failure, verdict: Verdict, *, strict: bool) -> bool:
+    """Tell whether what a failed reply holds may go to the client as the answer."""
+    if failure.kind in {"malformed", "truncated", "unknown_tool"}:
+        return not strict
+    if failure.kind == "swallowed":  # it thought and then said nothing: a poor answer, but perhaps all of it
+        return bool(verdict.reply.reasoning) and not failure.lost
+    return failure.kind in {"choice", "empty_calls"}
+
+
+def single(ask: Ask) -> Ask:
+    """Copy a request for one choice alone."""
+    return replace(ask, n=1, body={key: value for key, value in ask.body.items() if key != "n"})
+
+
+def _report(replies: Sequence[Reply]) -> dict[str, Any]:
+    """Write the `promptools` key: how the answer came about, and what was mended in each choice."""
+    trace = replies[0].trace
+    return {
+        "mode": trace.mode,
+        "attempts": [each.to_dict() for each in trace.attempts],
+        "notes": list(trace.notes),
+        "choices": [
+            {
+                "index": index,
+                "fixes": {call.id: [fix.to_dict() for fix in call.fixes] for call in reply.calls},
+                "dialects": {call.id: call.dialect for call in reply.calls},
+                "malformed": [each.to_dict() for each in reply.malformed],
+                "tries": [each.to_dict() for each in reply.trace.tries],
+            }
+            for index, reply in enumerate(replies)
+        ],
+    }

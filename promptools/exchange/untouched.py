@@ -1,0 +1,140 @@
+"""Requests that have nothing to do with tools pass byte for byte, both ways, under a watchful eye.
+
+Only what ends a reply badly is looked for: a Harmony error, whatever its status, and a reply that the server swallowed.
+A stream's bytes go on as they come but for the event that would end it before any content has been seen.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from promptools.exchange.attempt import CALL_REASONS
+from promptools.exchange.effects import Failed, Head, Opened
+from promptools.exchange.failure import Failure, of_link, of_problem, of_status
+from promptools.exchange.intake import Intake
+from promptools.modes.checks import FEW, HARMONY_CALL
+from promptools.wire.shapes import as_int
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from promptools.exchange.ledger import Ledger, Steps
+    from promptools.wire.chat import Delta
+
+MENDED = frozenset({"harmony", "server_parser"})
+"""Errors that come of what the model said, not of what the client asked."""
+_BLOCK = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+"""The end of an event."""
+
+
+class Watch:
+    """Looks at a reply as it passes, until content has been seen; from then on bytes pass unread."""
+
+    def __init__(self, *, streamed: bool, swallows: bool) -> None:
+        self.said = False
+        """Has content, or a call, gone on?"""
+        self._intake = Intake(streamed=streamed)
+        self._swallows = swallows
+        self._unread = b""
+        self._kept = b""
+        self._thought = False
+        self._closed = False
+
+    def feed(self, data: bytes) -> bytes:
+        """Take bytes and give those that may go on."""
+        if self.said:
+            return data
+        if not self._intake.streamed:
+            self._kept += data
+            self._intake.feed(data)
+            return b""
+        self._unread += data
+        safe = b""
+        said = False
+        while not said and (end := _BLOCK.search(self._unread)):
+            block, self._unread = self._unread[: end.end()], self._unread[end.end() :]
+            said = self._look(self._intake.feed(block))
+            if self._ends():
+                self._kept += block
+            else:
+                safe += block
+        if not said:
+            return safe
+        safe += self.rest
+        self._kept = self._unread = b""
+        return safe
+
+    def close(self) -> bytes:
+        """Take the end and give what was held, unless there is a `failure`."""
+        if not self.said:
+            streamed = self._intake.feed(self._unread) if self._intake.streamed else []
+            self._look([*streamed, *self._intake.close()])
+        self._closed = True
+        return self.rest
+
+    @property
+    def rest(self) -> bytes:
+        """Give what is held; once content has been seen, what had been."""
+        return self._kept + self._unread
+
+    def failure(self, opened: Opened) -> Failure | None:
+        """Say what is wrong with the reply, as far as it has come."""
+        intake = self._intake
+        if self.said:
+            return None
+        if intake.problem:
+            found = of_problem(intake.problem, opened, b"")
+            return found if found.kind in MENDED else None
+        if not self._closed or intake.garbled:
+            return None
+        if intake.streamed and not intake.finish and not intake.done:
+            return Failure("cut", "the stream ended without a finish reason", opened=opened)
+        lost = intake.stop.get(0) == HARMONY_CALL or intake.finish.get(0) in CALL_REASONS
+        if lost or self._empty():
+            return Failure("swallowed", "an answer without content", opened=opened, lost=lost)
+        return None
+
+    def _look(self, deltas: Sequence[Delta]) -> bool:
+        for delta in deltas:
+            self._thought = self._thought or bool(delta.reasoning)
+            self.said = self.said or bool(delta.content.strip() or delta.tool_calls or delta.refusal)
+        return self.said
+
+    def _ends(self) -> bool:
+        intake = self._intake
+        return bool(intake.problem or intake.finish or intake.done)
+
+    def _empty(self) -> bool:
+        if not self._swallows or set(self._intake.finish.values()) - {"stop"}:
+            return False
+        spent = as_int((self._intake.usage or {}).get("completion_tokens"))
+        return self._thought or (spent is not None and spent > FEW)
+
+
+def pass_on(ledger: Ledger, body: bytes, watch: Watch) -> Steps[Failure | None]:
+    """Send `body` and hand on what comes; gives a failure that the fallback may mend, with no content gone on yet."""
+    opened = yield from ledger.send(body)
+    if isinstance(opened, Failed):
+        return of_link(opened)
+    head = Head(opened.status, opened.headers)
+    if not 200 <= opened.status < 300:
+        answer = yield from ledger.read_all()
+        refused = of_status(opened, answer)
+        if refused.kind in MENDED:
+            return refused
+        yield from ledger.emit(head, answer)
+        return None
+    while True:
+        piece = yield from ledger.read()
+        if isinstance(piece, Failed):
+            return of_link(piece, opened)
+        data = watch.close() if piece is None else watch.feed(piece)
+        failure = watch.failure(opened)
+        if failure:
+            yield from ledger.abandon()
+            return failure
+        if data or piece is None:
+            yield from ledger.emit(head, data)
+        if piece is None:
+            return None

@@ -1,0 +1,276 @@
+"""A pump without I/O: plays what a server did into an exchange, and keeps what the client and the server saw."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from promptools.exchange import (
+    Abandon,
+    ClientRequest,
+    Context,
+    Done,
+    Emit,
+    Ended,
+    Failed,
+    Head,
+    Opened,
+    Piece,
+    Read,
+    Request,
+    Route,
+    Send,
+    Wait,
+    run,
+)
+from promptools.modes.ask import Options
+from promptools.profiles import Profile, Target
+from promptools.types import Reply
+
+URL = "http://server/v1/chat/completions"
+JSON = (("content-type", "application/json"),)
+SSE = (("content-type", "text/event-stream"),)
+
+
+@dataclass
+class Answer:
+    """What the server does with one send."""
+
+    status: int = 200
+    body: bytes = b""
+    headers: tuple = JSON
+    cut: int = 0
+    """Bytes a piece (0: one piece)."""
+    broken: Failed | None = None
+    """How the body breaks off, or the send, without a body and with status 0."""
+    takes: float = 0.0
+
+    def pieces(self) -> Iterator[bytes]:
+        step = self.cut or len(self.body) or 1
+        for start in range(0, len(self.body), step):
+            yield self.body[start : start + step]
+
+
+def reply(content=None, *, calls=(), finish="stop", reasoning=None, usage=None, status=200, **extra) -> Answer:
+    """Make a whole reply."""
+    message: dict[str, Any] = {"role": "assistant", "content": content}
+    if reasoning:
+        message["reasoning_content"] = reasoning
+    if calls:
+        message["tool_calls"] = [call(*each) if isinstance(each, tuple) else each for each in calls]
+    body = {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "created": 7,
+        "model": "m",
+        "choices": [{"index": 0, "message": message, "finish_reason": finish, **extra}],
+        "usage": usage or {"prompt_tokens": 10, "completion_tokens": 9, "total_tokens": 19},
+    }
+    return Answer(status, json.dumps(body).encode())
+
+
+def call(name, arguments, call_id="call00001") -> dict[str, Any]:
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": text}}
+
+
+def error(message: str, status: int = 500, **extra: Any) -> Answer:
+    return Answer(status, json.dumps({"error": {"message": message, "type": "server_error", **extra}}).encode())
+
+
+def stream(*deltas: Any, finish: str | None = "stop", done: bool = True, cut: int = 0, usage=None, **extra) -> Answer:
+    """Make a stream: dicts are deltas, strings content deltas, bytes go in as they are."""
+    out = []
+    for delta in ({"role": "assistant", "content": ""}, *deltas):
+        if isinstance(delta, bytes):
+            out.append(delta)
+            continue
+        out.append(chunk({"content": delta} if isinstance(delta, str) else delta))
+    if finish:
+        out.append(chunk({}, finish, **extra))
+    if usage:
+        out.append(event({"id": "c", "object": "chat.completion.chunk", "choices": [], "usage": usage}))
+    if done:
+        out.append(b"data: [DONE]\n\n")
+    return Answer(200, b"".join(out), SSE, cut)
+
+
+def chunk(delta: dict[str, Any], finish: str | None = None, index: int = 0, **extra: Any) -> bytes:
+    one = {"index": index, "delta": delta, "finish_reason": finish, **extra}
+    return event({"id": "c", "object": "chat.completion.chunk", "created": 7, "model": "m", "choices": [one]})
+
+
+def event(body: Any) -> bytes:
+    return b"data: " + json.dumps(body).encode() + b"\n\n"
+
+
+@dataclass
+class Seen:
+    """What came of a run."""
+
+    sent: list[Request] = field(default_factory=list)
+    timeouts: list[float | None] = field(default_factory=list)
+    head: Head | None = None
+    pieces: list[bytes] = field(default_factory=list)
+    waits: list[float] = field(default_factory=list)
+    abandoned: int = 0
+    reply: Reply | None = None
+    replies: list[Reply] = field(default_factory=list)
+    log: list[str] = field(default_factory=list)
+
+    @property
+    def body(self) -> bytes:
+        return b"".join(self.pieces)
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def message(self) -> Any:
+        return self.json["choices"][0]["message"]
+
+    @property
+    def bodies(self) -> list[Any]:
+        return [json.loads(each.body) for each in self.sent]
+
+    @property
+    def headers(self) -> dict[str, str]:
+        assert self.head
+        return dict(self.head.headers)
+
+    @property
+    def lines(self) -> list[str]:
+        return [line for line in self.body.decode().split("\n") if line]
+
+    @property
+    def events(self) -> list[Any]:
+        datas = [line[6:] for line in self.lines if line.startswith("data: ")]
+        return [json.loads(each) for each in datas if each != "[DONE]"]
+
+    @property
+    def comments(self) -> list[str]:
+        return [line[2:] for line in self.lines if line.startswith(": ")]
+
+    @property
+    def done(self) -> bool:
+        return self.lines[-1] == "data: [DONE]"
+
+    def choice(self, index: int = 0) -> Joined:
+        return Joined([c for e in self.events for c in e.get("choices", ()) if c["index"] == index])
+
+
+class Joined:
+    """One choice of a stream, its chunks joined as a client joins them."""
+
+    def __init__(self, chunks: list[dict[str, Any]]) -> None:
+        deltas = [chunk["delta"] for chunk in chunks]
+        self.chunks = chunks
+        self.roles = [delta["role"] for delta in deltas if "role" in delta]
+        self.content = "".join(delta.get("content") or "" for delta in deltas)
+        self.reasoning = "".join(delta.get("reasoning") or "" for delta in deltas)
+        self.finish = [chunk["finish_reason"] for chunk in chunks if chunk["finish_reason"]]
+        self.calls: dict[int, dict[str, str]] = {}
+        for each in (one for delta in deltas for one in delta.get("tool_calls", ())):
+            slot = self.calls.setdefault(each["index"], {"id": "", "name": "", "arguments": ""})
+            slot["id"] += each.get("id", "")
+            slot["name"] += each["function"].get("name", "")
+            slot["arguments"] += each["function"].get("arguments", "")
+
+
+def target(**facts: Any) -> Target:
+    place = {key: facts.pop(key) for key in ("provider", "model", "base_url") if key in facts}
+    made = {"provider": "local", "base_url": None, "model": "", "api_key_env": None, **place}
+    rest = {key: facts.pop(key) for key in ("defaults", "marks", "system_prompt") if key in facts}
+    return Target(**made, profile=Profile(**facts), **rest)
+
+
+def make_context(seen: Seen, **given: Any) -> Context:
+    where = given.pop("target", None) or target()
+    ids = (f"id{number:07d}" for number in count())
+    options = given.pop("options", None)
+    return Context(
+        route=given.pop("route", lambda model, provider: Route(where)),
+        new_id=lambda: next(ids),
+        options=Options(**options) if isinstance(options, dict) else options,
+        on_reply=seen.replies.append,
+        log=seen.log.append,
+        **given,
+    )
+
+
+def play(body: Any, answers: Iterable[Answer], *, headers=(), at: float = 100.0, **context: Any) -> Seen:
+    """Run one request against scripted answers."""
+    seen = Seen()
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    request = ClientRequest(Request("POST", URL, headers, data), at)
+    exchange = run(request, make_context(seen, **context))
+    script = iter(answers)
+    now, told, current, pieces = at, None, None, iter(())
+    while True:
+        try:
+            effect = exchange.send(told)
+        except StopIteration as stop:
+            seen.reply = stop.value
+            assert next(script, None) is None, "an answer was never asked for"
+            return seen
+        match effect:
+            case Send(sent, timeout):
+                seen.sent.append(sent)
+                seen.timeouts.append(timeout)
+                current = next(script)
+                now += current.takes
+                pieces = current.pieces()
+                told = Opened(current.status, current.headers, now)
+                if not current.status:
+                    told = Failed(current.broken.kind, current.broken.text, now, current.broken.error)
+            case Read():
+                piece = next(pieces, None)
+                if piece is None and current.broken:
+                    told = Failed(current.broken.kind, current.broken.text, now, current.broken.error)
+                else:
+                    told = Ended(now) if piece is None else Piece(piece, now)
+            case Abandon():
+                seen.abandoned += 1
+                told = Done(now)
+            case Wait(seconds):
+                seen.waits.append(seconds)
+                now += seconds
+                told = Done(now)
+            case Emit(Head() as head):
+                assert seen.head is None, "one head"
+                seen.head = head
+                told = Done(now)
+            case Emit(data):
+                assert seen.head is not None, "the head comes first"
+                assert data, "no empty bytes"
+                seen.pieces.append(data)
+                told = Done(now)
+
+
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "Get the weather",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
+            "required": ["city"],
+        },
+    },
+}
+NOW = {"type": "function", "function": {"name": "now", "description": "The time", "parameters": {"type": "object"}}}
+
+
+def ask(*tools: Any, **more: Any) -> dict[str, Any]:
+    """Make a request with tools."""
+    return {
+        "model": "m",
+        "messages": [{"role": "user", "content": "Weather in Paris?"}],
+        **({"tools": list(tools)} if tools else {}),
+        **more,
+    }
