@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from promptools.dialects.settle import Rules
+from promptools.modes.checks import HARMONY_CALL
 from promptools.modes.gate import Gate, Source
 from promptools.modes.names import renamed
 from promptools.modes.structured import NATIVE, Assembler, Slot, read_call
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 DONE = frozenset(("stop", "tool_calls", "function_call"))
 """Finish reasons of a model that was done."""
 _CALLS = frozenset(("tool_calls", "function_call"))
-_HARMONY_CALL = 200012
 
 
 class ReplyReader:
@@ -157,7 +157,7 @@ class ReplyReader:
         if not (empty and thoughts.strip() and len(self._tools) and self._finish_reason in DONE):
             return []
         # the server itself says that the model made a call
-        certain = self._finish_reason in _CALLS or self._stop_reason == _HARMONY_CALL
+        certain = self._finish_reason in _CALLS or self._stop_reason == HARMONY_CALL
         parser = self._new_parser(certain=certain)
         last: list[CallEnd] = []
         for event in [*parser.feed(thoughts), *parser.close(self._finish_reason)]:
