@@ -30,7 +30,7 @@ DIGITS = 4300
 _INTEGER = re.compile(r"[+-]?[0-9]+(?:\.0*)?")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _LITERAL = re.compile(
-    r"""(?P<single>'(?:[^'\\]|\\.)*')|(?P<other>"(?:[^"\\]|\\.)*")|(?P<word>\b(?:True|False|None)\b)""", re.DOTALL
+    r"""'(?:[^'\\]|\\.)*'|(?P<other>"(?:[^"\\]|\\.)*"|\\.)|(?P<word>\b(?:True|False|None)\b)""", re.DOTALL
 )
 _PYTHON_ESCAPE = re.compile(r"""\\(?:x([0-9a-fA-F]{2})|(.))|(")""", re.DOTALL)
 _WORDS = {"True": "true", "False": "false", "None": "null"}
@@ -82,8 +82,8 @@ def _put(root: Any, edit: Edit) -> Any:
 def _edits(error: Any, texts: Texts) -> list[Edit] | None:
     """Say how to mend one error; None when it cannot be mended."""
     path = tuple(error.absolute_path)
-    if not path:
-        return None  # the arguments themselves are an object already
+    if not path and error.validator not in {"anyOf", "oneOf"}:
+        return None  # the arguments themselves are an object and stay one
     match error.validator:
         case "type":
             wanted = error.validator_value
@@ -236,8 +236,9 @@ def _refuse(name: str) -> Any:
 def _to_json(found: re.Match[str]) -> str:
     if found["word"]:
         return _WORDS[found["word"]]
-    body = found[0][1:-1]
-    return f'"{_PYTHON_ESCAPE.sub(_escape, body)}"'
+    if found["other"] and found["other"][0] == "\\":
+        return found["other"]  # outside a string: taken as one, so that its quote opens none
+    return f'"{_PYTHON_ESCAPE.sub(_escape, found[0][1:-1])}"'
 
 
 def _escape(found: re.Match[str]) -> str:

@@ -71,7 +71,7 @@ class Graph:
     targets: dict[int, list[Any]] = field(default_factory=dict[int, list[Any]])
 
     def spread(
-        self, node: Any, words: tuple[str, ...] = ("allOf", "anyOf", "oneOf", "then", "else")
+        self, node: Any, words: tuple[str, ...] = ("allOf", "anyOf", "dependentSchemas", "else", "oneOf", "then")
     ) -> Iterator[Schema]:
         """Yield a node and those that speak of the same value: through references and the given keywords."""
         seen: set[int] = set()
@@ -81,8 +81,8 @@ class Graph:
             if is_object(here) and id(here) not in seen:
                 seen.add(id(here))
                 yield here
-                stack.extend(self.targets.get(id(here), ()))
-                stack.extend(sub for word, _, sub in children(here) if word in words)
+                next_to = [*self.targets.get(id(here), ()), *(sub for word, _, sub in children(here) if word in words)]
+                stack.extend(reversed(next_to))
 
 
 def build(schema: Schema, tool: str) -> Graph:

@@ -7,7 +7,7 @@ a keyword outside the common part has no predicate, and jsonschema alone decides
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from promptools.schema.graph import is_array, is_object
 from promptools.schema.validate import is_integer, is_number, matches
@@ -94,17 +94,17 @@ def compile_schema(graph: Graph) -> Predicate | None:
 class _Compiler:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.made: dict[int, Predicate | None] = {}
+        self.made: dict[int, Predicate] = {}
 
     def node(self, node: Any) -> Predicate:
         if isinstance(node, bool):
             return lambda _: node
         key = id(node)
         if key not in self.made:
-            self.made[key] = None
-            self.made[key] = _every(list(self.tests(node)))
-        found = self.made[key]
-        return found or (cast(Predicate, self.made[key]))
+            # inside itself a schema stands for the predicate that will be there by then
+            self.made[key] = lambda value: self.made[key](value)  # noqa: PLW0108  looked up when called, not now
+            self.made[key] = _every(self.tests(node))
+        return self.made[key]
 
     def tests(self, node: Schema) -> list[Predicate]:
         tests = [self.node(each) for each in self.graph.targets.get(id(node), ())]
@@ -175,7 +175,7 @@ def _type(wanted: str | list[str]) -> Predicate:
 
 
 def _enum(members: list[Any]) -> Predicate:
-    if not all(each is None or isinstance(each, str | int | float) for each in members):
+    if not all(isinstance(each, str | bool | None) or is_number(each) for each in members):
         raise _UncommonError
     # True == 1 in Python but not in JSON; 1 == 1.0 in both
     wanted = {(isinstance(each, bool), each) for each in members}

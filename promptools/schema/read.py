@@ -32,6 +32,13 @@ class Source:
 
 def read(given: ToolLike, position: int) -> Source:
     """Read one tool; `position` counts from 0 and is told in errors. Raises UsageError."""
+    try:
+        return _read(given, position)
+    except RecursionError:
+        raise UsageError(f"Tool at position {position} is nested too deeply to be read; flatten it.") from None
+
+
+def _read(given: ToolLike, position: int) -> Source:
     if isinstance(given, Tool):
         tool = replace(given, parameters=deepcopy(given.parameters), aliases=dict(given.aliases))
         return _source({"name": tool.name, "description": tool.description, "parameters": tool.parameters}, {}, tool)
@@ -72,13 +79,12 @@ def _is_mapping(value: object) -> TypeGuard[Mapping[str, Any]]:
 
 
 def _from_dict(data: dict[str, Any], position: int) -> Source:
-    marks = data.pop(MARKS, None)
+    marks = [data.pop(MARKS, None)]
     kind = data.pop("type", "function")
     inner = data.pop("function", None)
     if isinstance(inner, dict):
         function, around = cast(dict[str, Any], inner), data
-        more = function.pop(MARKS, None)
-        marks = more if marks is None else marks if more is None else {**more, **marks}
+        marks.insert(0, function.pop(MARKS, None))
     elif inner is None and "name" in data:
         function, around = data, {}
     else:
@@ -87,7 +93,9 @@ def _from_dict(data: dict[str, Any], position: int) -> Source:
             f"it as {{'type': 'function', 'function': {{'name': ..., 'description': ..., 'parameters': {{...}}}}}}."
         )
     tool = _tool(function, position)
-    return _source(function, around, tool if marks is None else mark(tool, marks))
+    for each in marks:
+        tool = tool if each is None else mark(tool, each)
+    return _source(function, around, tool)
 
 
 def _tool(function: dict[str, Any], position: int) -> Tool:

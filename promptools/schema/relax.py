@@ -70,12 +70,14 @@ _TYPES: dict[type, str] = {
 }
 
 
-def relaxed(schema: Schema) -> tuple[Schema, tuple[str, ...]]:
+def relaxed(schema: Schema, tool: str = "(unnamed)") -> tuple[Schema, tuple[str, ...]]:
     """Copy a schema without what weak servers refuse, and say what was changed where.
 
-    References are inlined, one inside itself is cut; every node has one type. Raises UsageError for no schema.
+    References are inlined, one inside itself is cut; every node has one type. What only says the same in other words
+    is not told. Raises UsageError, which names `tool`,
+    for what is no schema.
     """
-    return relax_graph(build(schema, str(schema.get("title", "(unnamed)"))))
+    return relax_graph(build(schema, tool))
 
 
 def relax_graph(graph: Graph) -> tuple[Schema, tuple[str, ...]]:
@@ -124,21 +126,25 @@ class _Work:
         return {word: value for word, value in made.items() if word not in DROPPED}
 
     def type(self, made: Schema, at: str) -> None:
-        """Give a node exactly one type, or alternatives."""
+        """Give a node exactly one type, or alternatives, and only what goes with it."""
         kind = made.get("type")
         if is_array(kind):
             kinds = [each for each in kind if each != "null"] or ["null"]
             made["type"] = "string" if "string" in kinds else kinds[0]
             self.note(at, f"the types {kind!r} became {made['type']!r}")
-            if made.get("enum") and "null" not in made["type"]:
+            if made["type"] != "null" and "enum" in made:
                 made["enum"] = [each for each in made["enum"] if each is not None] or made["enum"]
         elif kind is None and "enum" in made:
             kinds = list(dict.fromkeys(_TYPES.get(cast("Any", type(each)), "null") for each in made["enum"]))
             if len(kinds) == 1:
                 made["type"] = kinds[0]
-        elif kind is None and not made.keys() & {"anyOf", "oneOf"}:
+        elif kind is None and ("properties" in made or not made.keys() & {"anyOf", "oneOf"}):
             made["type"] = next((name for name, words in _HINTS if made.keys() & set(words)), "string")
             self.note(at, f"had no type, became {made['type']!r}")
+        for name, words in _HINTS[:2]:
+            if made.get("type") != name:
+                for word in words:
+                    made.pop(word, None)
 
     def alternatives(self, made: Schema, at: str, trail: frozenset[int]) -> Schema:
         """Collapse alternatives: without null, and to the one that is left."""
@@ -158,24 +164,31 @@ class _Work:
 
     def members(self, made: Schema, at: str, trail: frozenset[int]) -> None:
         """Relax what lies inside: properties, other properties, items."""
-        if made.get("type") == "object" and "properties" in made:
+        if "properties" in made:
             made["properties"] = {
                 name: self.node(each, f"{at}{pointer(['properties', name])}", trail)
                 for name, each in made["properties"].items()
                 if each is not False
             }
-            made["required"] = [name for name in made.get("required", ()) if name in made["properties"]]
+            required = [name for name in made.pop("required", ()) if name in made["properties"]]
+            if required:
+                made["required"] = required
         other = made.get("additionalProperties")
         if is_object(other):
             made["additionalProperties"] = self.node(other, f"{at}/additionalProperties", trail) if other else True
         if made.get("type") == "array":
-            prefix = made.pop("prefixItems", [])
-            if prefix:
-                self.note(at, "dropped 'prefixItems'")
-            items = made.get("items", prefix[0] if prefix else TEXT)
-            if not is_object(items):
-                items = prefix[0] if prefix else TEXT
-            made["items"] = self.node(items, f"{at}/items", trail)
+            self.items(made, at, trail)
+
+    def items(self, made: Schema, at: str, trail: frozenset[int]) -> None:
+        """Give an array one schema for all its items."""
+        prefix = made.pop("prefixItems", [])
+        if prefix:
+            self.note(at, "dropped 'prefixItems'")
+        items = made.get("items")
+        if not is_object(items):
+            items = prefix[0] if prefix else TEXT
+            self.note(at, "had no items, became the first one's" if prefix else "had no items, became strings")
+        made["items"] = self.node(items, f"{at}/items", trail)
 
     def united(self, made: Schema) -> Schema:
         """Make one object of alternatives at the top, where servers take none."""
@@ -192,7 +205,8 @@ def _merged(parts: list[Schema]) -> Schema:
     for part in parts:
         for word, value in part.items():
             if word == "properties":
-                made[word] = {**value, **made.get(word, {})}
+                mine = made.setdefault(word, {})
+                made[word] = {**mine, **{name: each for name, each in value.items() if name not in mine}}
             elif word == "required":
                 made[word] = list(dict.fromkeys([*made.get(word, ()), *value]))
             elif word not in SILENT:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
+from promptools.schema.graph import pointer
 from promptools.types import Fix
 
 GROUPS: tuple[frozenset[str], ...] = tuple(
@@ -79,13 +80,24 @@ def rename(
     }
     if not renames:
         return arguments, ()
-    fixes = tuple(Fix("alias", f"{key!r} to {name!r}", f"/{name}") for key, name in renames.items())
+    fixes = tuple(Fix("alias", f"{key!r} to {name!r}", pointer([name])) for key, name in renames.items())
     return {renames.get(key, key): value for key, value in arguments.items()}, fixes
 
 
 def fold(name: str) -> str:
     """Reduce a name to what is left when case, `-`, `_`, `.` and spaces do not count."""
     return _SEPARATORS.sub("", name).casefold()
+
+
+def unique(names: Iterable[str], spelled: Callable[[str], str]) -> dict[str, str]:
+    """Map each spelling that just one name has to that name."""
+    found: dict[str, str] = {}
+    twice: set[str] = {""}
+    for name in names:
+        key = spelled(name)
+        twice.update({key} & found.keys())
+        found[key] = name
+    return {key: name for key, name in found.items() if key not in twice}
 
 
 def candidates(said: str) -> Iterable[str]:

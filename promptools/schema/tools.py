@@ -65,14 +65,14 @@ class Tools(Sequence[Tool]):
     without a name, a name given twice, and a schema that is no schema or cannot be used without I/O.
     """
 
-    __slots__ = ("_entries", "_folded", "all_keys", "names")
+    __slots__ = ("_cased", "_entries", "_folded", "all_keys", "names")
 
     names: tuple[str, ...]
     all_keys: frozenset[str]
     """Every parameter name that some tool declares."""
 
     def __init__(self, tools: Iterable[ToolLike], *, marks: Mapping[str, Mapping[str, Any]] | None = None) -> None:
-        if isinstance(tools, str | Mapping):
+        if isinstance(tools, str | Mapping) or not isinstance(tools, Iterable):
             raise UsageError(f"The tools are {clip(repr(cast(object, tools)))}; wanted is a list of tools.")
         sources = [read(each, position) for position, each in enumerate(tools)]
         names = [source.tool.name for source in sources]
@@ -88,17 +88,17 @@ class Tools(Sequence[Tool]):
         self._entries = {entry.tool.name: entry for entry in entries}
         self.names = tuple(self._entries)
         self.all_keys = frozenset[str]().union(*(entry.shape.declared for entry in entries))
-        self._folded: dict[str, str | None] = {}
-        for name in self.names:
-            folded = spelling.fold(name)
-            self._folded[folded] = None if folded in self._folded else name
+        self._cased, self._folded = (
+            spelling.unique(self.names, str.casefold),
+            spelling.unique(self.names, spelling.fold),
+        )
 
     @classmethod
     def prepare(cls, tools: Tools | Iterable[ToolLike] | None) -> Tools | None:
         """Prepare tools, or find them prepared: `Tools` and None pass through, lists of dicts are remembered."""
         if tools is None or isinstance(tools, Tools):
             return tools
-        if isinstance(tools, str | Mapping):
+        if isinstance(tools, str | Mapping) or not isinstance(tools, Iterable):
             return cls(cast(Any, tools))
         listed = list(tools)
         if not all(isinstance(each, dict) for each in listed):
@@ -136,26 +136,25 @@ class Tools(Sequence[Tool]):
         entry = self._entries.get(name)
         return entry.tool if entry else None
 
-    def find(self, said: str) -> tuple[Tool, Fix | None] | None:
+    def find(self, said: object) -> tuple[Tool, Fix | None] | None:
         """Give the tool that a model's spelling of a name means, with a fix when it is spelled otherwise.
 
         Quotes, namespaces, indexes, markers and channel words around the name fall away; then case counts, then it
         does not, then neither do `-`, `_`, `.` and camel case, as long as just one tool is meant.
         """
+        if not isinstance(said, str):
+            return None  # models put anything where a name belongs
         exact = self._entries.get(said)
         if exact:
             return exact.tool, None
         for name in spelling.candidates(said):
-            found = name if name in self._entries else self._alike(name)
+            found = name if name in self._entries else self._near(name)
             if found is not None:
                 return self._entries[found].tool, Fix("name", f"{clip(said)!r} to {found!r}")
         return None
 
-    def _alike(self, name: str) -> str | None:
-        if len(name) > spelling.LONGEST_NAME:
-            return None
-        same = [each for each in self.names if each.casefold() == name.casefold()]
-        return same[0] if len(same) == 1 else self._folded.get(spelling.fold(name))
+    def _near(self, name: str) -> str | None:
+        return self._cased.get(name.casefold()) or self._folded.get(spelling.fold(name))
 
     def check(self, tool: Tool, arguments: dict[str, Any], text: str | None = None) -> Checked:
         """Fit arguments to a tool: declared names for known aliases, validation, and coercion only if that fails.
@@ -245,7 +244,7 @@ def _entry(source: Source, marks: Mapping[str, Any] | None) -> _Entry:
         Validator(graph),
         declared=frozenset(name for node in every for name in node.get("properties", ())),
         required=frozenset(name for node in sure for name in node.get("required", ())),
-        open=any(node.get("additionalProperties", False) is not False for node in sure),
+        open=any(node.get("additionalProperties", False) is not False or "patternProperties" in node for node in sure),
     )
     return _marked(_Entry(tool, source.sent, shape), marks or {})
 
@@ -253,6 +252,11 @@ def _entry(source: Source, marks: Mapping[str, Any] | None) -> _Entry:
 def _marked(entry: _Entry, marks: Mapping[str, Any]) -> _Entry:
     tool, declared = mark(entry.tool, marks), entry.shape.declared
     for alias, name in tool.aliases.items():
+        if alias in declared:
+            raise UsageError(
+                f"Tool {tool.name!r}: the alias {alias!r} (for {name!r}) is itself declared by its schema; a declared "
+                f"parameter is never renamed. Take the alias out."
+            )
         if name not in declared:
             raise UsageError(
                 f"Tool {tool.name!r}: the alias {alias!r} stands for {name!r}, which its schema does not declare; the "

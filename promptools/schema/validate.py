@@ -66,7 +66,13 @@ def matches(pattern: str, text: str) -> bool:
 
 
 def check_patterns(graph: Graph, tool: str) -> None:
-    """Raise UsageError for a pattern that does not compile."""
+    """Raise UsageError for a pattern that does not compile, or that would run without a time limit."""
+    words = frozenset[str]().union(*graph.nodes)
+    if {"unevaluatedProperties", "patternProperties"} <= words:  # jsonschema gives these to Python's own re
+        raise UsageError(
+            f"Tool {tool!r}: its parameters hold both 'unevaluatedProperties' and 'patternProperties', whose patterns "
+            f"would run without a time limit; use 'additionalProperties' instead of the former."
+        )
     for node in graph.nodes:
         named = [(node["pattern"], "/pattern")] if "pattern" in node else []
         named += [(each, pointer(["patternProperties", each])) for each in node.get("patternProperties", ())]
@@ -186,8 +192,7 @@ def describe(error: Any) -> str:
             types = [wanted] if isinstance(wanted, str) else list(wanted)
             return f"{shown(value)} is {kind(value)}; wanted {' or '.join(WANTED.get(each, each) for each in types)}"
         case "required":
-            missing = [each for each in wanted if each not in value and repr(each) in error.message[: len(repr(each))]]
-            return f"the required {missing[0]!r} is missing" if missing else clip(error.message)
+            return f"the required {clip(error.message.removesuffix(' is a required property'))} is missing"
         case "enum":
             return f"{shown(value)} is none of {clip(', '.join(map(repr, wanted)))}"
         case "const":

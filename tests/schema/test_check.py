@@ -1,0 +1,550 @@
+"""Checking arguments: what is valid, what is coerced, and what the model is told about the rest."""
+
+import copy
+import json
+import socket
+
+import jsonschema
+import pytest
+import regex
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from promptools.errors import UsageError
+from promptools.schema import Checked, Tools, coerce, quick, validate
+from promptools.types import Fix
+
+
+def prepared(properties, **more):
+    return Tools([{"name": "t", "parameters": {"type": "object", "properties": properties, **more}}])
+
+
+def check(schema, value, text=None, **more):
+    """Check one value as the argument `v`; give it back with the fixes and errors."""
+    tools = prepared({"v": schema}, **more)
+    arguments = {"v": value}
+    before = copy.deepcopy(arguments)
+    checked = tools.check(tools[0], arguments, text)
+    assert arguments == before
+    return checked
+
+
+def same(left, right):
+    return json.dumps(left) == json.dumps(right)
+
+
+INTEGER, NUMBER, STRING, BOOLEAN, NULL = ({"type": each} for each in ("integer", "number", "string", "boolean", "null"))
+OBJECT, ARRAY = {"type": "object"}, {"type": "array"}
+INTS = {"type": "array", "items": INTEGER}
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        (INTEGER, 5),
+        (INTEGER, 10**30),
+        (NUMBER, 1e3),
+        (NUMBER, 3),
+        (STRING, "5"),
+        (STRING, "null"),
+        (STRING, '{"a": 1}'),
+        ({"type": ["string", "integer"]}, "5"),
+        ({"type": ["string", "null"]}, "null"),
+        ({"anyOf": [INTEGER, STRING]}, "5"),
+        ({"anyOf": [OBJECT, STRING]}, "{}"),
+        ({}, "5"),
+        (True, "5"),
+        ({"enum": ["A", "a"]}, "a"),
+        ({"anyOf": [STRING, NULL]}, "None"),
+        (INTS, [1, 2]),
+        (OBJECT, {"a": "5"}),
+    ],
+)
+def test_valid_values_are_the_same_objects(schema, value):
+    tools = prepared({"v": schema})
+    arguments = {"v": value}
+    checked = tools.check(tools[0], arguments)
+    assert checked == Checked(arguments)
+    assert checked.arguments is arguments
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "wanted"),
+    [
+        (INTEGER, "5", 5),
+        (INTEGER, " -5 ", -5),
+        (INTEGER, "+5", 5),
+        (INTEGER, "5.0", 5),
+        (INTEGER, "5.", 5),
+        (INTEGER, "12345678901234567890123", 12345678901234567890123),
+        (INTEGER, 3.0, 3),
+        (INTEGER, 1e3, 1000),
+        (NUMBER, "5", 5),
+        (NUMBER, "5.0", 5.0),
+        (NUMBER, ".5", 0.5),
+        (NUMBER, "1e3", 1000.0),
+        (BOOLEAN, "true", True),
+        (BOOLEAN, "True", True),
+        (BOOLEAN, "FALSE", False),
+        (NULL, "null", None),
+        ({"type": ["integer", "null"]}, "None", None),
+        ({"type": ["integer", "null"]}, "7", 7),
+        ({"type": ["number", "boolean"]}, "true", True),
+        (OBJECT, '{"a": "5"}', {"a": "5"}),
+        (OBJECT, "{'a': True, 'b': None}", {"a": True, "b": None}),
+        (OBJECT, '"{\\"a\\": 1}"', {"a": 1}),
+        (ARRAY, "[1, 2]", [1, 2]),
+        (ARRAY, """["it's", 'say "x"', 'it\\'s', 'a\\xe9\\n']""", ["it's", 'say "x"', "it's", "aé\n"]),
+        (INTS, "[1, '2']", [1, 2]),
+        (INTS, 5, [5]),
+        (INTS, "5", [5]),
+        (ARRAY, "a, b", ["a, b"]),
+        (ARRAY, {"a": 1}, [{"a": 1}]),
+        ({"enum": ["Celsius", "Fahrenheit"]}, "celsius ", "Celsius"),
+        ({"const": "On"}, "ON", "On"),
+        ({"enum": [1, 2, None, True]}, "2", 2),
+        ({"enum": [1, 2, None, True]}, "null", None),
+        ({"enum": [1, 2, None, True]}, "True", True),
+        ({"enum": ["1", "2"]}, 2, "2"),
+        ({"type": "integer", "enum": [1, 2]}, "2", 2),
+        ({"enum": ["a", None]}, "None", None),
+        (STRING, 5, "5"),
+        ({"type": ["string", "null"]}, 5, "5"),
+        ({"anyOf": [INTEGER, NULL]}, "5", 5),
+        ({"anyOf": [INTEGER, NULL]}, "null", None),
+        ({"oneOf": [INTEGER, BOOLEAN]}, "true", True),
+        ({"anyOf": [{"type": "array", "items": STRING}, STRING]}, 5, "5"),
+        ({"anyOf": [{"type": "array", "items": INTEGER}, NULL]}, "5", [5]),
+        ({"anyOf": [{"enum": ["a"]}, NULL]}, "null", None),
+        ({"anyOf": [{"anyOf": [INTEGER, BOOLEAN]}, NULL]}, "5", 5),
+        ({"allOf": [{"type": ["string", "integer"]}, INTEGER]}, "5", 5),
+        ({"anyOf": [{"properties": {"k": {"const": "a"}}}, {"properties": {"n": INTEGER}}]}, {"k": "b", "n": "5"},
+         {"k": "b", "n": 5}),
+        ({"type": "object", "properties": {"a": INTS, "b": BOOLEAN}}, {"a": ["1", 2], "b": "false"},
+         {"a": [1, 2], "b": False}),
+    ],
+)  # fmt: skip
+def test_values_become_what_the_schema_wants(schema, value, wanted):
+    checked = check(schema, value)
+    assert checked.errors == ()
+    assert same(checked.arguments, {"v": wanted})
+    assert {fix.kind for fix in checked.fixes} == {"coerce"}
+    assert all(fix.path.startswith("/v") for fix in checked.fixes)
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        (INTEGER, "5.5"),
+        (INTEGER, "five"),
+        (INTEGER, ""),
+        (INTEGER, "1_000"),
+        (INTEGER, "٥"),
+        (INTEGER, "5" * 5000),
+        (INTEGER, 5.5),
+        (INTEGER, True),
+        (INTEGER, None),
+        (INTEGER, [5]),
+        (NUMBER, "1e999"),
+        (NUMBER, "nan"),
+        (NUMBER, "5" * 5000 + ".5"),
+        (NUMBER, float("inf")),
+        (NUMBER, float("nan")),
+        (BOOLEAN, 1),
+        (BOOLEAN, "yes"),
+        (NULL, "nil"),
+        (OBJECT, "[1]"),
+        (OBJECT, "{'a': 1"),
+        (OBJECT, "{'a': NaN}"),
+        (OBJECT, '"' + "[" * 100_000 + '"'),
+        (OBJECT, "[" * 100_000),
+        (OBJECT, "x"),
+        (OBJECT, json.dumps(json.dumps(json.dumps(json.dumps(json.dumps({"a": 1})))))),
+        (OBJECT, "{\\'a\\': 1}"),
+        (OBJECT, "{'a\\x4': 1}"),
+        (ARRAY, None),
+        (ARRAY, "[1, 2"),
+        (ARRAY, '{"a": 1}'),
+        (STRING, True),
+        (STRING, None),
+        (STRING, 1.10),  # its spelling is lost
+        (STRING, {"a": 1}),
+        ({"type": "string", "minLength": 9}, "5"),
+        ({"anyOf": [{"type": "string", "minLength": 9}, NULL]}, "null"),
+        ({"anyOf": [{"anyOf": [{"type": "string", "minLength": 9}, BOOLEAN]}, NULL]}, "null"),
+        ({"enum": ["A", "a "]}, "a"),
+        ({"enum": ["a", 5]}, "b"),
+        ({"enum": [[1], {"a": 1}]}, "[1]"),
+        ({"enum": ["5"]}, 5.0),
+        ({"enum": ["True"]}, True),
+        ({"oneOf": [INTEGER, {"minimum": 3}]}, 5),
+        ({"type": "integer", "minimum": 3}, "2"),
+        (False, "5"),
+        ({"not": STRING}, "5"),
+        ({"required": ["a"], "type": "object"}, {"b": 1}),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_mended_is_told(schema, value):
+    checked = check(schema, value)
+    assert checked.errors
+    assert all(
+        isinstance(each, str) and each.startswith(("/v", "arguments: ")) and len(each) < 900 for each in checked.errors
+    )
+
+
+@pytest.mark.parametrize(
+    ("spelling", "wanted"), [("1.10", "1.10"), ("1e3", "1e3"), ("-0", "-0"), ("7", "7"), ("0.30000000000000004", None)]
+)
+def test_a_number_for_a_string_keeps_its_spelling(spelling, wanted):
+    text = f'{{"v": {spelling}}}'
+    checked = check(STRING, json.loads(text)["v"], text)
+    assert checked.arguments == {"v": wanted or spelling}
+    assert checked.errors == ()
+
+
+@pytest.mark.parametrize("text", [None, "", "{", '{"v": NaN}', '{"w": 1.5}', '{"v": "1.5"}', "[1.5]"])
+def test_a_float_without_its_spelling_stays(text):
+    assert check(STRING, 1.5, text).arguments == {"v": 1.5}
+
+
+def test_spellings_are_found_inside():
+    schema = {"type": "object", "properties": {"v": {"type": "array", "items": STRING}}}
+    assert check(schema, {"v": [1.10, 2.0]}, '{"v": {"v": [1.10, 2.0]}}').arguments == {"v": {"v": ["1.10", "2.0"]}}
+
+
+def test_the_arguments_themselves_are_mended_inside_alternatives():
+    tools = Tools([{"name": "t", "parameters": {"anyOf": [{"properties": {"n": INTEGER}, "required": ["n"]},
+                                                          {"required": ["m"]}]}}])  # fmt: skip
+    assert tools.check(tools[0], {"n": "5"}).arguments == {"n": 5}
+
+
+def test_arguments_never_become_something_else():
+    tools = Tools([{"name": "t", "parameters": {"$ref": "#/$defs/a", "$defs": {"a": {"type": ["array", "null"]}}}}])
+    checked = tools.check(tools[0], {})
+    assert checked.arguments == {}
+    assert checked.errors == ("arguments: {} is an object; wanted an array or null",)
+
+
+def test_fixes_say_what_was_done_and_where():
+    tools = prepared({"n": INTEGER, "a/b": {"type": "array", "items": BOOLEAN}})
+    checked = tools.check(tools[0], {"n": "5", "a/b": [True, "false"]})
+    assert checked.fixes == (
+        Fix("coerce", "'5' to 5", "/n"),
+        Fix("coerce", "'false' to False", "/a~1b/1"),
+    )
+
+
+def test_aliases_and_coercion_work_together():
+    tools = prepared({"num_results": INTEGER})
+    checked = tools.check(tools[0], {"limit": "5"})
+    assert checked.arguments == {"num_results": 5}
+    assert [fix.kind for fix in checked.fixes] == ["alias", "coerce"]
+
+
+def test_what_remains_wrong_is_told_after_coercion():
+    tools = prepared({"n": INTEGER, "m": INTEGER}, required=["k"])
+    checked = tools.check(tools[0], {"n": "5", "m": "x"})
+    assert checked.arguments == {"n": 5, "m": "x"}
+    assert checked.errors == (
+        "/m: 'x' is a string; wanted an integer",
+        "arguments: the required 'k' is missing",
+    )
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "sentence"),
+    [
+        ({"type": ["integer", "null"]}, [], "/v: [] is an array; wanted an integer or null"),
+        (STRING, None, "/v: None is null; wanted a string"),
+        ({"enum": ["a", 1]}, "b", "/v: 'b' is none of 'a', 1"),
+        ({"const": "a"}, "b", "/v: 'b' is not 'a'"),
+        ({"anyOf": [INTEGER, {"type": "array", "items": INTEGER}]}, ["x"],
+         "/v: ['x'] fits no alternative: ['x'] is an array; wanted an integer; "
+         "or /0: 'x' is a string; wanted an integer"),
+        ({"anyOf": [{"const": n} for n in range(6)]}, "x",
+         "/v: 'x' fits no alternative: 'x' is not 0; or 'x' is not 1; or 'x' is not 2; or 'x' is not 3; or 2 more"),
+        ({"properties": {"a": {}, "b": {}}, "additionalProperties": False}, {"c": 1},
+         "/v: there is no 'c' here; known: 'a', 'b'"),
+        ({"additionalProperties": False}, {"c": 1}, "/v: there is no 'c' here; known: none"),
+        ({"additionalProperties": INTEGER}, {"c": "x"}, "/v/c: 'x' is a string; wanted an integer"),
+        ({"properties": {"c": False}}, {"c": "x"}, "/v: 'x' is not allowed here"),
+        ({"pattern": "^a+$"}, "b", "/v: 'b' does not match the pattern '^a+$'"),
+        ({"patternProperties": {"^n_": INTEGER}, "additionalProperties": False}, {"n_x": "x", "y": 1},
+         "/v: there is no 'y' here; known: none"),
+        (INTEGER, list(range(30)), "/v: an array of 30 is an array; wanted an integer"),
+        ({"maximum": 3}, 5, "/v: 5 is greater than the maximum of 3"),
+    ],
+)  # fmt: skip
+def test_sentences(schema, value, sentence):
+    assert sentence in check(schema, value).errors
+
+
+def test_only_the_first_errors_are_told():
+    checked = check(INTS, ["x"] * 20)
+    assert len(checked.errors) == validate.MOST_ERRORS + 1
+    assert checked.errors[-1] == "and more of the kind"
+
+
+def test_patterns_run_on_regex_with_a_time_limit(monkeypatch):
+    monkeypatch.setattr(validate, "PATTERN_SECONDS", 0.01)
+    hostile = "a" * 40 + "!"
+    for schema, value in (
+        ({"pattern": r"^(\w|\w\w|\d)+$"}, hostile),
+        ({"patternProperties": {r"^(\w|\w\w|\d)+$": INTEGER}}, {hostile: 1}),
+        ({"patternProperties": {r"^(\w|\w\w|\d)+$": INTEGER}, "additionalProperties": False}, {hostile: 1}),
+    ):
+        checked = check(schema, value)
+        assert len(checked.errors) == 1
+        assert "took too long" in checked.errors[0]
+        assert checked.fixes == ()
+
+
+def test_patterns_know_what_regex_knows():
+    assert check({"pattern": r"^\p{L}+$"}, "städte").errors == ()
+    assert check({"pattern": r"^\p{L}+$"}, "5").errors
+    assert check({"patternProperties": {"^a": INTEGER, "b$": STRING}}, {"ab": "5"}).errors
+    assert check({"patternProperties": {"^a": INTEGER}}, "no object").errors == ()
+
+
+@pytest.mark.parametrize("where", [{"pattern": "(["}, {"patternProperties": {"([": {}}}, {"pattern": "("}])
+def test_a_pattern_that_cannot_compile_is_refused(where):
+    with pytest.raises(UsageError, match=r"Tool 't': the pattern '.*' at '/properties/v/pattern.*' cannot be compiled"):
+        prepared({"v": where})
+
+
+def test_patterns_without_a_time_limit_are_refused():
+    with pytest.raises(UsageError, match="both 'unevaluatedProperties' and 'patternProperties'"):
+        prepared({"v": {"patternProperties": {"a": {}}, "unevaluatedProperties": False}})
+    assert check({"properties": {"a": {}}, "unevaluatedProperties": False}, {"b": 1}).errors
+
+
+NODE = {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}, "n": INTEGER}, "required": ["n"]}
+
+
+@pytest.mark.parametrize("more", [{}, {"uniqueItems": True}], ids=["predicate", "jsonschema alone"])
+def test_recursive_schemas_check_recursive_values(more):
+    node = {**NODE, **more}
+    assert check({"$ref": "#/$defs/node"}, {"n": 1, "next": {"n": 2}}, **{"$defs": {"node": node}}).errors == ()
+    checked = check({"$ref": "#/$defs/node"}, {"n": 1, "next": {"n": "2"}}, **{"$defs": {"node": node}})
+    assert checked.arguments == {"v": {"n": 1, "next": {"n": 2}}}
+
+
+@pytest.mark.parametrize("more", [{}, {"uniqueItems": True}], ids=["predicate", "jsonschema alone"])
+def test_a_depth_bomb_of_a_value_is_an_error_not_an_exception(more):
+    tools = prepared({"v": {"$ref": "#/$defs/node"}}, **{"$defs": {"node": {**NODE, **more}}})
+    bomb = {"n": 1}
+    for _ in range(5000):
+        bomb = {"n": 1, "next": bomb}
+    assert tools.check(tools[0], {"v": bomb}).errors == ("arguments: nested too deeply to be checked; nest them less",)
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [({"multipleOf": 0.1}, 10**400), ({"maximum": 3}, 10**5000)],
+    ids=["no float", "no digits"],
+)
+def test_whatever_the_validator_raises_is_an_error_of_the_value(schema, value):
+    tools = prepared({"v": schema})
+    errors = tools.check(tools[0], {"v": value}).errors
+    assert len(errors) == 1
+    assert errors[0].startswith("arguments: cannot be checked")
+
+
+@pytest.mark.parametrize(
+    ("ref", "more"),
+    [
+        ("#/$defs/absent", {}),
+        ("#absent", {}),
+        ("http://127.0.0.1:9/schema.json", {}),
+        ("https://json-schema.org/draft/2020-12/schema", {}),
+        ("other.json", {"$id": "http://127.0.0.1:9/"}),
+        ("#/$defs/a/type", {"$defs": {"a": {"type": "string"}}}),
+    ],
+)
+def test_references_that_lead_nowhere_are_refused_without_io(ref, more, monkeypatch):
+    monkeypatch.setattr(socket, "socket", None)
+    with pytest.raises(UsageError, match=r"Tool 't': the reference '.*' at '/properties/v/\$ref' leads"):
+        prepared({"v": {"$ref": ref}}, **more)
+
+
+@pytest.mark.parametrize(
+    ("ref", "more"),
+    [
+        ("#/$defs/a", {"$defs": {"a": INTEGER}}),
+        ("#here", {"$defs": {"a": {"$anchor": "here", **INTEGER}}}),
+        ("#/definitions/a", {"definitions": {"a": INTEGER}, "$schema": "http://json-schema.org/draft-07/schema#"}),
+        ("#/components/a", {"components": {"a": INTEGER}}),
+        ("#/$defs/b", {"$defs": {"b": {"$ref": "#/$defs/a"}, "a": INTEGER}}),
+        ("http://example.com/a", {"$defs": {"a": {"$id": "http://example.com/a", **INTEGER}}}),
+        ("#/$defs/a~1b", {"$defs": {"a/b": INTEGER}}),
+        ("#/properties/w", {"required": []}),
+    ],
+)
+def test_references_of_every_kind_are_followed(ref, more):
+    tools = prepared({"v": {"$ref": ref}, "w": INTEGER}, **more)
+    assert tools.check(tools[0], {"v": 5}).errors == ()
+    assert tools.check(tools[0], {"v": "5"}).arguments == {"v": 5}
+    assert tools.check(tools[0], {"v": []}).errors
+
+
+def test_a_reference_to_what_is_no_schema_is_refused():
+    with pytest.raises(UsageError, match=r"no JSON Schema .* at '/properties/v/\$ref/type'"):
+        prepared({"v": {"$ref": "#/components/a"}}, components={"a": {"type": "strin"}})
+    assert check({"$ref": "#/components/a"}, 5, components={"a": True}).errors == ()
+    assert check({"$ref": "#/components/a"}, 5, components={"a": False}).errors
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        {"$ref": "#/$defs/a"},
+        {"allOf": [{"$ref": "#/$defs/a"}]},
+        {"anyOf": [STRING, {"$ref": "#/$defs/b"}]},
+        {"not": {"$ref": "#/$defs/a"}},
+        {"if": {"$ref": "#/$defs/a"}},
+        {"dependentSchemas": {"x": {"$ref": "#/$defs/a"}}},
+        {"$dynamicRef": "#/$defs/a"},
+    ],
+)
+def test_endless_references_are_refused(node):
+    with pytest.raises(UsageError, match=r"the references at '/\$defs/[ab].*' lead back to themselves"):
+        prepared({}, **{"$defs": {"a": node, "b": {"oneOf": [{"$ref": "#/$defs/a"}]}}})
+
+
+def test_the_whole_schema_may_hold_itself():
+    tools = prepared({"n": INTEGER, "sub": {"$ref": "#"}}, **{"$schema": "http://json-schema.org/draft-07/schema#"})
+    assert tools.check(tools[0], {"sub": {"sub": {"n": "5"}}}).arguments == {"sub": {"sub": {"n": 5}}}
+    with pytest.raises(UsageError, match="the references at '/' lead back"):
+        Tools([{"name": "t", "parameters": {"$ref": "#"}}])
+
+
+def test_the_schema_in_the_tool_keeps_what_the_caller_wrote():
+    parameters = {"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object"}
+    assert Tools([{"name": "t", "parameters": parameters}])[0].parameters == parameters
+
+
+def test_a_quote_that_never_closes_costs_no_more_than_the_text():
+    for hostile in ("{" + "\\'" * 100_000, "['" + "\\'" * 100_000, "{" + "\"'" * 100_000, "{'" + '"' * 100_000):
+        assert check(OBJECT, hostile).errors
+
+
+def test_the_regex_limit_is_real():
+    with pytest.raises(TimeoutError):
+        regex.compile(r"^(\w|\w\w|\d)+$").search("a" * 60 + "!", timeout=0.01)
+
+
+def test_every_assertion_of_the_draft_is_either_common_or_not():
+    assert set(jsonschema.Draft202012Validator.VALIDATORS) == quick.COMMON | quick.UNCOMMON
+    assert not quick.COMMON & quick.UNCOMMON
+
+
+@pytest.mark.parametrize("word", sorted(quick.UNCOMMON - {"$dynamicRef"}))
+def test_uncommon_schemas_have_no_predicate(word):
+    value = {"dependentRequired": {"a": ["b"]}, "dependentSchemas": {"a": {}}, "multipleOf": 2, "prefixItems": [{}]}
+    value |= {"patternProperties": {"a": {}}, "uniqueItems": True}
+    tools = prepared({"v": {word: value.get(word, {})}})
+    assert quick.compile_schema(tools._entries["t"].shape.graph) is None
+
+
+@pytest.mark.parametrize("words", [{"enum": [[1]]}, {"const": {}}, {"enum": [float("nan")]}, {"const": float("inf")}])
+def test_odd_members_have_no_predicate(words):
+    tools = prepared({"v": words})
+    assert quick.compile_schema(tools._entries["t"].shape.graph) is None
+
+
+def test_a_schema_too_deep_for_a_predicate_goes_to_jsonschema(monkeypatch):
+    def deep(self, node):
+        raise RecursionError
+
+    monkeypatch.setattr(quick._Compiler, "node", deep)
+    assert check(INTEGER, "5").arguments == {"v": 5}
+
+
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 3)
+    | st.sampled_from([0.0, 1.0, 1.5, -2.5])
+    | st.sampled_from(["", "a", "ab", "1"])
+)
+values = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+    max_leaves=8,
+)
+types = st.sampled_from(["object", "array", "string", "boolean", "integer", "number", "null"])
+
+
+def schemas_of(inner):
+    return st.booleans() | st.fixed_dictionaries({}, optional={
+        "type": types | st.lists(types, min_size=1, max_size=3, unique=True),
+        "enum": st.lists(scalars, min_size=1, max_size=3),
+        "const": scalars,
+        "minimum": st.integers(-2, 2),
+        "maximum": st.integers(-2, 2),
+        "exclusiveMinimum": st.integers(-2, 2),
+        "exclusiveMaximum": st.sampled_from([-1.5, 1.5]),
+        "minLength": st.integers(0, 2),
+        "maxLength": st.integers(0, 2),
+        "minItems": st.integers(0, 2),
+        "maxItems": st.integers(0, 2),
+        "minProperties": st.integers(0, 2),
+        "maxProperties": st.integers(0, 2),
+        "pattern": st.sampled_from(["^a", "b$", "1"]),
+        "properties": st.dictionaries(st.sampled_from("abc"), inner, max_size=2),
+        "required": st.lists(st.sampled_from("abc"), max_size=2, unique=True),
+        "additionalProperties": inner,
+        "items": inner,
+        "allOf": st.lists(inner, min_size=1, max_size=2),
+        "anyOf": st.lists(inner, min_size=1, max_size=2),
+        "oneOf": st.lists(inner, min_size=1, max_size=2),
+        "$ref": st.just("#/$defs/d"),
+    })  # fmt: skip
+
+
+schemas = st.recursive(st.booleans() | st.fixed_dictionaries({"type": types}), schemas_of, max_leaves=4)
+
+
+@settings(max_examples=300, deadline=None)
+@given(schemas, types, st.dictionaries(st.sampled_from("ab"), values, max_size=2))
+def test_predicate_and_jsonschema_agree(schema, target, value):
+    tools = prepared({"a": schema}, **{"$defs": {"d": {"type": target}}})
+    shape = tools._entries["t"].shape
+    predicate = quick.compile_schema(shape.graph)
+    assert predicate is not None
+    assert predicate(value) is (next(shape.validator.errors(value), None) is None)
+
+
+@settings(max_examples=300, deadline=None)
+@given(schemas, types, values | st.text(max_size=8))
+def test_coercion_ends_valid_or_says_why_and_never_raises(schema, target, value):
+    tools = prepared({"a": schema}, **{"$defs": {"d": {"type": target}}})
+    arguments = {"a": value}
+    before = copy.deepcopy(arguments)
+    checked = tools.check(tools[0], arguments)
+    assert same(arguments, before)
+    json.dumps(checked.arguments, allow_nan=False)
+    again = tools.check(tools[0], checked.arguments)
+    if not checked.errors:
+        assert again == Checked(checked.arguments)
+    if next(tools._entries["t"].shape.validator.errors(before), None) is None:
+        assert checked.arguments is arguments
+
+
+@given(st.text(max_size=60))
+def test_any_string_is_read_or_left(text):
+    for kind in coerce.ORDER[:-1]:
+        coerce._FROM_TEXT[kind](text.strip())
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)
+    )
+)
+def test_python_literals_are_read_as_they_were_written(value):
+    checked = check(ARRAY, repr([value]))
+    if not checked.errors:
+        assert checked.arguments == {"v": [value]}
+    else:
+        assert any(spelling in repr(value) for spelling in ("\\U", "\\x", "\\"))
