@@ -12,7 +12,12 @@ from typing import Final
 DEEPEST: Final = 200
 """Levels of brackets that a value may have."""
 
-_EVENT = re.compile(r"[\[{]+|[\]}]+|\"|['‘’“”]+|[/#]")
+_PLAIN = r"[^\"'‘’“”/#\[\]{}]++|\"[^\"\\]{0,80}+(?:\\.[^\"\\]{0,80}+){0,8}+\""
+_FLAT = rf"\{{(?:{_PLAIN})*+\}}|\[(?:{_PLAIN})*+\]"
+_SKIP = re.compile(rf"(?:{_PLAIN}|\{{(?:{_PLAIN}|{_FLAT})*+\}}|\[(?:{_PLAIN}|{_FLAT})*+\])*+", re.DOTALL)
+"""Short strings and two levels of brackets at the speed of the regex engine; a long string is left to `str.find`."""
+_EVENT = re.compile(r"[\[{]+|[\]}]+|\"|['‘’“”/#]+")
+_COMMENTS = re.compile(r"(?:\s|(?:#|//)[^\n]*+\n|/\*[^*]*+(?:\*(?!/)[^*]*+)*+\*/)++")
 _SMART = {"“": re.compile("[“”]"), "‘": re.compile("[‘’]")}
 _OPENERS = {"'": "'", "‘": "‘", "’": "‘", "“": "“", "”": "“"}
 _STARTERS = "{[,:"
@@ -88,7 +93,9 @@ class Extent:
 
     def _outside(self, piece: str, at: int) -> int:
         """Go past the next bracket, quote or comment opener; minus the end if that was the last bracket."""
-        found = _EVENT.search(piece, at)
+        skipped = _SKIP.match(piece, at)
+        assert skipped is not None
+        found = _EVENT.match(piece, skipped.end())
         if found is None:
             self._note(piece, at, len(piece))
             return len(piece)
@@ -116,11 +123,14 @@ class Extent:
         if char in _OPENERS:
             self._quote = _OPENERS[char]
             return where + 1
+        comments = _COMMENTS.match(piece, where)
+        if comments:
+            return comments.end()
         if char == "#":
             self._comment = "\n"
-            return end
+            return where + 1
         self._slash = True
-        return self._after_slash(piece, end) if end < len(piece) else end
+        return self._after_slash(piece, where + 1) if where + 1 < len(piece) else end
 
     def _after_slash(self, piece: str, at: int) -> int:
         """Tell a comment from a stray slash."""

@@ -48,10 +48,12 @@ class _Follows(Enum):
 class Guess:
     """One way of reading unescaped quotes; `trust` takes a declared key for the next one even at odd parity."""
 
-    __slots__ = ("anchors", "guessed", "inner", "sure", "trust", "trusted")
+    __slots__ = ("anchors", "before", "guessed", "inner", "sure", "trust", "trusted")
 
-    def __init__(self, anchors: frozenset[str], *, trust: bool) -> None:
+    def __init__(self, anchors: frozenset[str], *, before: int, trust: bool) -> None:
         self.anchors = anchors
+        self.before = before
+        """Where the plain reading failed: past this without a guess, so will this one."""
         self.trust = trust
         self.guessed = ""
         """The quote of a string that held unescaped ones."""

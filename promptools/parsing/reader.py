@@ -7,6 +7,7 @@ reads the mended text, so that nothing but the liberties below can make a value 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from json.decoder import JSONDecodeError, JSONDecoder
 from math import isfinite
 from typing import Any, Final
@@ -20,11 +21,22 @@ _PYTHON: Final = {"True": "true", "False": "false", "None": "null"}
 _LITERALS: Final = ("true", "false", "null", *_PYTHON)
 _NOT_NUMBERS: Final = frozenset({"NaN", "Infinity", "nan", "inf"})
 
-_SCALARS = r"[ \t\n\r:]++|-?[0-9][0-9.eE+-]*+|(?:true|false|null)\b|,(?=[ \t\n\r]*+[\"\[{0-9tfn-])"
-_FLAT = rf"\{{(?:{_SCALARS}|{STRICT})*+\}}|\[(?:{_SCALARS}|{STRICT})*+\]"
-_NESTED = rf"\{{(?:{_SCALARS}|{STRICT}|{_FLAT})*+\}}|\[(?:{_SCALARS}|{STRICT}|{_FLAT})*+\]"
-_RUN = re.compile(rf"(?:{_SCALARS}|{STRICT}|{_NESTED})*+")
-_RUN_TO_STRING = re.compile(rf"(?:{_SCALARS})*+")
+_AFTER = r"[ \t\n\r:]*+(?:,(?=[ \t\n\r]*+[\"'\[{0-9tfn-]))?+[ \t\n\r]*+"
+_NUMBER_ATOM = rf"-?[0-9][0-9.eE+-]*+{_AFTER}"
+
+
+def _runs(string: str, literals: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Compile what can be skipped: with strings and two levels of brackets, and without."""
+    bare = rf"{_NUMBER_ATOM}|(?:{literals})\b{_AFTER}|[ \t\n\r:]++(?:,(?=[ \t\n\r]*+[\"'\[{{0-9tfn-]))?+"
+    atoms = rf"{string}{_AFTER}|{bare}"
+    for _ in range(2):
+        atoms = rf"{atoms}|\{{(?:{atoms})*+\}}{_AFTER}|\[(?:{atoms})*+\]{_AFTER}"
+    return re.compile(rf"(?:{atoms})*+"), re.compile(rf"(?:{bare})*+")
+
+
+_RUN, _RUN_TO_STRING = _runs(STRICT, "true|false|null")
+_SINGLE_RUN, _ = _runs(r"'[^'\"\\\x00-\x1f]*+'", "true|false|null|True|False|None")
+"""What Python prints: strings in single quotes, with no quote of any kind and no escape inside."""
 
 _WORD = re.compile(r"[^\W\d][\w$-]*+")
 _COLON = re.compile(r"\s*+:")
@@ -54,6 +66,8 @@ class Reader:
         """Closing brackets supplied."""
         self.strings = False
         """Some string was looked at: another reading of its quotes may help."""
+        self.deepest = 0
+        """Levels of brackets that were surely there, less two."""
         self._stack: list[Frame] = []
         self._pieces: list[tuple[str, int]] = []
         self._kept = start
@@ -61,7 +75,13 @@ class Reader:
     def read(self) -> Any:
         """Give the value. Raises `Unreadable`. O(n) in characters."""
         run = _RUN if self.guess is None else _RUN_TO_STRING
-        self._step(self.text[self.at : self.at + 1])
+        char = self.text[self.at : self.at + 1]
+        if not char:
+            raise self._cut()
+        if char in CLOSERS or char in "[{":
+            self._step(char)
+        else:
+            self._word()
         while self._stack:
             found = run.match(self.text, self.at)
             assert found is not None
@@ -70,14 +90,17 @@ class Reader:
             char = self.text[self.at : self.at + 1]
             if not char:
                 break
+            if self.guess and not self.guess.guessed and self.at > self.guess.before:
+                raise Unreadable(self.at, "no string before holds quotes that are not escaped", "invalid_json")
             self._step(char)
         self._put(self.at, "", self.at)
         mended = "".join(piece for piece, _ in self._pieces)
         if not self._stack:
             return self._decode(mended, len(mended) + 1)
         solid = mended.rstrip()
-        cut = len(solid) - solid.endswith(",")
-        if self.close and not (self.guess and self.guess.guessed) and not self._is_cut(mended, solid):
+        number = _CUT_NUMBER.search(mended, max(0, len(mended) - 2))
+        cut = len(mended.rstrip("0123456789.eE+-") if number else solid.rstrip(","))
+        if self.close and not (self.guess and self.guess.guessed) and not number and solid[-1] not in "{[,:":
             solid += "".join(self._supply() for _ in range(len(self._stack)))
             self.at = len(self.text.rstrip())
         return self._decode(solid, cut)
@@ -99,9 +122,9 @@ class Reader:
         """Mend what stands here, and go past it."""
         if char in CLOSERS:
             self._string(char)
-        elif char in "[{" and char:
+        elif char in "[{":
             self._enter(char)
-        elif char in "]}" and char:
+        elif char in "]}":
             self._leave(char)
         elif char == ",":
             if _TRAILING.match(self.text, self.at) and self._last() not in "[{,:":
@@ -114,6 +137,7 @@ class Reader:
     def _enter(self, char: str) -> None:
         if len(self._stack) >= DEEPEST:
             raise Unreadable(self.at, f"more than {DEEPEST} levels of brackets", "limit")
+        self.deepest = max(self.deepest, len(self._stack) + 1)
         if char == "{" and self.text.startswith("{{", self.at):
             self.liberties.take("doubled braces")
             self._put(self.at, "", self.at + 1)
@@ -139,13 +163,32 @@ class Reader:
     def _supply(self) -> str:
         """Close the innermost container, which the text left open."""
         closer = self._stack.pop()[1]
-        self.liberties.take(f"missing {closer} supplied", "closer")
+        self.liberties.take(f"missing {closer[0]} supplied", "closer")
         self.closed += 1
         return closer[0]
+
+    def _python(self) -> bool:
+        """Mend a whole stretch of what Python prints for dicts and lists; tell whether there was one."""
+        found = _SINGLE_RUN.match(self.text, self.at)
+        if found is None or found.end() == self.at:
+            return False
+        parts = found[0].split("'")
+        outside = "'".join(parts[::2])
+        self.liberties.take("single quotes", count=len(parts) // 2)
+        for python, literal in _PYTHON.items():
+            if count := outside.count(python):
+                self.liberties.take("Python literal", count=count)
+                outside = outside.replace(python, literal)
+        parts[::2] = outside.split("'")
+        self._put(self.at, '"'.join(parts), found.end())
+        self.at = found.end()
+        return True
 
     def _string(self, quote: str) -> None:
         """Mend a string whose opening quote is at hand."""
         self.strings = True
+        if quote == "'" and self.guess is None and self._python():
+            return
         start = self.at + 1
         is_key = bool(self._stack) and self._stack[-1][1] != "]" and self._last() in "{,"
         if self.guess and not is_key:
@@ -177,7 +220,9 @@ class Reader:
         elif word in _PYTHON:
             self.liberties.take("Python literal")
             self._put(self.at, _PYTHON[word], end)
-        elif end == len(self.text) and any(literal.startswith(word) for literal in _LITERALS):
+        elif self.text[self.at :] == "-" or (
+            end == len(self.text) and any(each.startswith(word) for each in _LITERALS)
+        ):
             raise self._cut()
         elif word not in _LITERALS:
             token = _TOKEN.match(self.text, self.at)
@@ -224,10 +269,6 @@ class Reader:
                 return self.text[at]
         return next((piece.rstrip()[-1] for piece, _ in reversed(self._pieces) if piece.strip()), "")
 
-    def _is_cut(self, mended: str, solid: str) -> bool:
-        """Tell whether the end of the text is no place where closers alone can be missing."""
-        return solid[-1] in "{[,:" or _CUT_NUMBER.search(mended, max(0, len(mended) - 2)) is not None
-
     def _origin(self, mended: int) -> int:
         """Tell where in the text a place in the mended text comes from."""
         for piece, origin in self._pieces:
@@ -243,11 +284,11 @@ class Reader:
         return Unreadable(self.at, "a number is too long or out of range", "limit")
 
     def _pairs(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for key, value in pairs:
-            if key in found:
-                self.liberties.duplicate(key)
-            found[key] = value
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            counts = Counter(key for key, _ in pairs)
+            for key in (key for key, count in counts.items() if count > 1):
+                self.liberties.take(f"key {clip(key, 60)!r} stands twice; the last one holds", "duplicate")
         return found
 
 

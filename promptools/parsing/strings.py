@@ -13,7 +13,6 @@ from collections.abc import Callable
 from json.decoder import JSONDecodeError
 from typing import Final, Literal
 
-from promptools.errors import clip
 from promptools.types import Fix, FixKind
 
 CLOSERS: Final = {'"': '"', "'": "'", "“": "“”", "”": "“”", "„": "“”", "‘": "‘’", "’": "‘’"}
@@ -62,14 +61,10 @@ class Liberties:
     def __init__(self) -> None:
         self._counts: dict[tuple[FixKind, str], int] = {}
 
-    def take(self, detail: str, kind: FixKind = "json") -> None:
-        """Record one liberty."""
+    def take(self, detail: str, kind: FixKind = "json", count: int = 1) -> None:
+        """Record a liberty taken `count` times."""
         key = (kind, detail)
-        self._counts[key] = self._counts.get(key, 0) + 1
-
-    def duplicate(self, key: str) -> None:
-        """Record that an object named `key` twice."""
-        self.take(f"key {clip(key, 60)!r} stands twice; the last one holds", "duplicate")
+        self._counts[key] = self._counts.get(key, 0) + count
 
     def fixes(self) -> tuple[Fix, ...]:
         """Give them in the order in which they were first taken."""

@@ -15,6 +15,7 @@ from promptools.types import Fix
 
 __all__ = ["Unreadable", "Value", "members", "read"]
 
+_CONTAINERS = frozenset({dict, list})
 _SPACE = re.compile(r"[ \t\n\r]*+")
 _LOOSE_SPACE = re.compile(r"[\s\ufeff\u200b-\u200d\u2060]*+")
 _COLON = re.compile(r"[ \t\n\r]*+:[ \t\n\r]*+")
@@ -95,13 +96,15 @@ def _read_loosely(text: str, start: int, anchors: frozenset[str], close: bool) -
     except Unreadable as problem:
         if problem.kind != "invalid_json" or not reader.strings:
             raise
-    guess = Guess(anchors, trust=True)
-    try:
-        return _finish(Reader(text, start, close=close, guess=guess))
-    except Unreadable:
-        if not guess.trusted:
-            raise
-    return _finish(Reader(text, start, close=close, guess=Guess(anchors, trust=False)))
+        plain = problem
+    for trust in (True, False):
+        guess = Guess(anchors, before=plain.at, trust=trust)
+        try:
+            return _finish(Reader(text, start, close=close, guess=guess))
+        except Unreadable as second:
+            if not guess.trusted or not trust:
+                raise (second if second.kind == "truncated" else plain) from None
+    raise AssertionError  # pragma: no cover - the last turn returns or raises
 
 
 def _finish(reader: Reader) -> Value:
@@ -109,7 +112,7 @@ def _finish(reader: Reader) -> Value:
     end = reader.at
     if reader.guess is not None and not reader.guess.whole(reader.text, end):
         raise Unreadable(end, "quotes inside a string are not escaped, and its end is not certain", "invalid_json")
-    if _too_deep(reader.text, 0, len(reader.text), value):
+    if reader.deepest + 2 > DEEPEST and _too_deep(reader.text, 0, len(reader.text), value):
         raise Unreadable(end, f"more than {DEEPEST} levels of brackets", "limit")
     return Value(value, end, reader.liberties.fixes(), reader.closed)
 
@@ -124,7 +127,7 @@ def _too_deep(text: str, start: int, end: int, value: Any) -> bool:
             each
             for items in level
             for each in (items.values() if isinstance(items, dict) else items)
-            if isinstance(each, (dict, list))
+            if each.__class__ in _CONTAINERS
         ]
         if not level:
             return False
