@@ -13,6 +13,7 @@ from promptools.exchange import Request
 from promptools.proxy.asgi import DisconnectedError, answer, read_body, start, travelling, until_gone
 from promptools.transport import AsyncPump, Session, Settings, family_of, guarded, installed, is_chat
 from promptools.transport.carriers import CHAT
+from promptools.wire.chunks import error_body
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -125,8 +126,7 @@ class Proxy:
 
     def _unreached(self, error: Exception) -> bytes:
         message = f"no answer from {self.base_url}: {str(error) or type(error).__name__}"
-        detail = {"message": message, "type": "UpstreamError", "param": None, "code": "no_answer"}
-        return json.dumps({"error": {**detail, "attempts": ()}}).encode()
+        return json.dumps(error_body(message, kind="UpstreamError", code="no_answer")).encode()
 
     async def _chat(self, scope: Scope, body: bytes, send: Send) -> None:
         """Run an exchange and hand on what it emits."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from promptools.exchange import Emit, Exchange, Failed, Happening, Head
+from promptools.wire.chunks import error_body
 
 if TYPE_CHECKING:
     from promptools.types import Reply
@@ -36,20 +37,8 @@ def guarded(exchange: Exchange) -> Exchange:
         failure = error
     finally:
         exchange.close()
-    body = internal_error(failure)
+    said = f"promptools failed on this request ({type(failure).__name__}: {failure}); the log holds the traceback"
+    body = json.dumps(error_body(said, kind="InternalError", code="promptools_bug")).encode()
     yield Emit(Head(500, (("content-type", "application/json"), ("x-should-retry", "false"))))
     yield Emit(body)
     return None
-
-
-def internal_error(error: Exception) -> bytes:
-    """Write the body of a 500 for a bug of ours."""
-    message = f"promptools failed on this request ({type(error).__name__}: {error}); the log holds the traceback"
-    detail: dict[str, Any] = {
-        "message": message,
-        "type": "InternalError",
-        "param": None,
-        "code": "promptools_bug",
-        "attempts": [],
-    }
-    return json.dumps({"error": detail}).encode()

@@ -1,0 +1,71 @@
+"""One reply of the model gathered from chunks or a whole completion: words as they come, calls at the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from promptools.agent.events import ReasoningEvent, TextEvent
+from promptools.wire.chat import Delta, ToolDelta
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+
+@dataclass(slots=True)
+class RawCall:
+    """A call as the wire gives it."""
+
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
+
+    def function(self) -> dict[str, str]:
+        """Give its `function` for the history."""
+        return {"name": self.name, "arguments": self.arguments or "{}"}
+
+
+@dataclass(slots=True)
+class Gathered:
+    """What one reply holds so far; of several choices the first counts."""
+
+    content: str = ""
+    reasoning: str = ""
+    calls: list[RawCall] = field(default_factory=list[RawCall])
+    finish_reason: str | None = None
+    usage: dict[str, Any] | None = None
+    _by_index: dict[int, RawCall] = field(default_factory=dict[int, RawCall])
+
+    def feed(self, deltas: Iterable[Delta]) -> Iterator[TextEvent | ReasoningEvent]:
+        """Take in deltas, giving their words."""
+        for delta in deltas:
+            self.usage = delta.usage or self.usage
+            if delta.index not in (0, None):
+                continue
+            self.finish_reason = delta.finish_reason or self.finish_reason
+            if delta.reasoning:
+                self.reasoning += delta.reasoning
+                yield ReasoningEvent(delta.reasoning)
+            if delta.content or delta.refusal:
+                self.content += delta.content + delta.refusal
+                yield TextEvent(delta.content + delta.refusal)
+            for piece in delta.tool_calls:
+                self._add(piece)
+
+    def _add(self, piece: ToolDelta) -> None:
+        at = len(self._by_index) if piece.index is None else piece.index
+        if at not in self._by_index:
+            self._by_index[at] = RawCall()
+            self.calls.append(self._by_index[at])
+        call = self._by_index[at]
+        call.id = call.id or piece.id or ""
+        call.name = call.name or piece.name or ""
+        call.arguments += piece.arguments
+
+    def message(self, *, reasoning: bool) -> dict[str, Any]:
+        """Give the assistant's message for the history; `reasoning` keeps the thoughts beside the calls."""
+        if not self.calls:
+            return {"role": "assistant", "content": self.content}
+        calls = [{"id": each.id, "type": "function", "function": each.function()} for each in self.calls]
+        thought = {"reasoning_content": self.reasoning} if reasoning and self.reasoning else {}
+        return {"role": "assistant", "content": self.content or None, "tool_calls": calls, **thought}

@@ -1,0 +1,269 @@
+"""The shells of the loop: with a client that blocks, and with one that is awaited."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal, cast, overload
+
+from promptools.agent.events import ReasoningEvent, RunEvent, TextEvent, Transcript
+from promptools.agent.loop import Ask, Loop, Run, converse
+from promptools.agent.reply import Gathered
+from promptools.agent.toolbox import Dispatch, Toolbox, raised, succeeded
+from promptools.errors import Exhausted, ModelError, UpstreamError, UsageError
+from promptools.types import Attempt
+from promptools.wire.chat import read_chunk, read_reply
+
+if TYPE_CHECKING:
+    from promptools.schema import ToolLike
+    from promptools.types import Call, Result
+
+
+@overload
+def run_tools(
+    client: Any,
+    messages: Iterable[Any],
+    tools: Iterable[ToolLike],
+    max_iterations: int = 10,
+    *,
+    model: str = ...,
+    dispatch: Dispatch | None = ...,
+    stream: Literal[False] = ...,
+    **create: Any,
+) -> Transcript: ...
+@overload
+def run_tools(
+    client: Any,
+    messages: Iterable[Any],
+    tools: Iterable[ToolLike],
+    max_iterations: int = 10,
+    *,
+    model: str = ...,
+    dispatch: Dispatch | None = ...,
+    stream: Literal[True],
+    **create: Any,
+) -> Iterator[RunEvent]: ...
+def run_tools(
+    client: Any,
+    messages: Iterable[Any],
+    tools: Iterable[ToolLike],
+    max_iterations: int = 10,
+    *,
+    model: str = "default",
+    dispatch: Dispatch | None = None,
+    stream: bool = False,
+    **create: Any,
+) -> Transcript | Iterator[RunEvent]:
+    """Let the model call Python until it answers.
+
+    `client` is an OpenAI client, ours or the SDK's. `tools` are Python functions (their type hints are the schema), or
+    tool dicts that `dispatch` runs: functions by name, or one function of `(name, arguments)`. `model="default"` is the
+    provider's default model. Whatever else `create` takes is passed on. An unknown tool, bad arguments and a tool's
+    exception go back to the model as results.
+
+    Gives the `Transcript`; with `stream=True` an iterator of text, reasoning, call and result events that ends with it.
+    Raises `IterationLimitError` after `max_iterations` replies, `UsageError`, and what the client raises; promptools'
+    own errors come as themselves.
+    """
+    loop = _loop(client, messages, Toolbox(tools, dispatch), max_iterations, {"model": model, **create})
+    events = _drive(client, loop, stream=stream)
+    return events if stream else cast("Transcript", list(events)[-1])
+
+
+@overload
+def run_tools_async(
+    client: Any,
+    messages: Iterable[Any],
+    tools: Iterable[ToolLike],
+    max_iterations: int = 10,
+    *,
+    model: str = ...,
+    dispatch: Dispatch | None = ...,
+    stream: Literal[False] = ...,
+    **create: Any,
+) -> Awaitable[Transcript]: ...
+@overload
+def run_tools_async(
+    client: Any,
+    messages: Iterable[Any],
+    tools: Iterable[ToolLike],
+    max_iterations: int = 10,
+    *,
+    model: str = ...,
+    dispatch: Dispatch | None = ...,
+    stream: Literal[True],
+    **create: Any,
+) -> AsyncIterator[RunEvent]: ...
+def run_tools_async(
+    client: Any,
+    messages: Iterable[Any],
+    tools: Iterable[ToolLike],
+    max_iterations: int = 10,
+    *,
+    model: str = "default",
+    dispatch: Dispatch | None = None,
+    stream: bool = False,
+    **create: Any,
+) -> Awaitable[Transcript] | AsyncIterator[RunEvent]:
+    """Do what `run_tools` does with an async client; functions may be async, the others run in a thread.
+
+    Gives an awaitable of the `Transcript`; with `stream=True` an async iterator of the events.
+    """
+    loop = _loop(client, messages, Toolbox(tools, dispatch), max_iterations, {"model": model, **create})
+    events = _drive_async(client, loop, stream=stream)
+    return events if stream else _last(events)
+
+
+async def _last(events: AsyncIterator[RunEvent]) -> Transcript:
+    return cast("Transcript", [event async for event in events][-1])
+
+
+def _loop(client: Any, messages: Iterable[Any], toolbox: Toolbox, limit: int, create: dict[str, Any]) -> Loop:
+    listed = [_plain(message) for message in messages]
+    return converse(listed, toolbox, limit, create, reasoning=hasattr(client, "promptools"))
+
+
+def _plain(message: Any) -> dict[str, Any]:
+    """Take a message as a dict; the SDK's message objects are welcome."""
+    if isinstance(message, Mapping):
+        return dict(cast("Mapping[str, Any]", message))
+    dump = getattr(message, "model_dump", None)
+    if dump is None:
+        raise UsageError(f"a message is {message!r}; wanted is a dict or one of the SDK's message objects")
+    plain: dict[str, Any] = dump(exclude_none=True)
+    return plain
+
+
+def _drive(client: Any, loop: Loop, *, stream: bool) -> Iterator[RunEvent]:
+    told: Any = None
+    while True:
+        try:
+            step = loop.send(told)
+        except StopIteration as stop:
+            yield stop.value
+            return
+        told = None
+        match step:
+            case Ask(body):
+                told = Gathered()
+                yield from _ask(client, body, told, stream=stream)
+            case Run(call, work):
+                told = _run(call, work)
+            case _:
+                yield step
+
+
+def _ask(client: Any, body: dict[str, Any], reply: Gathered, *, stream: bool) -> Iterator[TextEvent | ReasoningEvent]:
+    try:
+        answer: Any = _blocking(client.chat.completions.create(**body, **_streaming(body, stream=stream)))
+        if not stream:
+            yield from reply.feed(read_reply(answer.model_dump(warnings=False)))
+            return
+        with answer:
+            for chunk in answer:
+                yield from reply.feed(read_chunk(chunk.model_dump(warnings=False)))
+    except Exception as error:
+        _raise_ours(error)
+        raise
+
+
+def _run(call: Call, work: Any) -> Result:
+    try:
+        value = work()
+    except Exception as error:  # noqa: BLE001 - whatever a tool raises is for the model to know
+        return raised(call, error)
+    if inspect.isawaitable(value):
+        cast("Any", value).close()
+        raise UsageError(f"tool {call.name!r} is async; use run_tools_async() with an async client")
+    return succeeded(call, value)
+
+
+async def _drive_async(client: Any, loop: Loop, *, stream: bool) -> AsyncIterator[RunEvent]:
+    told: Any = None
+    while True:
+        try:
+            step = loop.send(told)
+        except StopIteration as stop:
+            yield stop.value
+            return
+        told = None
+        match step:
+            case Ask(body):
+                told = Gathered()
+                async for event in _ask_async(client, body, told, stream=stream):
+                    yield event
+            case Run(call, work):
+                told = await _run_async(call, work)
+            case _:
+                yield step
+
+
+async def _ask_async(
+    client: Any, body: dict[str, Any], reply: Gathered, *, stream: bool
+) -> AsyncIterator[TextEvent | ReasoningEvent]:
+    try:
+        answer: Any = await _awaited(client.chat.completions.create(**body, **_streaming(body, stream=stream)))
+        if not stream:
+            for event in reply.feed(read_reply(answer.model_dump(warnings=False))):
+                yield event
+            return
+        async with answer:
+            async for chunk in answer:
+                for event in reply.feed(read_chunk(chunk.model_dump(warnings=False))):
+                    yield event
+    except Exception as error:
+        _raise_ours(error)
+        raise
+
+
+async def _run_async(call: Call, work: Any) -> Result:
+    import anyio.to_thread
+
+    try:
+        value = await anyio.to_thread.run_sync(work)
+        if inspect.isawaitable(value):
+            value = await value
+    except Exception as error:  # noqa: BLE001 - whatever a tool raises is for the model to know
+        return raised(call, error)
+    return succeeded(call, value)
+
+
+def _blocking(answer: Any) -> Any:
+    if not inspect.isawaitable(answer):
+        return answer
+    cast("Any", answer).close()
+    raise UsageError("run_tools() was given an async client; use run_tools_async() with it")
+
+
+def _awaited(answer: Any) -> Awaitable[Any]:
+    if inspect.isawaitable(answer):
+        return answer
+    raise UsageError("run_tools_async() was given a client that blocks; use run_tools() with it")
+
+
+def _streaming(body: dict[str, Any], *, stream: bool) -> dict[str, Any]:
+    if not stream:
+        return {}
+    return {"stream": True, "stream_options": {"include_usage": True, **(body.pop("stream_options", None) or {})}}
+
+
+def _raise_ours(error: Exception) -> None:
+    """Raise promptools' own error that crossed the client as HTTP; leave every other as it is."""
+    body: Any = getattr(error, "body", None)
+    if not isinstance(body, Mapping):
+        return
+    told = cast("Mapping[str, Any]", body)
+    message = str(told.get("message"))
+    if "attempts" not in told:
+        return
+    match told.get("type"):
+        case "UsageError":
+            raise UsageError(message) from error
+        case "ModelError":
+            raise ModelError(message) from error
+        case "UpstreamError":
+            raise UpstreamError(message, kind=str(told.get("code"))) from error
+        case "Exhausted":
+            raise Exhausted(message, attempts=[Attempt(**each) for each in told["attempts"]]) from error
+        case _:
+            return

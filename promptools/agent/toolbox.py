@@ -1,0 +1,118 @@
+"""Tools with the Python behind them: a call goes in, a result for the model comes out, whatever went wrong."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+from promptools.errors import UsageError
+from promptools.schema import Tools
+from promptools.types import Call, Result, Span
+
+if TYPE_CHECKING:
+    from promptools.schema import ToolLike
+    from promptools.types import Fix
+
+Dispatch: TypeAlias = "Mapping[str, Callable[..., Any]] | Callable[[str, dict[str, Any]], Any]"
+"""Functions by tool name (called with the arguments as keywords), or one function of `(name, arguments)`."""
+
+
+class Toolbox:
+    """Tools prepared once, each with what to run for it; `UsageError` for a tool with nothing to run."""
+
+    def __init__(self, tools: Iterable[ToolLike], dispatch: Dispatch | None = None) -> None:
+        listed = list(tools)
+        self.tools = Tools(listed)
+        self._own = {tool.name: given for tool, given in zip(self.tools, listed, strict=True) if callable(given)}
+        self._dispatch = dispatch
+        self._ready: dict[str, Callable[..., Any]] = {}
+        for name in self.tools.names:
+            self._ready[name] = self._runner(name)
+
+    def _runner(self, name: str) -> Callable[..., Any]:
+        """Find what runs a tool, as a function of its arguments."""
+        dispatch, own = self._dispatch, self._own.get(name)
+        if callable(dispatch):
+            return _named(dispatch, name) if own is None else _typed(own)
+        function = (dispatch or {}).get(name, own)
+        if function is None:
+            raise UsageError(f"tool {name!r} has nothing to run; give a Python function, or name it in dispatch=")
+        return _typed(function)
+
+    def read(self, call_id: str, name: str, arguments_json: str) -> tuple[Call, Callable[[], Any] | Result]:
+        """Read a call, and give what runs it, or the result that tells the model why it cannot be run."""
+        found = self.tools.find(name)
+        if found is None:
+            known = ", ".join(self.tools.names) or "none"
+            message = f"Error: there is no tool {name!r}. The tools are: {known}."
+            return _call(call_id, name, {}, arguments_json), Result(call_id, name, message, is_error=True)
+        tool, fix = found
+        fixes = (fix,) if fix else ()
+        try:
+            arguments: Any = json.loads(arguments_json or "{}")
+        except (ValueError, RecursionError) as error:
+            message = f"Error: the arguments are no JSON ({error}). Call {tool.name!r} again with valid JSON."
+            return _call(call_id, tool.name, {}, arguments_json, fixes), _refused(call_id, tool.name, message)
+        if not isinstance(arguments, dict):
+            message = f"Error: the arguments must be a JSON object, not {type(arguments).__name__}."
+            return _call(call_id, tool.name, {}, arguments_json, fixes), _refused(call_id, tool.name, message)
+        checked = self.tools.check(tool, cast("dict[str, Any]", arguments))
+        call = _call(call_id, tool.name, checked.arguments, arguments_json, (*fixes, *checked.fixes))
+        if checked.errors:
+            message = "Error: the arguments do not fit. " + " ".join(checked.errors)
+            return call, _refused(call_id, tool.name, message)
+        return call, lambda: self._ready[tool.name](**checked.arguments)
+
+
+def succeeded(call: Call, value: Any) -> Result:
+    """Make the result of what a tool gave back: a string as it is, all else as JSON."""
+    return Result(call.id, call.name, value if isinstance(value, str) else _dumped(value))
+
+
+def raised(call: Call, error: Exception) -> Result:
+    """Make the result of what a tool raised."""
+    return _refused(call.id, call.name, f"Error: {type(error).__name__}: {error}")
+
+
+def _refused(call_id: str, name: str, message: str) -> Result:
+    return Result(call_id, name, message, is_error=True)
+
+
+def _call(call_id: str, name: str, arguments: dict[str, Any], text: str, fixes: tuple[Fix, ...] = ()) -> Call:
+    arguments_json = json.dumps(arguments, ensure_ascii=False) if fixes else text
+    return Call(call_id, name, arguments, arguments_json, fixes, Span(0, 0), "native")
+
+
+def _named(dispatch: Callable[[str, dict[str, Any]], Any], name: str) -> Callable[..., Any]:
+    def run(**arguments: Any) -> Any:
+        return dispatch(name, arguments)
+
+    return run
+
+
+def _typed(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let pydantic turn JSON into what the type hints say (models, dates, ...), where it can read them."""
+    if isinstance(function, type) or not _hinted(function):
+        return function
+    import pydantic
+
+    try:
+        return pydantic.validate_call(config={"arbitrary_types_allowed": True})(function)
+    except (pydantic.PydanticUserError, NameError, TypeError):
+        return function
+
+
+def _hinted(function: Callable[..., Any]) -> bool:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return any(each.annotation is not inspect.Parameter.empty for each in parameters)
+
+
+def _dumped(value: Any) -> str:
+    from pydantic_core import to_json
+
+    return to_json(value, fallback=str).decode()
