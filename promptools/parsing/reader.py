@@ -30,7 +30,7 @@ def _runs(string: str, literals: str) -> tuple[re.Pattern[str], re.Pattern[str]]
     bare = rf"{_NUMBER_ATOM}|(?:{literals})\b{_AFTER}|[ \t\n\r:]++(?:,(?=[ \t\n\r]*+[\"'\[{{0-9tfn-]))?+"
     atoms = rf"{string}{_AFTER}|{bare}"
     for _ in range(2):
-        atoms = rf"{atoms}|\{{(?:{atoms})*+\}}{_AFTER}|\[(?:{atoms})*+\]{_AFTER}"
+        atoms = rf"{atoms}|\{{(?!\{{)(?:{atoms})*+\}}{_AFTER}|\[(?:{atoms})*+\]{_AFTER}"
     return re.compile(rf"(?:{atoms})*+"), re.compile(rf"(?:{bare})*+")
 
 

@@ -10,7 +10,6 @@ import json.decoder
 import json.encoder
 import re
 from collections.abc import Callable
-from json.decoder import JSONDecodeError
 from typing import Final, Literal
 
 from promptools.types import Fix, FixKind
@@ -34,6 +33,7 @@ encode: Callable[[str], str] = vars(json.encoder)["encode_basestring"]
 """Write a string as strict JSON, in C (typeshed lacks it)."""
 
 _NEEDLESS = frozenset("'$`_")
+_VALID = re.compile(r'[^\\"]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^\\"]*+)*+\Z')
 _CONTROL = re.compile(r"[\x00-\x1f]")
 _ESCAPE = re.compile(r'((?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))++)|\\(.?)', re.DOTALL)
 _BAD_LETTER = re.compile(r"\\(?![bfnrt])(?!u[0-9a-fA-F]{4})[^\W_]")
@@ -80,11 +80,8 @@ def decode(body: str, liberties: Liberties) -> str:
         liberties.take("control character in a string")
     if "\\" not in body:
         return body
-    if '"' not in body:
-        try:
-            return scan_string(body + '"', 0, False)[0]
-        except JSONDecodeError:
-            pass
+    if _VALID.match(body):
+        return scan_string(body + '"', 0, False)[0]
     if _PATH.fullmatch(body) and _BAD_LETTER.search(body):
         liberties.take("backslashes of a Windows path kept")
         return body
