@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -17,6 +17,17 @@ from promptools.types import Call, Result, Span, Try
 Tier = Literal["S", "A", "B", "C"]
 
 
+class Begins(Protocol):
+    """Tell whether `text[start:end]` may begin a call; None when its end is missing.
+
+    `fresh`: nothing was said before it, or a call was asked for; `known`: is this a key that a call may open with?
+    """
+
+    def __call__(self, text: str, start: int, end: int, *, fresh: bool, known: Callable[[str], bool]) -> bool | None:
+        """Tell."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Head:
     """How a candidate begins, up to the character that its body starts with.
@@ -24,11 +35,13 @@ class Head:
     `pattern` starts with one of `literals` and matches the whole head, or what there is of it at the end of the text
     (`\\Z`), so that the scanner knows what to hold; it may not look further than a few hundred characters, and has no
     groups. `opens` are the characters that a body starts with: a match that does not stand before one is unfinished.
+    A head without a marker of its own is the beginning of the body, and `begins` tells whether that may be a call.
     """
 
     literals: tuple[str, ...]
     pattern: str
     opens: str = "{["
+    begins: Begins | None = None
 
 
 class Dialect(Protocol):

@@ -80,13 +80,18 @@ def read_calls(
         except Unreadable as error:
             return [unreadable(raw, rules, place, error.kind, error.reason)]
     base = node.start
+    if not node.exact and rules.strictness == "strict" and not place.expected:
+        raise NoCall("strict takes no liberties with the body")
     if name is not None and isinstance(node.value, dict):
         said = [Said(node, name, node, {})]
     else:
         said = said_in(node, rules.anchors, rules.tools)
     if closed and not _may_close(said, closed, stopped):
         return [unreadable(raw, rules, place, "truncated", "the text ended inside its arguments")]
-    return _tile(raw[: node.end - base], base, node, said, fixes, rules, place)
+    parts = _tile(raw[: node.end - base], base, node, said, fixes, rules, place)
+    if closed and any(part.malformed for part in parts):  # what is missing may have been cut
+        return [unreadable(raw, rules, place, "truncated", "the text ended inside its arguments")]
+    return parts
 
 
 def _may_close(said: list[Said], closed: int, stopped: bool) -> bool:
@@ -136,8 +141,10 @@ def unreadable(raw: str, rules: Rules, place: Place, reason: MalformedReason, te
     if said is not None:
         found = rules.tools.find(said) if rules.tools is not None else None
         name = found[0].name if found else (said if rules.tools is None else None)
-    if name is None and not place.expected:
+    if rules.strictness == "strict" and not place.expected:
+        raise NoCall(f"it cannot be read ({text})")
+    if name is None and not place.expected and not (place.wrapped and reason == "truncated"):
         raise NoCall(f"it cannot be read ({text}) and names no offered tool")
-    if name is None and said is None:
+    if name is None and said is None and not place.wrapped:
         raise NoCall(f"it cannot be read ({text}) and names no tool")
     return Part("malformed", raw, malformed=broken(reason, text, place.dialect, name or said))

@@ -130,6 +130,8 @@ def elements(node: Node, anchors: frozenset[str]) -> Iterator[tuple[Node, tuple[
             element, fixes, _ = node_of(source, at, at + end, anchors)
         except Unreadable as error:
             raise NoCall(f"an element of the list cannot be read: {error}") from None
+        if source[element.end : at + end].strip():
+            raise NoCall("an element of the list is followed by something else")
         yield element, fixes
         at += end
 

@@ -10,6 +10,7 @@ Source: NousResearch/Hermes-Function-Calling (2024-03), the chat templates of He
 from __future__ import annotations
 
 from collections.abc import Sequence
+import re
 from functools import lru_cache
 
 from promptools.dialects.base import Head, Tier
@@ -30,17 +31,42 @@ TAGS = (
     "tool",
     "call",
     "function",
+    "TOOLCALL",
 )
 """Tags that models put around the same JSON; the trained one first."""
 
-WRONG = ("</think>", "</tool_response>", "</response>", "</s>", "<|im_end|>", "</tool")
+_TAG = re.compile(rf"<({'|'.join(TAGS)})\b")
+
+WRONG = ("</think>", "</tool_response>", "</response>")
 
 
-@lru_cache(maxsize=len(TAGS))
-def closers_of(tag: str) -> Closers:
-    """Give what may close `tag`. Closers of another kind are seen in the wild: `</think>` (GLM), `</function>` (Qwen)."""
-    others = tuple(f"</{each}>" for each in TAGS if each != tag)
-    return Closers(right=(f"</{tag}>",), wrong=(*others, *WRONG), openers=(f"<{tag}>",))
+BRACKETS = {
+    "<|tool_call|>": "<|/tool_call|>",  # Granite 3, Phi-4-mini
+    "[TOOL_REQUEST]": "[END_TOOL_REQUEST]",  # LM Studio, for models without a format of their own
+    "[TOOL_CALL]": "[/TOOL_CALL]",
+}
+"""Markers that are no tags, and their closers."""
+
+_BEFORE = r"(?:\Z|`{1,3}\Z|```[\w+-]{0,16}\s{0,16}(?:\Z|(?=[{\[]))|[A-Za-z_][\w.:-]{0,63}\s{0,8}(?:\Z|(?=[{\[]))|(?=[{\[]))"
+"""What may stand between a marker and the bracket: a fence, or the name on a line of its own."""
+
+
+@lru_cache(maxsize=32)
+def _closers(marker: str) -> Closers:
+    if marker in BRACKETS:
+        return Closers(right=(BRACKETS[marker],), wrong=WRONG, openers=(marker,))
+    others = tuple(f"</{each}>" for each in TAGS if each != marker)
+    return Closers(right=(f"</{marker}>",), wrong=(*others, *WRONG), openers=(f"<{marker}>",))
+
+
+def closers_of(head: str) -> Closers:
+    """Give what may close a head. Closers of another kind are seen in the wild: `</think>` (GLM), `</function>`."""
+    for marker in BRACKETS:
+        if head.startswith(marker):
+            return _closers(marker)
+    tag = _TAG.match(head)
+    assert tag is not None
+    return _closers(tag[1])
 
 
 class Hermes:
@@ -51,17 +77,16 @@ class Hermes:
     heads = (
         Head(
             tuple(f"<{tag}>" for tag in TAGS),
-            r"<(?:" + "|".join(TAGS) + r")(?:\Z|(?:\s[^<>{}]{0,200})?(?:\Z|>\s{0,64}"
-            r"(?:\Z|(?:`{1,3}\Z|```[\w+-]{0,16}\s{0,16}(?:\Z|(?=[{\[])))|(?=[{\[]))))",
+            rf"<(?:{'|'.join(TAGS)})(?:\Z|(?:\s[^<>{{}}]{{0,200}})?(?:\Z|>\s{{0,64}}{_BEFORE}))",
         ),
+        Head(tuple(BRACKETS), rf"(?:{'|'.join(re.escape(each) for each in BRACKETS)})\s{{0,64}}{_BEFORE}"),
     )
-    closers = tuple(f"</{tag}>" for tag in TAGS[:2])
+    closers = ("</tool_call>", "<tool_call>", "</tool_calls>", "<|/tool_call|>", "[END_TOOL_REQUEST]", "[/TOOL_CALL]")
     stop = ("<tool_response>",)
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
         """Start behind the tag, at the bracket."""
-        tag = head[1:].split(">")[0].split()[0]
-        return WrappedCandidate(head, closers_of(tag), rules, place, firm=firm)
+        return WrappedCandidate(head, closers_of(head), rules, place, firm=firm)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Write the block of the system message that declares the tools and the format."""

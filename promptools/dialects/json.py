@@ -10,11 +10,13 @@ Its markers are braces, which prose has too: tier B, so position decides (see `p
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from promptools.dialects.base import Head, JsonCandidate, Tier
+from promptools.dialects.quoted import QuotedCandidate
 from promptools.dialects.settle import Place, Rules, dump
 from promptools.dialects.signature import describe
+from promptools.dialects.wrapped import WrappedCandidate, fence_closers
 from promptools.parsing.parts import Candidate
 from promptools.schema import Tools
 from promptools.types import Call, Result
@@ -25,9 +27,10 @@ _KEY = (
     r"|[“‘][^”’\n]{0,80}(?:[”’]|\Z)"
     r"|[A-Za-z_][\w.-]{0,79}(?:\s{0,8}:|\s{0,8}\Z)"
 )
-_OBJECT = rf"\{{\{{?\s{{0,64}}(?:\Z|{_KEY})"
+_COMMENT = r"(?:/\Z|//[^\n]{0,80}(?:\n\s{0,64}|\Z))?"
+_OBJECT = rf"\{{\{{?\s{{0,64}}{_COMMENT}(?:\Z|{_KEY})"
 _COMPLETE = re.compile(
-    r"""(?:\[\s{0,64})?\{\{?\s{0,64}(?:"([^"\\\n]{0,80})"|'([^'\\\n]{0,80})'|[“‘]([^”’\n]{0,80})[”’]|([A-Za-z_][\w.-]{0,79})\s{0,8}:)"""
+    r"""(?:\[\s{0,64})?\{\{?\s{0,64}(?://[^\n]{0,80}\n\s{0,64})?(?:"([^"\\\n]{0,80})"|'([^'\\\n]{0,80})'|[“‘]([^”’\n]{0,80})[”’]|([A-Za-z_][\w.-]{0,79})\s{0,8}:)"""
 )
 
 
@@ -37,22 +40,37 @@ def first_key(text: str, at: int, end: int) -> str | None:
     return next(group for group in found.groups() if group is not None) if found else None
 
 
+def _object_begins(text: str, start: int, end: int, *, fresh: bool, known: Callable[[str], bool]) -> bool | None:
+    key = first_key(text, start, end)
+    return None if key is None else fresh or known(key)
+
+
+def _string_begins(text: str, start: int, end: int, *, fresh: bool, known: Callable[[str], bool]) -> bool | None:
+    del start, known
+    return fresh and (True if text.startswith('\\"', end - 2) else None)
+
+
 class Json:
     """`{"tool": ..., "arguments": {...}}`, and every other spelling of it."""
 
     name = "json"
     tier: Tier = "B"
     heads = (
-        Head(("{",), _OBJECT, opens=""),
-        Head(("[",), rf"\[\s{{0,64}}(?:\Z|{_OBJECT})", opens=""),
+        Head(("{",), _OBJECT, opens="", begins=_object_begins),
+        Head(("[",), rf"\[\s{{0,64}}(?:\Z|{_OBJECT})", opens="", begins=_object_begins),
+        Head(('"',), r'"\s{0,8}(?:\Z|[{\[]\s{0,8}(?:\Z|\\\Z|\\"))', opens="", begins=_string_begins),
     )
     closers: tuple[str, ...] = ()
     stop: tuple[str, ...] = ()
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
-        """Start at the bracket: there is no marker before it, so `head` is empty."""
-        del head
-        return JsonCandidate(rules, place, firm=firm)
+        """Start at the bracket; `head` is the fence before it, or empty."""
+        if head == '"':
+            return QuotedCandidate(rules, place, firm=firm)
+        if not head:
+            return JsonCandidate(rules, place, firm=firm)
+        run = head[: len(head) - len(head.lstrip(head[0]))]
+        return WrappedCandidate(head, fence_closers(run), rules, place, firm=firm)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Write the block of the system message that declares the tools and the format."""

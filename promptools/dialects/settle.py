@@ -56,6 +56,8 @@ def settle(said: Said, rules: Rules, place: Place) -> Call | Malformed:
     fixes = [*said.fixes, *([renamed] if renamed else [])]
     try:
         node, arguments = _arguments(said, tool, rules, place, fixes)
+        if said.arguments is None and arguments:
+            fixes.append(Fix("unwrap", "the arguments stood beside the name"))
     except _Unfit as unfit:
         return broken(unfit.reason, unfit.text, place.dialect, tool.name)
     return checked(tool, arguments, node, fixes, rules, place)
@@ -72,8 +74,9 @@ def checked(
 ) -> Call | Malformed:
     """Check `arguments` against the schema; `node` is the text that they were read from, if it is theirs alone."""
     assert rules.tools is not None
-    result = rules.tools.check(tool, arguments)
-    text = node.text() if node is not None and not result.fixes and node.value is arguments else None
+    own = node.text() if node is not None and node.value is arguments else None
+    result = rules.tools.check(tool, arguments, own)
+    text = own if not result.fixes else None
     whole = Call(
         id="",
         name=tool.name,

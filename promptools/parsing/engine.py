@@ -12,31 +12,30 @@ What is held back: the longest end that may become a marker (at most a few hundr
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import lru_cache
 
 from promptools import dialects as registry
 from promptools.dialects.base import Dialect, Head
 from promptools.dialects.envelope import ARGUMENT_KEYS, FIRST_KEYS, NAME_KEYS
-from promptools.dialects.json import first_key
 from promptools.dialects.settle import Place, Rules
 from promptools.errors import UsageError
 from promptools.parsing.events import Event
 from promptools.parsing.output import SPACE, Output
 from promptools.parsing.parts import Candidate, Part
 from promptools.parsing.scanner import Scanner
-from promptools.parsing.zones import CLOSER_OF, CLOSERS, DEBRIS
+from promptools.parsing.zones import CLOSER_OF, CLOSERS, DEBRIS, RESULTS, ZONES
 from promptools.schema import Tools
 from promptools.schema.read import ToolLike
-from promptools.types import Fix, NewId, Reply, Span, Strictness
+from promptools.types import DiscardWhy, Fix, NewId, Reply, Span, Strictness
 
 RESYNCS = 8
 """Candidates still open at the end of the text that give back what stands behind a closer they had seen."""
 
-_FENCE_HEAD = re.compile(r"`{3,}[ \t]{0,16}[\w.+#-]{0,32}[ \t]{0,16}(?:\r?\n)?\s{0,256}")
+_FENCE_HEAD = re.compile(r"(?:`{3,}|~{3,})[ \t]{0,16}[\w.+#-]{0,32}[ \t]{0,16}(?:\r?\n)?\s{0,256}")
 _FENCE_GAP = re.compile(r"[\s,;]{0,256}")
-_RUN = re.compile(r"`+")
+_RUNS = {"`": re.compile(r"`+"), "~": re.compile(r"~+")}
 _INLINE = re.compile(r"(`{1,2})(?!`)[^`\n]*\1(?!`)(?!\Z)")
 _SEPARATOR = re.compile(r"[,;]\s{0,256}(?:(?=[{\[])|\Z)")
 _SURPLUS = re.compile(r"[}\]]{1,3}")
@@ -83,11 +82,14 @@ class StreamParser:
         self._lead: list[Part] = []
         self._state: Callable[[str, int, bool], int] = self._prose
         self._back: Callable[[str, int, bool], int] = self._prose
+        self._lost: Callable[[str, int, bool], int] = self._prose
         self._ticks = 0
+        self._run_of = _RUNS["`"]
         self._fence_fresh = False
         self._zone_closer = ""
         self._zone_closed = False
         self._suspect: list[str] = []
+        self._seam = ""
         self._rest = ""
         if in_reasoning:
             self._enter_zone("</think>")
@@ -175,29 +177,30 @@ class StreamParser:
                 return self._backticks(text, start, end, final)
             if group in self._plan.heads:
                 ready = self._ready(group, text, start, end, final)
-                if ready is False:
+                if ready is not False:
+                    self._out.words(text[begin:start])
+                    return ~start if ready is None else self._open(group, text, start, end)
+                found = self._plan.literals.pattern.match(text, start)
+                if found is None:
                     at = start + 1
                     continue
-                self._out.words(text[begin:start])
-                return ~start if ready is None else self._open(group, text, start, end)
+                group = found.lastgroup or ""
             self._out.words(text[begin:start])
             self._literal(group, found[0])
-            return end
+            return found.end()
 
     def _ready(self, group: str, text: str, start: int, end: int, final: bool) -> bool | None:
         """Does a candidate start here? None: more text is needed to tell."""
         dialect, head = self._plan.heads[group]
-        if head.opens:
+        if head.begins is None:
             if end < len(text) and text[end] in head.opens:
                 return True
+            if final and end == len(text) and dialect.name == self._rules.expect:
+                return True
             return False if final or end < len(text) else None
-        key = first_key(text, start, end)
-        if key is None:
-            return False if final or end < len(text) else None
-        return self._any_key() or self._plan.knows(key)
-
-    def _any_key(self) -> bool:
-        return self._out.fresh or self._out.grouped or self._rules.expect == "json" or self._fence_fresh
+        fresh = self._out.fresh or self._out.grouped or self._rules.expect == dialect.name or self._fence_fresh
+        ready = head.begins(text, start, end, fresh=fresh, known=self._plan.knows)
+        return False if ready is None and (final or end < len(text)) else ready
 
     def _open(self, group: str, text: str, start: int, end: int) -> int:
         """Start a candidate: what stands behind its head is fed to it."""
@@ -208,9 +211,15 @@ class StreamParser:
         firm = sure or expected or self._rules.strictness == "lenient"
         place = Place(dialect.name, wrapped=dialect.tier in ("S", "A"), expected=expected)
         begin = end if head.opens else start
-        self._candidate = dialect.candidate(text[start:begin], self._rules, place, firm=firm)
+        lead = text[start:begin] if text[start] != '"' else '"'
+        if self._lead and not head.opens and text[start] != '"':  # the fence is the block's own marker
+            lead, self._lead = self._lead[0].raw, []
+            self._candidate = dialect.candidate(lead, self._rules, place, firm=firm)
+            self._back, self._lost = self._after, self._code
+        else:
+            self._candidate = dialect.candidate(lead, self._rules, place, firm=firm)
+            self._back, self._lost = (self._fence, self._code) if fenced else (self._after, self._prose)
         self._opened_at = self._fed - len(text) + start
-        self._back = self._fence if fenced else self._after
         self._state = self._feeding
         return begin
 
@@ -221,17 +230,21 @@ class StreamParser:
             self._enter_zone(CLOSER_OF[marker])
         elif group == "closer":
             self._orphan(marker)
-        elif group == "debris":
-            if self._out.beside_call:
-                self._out.parts([Part("debris", marker)], firm=not self._out.grouped)
+        elif not self._out.beside_call:
+            if group == "lone" and not marker.startswith("</"):  # doubled, perhaps: the next one may open a call
+                self._out.parts([Part("markup", marker)], firm=False)
             else:
                 self._out.words(marker)
-        elif self._out.last_call() is not None:
-            self._out.note(Fix("marker", f"only the closer {marker!r} was there"))
-            self._out.accept()
-            self._out.parts([Part("markup", marker)], firm=True)
+        elif group == "debris":
+            self._mark(marker, "debris")
+        elif group == "result":
+            self._mark(marker, "result")
+            self._state = self._imagined
         else:
-            self._out.words(marker)
+            if self._out.grouped and marker.startswith("</"):
+                self._out.note(Fix("marker", f"only the closer {marker!r} was there"))
+                self._out.accept()
+            self._mark(marker, "markup")
 
     # --- code ----------------------------------------------------------------------------------------------------
 
@@ -239,6 +252,7 @@ class StreamParser:
         """Enter inline code or a fence."""
         if end == len(text) and not final:
             return ~start
+        self._run_of = _RUNS[text[start]]
         self._ticks = end - start
         if self._ticks < 3:
             self._out.words(text[start:end])
@@ -286,7 +300,7 @@ class StreamParser:
         begin = at
         while True:
             newline = text.find("\n", at)
-            found = _RUN.search(text, at)
+            found = self._run_of.search(text, at)
             if found is None or 0 <= newline < found.start():
                 end = newline if newline >= 0 else len(text)
                 self._out.words(text[begin:end])
@@ -306,7 +320,7 @@ class StreamParser:
         """Stay in a fence of plain code until a run of at least as many backticks."""
         begin = at
         while True:
-            found = _RUN.search(text, at)
+            found = self._run_of.search(text, at)
             if found is None:
                 self._out.words(text[begin:])
                 return len(text)
@@ -328,9 +342,8 @@ class StreamParser:
             if final:
                 self._mark(text[at:], "markup")
             return inside if final else ~at
-        if text[inside] == "`":
-            run = _RUN.match(text, inside)
-            assert run is not None
+        run = self._run_of.match(text, inside)
+        if run is not None:
             if run.end() == len(text) and not final and len(run[0]) < self._ticks:
                 return ~at
             if len(run[0]) >= self._ticks:
@@ -382,7 +395,7 @@ class StreamParser:
         else:
             for part in (*lead, *parts):
                 self._out.words(part.raw)
-            self._state = self._code if self._back == self._fence else self._prose
+            self._state = self._lost
         if not is_call or self._state != self._fence:
             self._fence_fresh = False
         for each in candidate.tries:
@@ -421,9 +434,14 @@ class StreamParser:
         self._mark(surplus[0], "markup")
         return surplus.end()
 
-    def _mark(self, raw: str, kind: str) -> None:
+    def _mark(self, raw: str, why: DiscardWhy) -> None:
         if raw:
-            self._out.parts([Part("markup" if kind == "markup" else "debris", raw)], firm=not self._out.grouped)
+            self._out.parts([Part(why, raw)], firm=not self._out.grouped)
+
+    def _imagined(self, text: str, at: int, final: bool) -> int:
+        """A result that the model made up: nothing from here on was said to anyone."""
+        self._mark(text[at:], "result")
+        return len(text)
 
     # --- reasoning -----------------------------------------------------------------------------------------------
 
@@ -461,6 +479,12 @@ class StreamParser:
                 self._out.words(text[begin:start])
                 self._leave_zone()
                 return end
+            if group == "opener":
+                if begin == start and not self._out.thought:
+                    self._out.junction(found[0], "reasoning")
+                    return end
+                at = end
+                continue
             ready = self._ready(group, text, start, end, final)
             if ready is False:
                 at = start + 1
@@ -473,17 +497,17 @@ class StreamParser:
 
     def _suspecting(self, text: str, at: int, final: bool) -> int:
         """Hold a call inside an open zone: thought if the zone closes, a call if it never does."""
-        window = (self._suspect[-1][-len(self._zone_closer) :] if self._suspect else "") + text[at:]
-        found = window.find(self._zone_closer)
-        if found < 0:
+        size = len(self._zone_closer)
+        seam = self._seam + text[at : at + size]
+        found = seam.find(self._zone_closer)
+        end = at + found + size - len(self._seam) if found >= 0 else text.find(self._zone_closer, at) + size
+        if end < size and found < 0:
             self._suspect.append(text[at:])
+            self._seam = (self._seam + text[max(at, len(text) - size) :])[-size + 1 :]
             return len(text)
-        held = "".join(self._suspect)
-        shift = len(window) - len(text[at:])
-        end = at + found + len(self._zone_closer) - shift
-        whole = held + text[at:end]
-        self._suspect = []
-        self._out.words(whole[: -len(self._zone_closer)])
+        thought = "".join((*self._suspect, text[at:end]))
+        self._suspect, self._seam = [], ""
+        self._out.words(thought[:-size])
         self._leave_zone()
         return end
 
@@ -491,7 +515,7 @@ class StreamParser:
         """The zone never closed: the call in it ended it."""
         held = "".join(self._suspect)
         self._suspect = []
-        self._out.junction("", "text")
+        self._out.cut_short()
         self._state = self._prose
         self._run(held, final=True)
 
@@ -506,7 +530,9 @@ class _Plan:
             for number, (dialect, head) in enumerate((dialect, head) for dialect in chosen for head in dialect.heads)
         }
         self.opens = "".join({literal[0] for _, head in self.heads.values() for literal in head.literals})
-        self.scanner = _scanner(tuple(dialect.name for dialect in chosen))
+        names = tuple(dialect.name for dialect in chosen)
+        self.scanner = _scanner(names)
+        self.literals = _literals(names)
 
     @classmethod
     def of(cls, rules: Rules, pinned: str | None) -> _Plan:
@@ -545,14 +571,23 @@ def _heads(names: tuple[str, ...]) -> dict[str, tuple[tuple[str, ...], str]]:
 
 @lru_cache(maxsize=64)
 def _scanner(names: tuple[str, ...]) -> Scanner:
-    closers = tuple(dict.fromkeys(closer for name in names for closer in registry.get(name).closers))
-    literals = {"opener": CLOSER_OF, "closer": CLOSERS, "debris": DEBRIS, "lone": closers}
-    return Scanner(literals, {**_heads(names), "ticks": (("`",), "`+")})
+    return Scanner(_markers(names), {**_heads(names), "ticks": (("`", "~~~"), "`+|~{3,}")})
+
+
+@lru_cache(maxsize=64)
+def _literals(names: tuple[str, ...]) -> Scanner:
+    return Scanner(_markers(names), {})
+
+
+def _markers(names: tuple[str, ...]) -> dict[str, Iterable[str]]:
+    lone = tuple(dict.fromkeys(closer for name in names for closer in registry.get(name).closers))
+    return {"opener": CLOSER_OF, "closer": CLOSERS, "debris": DEBRIS, "result": RESULTS, "lone": lone}
 
 
 @lru_cache(maxsize=64)
 def _zone_scanner(names: tuple[str, ...], closer: str) -> Scanner:
-    return Scanner({"closer": (closer,)}, _heads(names))
+    openers = [opener for opener, its in ZONES if its == closer]
+    return Scanner({"closer": (closer,), "opener": openers}, _heads(names))
 
 
 def parse(

@@ -17,7 +17,7 @@ from promptools.parsing.events import CallArgs, CallEnd, CallStart, End, Event, 
 from promptools.parsing.parts import Fragment, Part, Started
 from promptools.types import Call, Discarded, DiscardWhy, Fix, Malformed, NewId, Reply, Span, Trace, Try
 
-SPACE = " \t\r\n"
+SPACE = " \t\r\n\ufeff\u200b"
 SPACE_HOLD = 4096
 TRY_LIMIT = 256
 """Tries kept in a trace: a reply of a thousand code fences should not carry a thousand notes."""
@@ -38,7 +38,7 @@ class Output:
         self._at = 0
         self._space: list[str] = []
         self._held = 0
-        self._trim = False
+        self._after: Literal["", "call", "tag"] = ""
         self._group: list[tuple[Part, bool]] = []
         self._zone: Zone = "text"
         self._content: list[str] = []
@@ -51,6 +51,7 @@ class Output:
         self._tries: list[Try] = []
         self._index = 0
         self._live: CallStart | None = None
+        self._live_sent = 0
         self._finish_reason: str | None = None
         self.fresh = True
         """Nothing but white space, reasoning and markup has been seen since the start."""
@@ -61,9 +62,14 @@ class Output:
         return bool(self._group)
 
     @property
+    def called(self) -> bool:
+        """Is a call in the group?"""
+        return any(part.call is not None or part.malformed is not None for part, _ in self._group)
+
+    @property
     def beside_call(self) -> bool:
-        """Has nothing but white space been said since the last call or tag?"""
-        return bool(self._group) or self._trim
+        """Has nothing but white space and markup been seen since the last call?"""
+        return self._after == "call" if not self._group else self.called
 
     @property
     def at(self) -> int:
@@ -93,27 +99,22 @@ class Output:
         if not body:
             self._hold(raw)
             return
-        self.fresh = self.fresh and self._zone == "reasoning"
-        tail = raw[len(body) :] if len(body) < len(raw) else ""
         held = self._release()
-        if self._trim:
-            bare = body.lstrip(SPACE) if not held else body
-            lead = held + body[: len(body) - len(bare)]
-            if held:
-                bare = body.lstrip(SPACE)
-                lead = held + body[: len(body) - len(bare)]
-            self._discard(lead, "space")
+        if self._after and self._zone == "text" and not self._content:
+            bare = body.lstrip(SPACE)
+            self._discard(held + body[: len(body) - len(bare)], "space")
             self._utter(bare)
-            self._trim = False
-        else:
+        else:  # the white space after a call joins the words on both sides of it
             self._utter(held + body if held else body)
-        if tail:
-            self._hold(tail)
+        self.fresh = self.fresh and self._zone == "reasoning"
+        self._after = ""
+        if len(body) < len(raw):
+            self._hold(raw[len(body) :])
 
     def _hold(self, space: str) -> None:
         self._space.append(space)
         self._held += len(space)
-        if self._held > SPACE_HOLD and not self._trim:
+        if self._held > SPACE_HOLD and not self._after:
             held = self._release()
             self._utter(held[:-SPACE_HOLD])
             self._space, self._held = [held[-SPACE_HOLD:]], SPACE_HOLD
@@ -143,12 +144,16 @@ class Output:
     # --- tags of reasoning ---------------------------------------------------------------------------------------
 
     def junction(self, raw: str, zone: Zone) -> None:
-        """Take a tag that opens or closes a zone."""
-        self.reject()
-        self._discard(self._release(), "space")
+        """Take a tag that opens or closes a zone. Thinking is no prose: a group before it stands."""
+        self.accept()
+        held = self._release()
+        if held and self._zone == "reasoning":
+            self._utter(held)
+        else:
+            self._discard(held, "space")
         self._discard(raw, "markup")
         self._zone = zone
-        self._trim = True
+        self._after = "tag"
 
     def was_reasoning(self, raw: str) -> None:
         """Take a closer without an opener: the text so far was reasoning."""
@@ -158,8 +163,19 @@ class Output:
         self._reasoning.extend(self._content)
         self._content = []
         self._discard(raw, "markup")
-        self._trim = True
+        self._after = "tag"
         self.fresh = True
+
+    def cut_short(self) -> None:
+        """Leave reasoning without a closer."""
+        self._discard(self._release(), "space")
+        self._zone = "text"
+        self._after = "tag"
+
+    @property
+    def thought(self) -> bool:
+        """Has anything been thought so far?"""
+        return bool(self._reasoning or self._space)
 
     def zone(self, zone: Zone) -> None:
         """Set the zone without a tag (the template printed the opener, or the reply ended inside a zone)."""
@@ -198,7 +214,10 @@ class Output:
             part.call = replace(part.call, fixes=(*part.call.fixes, fix))
 
     def accept(self) -> None:
-        """Let the group stand."""
+        """Let the group stand, if there is a call in it."""
+        if not self.called:
+            self.reject()
+            return
         group, self._group = self._group, []
         for part, _ in group:
             self._emit(part)
@@ -221,7 +240,10 @@ class Output:
             self._say(part.raw)
         elif part.kind == "call":
             assert part.call is not None
-            self._call(part.raw, part.call)
+            if self._repeats(part.call):
+                self._discard(part.raw, "repeat")
+            else:
+                self._call(part.raw, part.call)
         elif part.kind == "malformed":
             assert part.malformed is not None
             self._broken(part.raw, part.malformed)
@@ -231,8 +253,6 @@ class Output:
     def _discard(self, raw: str, why: DiscardWhy) -> None:
         if not raw:
             return
-        if why != "space":
-            self._trim = True
         event = Discarded(raw, why, self._advance(raw))
         self._events.append(event)
         last = self._discarded[-1] if self._discarded else None
@@ -250,6 +270,7 @@ class Output:
             self._live = CallStart(self._index, self._id(), started.name, Span(place, place))
             self._events.append(self._live)
         elif self._live is not None:
+            self._live_sent += len(started.text)
             self._events.append(CallArgs(self._index, started.text, self._live.span))
 
     def _call(self, raw: str, call: Call) -> None:
@@ -259,13 +280,19 @@ class Output:
         call = replace(call, id=live.id if live else self._id(), span=span)
         if live is None:
             self._events.append(CallStart(self._index, call.id, call.name, place))
-        sent = self._sent_live() if live else 0
-        rest = call.arguments_json[sent:]
+        rest = call.arguments_json[self._live_sent :]
         if rest:
             self._events.append(CallArgs(self._index, rest, place))
         self._events.append(CallEnd(self._index, call, span))
         self._calls.append(call)
         self._ended(raw)
+
+    def _repeats(self, call: Call) -> bool:
+        """Is this the echo of an earlier call in another dialect? The same call twice in one dialect is meant."""
+        return any(
+            each.dialect != call.dialect and each.name == call.name and each.arguments == call.arguments
+            for each in self._calls
+        )
 
     def _broken(self, raw: str, malformed: Malformed) -> None:
         span = self._advance(raw)
@@ -282,13 +309,8 @@ class Output:
         self._unhashed.append(raw)
         self._index += 1
         self._live_sent = 0
-        self._trim = True
+        self._after = "call"
         self.fresh = False
-
-    _live_sent = 0
-
-    def _sent_live(self) -> int:
-        return self._live_sent
 
     def _id(self) -> str:
         if self._new_id is not None:
@@ -315,7 +337,7 @@ class Output:
         """Settle what is held and close the reply."""
         self.accept()
         held = self._release()
-        if held and self._trim:
+        if self._after and self._zone == "text":
             self._discard(held, "space")
         elif held:
             self._utter(held)

@@ -14,20 +14,20 @@ class Scanner:
     """Search for literals and patterns, each with the name of its group."""
 
     def __init__(self, literals: Mapping[str, Iterable[str]], patterns: Mapping[str, tuple[tuple[str, ...], str]]) -> None:
-        """`literals`: group -> literals. `patterns`: group -> (literals that it starts with, pattern without groups).
+        """`literals`: group -> literals, which yield to patterns. `patterns`: group -> (literals that it starts with, pattern without groups).
 
         A pattern says what it matches at the end of the text by `\\Z`; the caller tells the unfinished match.
         """
         branches: list[tuple[str, str]] = []
         starts: set[str] = set()
+        for group, (first, pattern) in patterns.items():
+            branches.append((group, pattern))
+            starts.update(first)
         for group, texts in literals.items():
             ordered = sorted(texts, key=len, reverse=True)
             if ordered:
                 branches.append((group, "|".join(re.escape(text) for text in ordered)))
                 starts.update(ordered)
-        for group, (first, pattern) in patterns.items():
-            branches.append((group, pattern))
-            starts.update(first)
         self.pattern = re.compile("|".join(f"(?P<{group}>{pattern})" for group, pattern in branches) or r"(?!)")
         self._prefixes = frozenset(text[:size] for text in starts for size in range(1, len(text)))
         self._longest = max((len(text) for text in starts), default=1)

@@ -21,6 +21,20 @@ ZONES: Final[tuple[tuple[str, str], ...]] = (
 CLOSER_OF: Final = dict(ZONES)
 CLOSERS: Final = tuple(closer for _, closer in ZONES)
 
+RESULTS: Final = (
+    "<tool_response>",
+    "<tool_responses>",
+    "<function_results>",
+    "<function_response>",
+    "<tool_result>",
+    "Observation:",
+    "<｜tool▁outputs▁begin｜>",
+    "<｜tool▁output▁begin｜>",
+    "[TOOL_RESULTS]",
+    "<|tool_response>",
+)
+"""What opens a tool's result: beside a call the model imagines one, and everything after it."""
+
 DEBRIS: Final = (
     "<|im_end|>",
     "<|eot_id|>",

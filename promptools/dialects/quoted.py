@@ -1,0 +1,77 @@
+"""A whole reply that is one JSON string with a call inside: some chat templates encode what the model said once more."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+
+from promptools.dialects.base import tried
+from promptools.dialects.body import read_calls
+from promptools.dialects.envelope import NoCall
+from promptools.dialects.settle import Place, Rules
+from promptools.parsing.parts import Fragment, Part, Started
+from promptools.types import Fix, Span, Try
+
+_INSIDE = re.compile(r'[^"\\]*(?:\\.[^"\\]*)*', re.DOTALL)
+
+
+class QuotedCandidate:
+    """A JSON string from its opening quote to its closing one."""
+
+    def __init__(self, rules: Rules, place: Place, *, firm: bool) -> None:
+        self._rules = rules
+        self._place = place
+        self._pieces: list[str] = []
+        self._open = False
+        self._escaped = False
+        self.firm = firm
+        self.parts: list[Part] = []
+        self.rest = ""
+        self.live: list[Started | Fragment] = []
+        self.live_offset = 0
+        self.tries: list[Try] = []
+
+    def feed(self, piece: str, start: int) -> int | None:
+        """Take text up to the closing quote."""
+        at = start
+        if not self._open:
+            self._open, at = True, start + 1
+        if self._escaped and at < len(piece):
+            self._escaped, at = False, at + 1
+        inside = _INSIDE.match(piece, at)
+        end = inside.end() if inside else at
+        if end < len(piece) and piece[end] == '"':
+            self._pieces.append(piece[start : end + 1])
+            self._decide()
+            return end + 1
+        self._escaped = end < len(piece)  # only a backslash at the very end stops the match elsewhere
+        self._pieces.append(piece[start:])
+        return None
+
+    def close(self, finish_reason: str | None) -> None:
+        """Give a string that never closed back as text."""
+        del finish_reason
+        self._refuse("the string never closed")
+
+    def _decide(self) -> None:
+        raw = "".join(self._pieces)
+        try:
+            inner = json.loads(raw, strict=False).strip()
+            parts = read_calls(inner, self._rules, self._place)
+        except (ValueError, RecursionError, NoCall) as error:
+            self._refuse(str(error))
+            return
+        found = [part for part in parts if part.call or part.malformed]
+        fix = Fix("unwrap", "the whole call was encoded as a string")
+        for number, part in enumerate(found):
+            part.raw = raw if number == 0 else ""
+            if part.call:
+                part.call = replace(part.call, fixes=(fix, *part.call.fixes))
+        self.parts = found
+        self.tries.append(tried("quoted", len(raw), found))
+
+    def _refuse(self, why: str) -> None:
+        raw = "".join(self._pieces)
+        self.parts = [Part("text", raw)]
+        self.tries.append(Try("quoted", Span(0, len(raw)), "text", why, len(raw)))
