@@ -198,14 +198,14 @@ def read_ask(
         else _prepared([each for each in offered if _tool_name(each) in allowed], marks),
         others=others,
         choice=choice,
-        parallel=own.get("parallel_tool_calls") is not False and "functions" not in own,
+        parallel=own.get("parallel_tool_calls") is not False and not own.get("functions"),
         stream=own.get("stream") is True,
         include_usage=as_object(own.get("stream_options")).get("include_usage") is True,
         n=n if n and n > 1 else 1,
         profile=profile,
         options=(options or Options()).override(body.get("promptools")),
         json_answer=as_object(own.get("response_format")).get("type") in {"json_object", "json_schema"},
-        legacy="functions" in own,
+        legacy=bool(own.get("functions")),
         system_prompt=system_prompt,
     )
 

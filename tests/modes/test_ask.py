@@ -1,0 +1,154 @@
+import pytest
+
+from promptools.errors import UsageError
+from promptools.modes.ask import OPTIONS, Choice, Options, concerns_tools, read_ask
+from promptools.profiles import Profile
+
+
+def tool(name, **schema):
+    return {"type": "function", "function": {"name": name, "parameters": {"type": "object", **schema}}}
+
+
+A, B = tool("a"), tool("b")
+
+
+def ask(**body):
+    return read_ask({"model": "m", "messages": [{"role": "user", "content": "hi"}], **body}, Profile())
+
+
+def test_a_request_is_read_and_not_changed():
+    body = {"model": "alias", "messages": [], "promptools": {"mode": "prompt"}, "stream": True, "seed": 3}
+    kept = {**body}
+    read = read_ask(body, Profile(), model="real", system_prompt="be brief")
+    assert body == kept
+    assert read.body == {"model": "real", "messages": [], "stream": True, "seed": 3}
+    assert (read.model, read.stream, read.options.mode, read.system_prompt) == ("real", True, "prompt", "be brief")
+    assert len(read.tools) == len(read.offered) == 0
+
+
+@pytest.mark.parametrize(
+    ("said", "choice", "offered"),
+    [
+        (None, Choice(), ("a", "b")),
+        ("auto", Choice(), ("a", "b")),
+        ("none", Choice("none"), ()),
+        ("required", Choice("required"), ("a", "b")),
+        ("any", Choice("required"), ("a", "b")),
+        ({"type": "function", "function": {"name": "b"}}, Choice("named", "b"), ("b",)),
+        ({"type": "function", "name": "b"}, Choice("named", "b"), ("b",)),
+        (
+            {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [B]}},
+            Choice("required"),
+            ("b",),
+        ),
+        ({"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "a"}]}, Choice(), ("a",)),
+    ],
+)
+def test_tool_choice(said, choice, offered):
+    read = ask(tools=[A, B], tool_choice=said)
+    assert (read.choice, read.offered.names, read.tools.names) == (choice, offered, ("a", "b"))
+    assert read.choice.forced == (choice.kind in {"required", "named"})
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"tools": [A], "tool_choice": "bogus"}, "'bogus' is not understood"),
+        ({"tools": [A], "tool_choice": {"type": "function", "function": {"name": "z"}}}, "'z', which is not among"),
+        ({"tool_choice": {"type": "function", "function": {"name": "z"}}}, r"offered tools \(none\)"),
+        ({"tool_choice": "required"}, "no tool is offered"),
+        ({"tools": [A], "functions": [A["function"]]}, "both given"),
+        ({"tools": {"a": 1}}, "'tools' must be a list of objects"),
+        ({"tools": ["a"]}, "'tools' must be a list of objects"),
+        ({"tools": [tool("")]}, "name"),
+        ({"tools": [A, A]}, "'a'"),
+        ({"promptools": {"modus": "x"}}, "unknown option 'modus'"),
+        (
+            {"promptools": {"mode": "x"}},
+            "promptools.mode must be one of .*, or null, not .x.",
+        ),
+        ({"promptools": {"mode": 3}}, "not 3"),
+        ({"promptools": {"corrections": -1}}, "a whole number, 0 or more"),
+        ({"promptools": {"corrections": True}}, "a whole number"),
+        ({"promptools": {"trace": 1}}, "true or false"),
+        ({"promptools": {"strictness": None}}, "must be one of 'strict'"),
+        ({"promptools": {"provider": 1}}, "a string, or null"),
+        ({"promptools": []}, "an object of options"),
+    ],
+)
+def test_what_cannot_be_met_is_the_callers_fault(body, words):
+    with pytest.raises(UsageError, match=words):
+        ask(**body)
+
+
+def test_every_option_may_be_set_for_one_request():
+    values = {
+        "mode": "native", "provider": "p", "dialect": "hermes", "strictness": "lenient", "hold": "all",
+        "arguments": "live", "corrections": 0, "trace": True, "on_malformed": "call",
+    }  # fmt: skip
+    assert set(values) == set(OPTIONS)
+    assert ask(promptools=values).options == Options(**values)
+    assert Options(hold="all").override({"trace": True}) == Options(hold="all", trace=True)
+    assert Options(mode="prompt").override({"mode": None}).mode is None
+
+
+def test_the_old_form_is_understood():
+    read = ask(functions=[A["function"], B["function"]], function_call={"name": "a"})
+    assert (read.legacy, read.parallel, read.choice) == (True, False, Choice("named", "a"))
+    assert read.offered.names == ("a",)
+    assert ask(functions=[A["function"]], function_call="none").choice.kind == "none"
+
+
+def test_tools_of_other_types_stand_aside():
+    search = {"type": "web_search"}
+    read = ask(tools=[search, A], tool_choice="required")
+    assert (read.others, read.tools.names) == ((search,), ("a",))
+    assert ask(tools=[search], tool_choice="required").others == (search,)
+
+
+def test_marks_come_from_the_config_and_the_dict():
+    marked = {**A, "x-promptools": {"infer": False}}
+    read = read_ask({"tools": [marked, B]}, Profile(), marks={"b": {"dangerous": True}, "elsewhere": {"infer": True}})
+    assert read.tools.get("b").dangerous
+    assert read.tools.get("a").infer is False
+    assert read.offered is read.tools
+
+
+@pytest.mark.parametrize(
+    ("n", "heeded", "wanted", "sends"), [(None, True, 1, 1), (3, True, 3, 1), (3, False, 3, 3), ("x", True, 1, 1)]
+)
+def test_n(n, heeded, wanted, sends):
+    read = read_ask({"n": n}, Profile(n=heeded))
+    assert (read.n, read.sends) == (wanted, sends)
+
+
+def test_small_wishes():
+    assert ask(stream=True, stream_options={"include_usage": True}).include_usage
+    assert not ask(stream=True).include_usage
+    assert ask(response_format={"type": "json_object"}).json_answer
+    assert not ask(response_format={"type": "text"}).json_answer
+    assert not ask(tools=[A], parallel_tool_calls=False).parallel
+    assert ask(tools=[A]).parallel
+
+
+def test_corrections_follow_the_messages():
+    one, two = {"role": "user", "content": "1"}, {"role": "user", "content": "2"}
+    read = ask().corrected((one,)).corrected((two,))
+    assert read.messages == [{"role": "user", "content": "hi"}, one, two]
+
+
+@pytest.mark.parametrize(
+    ("body", "concerned"),
+    [
+        ({"messages": [{"role": "user", "content": "hi"}]}, False),
+        ({"tools": []}, False),
+        ({"tools": [A]}, True),
+        ({"functions": [A]}, True),
+        ({"messages": [{"role": "tool", "content": "x"}]}, True),
+        ({"messages": [{"role": "assistant", "tool_calls": [{}]}]}, True),
+        ({"messages": [{"role": "assistant", "tool_calls": []}, "junk"]}, False),
+        ("junk", False),
+    ],
+)
+def test_which_requests_concern_tools(body, concerned):
+    assert concerns_tools(body) is concerned

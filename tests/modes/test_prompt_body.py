@@ -1,0 +1,216 @@
+import json
+
+import pytest
+
+from promptools import dialects
+from promptools.errors import UsageError
+from promptools.modes.ask import read_ask
+from promptools.modes.prompt import Prompt
+from promptools.profiles import Profile
+from promptools.schema import Tools
+from promptools.types import Call, Result
+
+CITY = {"type": "object", "properties": {"city": {"type": "string", "pattern": "^.+$"}}, "required": ["city"]}
+TOOLS = [
+    {"type": "function", "function": {"name": "get_weather", "description": "Get it", "parameters": CITY}},
+    {"type": "function", "function": {"name": "ping", "parameters": {"type": "object", "properties": {}}}},
+]
+USER = {"role": "user", "content": "hi"}
+CALLED = {
+    "role": "assistant",
+    "content": "Let me look.",
+    "reasoning": "hm",
+    "tool_calls": [
+        {"id": "c1", "function": {"name": "get_weather", "arguments": '{"city": "Oslo"}'}},
+        {"id": "c2", "function": {"name": "ping", "arguments": ""}},
+    ],
+}
+RESULTS = [
+    {"role": "tool", "tool_call_id": "c2", "content": "pong"},
+    {"role": "tool", "tool_call_id": "c1", "content": "4 C"},
+]
+JSON = dialects.get("json")
+PAST = [Call("c1", "get_weather", {"city": "Oslo"}, '{"city": "Oslo"}'), Call("c2", "ping", {}, "{}")]
+IMAGE = {"type": "image_url", "image_url": {"url": "data:,"}}
+
+
+def sent(messages=(USER,), profile=None, system_prompt="", **body):
+    request = {"model": "m", "messages": list(messages), **body}
+    before = json.dumps(request)
+    upstream = Prompt().body(read_ask(request, profile or Profile(), system_prompt=system_prompt))
+    assert json.dumps(request) == before
+    return upstream
+
+
+def block(names=None, dialect=JSON, **options):
+    tools = [tool for tool in TOOLS if names is None or tool["function"]["name"] in names]
+    return dialect.render_tools(Tools(tools), **options)
+
+
+def test_the_server_never_hears_of_tools():
+    told = {"tool_choice": "auto", "parallel_tool_calls": True, "functions": None, "function_call": None}
+    upstream = sent(tools=TOOLS, seed=1, **told)
+    assert upstream.body == {
+        "model": "m",
+        "seed": 1,
+        "messages": [{"role": "system", "content": block(parallel=True, required=False)}, USER],
+    }
+    assert (upstream.dialect, upstream.notes) == ("json", ())
+
+
+def test_the_tools_join_the_system_message_that_is_there():
+    system = {"role": "system", "content": [{"type": "text", "text": "Be kind."}]}
+    more = {"role": "developer", "content": "Be brief."}
+    upstream = sent([system, more, USER], tools=TOOLS)
+    assert upstream.body["messages"] == [{"role": "system", "content": f"Be kind.\n\nBe brief.\n\n{block()}"}, USER]
+
+
+@pytest.mark.parametrize(
+    ("placement", "texts"),
+    [("prepend", "mine yours tools"), ("append", "yours tools mine"), ("replace", "mine tools")],
+)
+def test_every_placement_keeps_the_tools(placement, texts):
+    words = {"mine": "mine", "yours": "yours", "tools": block()}
+    profile = Profile(prompt_placement=placement)
+    said = sent([{"role": "system", "content": "yours"}, USER], profile, "mine", tools=TOOLS).body["messages"]
+    assert said[0]["content"] == "\n\n".join(words[each] for each in texts.split())
+
+
+def test_the_request_can_name_the_dialect():
+    upstream = sent(tools=TOOLS, promptools={"dialect": "hermes"})
+    assert upstream.dialect == "hermes"
+    assert upstream.body["messages"][0]["content"] == block(dialect=dialects.get("hermes"))
+    with pytest.raises(UsageError, match="klingon"):
+        sent(tools=TOOLS, promptools={"dialect": "klingon"})
+
+
+def test_history_is_written_in_the_dialect_itself():
+    upstream = sent([USER, CALLED, *RESULTS, USER], tools=TOOLS)
+    calls = JSON.render_calls(PAST)
+    results = JSON.render_results([Result("c2", "ping", "pong"), Result("c1", "get_weather", "4 C")])
+    assert upstream.body["messages"][1:] == [
+        USER,
+        {"role": "assistant", "content": f"Let me look.\n{calls}", "reasoning_content": "hm"},
+        {"role": "user", "content": results},
+        USER,
+    ]
+
+
+def test_a_call_without_words_is_the_call_alone():
+    said = sent([USER, {**CALLED, "content": None}, {"role": "assistant", "content": None}], tools=TOOLS)
+    calls = JSON.render_calls(PAST)
+    assert [each["content"] for each in said.body["messages"][2:]] == [calls, ""]
+
+
+def test_roles_alternate_where_they_must():
+    profile = Profile(alternate_roles=True, system_role=False)
+    said = sent([{"role": "system", "content": "s"}, USER, CALLED, *RESULTS, USER], profile, tools=TOOLS).body[
+        "messages"
+    ]
+    assert [each["role"] for each in said] == ["user", "assistant", "user"]
+    assert said[0]["content"] == f"s\n\n{block()}\n\nhi"
+    assert said[2]["content"].endswith("\n\nhi")
+
+
+def test_images_are_kept():
+    seen = {"role": "user", "content": [{"type": "text", "text": "look"}, IMAGE]}
+    result = {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "text": "a"}, IMAGE]}
+    said = sent([seen, CALLED, result], tools=TOOLS).body["messages"]
+    assert said[1] == seen
+    text = JSON.render_results([Result("c1", "get_weather", "a")])
+    assert said[3] == {"role": "user", "content": [{"type": "text", "text": text}, IMAGE]}
+    flat = sent([CALLED, result], Profile(content_parts=False), tools=TOOLS).body["messages"]
+    assert flat[-1] == {"role": "user", "content": text}
+
+
+def test_without_tools_to_offer_there_is_no_block():
+    for body in ({}, {"tools": TOOLS, "tool_choice": "none"}):
+        upstream = sent([USER, CALLED, *RESULTS], response_format={"type": "json_object"}, **body)
+        assert upstream.body["messages"][0] == USER
+        assert upstream.body["response_format"] == {"type": "json_object"}
+        assert upstream.dialect is None
+
+
+def test_tools_of_other_types_are_told_of():
+    upstream = sent(tools=[*TOOLS, {"type": "web_search"}])
+    assert upstream.notes == ("prompt mode cannot offer the tool of type 'web_search'",)
+
+
+@pytest.mark.parametrize(("given", "stop"), [(None, ["X"]), ("a", ["a", "X"]), (["a", "X"], ["a", "X"]), ([], ["X"])])
+def test_the_dialects_stop_strings_are_added(given, stop, monkeypatch):
+    monkeypatch.setattr(type(JSON), "stop", ("X",), raising=False)
+    assert sent(tools=TOOLS, stop=given).body["stop"] == stop
+
+
+def test_a_named_tool_is_offered_alone():
+    upstream = sent(tools=TOOLS, tool_choice={"type": "function", "function": {"name": "ping"}})
+    assert upstream.body["messages"][0]["content"] == block(["ping"], required=True)
+
+
+FORCED = {
+    "type": "object",
+    "properties": {
+        "tool": {"const": "get_weather"},
+        "arguments": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+    },
+    "required": ["tool", "arguments"],
+    "additionalProperties": False,
+}
+NAMED = {"type": "function", "function": {"name": "get_weather"}}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (
+            "response_format",
+            {"type": "json_schema", "json_schema": {"name": "reply", "schema": FORCED, "strict": True}},
+        ),
+        ("structured_outputs", {"json": FORCED}),
+        ("json_schema", FORCED),
+        ("format", FORCED),
+    ],
+)
+def test_a_call_that_must_come_is_forced_where_that_can_be(key, value):
+    body = {"tools": TOOLS, "tool_choice": NAMED, "promptools": {"dialect": "hermes"}}
+    upstream = sent(profile=Profile(constrained=key), **body)
+    assert upstream.body[key] == value
+    assert upstream.dialect == "json"
+    free = sent(profile=Profile(constrained=key, constrained_ok=False), **body)
+    assert key not in free.body
+    assert free.dialect == "hermes"
+
+
+def test_any_of_several_tools_can_be_forced():
+    upstream = sent(profile=Profile(constrained="json_schema"), tools=TOOLS, tool_choice="required")
+    forms = upstream.body["json_schema"]["anyOf"]
+    assert [each["properties"]["tool"]["const"] for each in forms] == ["get_weather", "ping"]
+    assert forms[0] == FORCED
+
+
+ANSWER = {"type": "object", "properties": {"ok": {"type": "boolean"}}}
+WANTED = {"type": "json_schema", "json_schema": {"name": "x", "schema": ANSWER}}
+
+
+def test_a_wanted_answer_does_not_shut_calls_out():
+    upstream = sent(profile=Profile(constrained="response_format"), tools=TOOLS[:1], response_format=WANTED)
+    schema = upstream.body["response_format"]["json_schema"]["schema"]
+    assert schema == {"anyOf": [FORCED, ANSWER]}
+    assert json.dumps(ANSWER) in upstream.body["messages"][0]["content"]
+    assert upstream.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("form", "words"), [(WANTED, json.dumps(ANSWER)), ({"type": "json_object"}, "one JSON object")]
+)
+def test_a_wanted_answer_is_put_into_words_where_nothing_can_be_forced(form, words):
+    upstream = sent(tools=TOOLS, response_format=form)
+    assert "response_format" not in upstream.body
+    assert words in upstream.body["messages"][0]["content"]
+    assert any("response_format" in note for note in upstream.notes)
+
+
+def test_a_call_that_must_come_outranks_a_wanted_answer():
+    upstream = sent(profile=Profile(constrained="json_schema"), tools=TOOLS, tool_choice=NAMED, response_format=WANTED)
+    assert "response_format" not in upstream.body
+    assert upstream.body["json_schema"] == FORCED
