@@ -83,9 +83,14 @@ def _show(reply: Reply) -> None:
 
 def _explain(text: str, events: Iterable[Event], reply: Reply) -> None:
     """Print the reply coloured by what each part is, a legend, and a table of tries."""
-    pieces = [(text[span.start : span.end], STYLES[kind]) for span, kind in spans(events)]
-    print_styled([("The reply: ", "bold"), *_legend()])
-    print_styled(pieces)
+    parts = spans(events)
+    print_styled([("The reply: ", "bold"), *((f"{kind} ", style) for kind, style in STYLES.items())])
+    print_styled([(text[span.start : span.end], STYLES[kind]) for span, kind in parts])
+    print_table(
+        "Its parts, in order",
+        ("what", "where", "text"),
+        ((kind, f"{span.start}-{span.end}", clip(repr(text[span.start : span.end]), 80)) for span, kind in parts),
+    )
     print_table(
         "Strategies, in order",
         ("strategy", "where", "outcome", "why", "characters"),
@@ -93,11 +98,6 @@ def _explain(text: str, events: Iterable[Event], reply: Reply) -> None:
             (each.strategy, f"{each.span.start}-{each.span.end}", each.outcome, clip(each.why), str(each.cost))
             for each in reply.trace.tries
         ),
-    )
-    print_table(
-        "Left out",
-        ("why", "where", "text"),
-        ((each.why, f"{each.span.start}-{each.span.end}", clip(repr(each.raw), 80)) for each in reply.discarded),
     )
 
 
@@ -121,10 +121,6 @@ def spans(events: Iterable[Event]) -> list[tuple[Span, str]]:
             case _:
                 pass
     return sorted(parts)
-
-
-def _legend() -> list[tuple[str, str]]:
-    return [(f"{kind} ", style) for kind, style in STYLES.items()]
 
 
 def _fixes(fixes: Iterable[Fix]) -> str:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 NAME = "serve"
 
+_BACKLOG = 2048
+
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
@@ -70,6 +72,7 @@ def _listen(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
+        listener.listen(_BACKLOG)  # before we say so: who connects now waits, and is not refused
     except OSError as error:
         listener.close()
         raise UsageError(f"cannot listen on {host}:{port}: {error.strerror}; name another with --port") from error

@@ -1,14 +1,23 @@
-"""Real llama.cpp servers, one of a kind for each worker."""
+"""Real llama.cpp servers, one of a kind a worker, and promptools before them: inside the client, or as a proxy."""
 
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
+import openai
 import pytest
 from scenes import gpt_oss, hermes
 
+from promptools.client import OpenAI
 from promptools.lab.server import Server, can_serve, serve
 from promptools.lab.weather import prompt_mark
+from promptools.profiles import Config, Provider
+
+Connect = Callable[..., openai.OpenAI]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -51,3 +60,116 @@ def plain_server(tmp_path_factory: pytest.TempPathFactory, prompted: str) -> Ite
 def http() -> Iterator[httpx.Client]:
     with httpx.Client(timeout=60, trust_env=False) as client:
         yield client
+
+
+def config_of(server: Server) -> Config:
+    box = Provider("box", kind="llamacpp", base_url=server.base_url, default_model=server.name)
+    return Config(default_provider="box", providers={"box": box})
+
+
+class Proxies:
+    """`promptools serve` before servers, one process each."""
+
+    def __init__(self) -> None:
+        self._shared: dict[str, str] = {}
+        self._running: list[subprocess.Popen[str]] = []
+
+    def before(self, server: Server) -> str:
+        """Give the URL of a proxy that all tests of the session share."""
+        if server.base_url not in self._shared:
+            self._shared[server.base_url] = self.fresh(server)
+        return self._shared[server.base_url]
+
+    def fresh(self, server: Server) -> str:
+        """Give the URL of a proxy that has seen nothing yet."""
+        command = [sys.executable, "-m", "promptools", "serve", "--port", "0", "--provider", "llamacpp"]
+        process = subprocess.Popen([*command, "--base-url", server.base_url], stdout=subprocess.PIPE, text=True)
+        self._running.append(process)
+        assert process.stdout is not None
+        return next(line.split()[1] for line in process.stdout if line.startswith("listening "))
+
+    def stop(self) -> None:
+        for process in self._running:
+            process.terminate()
+            process.wait(timeout=10)
+            assert process.stdout is not None
+            process.stdout.close()
+
+
+@pytest.fixture(scope="session")
+def proxies() -> Iterator[Proxies]:
+    running = Proxies()
+    yield running
+    running.stop()
+
+
+@pytest.fixture(params=["client", "proxy"])
+def connect(request: pytest.FixtureRequest, proxies: Proxies) -> Iterator[Connect]:
+    """Make a client whose requests go through promptools: the transport inside it, or a proxy before the server."""
+    made: list[openai.OpenAI] = []
+
+    def make(server: Server, *, fresh: bool = False) -> openai.OpenAI:
+        if request.param == "client":
+            client: openai.OpenAI = OpenAI(config=config_of(server), max_retries=0, timeout=60)
+        else:
+            url = proxies.fresh(server) if fresh else proxies.before(server)
+            client = openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=60)
+        made.append(client)
+        return client
+
+    yield make
+    for client in made:
+        client.close()
+
+
+@dataclass
+class Answer:
+    """One answer, streamed or whole, as an app sees it."""
+
+    content: str
+    calls: list[tuple[str, str]]
+    ids: list[str]
+    finish_reason: str | None
+    trace: dict[str, Any]
+    headers: httpx.Headers | Any
+
+    @property
+    def attempts(self) -> list[tuple[str, str]]:
+        return [(each["mode"], each["outcome"]) for each in self.trace["attempts"]]
+
+    def message(self) -> dict[str, Any]:
+        functions = [{"name": name, "arguments": arguments} for name, arguments in self.calls]
+        calls = [{"id": i, "type": "function", "function": f} for i, f in zip(self.ids, functions, strict=True)]
+        return {"role": "assistant", "content": self.content or None, **({"tool_calls": calls} if calls else {})}
+
+
+@pytest.fixture(params=["whole", "streamed"])
+def ask(request: pytest.FixtureRequest) -> Callable[..., Answer]:
+    """Ask through a client of the official SDK, and put the answer together."""
+    from promptools.cli.gather import Gathered
+
+    stream = request.param == "streamed"
+
+    def put(
+        client: openai.OpenAI, model: str, *said: Any, options: dict[str, Any] | None = None, **keys: Any
+    ) -> Answer:
+        messages: list[Any] = [{"role": "user", "content": each} if isinstance(each, str) else each for each in said]
+        raw: Any = client.chat.completions.with_raw_response.create(
+            model=model,
+            messages=messages,
+            stream=stream,
+            extra_body={"promptools": {"trace": True, **(options or {})}},
+            **keys,
+        )
+        answer = Gathered()
+        if stream:
+            for chunk in raw.parse():
+                list(answer.take(chunk))
+        else:
+            answer.take_whole(raw.parse())
+        calls = [(call["function"]["name"], call["function"]["arguments"]) for call in answer.calls]
+        trace = answer.trace.get("trace", answer.trace)
+        ids = [call["id"] for call in answer.calls]
+        return Answer(answer.content, calls, ids, answer.finish_reason, trace, raw.headers)
+
+    return put

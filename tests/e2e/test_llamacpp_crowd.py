@@ -1,0 +1,44 @@
+"""Many streams at once: no two get mixed up."""
+
+import asyncio
+import json
+
+import openai
+import pytest
+from conftest import config_of
+from scenes import WEATHER
+
+from promptools.cli.gather import Gathered
+from promptools.client import AsyncOpenAI
+
+CROWD = 40
+
+
+async def one(client: openai.AsyncOpenAI, model: str, number: int) -> tuple[int, list[dict], str | None]:
+    answer = Gathered()
+    stream = await client.chat.completions.create(
+        model=model,
+        messages=[{"role": "user", "content": f"Weather of City{number}?"}],
+        tools=[WEATHER],
+        stream=True,
+    )
+    async for chunk in stream:
+        list(answer.take(chunk))
+    return number, answer.calls, answer.finish_reason
+
+
+@pytest.mark.parametrize("way", ["client", "proxy"])
+def test_forty_streams_at_once(hermes_server, proxies, way):
+    async def crowd() -> list[tuple[int, list[dict], str | None]]:
+        if way == "client":
+            client = AsyncOpenAI(config=config_of(hermes_server), max_retries=0, timeout=120)
+        else:
+            url = proxies.before(hermes_server)
+            client = openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0, timeout=120)
+        async with client:
+            return await asyncio.gather(*(one(client, hermes_server.name, number) for number in range(CROWD)))
+
+    for number, calls, finish_reason in asyncio.run(crowd()):
+        assert finish_reason == "tool_calls"
+        (call,) = calls
+        assert json.loads(call["function"]["arguments"]) == {"city": f"City{number}"}
