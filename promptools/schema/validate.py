@@ -6,8 +6,6 @@ from functools import cache, lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-import regex
-
 from promptools.errors import UsageError, clip
 from promptools.schema.graph import is_array, is_object, library, pointer
 
@@ -50,9 +48,9 @@ class PatternTimeoutError(Exception):
 
 
 @lru_cache(maxsize=512)
-def compile_pattern(pattern: str) -> regex.Pattern[str]:
+def compile_pattern(pattern: str) -> Any:
     """Compile a schema's pattern; raises `regex.error`."""
-    return regex.compile(pattern)
+    return library("regex").compile(pattern)
 
 
 def matches(pattern: str, text: str) -> bool:
@@ -79,7 +77,7 @@ def check_patterns(graph: Graph, tool: str) -> None:
         for pattern, step in named:
             try:
                 compile_pattern(pattern)
-            except (regex.error, RecursionError, OverflowError) as error:
+            except (library("regex").error, RecursionError, OverflowError) as error:
                 raise UsageError(
                     f"Tool {tool!r}: the pattern {clip(pattern)!r} at {graph.where[id(node)] + step!r} cannot be "
                     f"compiled: {error}. Write it as a regular expression that Python's regex module knows."

@@ -9,6 +9,7 @@ import pytest
 import regex
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from schema_strategies import schemas, types, values
 
 from promptools.errors import UsageError
 from promptools.schema import Checked, Tools, coerce, quick, validate
@@ -181,6 +182,9 @@ def test_values_become_what_the_schema_wants(schema, value, wanted):
         ({"type": "integer", "minimum": 3}, "2"),
         (False, "5"),
         ({"not": STRING}, "5"),
+        ({"pattern": "^a", "type": "integer"}, []),
+        ({"additionalProperties": False, "type": "object"}, "x"),
+        ({"anyOf": [{"properties": {"a": INTEGER, "b": INTEGER}}, NULL]}, {"a": "x", "b": "x"}),
         ({"required": ["a"], "type": "object"}, {"b": 1}),
     ],
 )  # fmt: skip
@@ -258,9 +262,8 @@ def test_what_remains_wrong_is_told_after_coercion():
         (STRING, None, "/v: None is null; wanted a string"),
         ({"enum": ["a", 1]}, "b", "/v: 'b' is none of 'a', 1"),
         ({"const": "a"}, "b", "/v: 'b' is not 'a'"),
-        ({"anyOf": [INTEGER, {"type": "array", "items": INTEGER}]}, ["x"],
-         "/v: ['x'] fits no alternative: ['x'] is an array; wanted an integer; "
-         "or /0: 'x' is a string; wanted an integer"),
+        ({"anyOf": [NULL, {"type": "array", "items": INTEGER}]}, ["x"],
+         "/v: ['x'] fits no alternative: ['x'] is an array; wanted null; or /0: 'x' is a string; wanted an integer"),
         ({"anyOf": [{"const": n} for n in range(6)]}, "x",
          "/v: 'x' fits no alternative: 'x' is not 0; or 'x' is not 1; or 'x' is not 2; or 'x' is not 3; or 2 more"),
         ({"properties": {"a": {}, "b": {}}, "additionalProperties": False}, {"c": 1},
@@ -460,51 +463,6 @@ def test_a_schema_too_deep_for_a_predicate_goes_to_jsonschema(monkeypatch):
     assert check(INTEGER, "5").arguments == {"v": 5}
 
 
-scalars = (
-    st.none()
-    | st.booleans()
-    | st.integers(-3, 3)
-    | st.sampled_from([0.0, 1.0, 1.5, -2.5])
-    | st.sampled_from(["", "a", "ab", "1"])
-)
-values = st.recursive(
-    scalars,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
-    max_leaves=8,
-)
-types = st.sampled_from(["object", "array", "string", "boolean", "integer", "number", "null"])
-
-
-def schemas_of(inner):
-    return st.booleans() | st.fixed_dictionaries({}, optional={
-        "type": types | st.lists(types, min_size=1, max_size=3, unique=True),
-        "enum": st.lists(scalars, min_size=1, max_size=3),
-        "const": scalars,
-        "minimum": st.integers(-2, 2),
-        "maximum": st.integers(-2, 2),
-        "exclusiveMinimum": st.integers(-2, 2),
-        "exclusiveMaximum": st.sampled_from([-1.5, 1.5]),
-        "minLength": st.integers(0, 2),
-        "maxLength": st.integers(0, 2),
-        "minItems": st.integers(0, 2),
-        "maxItems": st.integers(0, 2),
-        "minProperties": st.integers(0, 2),
-        "maxProperties": st.integers(0, 2),
-        "pattern": st.sampled_from(["^a", "b$", "1"]),
-        "properties": st.dictionaries(st.sampled_from("abc"), inner, max_size=2),
-        "required": st.lists(st.sampled_from("abc"), max_size=2, unique=True),
-        "additionalProperties": inner,
-        "items": inner,
-        "allOf": st.lists(inner, min_size=1, max_size=2),
-        "anyOf": st.lists(inner, min_size=1, max_size=2),
-        "oneOf": st.lists(inner, min_size=1, max_size=2),
-        "$ref": st.just("#/$defs/d"),
-    })  # fmt: skip
-
-
-schemas = st.recursive(st.booleans() | st.fixed_dictionaries({"type": types}), schemas_of, max_leaves=4)
-
-
 @settings(max_examples=300, deadline=None)
 @given(schemas, types, st.dictionaries(st.sampled_from("ab"), values, max_size=2))
 def test_predicate_and_jsonschema_agree(schema, target, value):
@@ -548,3 +506,22 @@ def test_python_literals_are_read_as_they_were_written(value):
         assert checked.arguments == {"v": [value]}
     else:
         assert any(spelling in repr(value) for spelling in ("\\U", "\\x", "\\"))
+
+
+def test_the_predicate_knows_every_common_keyword():
+    tools = prepared({
+        "n": {"minimum": 1, "maximum": 5},
+        "m": {"exclusiveMinimum": 1, "exclusiveMaximum": 5},
+        "s": {"type": "string", "minLength": 1, "maxLength": 2, "pattern": "^a"},
+        "l": {"items": INTEGER, "maxItems": 2},
+        "o": {"oneOf": [INTEGER, {"minimum": 3}]},
+        "a": {"allOf": [INTEGER, {"anyOf": [{"const": 1}, {"enum": [2, 3]}]}]},
+        "d": {"required": ["x"], "minProperties": 2, "additionalProperties": BOOLEAN},
+    })  # fmt: skip
+    fits = quick.compile_schema(tools._entries["t"].shape.graph)
+    good = {"n": [1, 5, "x"], "m": [2, 4.9], "s": ["a", "ab"], "l": [[], [1, 2], "x"], "o": [2, 3.5], "a": [1, 3],
+            "d": [{"x": True, "y": False}, 5]}  # fmt: skip
+    bad = {"n": [0, 6], "m": [1, 5], "s": ["", "b", "abc", 1], "l": [["x"], [1, 2, 3]], "o": [3, 1.5],
+           "a": [4, "1", True], "d": [{"x": True}, {"y": True, "z": True}, {"x": 1, "y": True}]}  # fmt: skip
+    assert [(name, value) for name, all_ in good.items() for value in all_ if not fits({name: value})] == []
+    assert [(name, value) for name, all_ in bad.items() for value in all_ if fits({name: value})] == []

@@ -5,7 +5,7 @@ import json
 
 import pytest
 from hypothesis import given, settings
-from test_check import schemas, types
+from schema_strategies import schemas, types
 
 from promptools.errors import UsageError
 from promptools.schema import Tools, relax, relaxed
@@ -47,11 +47,13 @@ def one(schema, **more):
         ({"anyOf": [STRING, INTEGER], "oneOf": [{}]}, {"anyOf": [STRING, INTEGER]}),
         ({"type": "object", "properties": {"a": STRING}, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]},
          {"type": "object", "properties": {"a": STRING}}),
-        ({"properties": {"a": STRING}, "anyOf": [{"required": ["a"]}]}, {"type": "object", "properties": {"a": STRING}}),
+        ({"properties": {"a": STRING}, "anyOf": [{"required": ["a"]}]},
+         {"type": "object", "properties": {"a": STRING}}),
         ({"allOf": [{"properties": {"a": STRING, "b": STRING}, "required": ["a"]},
                     {"properties": {"b": INTEGER, "c": STRING}, "required": ["b", "a"]}]},
          {"properties": {"a": STRING, "b": STRING, "c": STRING}, "required": ["a", "b"], "type": "object"}),
-        ({"type": "object", "additionalProperties": {"format": "x"}}, {"type": "object", "additionalProperties": STRING}),
+        ({"type": "object", "additionalProperties": {"format": "x"}},
+         {"type": "object", "additionalProperties": STRING}),
         ({"type": "object", "patternProperties": {"^a": {}}, "propertyNames": {"pattern": "^a"}}, {"type": "object"}),
         ({"type": "object", "properties": {"pattern": {"type": "string", "pattern": "x"}}},
          {"type": "object", "properties": {"pattern": STRING}}),
