@@ -63,6 +63,22 @@ def pieces(text: str) -> st.SearchStrategy[list[str]]:
     return places.map(lambda at: [text[a:b] for a, b in zip([0, *at], [*at, len(text)], strict=True)])
 
 
+spoilings = st.lists(
+    st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 3), st.sampled_from(["", *MARKERS])),
+    min_size=1,
+    max_size=3,
+)
+"""Where (as a part of the whole), how many characters are lost there, and what stands there instead."""
+
+
+def spoiled(text: str, spoiling: list[tuple[float, int, str]]) -> str:
+    """Lose characters of `text` and put others in their place."""
+    for where, lost, instead in spoiling:
+        at = int(where * len(text))
+        text = text[:at] + instead + text[at + lost :]
+    return text
+
+
 words = st.one_of(
     st.text(st.characters(exclude_categories=["Cs"]), max_size=30),
     st.lists(st.sampled_from([each for each in MARKERS if each != "\ud83d"]), max_size=5).map("".join),

@@ -37,7 +37,7 @@ HOSTILE = {
     "comments": "/* ",
     "inline code": "`{` ",
 }
-SMALL, LARGE = 2_000, 8_000
+SMALL, LARGE = 4_000, 24_000
 
 
 def cost(text: str, step: int | None, **options: Any) -> int:

@@ -10,7 +10,7 @@ import pytest
 from casebook import ROWS_FOLDERS, SETS, Row, bare, cuts, feed, rows, tiled, tools_of
 from hypothesis import example, given
 from hypothesis import strategies as st
-from shapes import STEADY, offered, options, pieces, reasons, texts
+from shapes import STEADY, offered, options, pieces, reasons, spoiled, spoilings, texts
 
 from promptools import StreamParser, parse
 from promptools.errors import UsageError
@@ -76,6 +76,23 @@ def test_any_text_however_cut(
     assert join(events) == join(whole)
     assert bare(other) == bare(reply)
     tiled(events, text)
+    in_order(events, other)
+
+
+@STEADY
+@given(st.sampled_from(ROWS), spoilings, st.data())
+def test_a_spoiled_row_however_cut(row: Row, spoiling: list[tuple[float, int, str]], data: st.DataObject) -> None:
+    """A reply with characters lost and markers strewn in breaks no promise."""
+    text = spoiled(row.text, spoiling)
+    given_options = dict(row.options)
+    reason = given_options.pop("finish_reason", None)
+    whole, reply = feed([text], tools_of(row.tools), reason, **given_options)
+    tiled(whole, text)
+    in_order(whole, reply)
+    honest(text, reply)
+    events, other = feed(data.draw(pieces(text)), tools_of(row.tools), reason, **given_options)
+    assert join(events) == join(whole)
+    assert bare(other) == bare(reply)
     in_order(events, other)
 
 
