@@ -31,6 +31,7 @@ ROWS = {
     "testing": 7,
     "lab": 7,
     "cli": 8,
+    "__main__": 9,
 }
 PURE = 5
 NOT_PURE = {
