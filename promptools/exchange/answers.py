@@ -53,7 +53,7 @@ def _as_it_was(failure: Failure, sends: int) -> bool:
     """Tell whether the server's own answer is the best there is: nothing was tried on it, or nothing can be."""
     if failure.opened is None or failure.opened.status < 400:
         return False
-    return sends == 1 or failure.kind == "refused"
+    return sends == 1 or failure.kind in {"refused", "crashed"}
 
 
 def _body(ledger: Ledger, failure: Failure) -> dict[str, object]:

@@ -56,7 +56,11 @@ def of_status(opened: Opened, body: bytes) -> Failure:
 def of_problem(problem: UpstreamProblem, opened: Opened, body: bytes, part: Reply | None = None) -> Failure:
     """Read an error that the server reports, under whatever status."""
     said = clip(" ".join(problem.message.split())) or "an error without a text"
-    return Failure(classify(problem.message), said, problem.message, opened, body, part=part)
+    kind = classify(problem.message)
+    # vLLM's parsers raise whatever Python raises, and only the 500 tells (vllm#10589, vllm#36849)
+    if kind == "refused" and 500 in {opened.status, problem.status}:
+        kind = "crashed"
+    return Failure(kind, said, problem.message, opened, body, part=part)
 
 
 def of_link(failed: Failed, opened: Opened | None = None, part: Reply | None = None) -> Failure:

@@ -130,7 +130,7 @@ class Service:
             yield from self._ledger.wait(pause)
             return True
         self._ledger.amend(pause if isinstance(pause, str) else "nothing is left to try")
-        yield from self._hand_over(indices, self._last.get(indices[0], failure))
+        yield from self._hand_over(indices, failure if _passing(failure) else self._last.get(indices[0], failure))
         return False
 
     def _hand_over(self, indices: Sequence[int], failure: Failure) -> Steps[None]:
@@ -153,6 +153,11 @@ class Service:
         data = self._outlet.finish(index, reply, envelope, tail, good=good)
         if data and attempt:
             yield from self._ledger.emit(attempt.head(), data)
+
+
+def _passing(failure: Failure) -> bool:
+    """Tell whether the SDK should see the failure and retry the whole request."""
+    return failure.kind in {"connect", "timeout"} or failure.status in {408, 409, 429}
 
 
 def _presentable(failure: Failure, verdict: Verdict, *, strict: bool) -> bool:

@@ -29,6 +29,7 @@ FailureKind = Literal[
     "content_parts",  # it wants a string where `content` was a list of parts
     "stream_options",  # it does not know `stream_options`
     "parallel",  # it does not know `parallel_tool_calls`
+    "crashed",  # any other HTTP 500: its parser may have broken on the model's call
     "refused",  # any other error: the server's own, handed on as it was
     # what the server did
     "cut",  # the stream ended without a `finish_reason`
@@ -155,6 +156,7 @@ REMEDIES: dict[FailureKind, tuple[Step, ...]] = {
     "content_parts": ("plain_content",),
     "stream_options": ("no_stream_options",),
     "parallel": ("no_parallel",),
+    "crashed": ("next",),
     "refused": (),
     "cut": ("next", "again"),
     "swallowed": ("next", "again"),

@@ -221,7 +221,8 @@ def play(body: Any, answers: Iterable[Answer], *, headers=(), at: float = 100.0,
             case Send(sent, timeout):
                 seen.sent.append(sent)
                 seen.timeouts.append(timeout)
-                current = next(script)
+                current = next(script, None)
+                assert current, f"one send more than scripted: {seen.log}"
                 now += current.takes
                 pieces = current.pieces()
                 told = Opened(current.status, current.headers, now)

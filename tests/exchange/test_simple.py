@@ -3,7 +3,6 @@
 import json
 
 import pytest
-
 from scripted import NOW, SSE, WEATHER, Answer, ask, call, chunk, error, event, play, reply, stream, target
 
 NO_TOOLS = error('"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set', 400)
@@ -235,7 +234,7 @@ def test_a_whole_reply_asked_for_and_streamed():
 
 
 def test_a_stream_without_a_content_type_or_junk_lines():
-    answer = stream(": ping\n\n".encode(), b"data: not json\n\n", "Hi")
+    answer = stream(b": ping\n\n", b"data: not json\n\n", "Hi")
     answer.headers = ()
     seen = play(ask(WEATHER, stream=True), [answer])
     assert seen.choice().content == "Hi"

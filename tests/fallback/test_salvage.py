@@ -9,7 +9,7 @@ from promptools.fallback import Salvage, salvage
     ("text", "found"),
     [
         (
-            "error parsing tool call: raw='{\"city\": Paris}', err=invalid character 'P' looking for beginning of value",
+            "error parsing tool call: raw='{\"city\": Paris}', err=invalid character 'P' looking for a value",
             Salvage("arguments", '{"city": Paris}'),
         ),
         # the arguments may quote anything, the tail's own marker too: the last one ends them

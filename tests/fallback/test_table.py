@@ -36,13 +36,11 @@ SEEN = [
     ("Failed to parse tool call: Unexpected end of content.", "server_parser"),
     ("JSON schema conversion failed:\nUnrecognized schema: true", "schema"),
     (
-        "Unable to generate parser for this template. Automatic parser generation failed: JSON schema conversion failed:\n"
-        "Pattern must start with '^' and end with '$'",
+        "Unable to generate parser for this template. JSON schema conversion failed:\nPattern must start with '^'",
         "schema",
     ),
     (
-        "Unable to generate parser for this template. Automatic parser generation failed: JSON schema error at "
-        "#/properties/a: cannot resolve $ref #/nowhere, nowhere not found",
+        "Unable to generate parser for this template. JSON schema error at #/properties/a: cannot resolve $ref",
         "schema",
     ),
     ("Failed to initialize samplers: failed to parse grammar", "schema"),
@@ -61,8 +59,7 @@ SEEN = [
     ("invalid tool call arguments", "history"),
     ("TypeError: Can only get item pairs from a mapping.", "history"),
     (
-        "json: cannot unmarshal string into Go struct field ChatRequest.messages.tool_calls.function.arguments of type "
-        "api.ToolCallFunctionArguments",
+        "json: cannot unmarshal string into Go struct field ChatRequest.messages.tool_calls.function.arguments",
         "history",
     ),
     ("Value looks like object, but can't find closing '}' symbol", "history"),
