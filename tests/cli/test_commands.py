@@ -1,0 +1,220 @@
+"""The commands that need no server."""
+
+import io
+import json
+import subprocess
+import sys
+
+import pytest
+
+from promptools.cli import demo as demo_command
+from promptools.cli import main, screen
+from promptools.cli.parse import spans
+from promptools.parsing.engine import StreamParser
+
+TOOLS = [
+    {
+        "name": "get_weather",
+        "description": "Weather now.",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
+            "required": ["city"],
+        },
+    }
+]
+REPLY = 'Sure:\n```json\n{"tool": "get_weather", "arguments": {"city": "Paris", "days": "3",}}\n```\n'
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / "tools.json").write_text(json.dumps(TOOLS))
+    (tmp_path / "body.json").write_text(json.dumps({"model": "m", "tools": TOOLS}))
+    (tmp_path / "reply.txt").write_text(REPLY)
+    (tmp_path / "calls.json").write_text(json.dumps([{"name": "get_weather", "arguments": '{"city": "Oslo"}'}]))
+    (tmp_path / "results.json").write_text(json.dumps([{"name": "get_weather", "content": {"sky": "clear"}}]))
+    return tmp_path
+
+
+def run(capsys, *arguments):
+    status = main([str(each) for each in arguments])
+    printed = capsys.readouterr()
+    return status, printed.out, printed.err
+
+
+@pytest.fixture(params=["rich", "plain"])
+def looks(request, monkeypatch):
+    if request.param == "plain":
+        monkeypatch.setattr(screen.importlib.util, "find_spec", lambda name: None)
+    return request.param
+
+
+@pytest.mark.parametrize("tools", ["tools.json", "body.json"])
+def test_parse_shows_calls_and_fixes(capsys, files, looks, tools):
+    status, out, _ = run(capsys, "parse", files / "reply.txt", "--tools", files / tools)
+    assert status == 0
+    assert '{"city": "Paris", "days": 3}' in out
+    assert "json: trailing comma" in out
+    assert "Sure:" in out
+
+
+def test_parse_reads_stdin_and_writes_json(capsys, files, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(REPLY.encode())))
+    status, out, _ = run(capsys, "parse", "--tools", files / "tools.json", "--json")
+    assert status == 0
+    (call,) = json.loads(out)["calls"]
+    assert (call["name"], call["arguments"]) == ("get_weather", {"city": "Paris", "days": 3})
+
+
+def test_parse_explains(capsys, files, looks):
+    status, out, _ = run(capsys, "parse", files / "reply.txt", "--tools", files / "tools.json", "--explain")
+    assert status == 0
+    assert "Strategies, in order" in out
+    assert "Its parts, in order" in out
+    assert "markup" in out or "discarded" in out
+
+
+def test_parse_says_when_there_is_no_call(capsys, files, looks):
+    (files / "talk.txt").write_text("Hello [there].")
+    _, out, _ = run(capsys, "parse", files / "talk.txt")
+    assert "No call in this reply." in out
+    assert "Hello [there]." in out
+
+
+def test_parse_shows_what_is_malformed(capsys, files):
+    (files / "bad.txt").write_text('```json\n{"tool": "get_weather", "arguments": {"days": 3}}\n```')
+    _, out, _ = run(capsys, "parse", files / "bad.txt", "--tools", files / "tools.json", "--expect", "json")
+    assert "invalid_arguments" in out
+    assert "city" in out
+
+
+@pytest.mark.parametrize("text", [REPLY, "<think>hm</think>Hi", "hm</think>Hi", "plain", ""])
+def test_the_parts_cover_the_reply(text):
+    parser = StreamParser(TOOLS)
+    parts = spans([*parser.feed(text), *parser.close("stop")])
+    assert "".join(text[span.start : span.end] for span, _ in parts) == text
+    if "</think>" in text:
+        assert (text.index("hm"), "reasoning") in [(span.start, kind) for span, kind in parts]
+
+
+def test_render_writes_what_was_given(capsys, files):
+    given = ("--tools", files / "tools.json", "--calls", files / "calls.json", "--results", files / "results.json")
+    status, out, _ = run(capsys, "render", "--dialect", "hermes", *given)
+    assert status == 0
+    assert '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>' in out
+    assert "Weather now." in out
+    assert '{"sky": "clear"}' in out
+
+
+def test_render_writes_json(capsys, files):
+    _, out, _ = run(capsys, "render", "--tools", files / "tools.json", "--json")
+    assert json.loads(out).keys() == {"dialect", "stop", "tools"}
+
+
+CONFIG = """
+default_provider = "box"
+[providers.box]
+kind = "llamacpp"
+base_url = "http://127.0.0.1:9/v1"
+default_model = "gpt-oss-20b"
+api_key_env = "A_KEY_THAT_IS_NOT_SET"
+"""
+
+
+@pytest.fixture
+def config(tmp_path):
+    path = tmp_path / "promptools.toml"
+    path.write_text(CONFIG)
+    return path
+
+
+def test_providers_lists_the_config_and_what_ships(capsys, config, looks):
+    status, out, _ = run(capsys, "providers", "--config", config)
+    assert status == 0
+    for word in ("box (default)", "A_KEY_THAT_IS_NOT_SET (not set)", "vllm", "gpt-oss"):
+        assert word in out
+
+
+def test_providers_explains_one(capsys, config, looks):
+    status, out, _ = run(capsys, "providers", "box", "--config", config)
+    assert status == 0
+    assert "family 'gpt-oss'" in out
+    assert "constrained_ok" in out
+
+
+def test_providers_writes_json(capsys, config):
+    _, out, _ = run(capsys, "providers", "--config", config, "--json")
+    assert json.loads(out)["providers"][0]["key_set"] is False
+    _, out, _ = run(capsys, "providers", "box", "--config", config, "--json")
+    data = json.loads(out)
+    assert data["profile"]["kind"] == "llamacpp"
+    assert data["reasons"]
+
+
+def test_without_a_config_there_is_still_what_ships(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("PROMPTOOLS_CONFIG", "PPXAI_CONFIG_FILE", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    status, out, _ = run(capsys, "providers")
+    assert status == 0
+    assert "No providers" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wrong"),
+    [
+        (["parse", "there-is-none.txt"], "cannot read 'there-is-none.txt'"),
+        (["parse", "reply.txt", "--tools", "reply.txt"], "is no JSON"),
+        (["parse", "reply.txt", "--tools", "word.json"], "holds no list of tools"),
+        (["render"], "nothing to render"),
+        (["render", "--calls", "word.json"], "must hold a list"),
+        (["render", "--calls", "nameless.json"], "must be an object with a 'name'"),
+        (["providers", "nope"], "neither a provider"),
+        (["providers", "--config", "there-is-none.toml"], "no config file"),
+        (["serve", "--provider", "nope"], "neither a provider"),
+        (["serve", "--provider", "llamacpp", "--host", "203.0.113.1"], "cannot listen on 203.0.113.1:8100"),
+        (["demo", "--base-url", "http://127.0.0.1:9/v1"], "--model"),
+        (["demo", "--model", "m"], "belong to --base-url"),
+        (["chat", "--json"], "--json answers one message"),
+    ],
+)
+def test_wrong_use_is_told_in_one_line(capsys, files, monkeypatch, arguments, wrong):
+    monkeypatch.chdir(files)
+    monkeypatch.setenv("HOME", str(files))
+    (files / "word.json").write_text('"word"')
+    (files / "nameless.json").write_text("[{}]")
+    status, out, err = run(capsys, *arguments)
+    assert (status, out) == (2, "")
+    assert wrong in err
+    assert err.startswith(f"promptools {arguments[0]}: ")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [[], ["nope"], ["parse", "--strictness", "mild"], ["parse", "--nope"]])
+def test_wrong_arguments_are_told_in_one_line(capsys, arguments):
+    with pytest.raises(SystemExit) as left:
+        main(arguments)
+    assert left.value.code == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_the_version_is_told(capsys):
+    with pytest.raises(SystemExit) as left:
+        main(["--version"])
+    assert left.value.code == 0
+    assert capsys.readouterr().out.startswith("promptools ")
+
+
+def test_a_reader_that_leaves_is_no_crash(files):
+    command = f"{sys.executable} -m promptools providers --json | head -1"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("{\n", "")
+
+
+def test_without_xllamacpp_the_demo_names_what_works(capsys, monkeypatch):
+    monkeypatch.setattr(demo_command, "can_serve", lambda: False)
+    status, out, err = run(capsys, "demo")
+    assert (status, out) == (1, "")
+    assert err.count("\n") == 1
+    assert "promptools demo --base-url URL --model M" in err
