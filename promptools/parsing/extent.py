@@ -93,9 +93,8 @@ class Extent:
 
     def _outside(self, piece: str, at: int) -> int:
         """Go past the next bracket, quote or comment opener; minus the end if that was the last bracket."""
-        skipped = _SKIP.match(piece, at)
-        assert skipped is not None
-        found = _EVENT.match(piece, skipped.end())
+        skipped = _SKIP.match(piece, at) if self.depth else None  # the value itself is no part to skip
+        found = _EVENT.match(piece, skipped.end() if skipped else at)
         if found is None:
             self._note(piece, at, len(piece))
             return len(piece)
