@@ -2,10 +2,12 @@
 
 import asyncio
 import gc
+import logging
 import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
@@ -13,10 +15,12 @@ from importlib.util import find_spec
 import openai
 import pytest
 from pydantic import BaseModel
+from tenacity import stop_after_attempt, wait_fixed
 from upstream import Answer, chunk, completion, running, sse
 
 from promptools.client import AsyncOpenAI, OpenAI, wrap
 from promptools.errors import UsageError
+from promptools.fallback import Breaker
 from promptools.profiles import Config
 from promptools.transport import Carrier
 
@@ -461,3 +465,206 @@ def test_importing_promptools_does_not_import_openai():
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
     assert out.stdout.split() == ["False", "False"]
+
+
+# What the exchange does for a client
+
+
+HARMONY = Answer(
+    status=500, pieces=(b'{"error": {"message": "Unexpected token 12606 while expecting start token 200006"}}',)
+)
+FENCED = '```json\n{"tool": "get_weather", "arguments": {"city": "Paris"}}\n```'
+
+
+def arguments(reply):
+    return [(c.function.name, c.function.arguments) for c in reply.choices[0].message.tool_calls or []]
+
+
+def test_a_fallback_is_seen_by_everyone(server, driver, caplog):
+    replies = []
+    server.play(HARMONY, completion(FENCED))
+    client = make(driver, server, on_reply=replies.append, max_retries=2)
+    raw = driver.run(client, lambda c: c.chat.completions.with_raw_response.create(**ASK))
+    assert raw.headers["x-promptools-mode"] == "prompt"
+    assert raw.headers["x-promptools-attempts"] == "2"
+    assert arguments(raw.parse()) == [("get_weather", '{"city": "Paris"}')]
+    assert [each.outcome for each in replies[0].trace.attempts] == ["harmony", "answered"]
+    assert [record.name for record in caplog.records if record.levelno == logging.WARNING] == ["promptools"]
+    assert "tools" not in server.seen[1].json
+
+
+def test_a_streamed_fallback(server, driver):
+    server.play(HARMONY, sse(*[chunk({"content": c}) for c in FENCED], chunk({}, finish="stop")))
+    chunks = driver.chunks(make(driver, server), **ASK)
+    calls = [c for each in chunks for choice in each.choices for c in choice.delta.tool_calls or []]
+    assert calls[0].function.name == "get_weather"
+    assert "".join(c.function.arguments or "" for c in calls) == '{"city": "Paris"}'
+    assert [choice.finish_reason for each in chunks for choice in each.choices][-1] == "tool_calls"
+
+
+def test_the_breaker_is_shared_with_copies_and_may_be_handed_in(server):
+    breaker = Breaker(threshold=1)
+    first = OpenAI(base_url=server.url, api_key="k", max_retries=0, breaker=breaker)
+    server.play(HARMONY, completion(FENCED))
+    assert arguments(first.chat.completions.create(**ASK))
+    server.play(completion(FENCED))
+    for client in (first.with_options(timeout=5), first.with_options(trace=True)):
+        assert arguments(client.chat.completions.create(**ASK))
+    assert ["tools" in seen.json for seen in server.seen] == [False, False]
+    other = OpenAI(base_url=server.url, api_key="k", max_retries=0, breaker=breaker)
+    other.chat.completions.create(**ASK)
+    assert "tools" not in server.seen[-1].json
+
+
+def test_a_bad_request_of_ours_is_a_400_and_is_not_retried(server, driver):
+    server.play(completion())
+    with pytest.raises(openai.BadRequestError, match="no name") as caught:
+        driver.create(make(driver, server, max_retries=2), **HELLO, tools=[{"type": "function", "function": {}}])
+    assert caught.value.body["type"] == "UsageError"
+    assert not server.seen
+    with pytest.raises(openai.BadRequestError, match="colour"):
+        driver.create(make(driver, server), **HELLO, extra_body={"promptools": {"colour": 1}})
+
+
+def test_all_attempts_failed_is_a_502_that_is_not_retried(server, driver):
+    server.play(HARMONY)
+    with pytest.raises(openai.InternalServerError) as caught:
+        driver.create(make(driver, server, max_retries=2), **ASK)
+    assert caught.value.status_code == 502
+    assert caught.value.response.headers["x-should-retry"] == "false"
+    assert caught.value.body["type"] == "Exhausted"
+    assert len(caught.value.body["attempts"]) == len(server.seen)
+
+
+def test_untouched_is_byte_for_byte(server, driver):
+    odd = b'{ "id" :"x","choices":[ {"index":0,"message":{"role":"assistant","content":"\\u00e9"}} ], "odd":[1.50]}'
+    server.play(Answer(pieces=(odd,)))
+    raw = driver.run(make(driver, server), lambda c: c.chat.completions.with_raw_response.create(**HELLO))
+    assert raw.content == odd
+    plain = driver.plain(base_url=server.url, api_key="k", max_retries=0)
+    driver.create(plain, **HELLO)
+    assert server.seen[0].body == server.seen[1].body
+    ours, theirs = ({k.lower(): v for k, v in seen.headers.items()} for seen in server.seen)
+    differ = {"connection", "x-stainless-raw-response"}  # one speaks of the connection, one of `with_raw_response`
+    assert {k: v for k, v in ours.items() if k not in differ} == {k: v for k, v in theirs.items() if k not in differ}
+
+
+def test_an_untouched_stream_is_byte_for_byte(server):
+    pieces = (b": hello\n\n", b'data: {"choices":[{"index":0,"delta":{"content":"a"}}]}\r\n\r\ndata: {"choi', b'ces":')
+    rest = (b'[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n', b"data: [DONE]\n\n")
+    server.play(Answer(pieces=pieces + rest, type="text/event-stream", pause=0.02))
+    with make(Driver("sync"), server) as client:
+        response = client.chat.completions.with_streaming_response.create(stream=True, **HELLO)
+        with response as got:
+            assert b"".join(got.iter_bytes()) == b"".join(pieces + rest)
+
+
+def test_a_trace_on_request(server, driver):
+    server.play(CALL)
+    reply = driver.create(make(driver, server), **ASK, extra_body={"promptools": {"trace": True, "mode": "native"}})
+    assert reply.model_extra["promptools"]["mode"] == "native"
+    assert "promptools" not in server.seen[0].json
+
+
+def test_a_mode_forced_by_the_client(server, driver):
+    server.play(completion(FENCED))
+    assert arguments(driver.create(make(driver, server, mode="prompt"), **ASK))
+    assert "tools" not in server.seen[0].json
+
+
+def test_several_choices(server, driver):
+    two = completion("one")
+    two["choices"].append({**two["choices"][0], "index": 1, "message": {"role": "assistant", "content": "two"}})
+    server.play(two)
+    reply = driver.create(make(driver, server), **ASK, n=2)
+    assert [choice.message.content for choice in reply.choices] == ["one", "two"]
+
+
+def test_an_error_after_the_first_word_is_in_the_stream(server, driver):
+    server.play(sse(chunk({"content": "Hel"}), {"error": {"message": "boom", "code": 500}}, done=False))
+    with pytest.raises(openai.APIError, match="boom"):
+        driver.chunks(make(driver, server), **ASK)
+
+
+def test_a_provider_for_one_request_gets_its_own_key_and_no_other(server, driver, tmp_path, monkeypatch):
+    config(tmp_path, server)
+    server.play(completion())
+    other = {"extra_body": {"promptools": {"provider": "there"}}, "extra_headers": {"api-key": "secret"}}
+    for key, said in ((None, "Bearer none"), ("abc", "Bearer abc")):
+        if key:
+            monkeypatch.setenv("THERE_KEY", key)
+        client = make(driver, server, api_key="secret", organization="org", config="promptools.toml")
+        driver.create(client, **HELLO, **other)
+        seen = server.seen[-1]
+        assert seen.path == "/there/v1/chat/completions"
+        assert seen.headers["authorization"] == said
+        assert "secret" not in str(seen.headers)
+        assert "org" not in seen.headers.values()
+
+
+def test_a_key_that_is_missing_is_an_error_for_the_provider_in_use_only(server, driver, tmp_path):
+    (tmp_path / "far.toml").write_text(
+        'default_provider = "far"\n[providers.far]\nbase_url = "https://far.example/v1"\napi_key_env = "FAR_KEY"\n'
+        f'[providers.near]\nbase_url = "{server.url}"\n'
+    )
+    with pytest.raises(UsageError, match="FAR_KEY"):
+        driver.kind(config="far.toml")
+    server.play(completion())
+    assert driver.create(driver.kind(config="far.toml", provider="near"), **HELLO).choices
+    far = {"extra_body": {"promptools": {"provider": "far"}}}
+    with pytest.raises(openai.BadRequestError, match="FAR_KEY"):
+        driver.create(driver.kind(config="far.toml", provider="near"), **HELLO, **far)
+
+
+def test_the_default_model_of_the_provider(server, driver, tmp_path):
+    config(tmp_path, server)
+    server.play(completion())
+    driver.create(driver.kind(max_retries=0), **{**HELLO, "model": "default"})
+    assert server.seen[0].json["model"] == "tiny"
+
+
+def test_tenacitys_policies_and_the_deadline(server, driver):
+
+    server.play(HARMONY)
+    with pytest.raises(openai.InternalServerError):
+        driver.create(make(driver, server, stop=stop_after_attempt(1)), **ASK)
+    assert len(server.seen) == 1
+    server.play(HARMONY, completion(FENCED))
+    start = time.monotonic()
+    driver.create(make(driver, server, wait=wait_fixed(0.2)), **ASK)
+    assert time.monotonic() - start > 0.2
+    server.play(Answer(before=10))
+    start = time.monotonic()
+    with pytest.raises(openai.APIError):
+        driver.create(make(driver, server, deadline=0.3), **ASK)
+    assert time.monotonic() - start < 3
+
+
+def test_a_bug_in_on_reply_is_logged_and_no_more(server, driver, caplog):
+    def bad(reply):
+        raise KeyError("mine")
+
+    server.play(CALL)
+    assert arguments(driver.create(make(driver, server, on_reply=bad), **ASK))
+    assert "on_reply" in caplog.text
+
+
+def test_threads_share_a_client(server):
+    server.play(CALL)
+    with OpenAI(base_url=server.url, api_key="k", max_retries=0) as client, ThreadPoolExecutor(8) as pool:
+        replies = list(pool.map(lambda _: client.chat.completions.create(**ASK), range(40)))
+    assert all(arguments(reply) for reply in replies)
+
+
+def test_many_streams_on_one_loop(server):
+    server.play(sse(*[chunk({"content": c}) for c in FENCED], chunk({}, finish="stop"), pause=0.001))
+
+    async def one(client):
+        stream = await client.chat.completions.create(stream=True, **ASK)
+        return [call async for each in stream for choice in each.choices for call in choice.delta.tool_calls or []]
+
+    async def go():
+        async with AsyncOpenAI(base_url=server.url, api_key="k", max_retries=0, mode="prompt") as client:
+            return await asyncio.gather(*(one(client) for _ in range(40)))
+
+    assert all(asyncio.run(go()))
