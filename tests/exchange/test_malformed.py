@@ -1,0 +1,201 @@
+"""Calls that cannot be used: corrections, truncation, unknown tools, and what is handed over in the end."""
+
+import json
+
+import pytest
+from scripted import NOW, WEATHER, ask, call, error, play, reply, stream
+
+GOOD = ("get_weather", {"city": "Paris"})
+BAD = ("get_weather", {"days": 3})
+BAD_TEXT = '```json\n{"tool": "get_weather", "arguments": {"days": 3}}\n```'
+TRUNCATED = '```json\n{"tool": "get_weather", "arguments": {"city": "Pa'
+
+
+def native(*calls, finish="tool_calls", content=None):
+    return reply(content, calls=calls, finish=finish)
+
+
+def test_the_model_is_asked_to_mend_its_call():
+    seen = play(ask(WEATHER), [native(BAD), native(GOOD)])
+    assert seen.message["tool_calls"] == [call(*GOOD)]
+    said, told = seen.bodies[1]["messages"][-2:]
+    assert said["tool_calls"] == [call(*BAD)]
+    assert told["tool_call_id"] == "call00001"
+    assert "city" in told["content"]
+    assert [each.outcome for each in seen.reply.trace.attempts] == ["malformed", "answered"]
+    assert seen.headers["x-promptools-attempts"] == "2"
+
+
+def test_then_the_next_mode_is_tried_without_the_feedback():
+    seen = play(ask(WEATHER), [native(BAD), native(BAD), reply("Sunny.")])
+    assert [each.mode for each in seen.reply.trace.attempts] == ["native", "native", "prompt"]
+    assert [each["role"] for each in seen.bodies[2]["messages"]] == ["system", "user"]
+    assert seen.message["content"] == "Sunny."
+
+
+@pytest.mark.parametrize("corrections", [0, 2])
+def test_corrections_say_how_often(corrections):
+    answers = [native(BAD)] * corrections + [native(BAD), reply("ok")]
+    seen = play(ask(WEATHER, promptools={"corrections": corrections}), answers)
+    assert [each.mode for each in seen.reply.trace.attempts] == ["native"] * (corrections + 1) + ["prompt"]
+
+
+def test_valid_calls_beside_malformed_ones_are_an_answer():
+    seen = play(ask(WEATHER), [native(BAD, GOOD)])
+    assert seen.message["tool_calls"] == [call(*GOOD, call_id=seen.reply.calls[0].id)]
+    assert len(seen.reply.malformed) == 1
+
+
+def test_when_all_is_used_up_the_raw_text_is_content_byte_for_byte():
+    seen = play(ask(WEATHER, promptools={"mode": "prompt"}), [reply(BAD_TEXT), reply("Look:\n" + BAD_TEXT + "\n ")])
+    assert seen.message["content"] == "Look:\n" + BAD_TEXT + "\n "
+    assert "tool_calls" not in seen.message
+    assert seen.json["choices"][0]["finish_reason"] == "stop"
+    assert seen.head.status == 200
+    assert any(note.startswith("malformed: ") for note in seen.reply.trace.notes)
+
+
+def test_streamed_it_is_the_same():
+    seen = play(ask(WEATHER, stream=True, promptools={"mode": "prompt"}), [stream(BAD_TEXT), stream(*BAD_TEXT)])
+    assert seen.choice().content == BAD_TEXT
+    assert seen.choice().finish == ["stop"]
+    assert seen.done
+
+
+def test_an_earlier_reply_is_handed_over_when_the_later_attempts_failed():
+    seen = play(ask(WEATHER), [reply(BAD_TEXT), error("HarmonyError"), error("nothing known", 400)])
+    assert seen.message["content"] == BAD_TEXT
+    assert [each.outcome for each in seen.reply.trace.attempts] == ["malformed", "harmony", "refused"]
+
+
+@pytest.mark.parametrize("status", [408, 409, 429])
+def test_but_not_where_the_sdk_retries(status):
+    seen = play(ask(WEATHER), [reply(BAD_TEXT), error("slow down", status)])
+    assert seen.head.status == status
+
+
+def test_a_call_that_does_not_fit_is_handed_over_on_request():
+    body = ask(WEATHER, promptools={"mode": "native", "on_malformed": "call", "corrections": 0})
+    seen = play(body, [native(BAD)])
+    assert seen.message["tool_calls"] == [call(*BAD)]
+    assert seen.json["choices"][0]["finish_reason"] == "tool_calls"
+    seen = play(body | {"stream": True}, [stream({"tool_calls": [call(*BAD) | {"index": 0}]}, finish="tool_calls")])
+    assert json.loads(seen.choice().calls[0]["arguments"]) == {"days": 3}
+
+
+def test_or_it_is_an_error():
+    body = ask(WEATHER, promptools={"mode": "native", "on_malformed": "error", "corrections": 0})
+    seen = play(body, [native(BAD)])
+    assert seen.head.status == 502
+    assert seen.headers["x-should-retry"] == "false"
+    assert seen.json["error"]["type"] == "ModelError"
+    assert seen.json["error"]["code"] == "malformed"
+    assert seen.json["error"]["attempts"][0]["outcome"] == "malformed"
+    assert seen.reply.malformed
+    assert seen.replies == [seen.reply]
+
+
+def test_an_error_after_content_is_in_band():
+    body = ask(WEATHER, stream=True, promptools={"on_malformed": "error"})
+    seen = play(body, [stream("Look:\n", BAD_TEXT)])
+    assert seen.choice().content == "Look:"
+    assert seen.events[-1]["error"]["type"] == "ModelError"
+    assert not seen.done
+
+
+# -- truncated
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_truncated_call_is_never_asked_again_and_never_returned(streamed):
+    answer = stream(TRUNCATED, finish="length") if streamed else reply(TRUNCATED, finish="length")
+    seen = play(ask(WEATHER, stream=streamed), [answer])
+    said = seen.choice().content if streamed else seen.message["content"]
+    finish = seen.choice().finish if streamed else [seen.json["choices"][0]["finish_reason"]]
+    assert said == TRUNCATED
+    assert finish == ["length"]
+    assert seen.reply.calls == ()
+    assert len(seen.reply.trace.attempts) == 1
+
+
+def test_a_truncated_native_call_is_content():
+    seen = play(ask(WEATHER), [native(("get_weather", '{"city": "Par'), finish="length")])
+    assert "tool_calls" not in seen.message
+    assert seen.message["content"] == '{"city": "Par'
+    assert seen.json["choices"][0]["finish_reason"] == "length"
+
+
+# -- a tool that was not offered
+
+
+def test_an_unknown_tool_is_asked_again_with_the_list():
+    seen = play(ask(WEATHER, NOW), [native(("get_wether", {"city": "P"})), native(GOOD)])
+    assert seen.message["tool_calls"] == [call(*GOOD)]
+    told = seen.bodies[1]["messages"][-1]["content"]
+    assert "get_weather, now" in told
+    assert "'get_weather'?" in told
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_if_it_stays_it_is_handed_over_as_the_model_made_it(streamed):
+    made = call("fly", {"to": "Mars"})
+    answers = [native(("fly", {"to": "Mars"}))] * 2
+    if streamed:
+        answers = [stream({"tool_calls": [made | {"index": 0}]}, finish="tool_calls")] * 2
+    seen = play(ask(WEATHER, stream=streamed), answers)
+    given = seen.choice().calls[0]["name"] if streamed else seen.message["tool_calls"][0]["function"]["name"]
+    assert given == "fly"
+    assert seen.reply.calls[0].arguments == {"to": "Mars"}
+    assert any("unknown_tool" in note for note in seen.reply.trace.notes)
+    assert len(seen.sent) == 2
+
+
+# -- tool_choice
+
+
+def test_none_never_gives_a_call():
+    seen = play(ask(WEATHER, tool_choice="none"), [native(GOOD, finish="stop", content="Sunny.")])
+    assert seen.message["content"] == "Sunny."
+    assert "tool_calls" not in seen.message
+    assert seen.json["choices"][0]["finish_reason"] == "stop"
+
+
+def test_none_and_nothing_but_calls_is_asked_again():
+    seen = play(ask(WEATHER, tool_choice="none"), [native(GOOD), reply("Sunny.")])
+    assert seen.message["content"] == "Sunny."
+    assert seen.reply.trace.attempts[0].outcome == "choice"
+
+
+def test_one_call_without_parallel_tool_calls():
+    seen = play(ask(WEATHER, NOW, parallel_tool_calls=False), [native(GOOD, ("now", {}, "call00002"))])
+    assert len(seen.message["tool_calls"]) == 1
+    assert any("'now'" in note for note in seen.reply.trace.notes)
+
+
+def test_an_empty_answer_that_cost_nothing_is_an_answer():
+    usage = {"prompt_tokens": 5, "completion_tokens": 1, "total_tokens": 6}
+    seen = play(ask(WEATHER), [reply("", usage=usage)])
+    assert seen.message["content"] == ""
+    assert len(seen.sent) == 1
+
+
+def test_thoughts_without_an_answer_are_handed_over_when_nothing_better_comes():
+    answers = [reply("", reasoning="Hm."), reply("", reasoning="Well."), reply("", reasoning="Oh.")]
+    seen = play(ask(WEATHER), answers)
+    assert seen.message["reasoning_content"] == "Oh."
+    assert seen.message["content"] == ""
+    assert [each.outcome for each in seen.reply.trace.attempts] == ["swallowed"] * 3
+
+
+def test_nothing_at_all_is_an_error():
+    seen = play(ask(WEATHER), [reply(""), reply(""), reply("")])
+    assert seen.head.status == 502
+    assert seen.json["error"]["type"] == "Exhausted"
+    assert [each["mode"] for each in seen.json["error"]["attempts"]] == ["native", "prompt", "prompt"]
+    assert seen.headers["x-promptools-attempts"] == "3"
+
+
+def test_a_call_that_is_known_to_be_lost_is_an_error():
+    lost = reply("", reasoning="Hm.", stop_reason=200012)
+    seen = play(ask(WEATHER), [lost, lost, lost])
+    assert seen.json["error"]["code"] == "swallowed"
