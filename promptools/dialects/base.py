@@ -41,6 +41,8 @@ class Head:
     literals: tuple[str, ...]
     pattern: str
     opens: str = "{["
+    gate: str = ""
+    """What must stand where it begins, as a cheap pattern; empty: the first two characters of a literal."""
     begins: Begins | None = None
 
 

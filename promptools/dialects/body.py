@@ -35,7 +35,7 @@ class JsonBody:
             found = members(piece, start) if piece[start] == "{" else None
             if found is not None:
                 value = {key: member[0] for key, member in found[0].items()}
-                self.node = Node(value, piece, start, found[1], exact=True)
+                self.node = Node(value, piece, start, found[1], exact=True, members=found[0])
                 self._pieces.append(piece[start : found[1]])
                 return found[1]
             self._extent = Extent()

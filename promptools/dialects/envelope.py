@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from json.decoder import scanstring
 from typing import Any
 
@@ -65,6 +65,8 @@ class Node:
     start: int
     end: int
     exact: bool
+    members: dict[str, tuple[Any, int, int]] | None = field(default=None, compare=False)
+    """The members of an exact object with their places, where they are known already."""
 
     def text(self) -> str | None:
         """Give the value's own text if it is strict JSON."""
@@ -102,9 +104,12 @@ def node_of(source: str, start: int, end: int, anchors: frozenset[str], *, close
 def children(node: Node) -> dict[str, Node]:
     """Give the members of an object with their places, where the text is strict JSON."""
     if node.exact:
-        found = members(node.source, node.start)
+        found = node.members
+        if found is None:
+            again = members(node.source, node.start)
+            found = again[0] if again is not None else None
         if found is not None:
-            return {key: Node(value, node.source, start, end, exact=True) for key, (value, start, end) in found[0].items()}
+            return {key: Node(value, node.source, start, end, exact=True) for key, (value, start, end) in found.items()}
     return {key: Node(value, node.source, node.start, node.end, exact=False) for key, value in node.value.items()}
 
 

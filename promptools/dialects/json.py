@@ -29,6 +29,8 @@ _KEY = (
 )
 _COMMENT = r"(?:/\Z|//[^\n]{0,80}(?:\n\s{0,64}|\Z))?"
 _OBJECT = rf"\{{\{{?\s{{0,64}}{_COMMENT}(?:\Z|{_KEY})"
+_GATE = r"""\{(?!\{\{)(?=[\s{"'“‘A-Za-z_/]|\Z)"""
+_QUOTE = r'"(?=\s{0,8}(?:[{\[]\s{0,8}(?:\\|\Z)|\Z))'
 _COMPLETE = re.compile(
     r"""(?:\[\s{0,64})?\{\{?\s{0,64}(?://[^\n]{0,80}\n\s{0,64})?(?:"([^"\\\n]{0,80})"|'([^'\\\n]{0,80})'|[“‘]([^”’\n]{0,80})[”’]|([A-Za-z_][\w.-]{0,79})\s{0,8}:)"""
 )
@@ -56,9 +58,9 @@ class Json:
     name = "json"
     tier: Tier = "B"
     heads = (
-        Head(("{",), _OBJECT, opens="", begins=_object_begins),
-        Head(("[",), rf"\[\s{{0,64}}(?:\Z|{_OBJECT})", opens="", begins=_object_begins),
-        Head(('"',), r'"\s{0,8}(?:\Z|[{\[]\s{0,8}(?:\Z|\\\Z|\\"))', opens="", begins=_string_begins),
+        Head(("{",), _OBJECT, opens="", gate=_GATE, begins=_object_begins),
+        Head(("[",), rf"\[\s{{0,64}}(?:\Z|{_OBJECT})", opens="", gate=r"\[(?=[\s{]|\Z)", begins=_object_begins),
+        Head(('"',), r'"\s{0,8}(?:\Z|[{\[]\s{0,8}(?:\Z|\\\Z|\\"))', opens="", gate=_QUOTE, begins=_string_begins),
     )
     closers: tuple[str, ...] = ()
     stop: tuple[str, ...] = ()

@@ -24,8 +24,8 @@ from promptools.errors import UsageError
 from promptools.parsing.events import Event
 from promptools.parsing.output import SPACE, Output
 from promptools.parsing.parts import Candidate, Part
-from promptools.parsing.scanner import Scanner
-from promptools.parsing.zones import CLOSER_OF, CLOSERS, DEBRIS, RESULTS, ZONES
+from promptools.parsing.scanner import Marker, Scanner, by_group
+from promptools.parsing.zones import CLOSER_OF, CLOSERS, DEBRIS, RESULTS
 from promptools.schema import Tools
 from promptools.schema.read import ToolLike
 from promptools.types import DiscardWhy, Fix, NewId, Reply, Span, Strictness
@@ -72,6 +72,7 @@ class StreamParser:
         if expect is not None:
             registry.get(expect)
         self._rules = Rules(prepared, strictness, expect, json_answer, anchors)
+        self._pinned = dialect
         self._plan = _Plan.of(self._rules, dialect)
         self._out = Output(new_id)
         self._carry = ""
@@ -93,6 +94,7 @@ class StreamParser:
         self._rest = ""
         if in_reasoning:
             self._enter_zone("</think>")
+            self._state = self._zone_begins
 
     # --- the way in ----------------------------------------------------------------------------------------------
 
@@ -115,7 +117,7 @@ class StreamParser:
         carry, self._carry = self._carry, ""
         self._run(carry, final=True)
         if self._suspect:
-            self._unsuspect()
+            self._unsuspect(finish_reason)
         for turn in range(RESYNCS):
             if self._candidate is None:
                 break
@@ -180,7 +182,7 @@ class StreamParser:
                 if ready is not False:
                     self._out.words(text[begin:start])
                     return ~start if ready is None else self._open(group, text, start, end)
-                found = self._plan.literals.pattern.match(text, start)
+                found = self._plan.literals.match(text, start)
                 if found is None:
                     at = start + 1
                     continue
@@ -237,14 +239,13 @@ class StreamParser:
                 self._out.words(marker)
         elif group == "debris":
             self._mark(marker, "debris")
-        elif group == "result":
-            self._mark(marker, "result")
-            self._state = self._imagined
+            self._state = self._after_space
         else:
             if self._out.grouped and marker.startswith("</"):
                 self._out.note(Fix("marker", f"only the closer {marker!r} was there"))
                 self._out.accept()
             self._mark(marker, "markup")
+            self._state = self._after_space
 
     # --- code ----------------------------------------------------------------------------------------------------
 
@@ -276,7 +277,7 @@ class StreamParser:
 
     def _inside(self, text: str, at: int, final: bool) -> int:
         """Start a candidate at this very place inside a fence, else it is code."""
-        found = self._plan.scanner.pattern.match(text, at)
+        found = self._plan.scanner.match(text, at)
         group = (found.lastgroup or "") if found is not None else ""
         ready = self._ready(group, text, at, found.end(), final) if found and group in self._plan.heads else False
         if ready is None:
@@ -420,6 +421,12 @@ class StreamParser:
         if bare > at:
             self._out.words(text[at:bare])
             return bare
+        for opener in RESULTS:
+            if text.startswith(opener, at):
+                self._state = self._imagined
+                return at
+            if not final and len(text) - at < len(opener) and opener.startswith(text[at:]):
+                return ~at
         found = _SEPARATOR.match(text, at)
         if found is not None:
             if found.end() == len(text) and not final:
@@ -451,6 +458,20 @@ class StreamParser:
         self._zone_scanner = self._plan.zone_scanner(closer)
         self._state = self._reasoning
 
+    def _zone_begins(self, text: str, at: int, final: bool) -> int:
+        """Take an opener that a server put back before a reply that starts inside the zone."""
+        bare = len(text) - len(text[at:].lstrip(SPACE))
+        opener = next((each for each in CLOSER_OF if text.startswith(each, bare)), None)
+        if opener is None and not final and any(each.startswith(text[bare:]) for each in CLOSER_OF):
+            return ~at
+        self._state = self._reasoning
+        if opener is None:
+            return at
+        self._out.words(text[at:bare])
+        self._out.junction(opener, "reasoning")
+        self._enter_zone(CLOSER_OF[opener])
+        return bare + len(opener)
+
     def _leave_zone(self) -> None:
         self._out.junction(self._zone_closer, "text")
         self._zone_closed = True
@@ -479,12 +500,6 @@ class StreamParser:
                 self._out.words(text[begin:start])
                 self._leave_zone()
                 return end
-            if group == "opener":
-                if begin == start and not self._out.thought:
-                    self._out.junction(found[0], "reasoning")
-                    return end
-                at = end
-                continue
             ready = self._ready(group, text, start, end, final)
             if ready is False:
                 at = start + 1
@@ -511,10 +526,22 @@ class StreamParser:
         self._leave_zone()
         return end
 
-    def _unsuspect(self) -> None:
-        """The zone never closed: the call in it ended it."""
+    def _unsuspect(self, finish_reason: str | None) -> None:
+        """The zone never closed: a call that ends the reply ended the zone; anything else was thought on."""
         held = "".join(self._suspect)
         self._suspect = []
+        trial = StreamParser(
+            self._rules.tools,
+            dialect=self._pinned,
+            expect=self._rules.expect,
+            strictness=self._rules.strictness,
+            json_answer=self._rules.json_answer,
+        )
+        trial.feed(held)
+        trial.close(finish_reason)
+        if finish_reason == "length" or trial.reply.content or not trial.reply.calls:
+            self._out.words(held)
+            return
         self._out.cut_short()
         self._state = self._prose
         self._run(held, final=True)
@@ -564,30 +591,34 @@ def _on(dialect: Dialect, rules: Rules) -> bool:
     return rules.strictness != "strict" and not rules.json_answer
 
 
-def _heads(names: tuple[str, ...]) -> dict[str, tuple[tuple[str, ...], str]]:
+def _heads(names: tuple[str, ...]) -> list[Marker]:
     heads = [head for name in names for head in registry.get(name).heads]
-    return {f"head{number}": (head.literals, head.pattern) for number, head in enumerate(heads)}
+    return [Marker(f"head{number}", head.literals, head.pattern, head.gate) for number, head in enumerate(heads)]
+
+
+def _literal_markers(names: tuple[str, ...]) -> list[Marker]:
+    lone = dict.fromkeys(closer for name in names for closer in registry.get(name).closers)
+    openers = [re.escape(each) for each in lone if not each.startswith("</")]
+    runs = f"(?:{'|'.join(openers)})+(?=(?:{'|'.join(openers)}))|" if openers else ""
+    literal = "|".join(re.escape(each) for each in lone)
+    markers = by_group({"opener": CLOSER_OF, "closer": CLOSERS, "debris": DEBRIS})
+    return [*markers, Marker("lone", tuple(lone), runs + literal)] if lone else markers
 
 
 @lru_cache(maxsize=64)
 def _scanner(names: tuple[str, ...]) -> Scanner:
-    return Scanner(_markers(names), {**_heads(names), "ticks": (("`", "~~~"), "`+|~{3,}")})
+    ticks = Marker("ticks", ("`", "~~~"), "``*|~~~~*")
+    return Scanner([*_heads(names), *_literal_markers(names), ticks])
 
 
 @lru_cache(maxsize=64)
 def _literals(names: tuple[str, ...]) -> Scanner:
-    return Scanner(_markers(names), {})
-
-
-def _markers(names: tuple[str, ...]) -> dict[str, Iterable[str]]:
-    lone = tuple(dict.fromkeys(closer for name in names for closer in registry.get(name).closers))
-    return {"opener": CLOSER_OF, "closer": CLOSERS, "debris": DEBRIS, "result": RESULTS, "lone": lone}
+    return Scanner(_literal_markers(names))
 
 
 @lru_cache(maxsize=64)
 def _zone_scanner(names: tuple[str, ...], closer: str) -> Scanner:
-    openers = [opener for opener, its in ZONES if its == closer]
-    return Scanner({"closer": (closer,), "opener": openers}, _heads(names))
+    return Scanner([Marker("closer", (closer,)), *_heads(names)])
 
 
 def parse(

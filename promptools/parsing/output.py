@@ -40,6 +40,7 @@ class Output:
         self._held = 0
         self._after: Literal["", "call", "tag"] = ""
         self._group: list[tuple[Part, bool]] = []
+        self._called = False
         self._zone: Zone = "text"
         self._content: list[str] = []
         self._reasoning: list[str] = []
@@ -62,14 +63,9 @@ class Output:
         return bool(self._group)
 
     @property
-    def called(self) -> bool:
-        """Is a call in the group?"""
-        return any(part.call is not None or part.malformed is not None for part, _ in self._group)
-
-    @property
     def beside_call(self) -> bool:
         """Has nothing but white space and markup been seen since the last call?"""
-        return self._after == "call" if not self._group else self.called
+        return self._called if self._group else self._after == "call"
 
     @property
     def at(self) -> int:
@@ -199,6 +195,7 @@ class Output:
             if held:
                 self._group.append((Part("space", held), False))
         self._group.append((part, firm))
+        self._called = self._called or part.kind in ("call", "malformed")
 
     def last_call(self) -> Part | None:
         """Give the last call of the group, so that a fix can still be noted on it."""
@@ -215,10 +212,10 @@ class Output:
 
     def accept(self) -> None:
         """Let the group stand, if there is a call in it."""
-        if not self.called:
+        if not self._called:
             self.reject()
             return
-        group, self._group = self._group, []
+        group, self._group, self._called = self._group, [], False
         for part, _ in group:
             self._emit(part)
 
@@ -226,7 +223,7 @@ class Output:
         """Give the group back as text; its firm parts stand."""
         if not self._group:
             return
-        group, self._group = self._group, []
+        group, self._group, self._called = self._group, [], False
         for part, firm in group:
             if firm:
                 self._emit(part)

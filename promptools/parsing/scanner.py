@@ -1,42 +1,61 @@
-"""Find the next marker in text that comes in pieces: one regular expression, and how much of the end to hold.
+"""Find the next marker in text that comes in pieces, and tell how much of its end to hold.
 
-The search runs at C speed and starts where the last one ended, so a character of prose is looked at once. What is held
-is the longest end of the text that may still become a marker.
+Two steps. A *gate*, one small regular expression, runs over prose at C speed and stops only where the first two
+characters of some marker stand. There the full pattern of that first character is tried, once. What is held is the
+longest end of the text that may still become a marker.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """One kind of marker: literals, or a pattern (without groups) that starts with one of them.
+
+    A pattern says what it matches at the end of the text by `\\Z`; the caller tells the unfinished match. `gate` is
+    what must stand at its first characters, where that is more than the first two characters of its literals.
+    """
+
+    group: str
+    literals: tuple[str, ...]
+    pattern: str = ""
+    gate: str = ""
+
+    @property
+    def expression(self) -> str:
+        """The regular expression of the whole marker."""
+        return self.pattern or "|".join(re.escape(text) for text in sorted(self.literals, key=len, reverse=True))
 
 
 class Scanner:
-    """Search for literals and patterns, each with the name of its group."""
+    """Search for markers; where two match at one place the earlier in the list wins."""
 
-    def __init__(self, literals: Mapping[str, Iterable[str]], patterns: Mapping[str, tuple[tuple[str, ...], str]]) -> None:
-        """`literals`: group -> literals, which yield to patterns. `patterns`: group -> (literals that it starts with, pattern without groups).
-
-        A pattern says what it matches at the end of the text by `\\Z`; the caller tells the unfinished match.
-        """
-        branches: list[tuple[str, str]] = []
-        starts: set[str] = set()
-        for group, (first, pattern) in patterns.items():
-            branches.append((group, pattern))
-            starts.update(first)
-        for group, texts in literals.items():
-            ordered = sorted(texts, key=len, reverse=True)
-            if ordered:
-                branches.append((group, "|".join(re.escape(text) for text in ordered)))
-                starts.update(ordered)
-        self.pattern = re.compile("|".join(f"(?P<{group}>{pattern})" for group, pattern in branches) or r"(?!)")
-        self._prefixes = frozenset(text[:size] for text in starts for size in range(1, len(text)))
-        self._longest = max((len(text) for text in starts), default=1)
-        firsts = "".join(sorted({re.escape(text[0]) for text in starts}))
-        self._first = re.compile(f"[{firsts}]" if firsts else r"(?!)")
+    def __init__(self, markers: Sequence[Marker]) -> None:
+        literals = [text for marker in markers for text in marker.literals]
+        self._prefixes = frozenset(text[:size] for text in literals for size in range(1, len(text)))
+        self._longest = max((len(text) for text in literals), default=1)
+        self._gate = re.compile("|".join(_gates(markers)) or r"(?!)")
+        self._full = {first: _full(markers, first) for first in {text[0] for text in literals}}
+        self._first = re.compile(f"[{''.join(re.escape(first) for first in self._full)}]" if literals else r"(?!)")
 
     def search(self, text: str, at: int) -> re.Match[str] | None:
-        """Give the leftmost marker from `at` on; its name is `lastgroup`."""
-        return self.pattern.search(text, at)
+        """Give the leftmost marker from `at` on; its kind is `lastgroup`."""
+        while (gate := self._gate.search(text, at)) is not None:
+            at = gate.start()
+            found = self._full[text[at]].match(text, at)
+            if found is not None:
+                return found
+            at += 1
+        return None
+
+    def match(self, text: str, at: int) -> re.Match[str] | None:
+        """Give the marker that starts at `at`."""
+        full = self._full.get(text[at])
+        return full.match(text, at) if full is not None else None
 
     def hold(self, text: str, at: int) -> int:
         """Give the index from which `text` may be the beginning of a marker; `len(text)` when nothing is."""
@@ -44,3 +63,30 @@ class Scanner:
             if text[found.start() :] in self._prefixes:
                 return found.start()
         return len(text)
+
+
+def _gates(markers: Iterable[Marker]) -> list[str]:
+    seconds: dict[str, set[str]] = {}
+    gates = [marker.gate for marker in markers if marker.gate]
+    for marker in markers:
+        for text in () if marker.gate else marker.literals:
+            seconds.setdefault(text[0], set()).add(text[1:2])
+    for first, after in seconds.items():
+        chars = "".join(re.escape(char) for char in sorted(after))
+        gates.append(f"{re.escape(first)}(?=[{chars}])" if "" not in after else re.escape(first))
+    return gates
+
+
+def _full(markers: Iterable[Marker], first: str) -> re.Pattern[str]:
+    branches = []
+    for marker in markers:
+        literals = tuple(text for text in marker.literals if text[0] == first)
+        if literals:
+            expression = marker.pattern or Marker(marker.group, literals).expression
+            branches.append(f"(?P<{marker.group}>{expression})")
+    return re.compile("|".join(branches))
+
+
+def by_group(groups: Mapping[str, Iterable[str]]) -> list[Marker]:
+    """Make one marker of each group of literals."""
+    return [Marker(group, tuple(texts)) for group, texts in groups.items() if texts]
