@@ -10,10 +10,11 @@ from importlib.metadata import version
 from typing import NoReturn
 
 from promptools.cli import chat, demo, parse, providers, render, serve
-from promptools.errors import PromptoolsError
+from promptools.errors import PromptoolsError, UsageError
 
 COMMANDS = (demo, serve, parse, render, providers, chat)
 
+NOT_FINE = 1
 WRONG_USE = 2
 INTERRUPTED = 130
 
@@ -42,10 +43,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(arguments.run(arguments))
     except PromptoolsError as error:
         print(f"promptools {arguments.command}: {error}", file=sys.stderr)
-        return WRONG_USE
+        return WRONG_USE if isinstance(error, UsageError) else NOT_FINE
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
         # whoever read us has gone; python would complain once more when it flushes stdout at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        return NOT_FINE

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from promptools.cli.arguments import add_endpoint, add_json, add_tools, read_tools
 from promptools.cli.gather import REASONING, Gathered, attempts_of
 from promptools.cli.screen import print_json, print_styled
-from promptools.errors import UsageError
+from promptools.errors import UpstreamError, UsageError
 from promptools.types import ModeName
 
 if TYPE_CHECKING:
@@ -38,8 +38,18 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Hold the conversation."""
+    import openai
+
     if arguments.json and not arguments.message:
         raise UsageError("--json answers one message: give it as an argument")
+    try:
+        _converse(arguments)
+    except openai.APIError as error:
+        raise UpstreamError(str(error)) from error
+    return 0
+
+
+def _converse(arguments: argparse.Namespace) -> None:
     client, model = connect(arguments)
     tools = read_tools(arguments.tools)
     messages: list[Any] = [{"role": "system", "content": arguments.system}] if arguments.system else []
@@ -51,11 +61,9 @@ def run(arguments: argparse.Namespace) -> int:
             messages.append(message)
             if arguments.json:
                 print_json({"message": message, "promptools": trace})
-                return 0
             if not message.get("tool_calls") or arguments.message:
                 break
             messages.extend(_results(message["tool_calls"]))
-    return 0
 
 
 def connect(arguments: argparse.Namespace) -> tuple[openai.OpenAI, str]:

@@ -111,12 +111,11 @@ def _config(providers: dict[str, str]) -> Generator[Path]:
 def _proxy(*arguments: str) -> Generator[str]:
     """Run `promptools serve` on a free port; gives its base URL."""
     command = [sys.executable, "-m", "promptools", "serve", "--port", "0", *arguments]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        yield _address(process)
-    finally:
-        process.terminate()
-        process.wait(timeout=10)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield _address(process)
+        finally:
+            process.terminate()
 
 
 def _address(process: subprocess.Popen[str]) -> str:

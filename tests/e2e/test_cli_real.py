@@ -1,0 +1,93 @@
+"""The commands that talk to a server, talking to a real one."""
+
+import io
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+from scenes import WEATHER, hermes
+
+from promptools.cli import main
+from promptools.cli.conversation import Route, hold
+from promptools.lab import weather
+from promptools.lab.script import Line
+from promptools.lab.server import serve
+
+
+def test_the_demo_is_as_it_should_be():
+    done = subprocess.run(
+        [sys.executable, "-m", "promptools", "demo", "--json"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    seen = {each["title"]: each for each in json.loads(done.stdout)}
+    assert all(each["fine"] for each in seen.values())
+    assert "HTTP 500" in seen["straight, the parser breaks"]["server"]
+    assert "native: 500" in seen["promptools, fallback"]["server"]
+    assert "prompt: 200, answered" in seen["promptools, fallback"]["server"]
+
+
+def test_the_demo_runs_against_a_server_of_ones_own(capsys, tmp_path):
+    with serve(weather.hermes(), template="hermes", name="mine", folder=tmp_path) as server:
+        given = ["demo", "--base-url", server.base_url, "--model", "mine", "--kind", "llamacpp"]
+        assert main(given) == 0
+    printed = capsys.readouterr()
+    assert "everything is as it should be" in printed.err
+    assert "as it chooses" in printed.out
+
+
+def test_the_demo_fails_where_the_model_calls_nothing(capsys, tmp_path):
+    mute = [Line(None, "I would rather talk about something else.")]
+    with serve(mute, template="hermes", name="mute", folder=tmp_path) as server:
+        assert main(["demo", "--base-url", server.base_url, "--model", "mute", "--json"]) == 1
+    printed = capsys.readouterr()
+    assert [each["fine"] for each in json.loads(printed.out)] == [True, False, False, False]
+    assert "3 of 4 conversations are not as they should be" in printed.err
+
+
+def test_a_server_that_does_not_fail_makes_no_failure_to_show(tmp_path):
+    with serve(weather.hermes(), template="hermes", folder=tmp_path) as server:
+        seen = hold(Route("straight", server.base_url, "scripted", direct=True, breaks=True))
+    assert not seen.fine
+
+
+@pytest.fixture
+def tools(tmp_path):
+    path = tmp_path / "tools.json"
+    path.write_text(json.dumps([WEATHER]))
+    return str(path)
+
+
+def test_chat_shows_what_is_said_and_called(capsys, hermes_server, tools):
+    assert main(["chat", "Talk and call?", "--base-url", hermes_server.base_url, "--tools", tools]) == 0
+    out = capsys.readouterr().out
+    assert "I'll check." in out
+    assert 'get_weather({"city": "Paris"})' in out
+    assert "[native: answered]" in out
+
+
+def test_chat_answers_a_script_in_json(capsys, hermes_server, tools):
+    where = ["--base-url", hermes_server.base_url, "--provider", "llamacpp", "--tools", tools]
+    assert main(["chat", "Leak in Paris?", "--json", "--mode", "native", *where]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["message"]["tool_calls"][0]["function"]["name"] == "get_weather"
+
+
+def test_chat_is_a_conversation_whose_tools_are_you(capsys, hermes_server, tools, monkeypatch):
+    said = "What is the weather in Paris?\n\nParis: sunny, 18 degrees\nSay words\n"
+    monkeypatch.setattr(sys, "stdin", io.StringIO(said))
+    assert main(["chat", "--base-url", hermes_server.base_url, "--model", "hermes-scripted", "--tools", tools]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"get_weather.*It is sunny in Paris.*word0 word1", out, re.DOTALL)
+
+
+def test_chat_says_what_is_wrong(capsys, hermes_server):
+    assert main(["chat", "Say words", "--base-url", "http://127.0.0.1:9/v1", "--model", "m"]) == 1
+    assert "Connection error" in capsys.readouterr().err
+
+
+def test_two_servers_can_share_a_folder(tmp_path):
+    with serve(hermes("x" * 9), folder=tmp_path) as one, serve(hermes("x" * 9), folder=tmp_path) as two:
+        assert one.url != two.url
+    assert one.process.returncode == two.process.returncode == 0
