@@ -69,6 +69,7 @@ def wrap(client: ClientT, **settings: Unpack[Settings]) -> ClientT:
         session = already.changed(settings) if settings else already
     else:
         session = Session(settings)
+    session.target(None, base_url=str(client.base_url), provider=session.provider)  # what cannot be is said now
     inside["_client"] = carry(inside["_client"], session)
     inside["promptools"] = session
     return client

@@ -668,3 +668,53 @@ def test_many_streams_on_one_loop(server):
             return await asyncio.gather(*(one(client) for _ in range(40)))
 
     assert all(asyncio.run(go()))
+
+
+def test_on_reply_hears_of_every_stream(server, driver):
+    replies = []
+    server.play(sse(*[chunk({"content": c}) for c in FENCED], chunk({}, finish="stop")))
+    driver.chunks(make(driver, server, mode="prompt", on_reply=replies.append), **ASK)
+    assert [call.name for call in replies[0].calls] == ["get_weather"]
+
+
+def test_a_refused_key_comes_through(server, driver):
+    server.play(Answer(status=401, pieces=(b'{"error": {"message": "bad key", "code": "invalid_api_key"}}',)))
+    with pytest.raises(openai.AuthenticationError, match="bad key"):
+        driver.create(make(driver, server, max_retries=2), **ASK)
+    assert len(server.seen) == 1
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_mock_transport_below(family):
+    module = import_module(family)
+
+    def handler(request):
+        return module.Response(200, json=CALL)
+
+    with module.Client(transport=module.MockTransport(handler)) as http:
+        client = OpenAI(base_url="http://x/v1", api_key="k", http_client=http)
+        assert arguments(client.chat.completions.create(**ASK))
+
+    async def go():
+        async with module.AsyncClient(transport=module.MockTransport(handler)) as http:
+            client = AsyncOpenAI(base_url="http://x/v1", api_key="k", http_client=http)
+            return await client.chat.completions.create(**ASK)
+
+    assert arguments(asyncio.run(go()))
+
+
+def test_a_kind_of_server_for_one_request_keeps_the_address(server, driver):
+    server.play(CALL)
+    assert arguments(driver.create(make(driver, server), **ASK, extra_body={"promptools": {"provider": "vllm"}}))
+    with pytest.raises(openai.BadRequestError, match="nope"):
+        driver.create(make(driver, server), **ASK, extra_body={"promptools": {"provider": "nope"}})
+
+
+def test_what_cannot_be_is_said_by_constructors_and_wrap(driver):
+    for bad in ({"dialect": "klingon"}, {"provider": "nope"}, {"corrections": -1}):
+        with pytest.raises(UsageError):
+            driver.kind(base_url="http://x/v1", api_key="k", **bad)
+        with pytest.raises(UsageError):
+            wrap(driver.plain(base_url="http://x/v1", api_key="k"), **bad)
+    with pytest.raises(UsageError, match="colour"):
+        wrap(driver.plain(base_url="http://x/v1", api_key="k"), colour=1)

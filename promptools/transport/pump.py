@@ -15,7 +15,6 @@ import anyio
 from promptools.exchange import (
     Abandon,
     Done,
-    Effect,
     Emit,
     Ended,
     Exchange,
@@ -58,16 +57,38 @@ class Pump:
         self.deadline: float | None = None
         self.reply: Reply | None = None
         self.working = False
+        self.ready: list[Head | bytes] = []
+        self.broken: Exception | None = None
         self.clock = time.monotonic
         self.failure: type[Exception] = family.module.RequestError
 
-    def step(self, told: Happening | None) -> Effect | None:
-        """Tell the exchange what happened and get what it wants next; None when it is over."""
-        try:
-            return next(self.exchange) if told is None else self.exchange.send(told)
-        except StopIteration as stop:
-            self.reply = stop.value
-            return None
+    def step(self, told: Happening | None) -> Send | Read | Abandon | Wait | None:
+        """Tell the exchange what happened and get what it wants next; None when it is over or broken.
+
+        What it emits is kept in `ready`, to be handed on before anything that takes time and at the end. So the
+        exchange is over before its last bytes go out: many clients close the answer as soon as they see those.
+        """
+        while True:
+            try:
+                effect = next(self.exchange) if told is None else self.exchange.send(told)
+            except StopIteration as stop:
+                self.reply = stop.value
+                return None
+            except Exception as error:  # noqa: BLE001 - raised again once all that it emitted has been handed on
+                self.broken = error
+                return None
+            if not isinstance(effect, Emit):
+                return effect
+            if effect.what:
+                self.ready.append(effect.what)
+            told = Done(self.clock())
+
+    def flush(self) -> list[Head | bytes]:
+        """Take what is ready to be handed on, bytes joined."""
+        ready, self.ready = self.ready, []
+        pieces = b"".join(each for each in ready if isinstance(each, bytes))
+        heads: list[Head | bytes] = [each for each in ready if isinstance(each, Head)]
+        return [*heads, pieces] if pieces else heads
 
     def build(self, send: Send) -> Any:
         """Make the upstream request: the client's own extensions, with time-outs cut to the send's."""
@@ -164,13 +185,11 @@ class SyncPump(Pump):
         self.working = True
         try:
             while (effect := self.step(told)) is not None:
+                for what in self.flush():
+                    self.working = False
+                    yield what
+                    self.working = True
                 match effect:
-                    case Emit(what):
-                        if what:
-                            self.working = False
-                            yield what
-                            self.working = True
-                        told = Done(self.clock())
                     case Send():
                         told = self._open(effect)
                     case Read():
@@ -183,6 +202,11 @@ class SyncPump(Pump):
                         told = Done(self.clock())
                     case _:
                         assert_never(effect)
+            self.working = False
+            for what in self.flush():
+                yield what
+            if self.broken:
+                raise self.broken
         finally:
             self.working = False
             self.exchange.close()
@@ -254,13 +278,11 @@ class AsyncPump(Pump):
         self.working = True
         try:
             while (effect := self.step(told)) is not None:
+                for what in self.flush():
+                    self.working = False
+                    yield what
+                    self.working = True
                 match effect:
-                    case Emit(what):
-                        if what:
-                            self.working = False
-                            yield what
-                            self.working = True
-                        told = Done(self.clock())
                     case Send():
                         told = await self._open(effect)
                     case Read():
@@ -273,6 +295,11 @@ class AsyncPump(Pump):
                         told = Done(self.clock())
                     case _:
                         assert_never(effect)
+            self.working = False
+            for what in self.flush():
+                yield what
+            if self.broken:
+                raise self.broken
         finally:
             self.working = False
             self.exchange.close()

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from promptools import dialects
 from promptools.errors import UsageError
 from promptools.exchange import ClientRequest, Context, Exchange, Request, Route, run
 from promptools.fallback import Breaker
@@ -82,6 +83,8 @@ class Session:
         self.provider: str | None = settings.get("provider")
         self.overrides: Mapping[str, Any] | None = settings.get("overrides")
         options = {key: value for key, value in settings.items() if key in DEFAULTS}
+        if options.get("dialect") is not None:
+            dialects.get(options["dialect"])
         self.context = Context(
             route=_nowhere,
             new_id=new_id,
@@ -101,12 +104,16 @@ class Session:
         return Session({**self.settings, **settings})
 
     def __call__(self, request: Request) -> Exchange:
-        """Start the exchange of one client request."""
+        """Start the exchange of one client request.
+
+        It goes where its own URL says, unless it names another provider of the config; a kind of server that it names
+        only says what is known of that place.
+        """
         base_url = request.url.partition("?")[0].rstrip("/").removesuffix(CHAT)
 
         def route(model: str | None, provider: str | None) -> Route:
-            if provider is None or provider == self.provider:
-                return Route(self.target(model, base_url=base_url, provider=self.provider))
+            if provider is None or provider == self.provider or provider not in self.config.providers:
+                return Route(self.target(model, base_url=base_url, provider=provider or self.provider))
             return self.elsewhere(self.target(model, provider=provider), request.headers)
 
         return run(ClientRequest(request, time.monotonic()), replace(self.context, route=route))
