@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from promptools.errors import clip
 from promptools.schema.graph import pointer
@@ -36,7 +36,11 @@ _PYTHON_ESCAPE = re.compile(r"""\\(?:x([0-9a-fA-F]{2})|(.))|(")""", re.DOTALL)
 _WORDS = {"True": "true", "False": "false", "None": "null"}
 _NOTHING: Any = object()
 
-Texts = Callable[[tuple[str | int, ...]], str | None]
+HOPELESS = 1000
+"""Errors that cannot be mended, after which no more are looked for."""
+
+Path: TypeAlias = "tuple[str | int, ...]"
+Texts: TypeAlias = Callable[[Path], str | None]
 """Gives the number at a path as the model spelled it, where that is known."""
 
 
@@ -44,20 +48,16 @@ Texts = Callable[[tuple[str | int, ...]], str | None]
 class Edit:
     """One value to put in another's place; `wrapped` marks a single value that became a list."""
 
-    path: tuple[str | int, ...]
+    path: Path
     value: Any
     wrapped: bool = False
 
 
 def mend(value: Any, errors_of: Callable[[Any], Iterable[Any]], texts: Texts) -> tuple[Any, tuple[Fix, ...], list[Any]]:
-    """Give the coerced copy of a value, the fixes, and the errors that remain."""
-    errors = list(errors_of(value))
+    """Give the coerced copy of a value, the fixes, and the errors that remain (not all, where they are many)."""
+    edits, errors = _plan(errors_of(value), texts)
     fixes: list[Fix] = []
     for _ in range(ROUNDS):
-        edits: dict[tuple[str | int, ...], Edit] = {}
-        for error in errors:
-            for edit in _edits(error, texts) or ():
-                edits.setdefault(edit.path, edit)
         if not edits:
             break
         if not fixes:
@@ -65,10 +65,25 @@ def mend(value: Any, errors_of: Callable[[Any], Iterable[Any]], texts: Texts) ->
         for edit in edits.values():
             old = _put(value, edit)
             fixes.append(Fix("coerce", f"{clip(repr(old), 60)} to {clip(repr(edit.value), 60)}", pointer(edit.path)))
-        errors = list(errors_of(value))
-        if not errors:
-            break
+        edits, errors = _plan(errors_of(value), texts)
     return value, tuple(fixes), errors
+
+
+def _plan(errors: Iterable[Any], texts: Texts) -> tuple[dict[Path, Edit], list[Any]]:
+    """Gather the edits that errors ask for, and the errors; stop where too many cannot be mended."""
+    edits: dict[Path, Edit] = {}
+    read: list[Any] = []
+    hopeless = 0
+    mender = _Mender(texts)
+    for error in errors:
+        read.append(error)
+        found = mender.edits(error, ())
+        hopeless += found is None
+        if hopeless > HOPELESS:
+            return {}, read
+        for edit in found or ():
+            edits.setdefault(edit.path, edit)
+    return edits, read
 
 
 def _put(root: Any, edit: Edit) -> Any:
@@ -79,42 +94,58 @@ def _put(root: Any, edit: Edit) -> Any:
     return old
 
 
-def _edits(error: Any, texts: Texts) -> list[Edit] | None:
-    """Say how to mend one error; None when it cannot be mended."""
-    path = tuple(error.absolute_path)
-    if not path and error.validator not in {"anyOf", "oneOf"}:
-        return None  # the arguments themselves are an object and stay one
-    match error.validator:
-        case "type":
-            wanted = error.validator_value
-            return _typed(path, error.instance, {wanted} if isinstance(wanted, str) else set(wanted), texts)
-        case "enum" | "const":
-            members = error.validator_value if error.validator == "enum" else [error.validator_value]
-            found = _member(error.instance, members)
-            return None if found is _NOTHING else [Edit(path, found)]
-        case "anyOf" | "oneOf":
-            return _alternative(error, texts)
-        case _:
+class _Mender:
+    """Says how to mend errors; what lies inside alternatives is looked at once, though many may share it."""
+
+    def __init__(self, texts: Texts) -> None:
+        self.texts = texts
+        self.known: dict[int, list[Edit] | None] = {}
+
+    def edits(self, error: Any, base: Path) -> list[Edit] | None:
+        """Say how to mend one error below a path; None when it cannot be mended."""
+        path = (*base, *error.relative_path)
+        if error.validator in {"anyOf", "oneOf"} and error.context:
+            inside = id(error.context[0])
+            if inside not in self.known:
+                self.known[inside] = self.alternative(error, path)
+            return self.known[inside]
+        if not path:
+            return None  # the arguments themselves are an object and stay one
+        match error.validator:
+            case "type":
+                wanted = error.validator_value
+                return _typed(path, error.instance, {wanted} if isinstance(wanted, str) else set(wanted), self.texts)
+            case "enum" | "const":
+                members = error.validator_value if error.validator == "enum" else [error.validator_value]
+                found = _member(error.instance, members)
+                return None if found is _NOTHING else [Edit(path, found)]
+            case _:
+                return None
+
+    def alternative(self, error: Any, path: Path) -> list[Edit] | None:
+        """Mend towards the first alternative in reach; where one takes strings, a string stays as it is."""
+        branches: dict[Any, list[Any]] = {}
+        for each in error.context:
+            branches.setdefault(each.schema_path[0], []).append(each)
+        if isinstance(error.instance, str) and any(_takes_strings(errors) for errors in branches.values()):
             return None
+        best: list[Edit] | None = None
+        for errors in branches.values():
+            edits = self.all(errors, path)
+            if edits is not None and not any(edit.wrapped for edit in edits):
+                return edits
+            best = best or edits
+        return best
 
-
-def _alternative(error: Any, texts: Texts) -> list[Edit] | None:
-    """Mend a value towards the first alternative that it can reach; one that takes strings keeps a string as it is."""
-    branches: dict[Any, list[Any]] = {}
-    for each in error.context:
-        branches.setdefault(each.schema_path[0], []).append(each)
-    if isinstance(error.instance, str) and any(_takes_strings(errors) for errors in branches.values()):
-        return None
-    best: list[Edit] | None = None
-    for errors in branches.values():
-        mended = [_edits(each, texts) for each in errors]
-        if any(each is None for each in mended):
-            continue
-        edits = [edit for each in mended for edit in each or ()]
-        if not any(edit.wrapped for edit in edits):
-            return edits
-        best = best or edits
-    return best
+    def all(self, errors: list[Any], path: Path) -> list[Edit] | None:
+        """Mend every error of one alternative, or none."""
+        edits: list[Edit] = []
+        for each in errors:
+            found = self.edits(each, path)
+            if found is None:
+                return None
+            edits += found
+        return edits
 
 
 def _takes_strings(errors: list[Any]) -> bool:
@@ -145,7 +176,7 @@ def _spells(text: str, member: Any) -> bool:
     return isinstance(member, int | float | None) and _FROM_TEXT[kind](text) == member
 
 
-def _typed(path: tuple[str | int, ...], value: Any, wanted: set[str], texts: Texts) -> list[Edit] | None:
+def _typed(path: Path, value: Any, wanted: set[str], texts: Texts) -> list[Edit] | None:
     for kind in ORDER:
         if kind not in wanted:
             continue
@@ -164,7 +195,7 @@ def _typed(path: tuple[str | int, ...], value: Any, wanted: set[str], texts: Tex
     return None
 
 
-def _to_string(path: tuple[str | int, ...], value: Any, texts: Texts) -> Any:
+def _to_string(path: Path, value: Any, texts: Texts) -> Any:
     """Spell a number as the model did: `1.10` read as a number has lost its zero, so it needs the text."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return _NOTHING
@@ -270,7 +301,7 @@ def spelled(text: str | None) -> Texts:
     """Look numbers up in the JSON text that the arguments came from; parsed once, and only when asked."""
     parsed: list[Any] = []
 
-    def look(path: tuple[str | int, ...]) -> str | None:
+    def look(path: Path) -> str | None:
         if text is None:
             return None
         if not parsed:

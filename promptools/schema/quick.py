@@ -85,25 +85,34 @@ def compile_schema(graph: Graph) -> Predicate | None:
     """Make the predicate of a schema, or None where jsonschema alone must decide."""
     if any(not UNCOMMON.isdisjoint(node) for node in graph.nodes):
         return None
+    compiler = _Compiler(graph)
     try:
-        return _Compiler(graph).node(graph.root)
+        made = compiler.node(graph.root)
     except (_UncommonError, RecursionError):
         return None
+    # in a tree with alternatives each level would double the cost of a no; jsonschema is told to remember
+    forks = any("anyOf" in node or "oneOf" in node for node in graph.nodes)
+    return None if compiler.recursive and forks else made
 
 
 class _Compiler:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.made: dict[int, Predicate] = {}
+        self.open: set[int] = set()
+        self.recursive = False
 
     def node(self, node: Any) -> Predicate:
         if isinstance(node, bool):
             return lambda _: node
         key = id(node)
+        self.recursive |= key in self.open
         if key not in self.made:
             # inside itself a schema stands for the predicate that will be there by then
             self.made[key] = lambda value: self.made[key](value)  # noqa: PLW0108  looked up when called, not now
+            self.open.add(key)
             self.made[key] = _every(self.tests(node))
+            self.open.discard(key)
         return self.made[key]
 
     def tests(self, node: Schema) -> list[Predicate]:

@@ -48,6 +48,9 @@ class _Shape:
     compiled: bool = False
     relaxed: tuple[Schema, tuple[str, ...]] | None = None
 
+    def errors(self, value: Any) -> Iterable[Any]:
+        return () if self.fits is not None and self.fits(value) else self.validator.errors(value)
+
 
 @dataclass(slots=True)
 class _Entry:
@@ -173,7 +176,7 @@ class Tools(Sequence[Tool]):
         try:
             if shape.fits is not None and shape.fits(arguments):
                 return Checked(arguments, fixes)
-            value, more, errors = coerce.mend(arguments, shape.validator.errors, coerce.spelled(text))
+            value, more, errors = coerce.mend(arguments, shape.errors, coerce.spelled(text))
             return Checked(value, fixes + more, sentences(errors))
         except PatternTimeoutError as error:
             return Checked(arguments, fixes, (f"arguments: {error}",))

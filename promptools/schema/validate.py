@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from functools import cache, lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from promptools.errors import UsageError, clip
 from promptools.schema.graph import is_array, is_object, library, pointer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from promptools.schema.graph import Graph
 
@@ -20,6 +21,8 @@ MOST_ERRORS = 8
 """Sentences that one check gives at most: a model mends few at a time."""
 ALTERNATIVES = 4
 """Alternatives of an `anyOf` that one sentence tells."""
+DEEPEST = 2
+"""Alternatives inside alternatives that one sentence tells."""
 
 MOST_SHOWN = 20
 """Members of an object or array that a sentence quotes."""
@@ -41,6 +44,9 @@ WANTED = {
     "number": "a number",
     "null": "null",
 }
+
+
+_SEEN: ContextVar[dict[tuple[int, int], list[Any]]] = ContextVar("alternatives seen in this run")
 
 
 class PatternTimeoutError(Exception):
@@ -120,8 +126,39 @@ def _additional_properties(validator: Any, wanted: Any, value: Any, schema: dict
             yield from validator.descend(each, wanted, path=key)
 
 
-def _error(message: str) -> Any:
-    return library("jsonschema").ValidationError(message)
+def _any_of(validator: Any, branches: list[Any], value: Any, _: Any) -> Iterator[Any]:
+    errors = _refusals(validator, branches, value)
+    if len({error.schema_path[0] for error in errors}) == len(branches):
+        yield _error("fits no alternative", context=errors)
+
+
+def _one_of(validator: Any, branches: list[Any], value: Any, _: Any) -> Iterator[Any]:
+    errors = _refusals(validator, branches, value)
+    fitting = len(branches) - len({error.schema_path[0] for error in errors})
+    if fitting == 0:
+        yield _error("fits no alternative", context=errors)
+    elif fitting > 1:
+        yield _error(f"{shown(value)} fits {fitting} alternatives; wanted is just one")
+
+
+def _refusals(validator: Any, branches: list[Any], value: Any) -> list[Any]:
+    """Collect what each alternative has against a value, once for each value: else a tree's cost doubles by level."""
+    seen, key = _SEEN.get(), (id(branches), id(value))
+    if key in seen:
+        return seen[key]
+    errors: list[Any] = []
+    for index, each in enumerate(branches):
+        for error in validator.descend(value, each, schema_path=index):
+            if not error.schema_path:  # the schema `false` does not say where it stands
+                error.schema_path.append(index)
+            errors.append(error)
+    if isinstance(value, dict | list):  # Python shares small values, so their ids say nothing; they are cheap to check
+        seen[key] = errors
+    return errors
+
+
+def _error(message: str, context: Sequence[Any] = ()) -> Any:
+    return library("jsonschema").ValidationError(message, context=context)
 
 
 def _checks(test: Callable[[object], bool]) -> Callable[[object, object], bool]:
@@ -136,6 +173,8 @@ def _validator_class() -> Any:
         "pattern": _pattern,
         "patternProperties": _pattern_properties,
         "additionalProperties": _additional_properties,
+        "anyOf": _any_of,
+        "oneOf": _one_of,
     }
     numbers = {"integer": _checks(is_integer), "number": _checks(is_number)}
     types = base.TYPE_CHECKER.redefine_many(numbers)
@@ -152,10 +191,17 @@ class Validator:
         self._compiled: Any = None
 
     def errors(self, value: Any) -> Iterator[Any]:
-        """Yield jsonschema's errors for a value; may raise whatever jsonschema, a pattern or recursion raises."""
+        """Yield jsonschema's errors for a value; may raise whatever jsonschema, a pattern or recursion raises.
+
+        An error inside alternatives (`context`) may belong to several: only its relative path is to be trusted.
+        """
         if self._compiled is None:
             self._compiled = _validator_class()(self.graph.root, registry=library("referencing").Registry())
-        return iter(self._compiled.iter_errors(value))
+        _SEEN.set({})
+        try:
+            yield from self._compiled.iter_errors(value)
+        finally:
+            _SEEN.set({})  # lets go of the values
 
 
 def sentences(errors: Iterable[Any]) -> tuple[str, ...]:
@@ -167,7 +213,7 @@ def sentences(errors: Iterable[Any]) -> tuple[str, ...]:
 
 
 def _where(error: Any) -> str:
-    return clip(pointer(error.absolute_path)) or "arguments"
+    return clip(pointer(error.relative_path)) or "arguments"
 
 
 def shown(value: Any) -> str:
@@ -182,7 +228,7 @@ def kind(value: object) -> str:
     return KINDS.get(type(value), "null")
 
 
-def describe(error: Any) -> str:
+def describe(error: Any, depth: int = 0) -> str:
     """Say what is wrong with one value and what is wanted, without its place."""
     value, wanted = error.instance, error.validator_value
     match error.validator:
@@ -196,19 +242,20 @@ def describe(error: Any) -> str:
         case "const":
             return f"{shown(value)} is not {shown(wanted)}"
         case "anyOf" | "oneOf" if error.context:
-            return f"{shown(value)} fits no alternative: {_alternatives(error)}"
+            told = f": {_alternatives(error, depth + 1)}" if depth < DEEPEST else ""
+            return f"{shown(value)} fits no alternative{told}"
         case None:
             return f"{shown(value)} is not allowed here"
         case _:
             return clip(error.message)
 
 
-def _alternatives(error: Any) -> str:
+def _alternatives(error: Any, depth: int) -> str:
     told: dict[int, str] = {}
     for each in error.context:
         branch = each.schema_path[0]
         if branch not in told:
             inside = pointer(each.relative_path)
-            told[branch] = f"{inside}: {describe(each)}" if inside else describe(each)
+            told[branch] = f"{inside}: {describe(each, depth)}" if inside else describe(each, depth)
     text = "; or ".join(list(told.values())[:ALTERNATIVES])
     return text if len(told) <= ALTERNATIVES else f"{text}; or {len(told) - ALTERNATIVES} more"

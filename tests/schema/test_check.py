@@ -182,6 +182,9 @@ def test_values_become_what_the_schema_wants(schema, value, wanted):
         ({"type": "integer", "minimum": 3}, "2"),
         (False, "5"),
         ({"not": STRING}, "5"),
+        ({"oneOf": [False, INTEGER]}, "x"),
+        ({"anyOf": [False]}, "x"),
+        ({"oneOf": [OBJECT, {"minProperties": 1}]}, {"a": 1}),
         ({"pattern": "^a", "type": "integer"}, []),
         ({"additionalProperties": False, "type": "object"}, "x"),
         ({"anyOf": [{"properties": {"a": INTEGER, "b": INTEGER}}, NULL]}, {"a": "x", "b": "x"}),
@@ -280,6 +283,46 @@ def test_what_remains_wrong_is_told_after_coercion():
 )  # fmt: skip
 def test_sentences(schema, value, sentence):
     assert sentence in check(schema, value).errors
+
+
+TREE = {
+    "anyOf": [
+        {
+            "type": "object",
+            "properties": {"l": {"$ref": "#/$defs/n"}},
+            "required": ["l"],
+            "additionalProperties": False,
+        },
+        {"type": "object", "properties": {"l": {"$ref": "#/$defs/n"}, "r": {"$ref": "#/$defs/n"}}, "minProperties": 1},
+        {"oneOf": [INTEGER, BOOLEAN]},
+    ]
+}
+
+
+def tree(leaf, depth=30):
+    for _ in range(depth):
+        leaf = {"l": leaf}
+    return leaf
+
+
+def test_a_tree_with_alternatives_costs_no_more_at_each_level():
+    more = {"$defs": {"n": TREE}}
+    assert check({"$ref": "#/$defs/n"}, tree(5), **more).errors == ()
+    checked = check({"$ref": "#/$defs/n"}, tree("5"), **more)
+    assert checked.arguments == {"v": tree(5)}
+    assert [fix.path for fix in checked.fixes] == ["/v" + "/l" * 30]
+    bad = check({"$ref": "#/$defs/n"}, tree("x"), **more)
+    assert len(bad.errors) == 1
+    assert bad.arguments == {"v": tree("x")}
+    assert check({"$ref": "#/$defs/n"}, {"l": 5, "r": "6"}, **more).arguments == {"v": {"l": 5, "r": 6}}
+
+
+def test_what_is_hopeless_is_given_up_early(monkeypatch):
+    monkeypatch.setattr(coerce, "HOPELESS", 3)
+    assert check(INTS, ["5", "x", "x", "x"]).arguments == {"v": [5, "x", "x", "x"]}
+    checked = check(INTS, ["5", "x", "x", "x", "x"])
+    assert checked.arguments == {"v": ["5", "x", "x", "x", "x"]}
+    assert checked.fixes == ()
 
 
 def test_only_the_first_errors_are_told():
