@@ -22,6 +22,8 @@ class Case:
     body: dict[str, Any]
     """The client's body, with the model's real name and the config's defaults in it."""
     route: Route
+    url: str
+    """Where the request is sent."""
     defaults: Options
     tools: bool
     """Has it to do with tools at all?"""
@@ -32,7 +34,7 @@ class Case:
     def place(self) -> tuple[str, str]:
         """Give the provider and the model, as the breaker knows them."""
         target = self.route.target
-        return target.provider or target.base_url or "", as_text(self.body.get("model"))
+        return target.provider or target.base_url or self.url, as_text(self.body.get("model"))
 
     def ask(self) -> Ask:
         """Read and check it; `UsageError` for what cannot be."""
@@ -51,12 +53,13 @@ def look(request: Request, context: Context) -> Case:
     data = as_object(given)
     options = defaults.override(data.get("promptools"))
     route = context.route(as_text(data.get("model")) or None, options.provider)
+    url = route.url or request.url
     body = {**route.target.defaults, **data}
     if route.target.model:
         body["model"] = route.target.model
     tools = concerns_tools(body)
     touch = tools or "promptools" in data or options.mode is not None or route.target.profile.wire != "chat"
     if not is_object(given):
-        return Case(data, route, defaults, tools=False, payload=request.body)
+        return Case(data, route, url, defaults, tools=False, payload=request.body)
     as_it_is = request.body if body == data else dump(body).encode()
-    return Case(body, route, defaults, tools, payload=None if touch else as_it_is)
+    return Case(body, route, url, defaults, tools, payload=None if touch else as_it_is)

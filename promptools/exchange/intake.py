@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from promptools.wire.chat import Delta, Envelope, UpstreamProblem, error_of, read_chunk, read_envelope, read_reply
+from promptools.wire.chat import Delta, Envelope, UpstreamProblem, read_chunk, read_envelope, read_reply
 from promptools.wire.sse import DONE, SseDecoder
 
 if TYPE_CHECKING:
@@ -107,11 +107,3 @@ def is_stream(headers: Headers, *, asked: bool) -> bool:
     if "event-stream" in kind:
         return True
     return asked and "json" not in kind
-
-
-def problem_in(body: bytes) -> UpstreamProblem | None:
-    """Find an error in a whole body."""
-    try:
-        return error_of(json.loads(body))
-    except (ValueError, RecursionError):
-        return None

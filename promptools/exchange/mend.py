@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, assert_never
 
 from promptools.wire.shapes import as_object
 
 if TYPE_CHECKING:
-    from promptools.fallback import Step
+    from promptools.fallback import Mend
     from promptools.modes.ask import Ask
 
 REASONING_KEYS = ("reasoning_effort", "reasoning", "think", "thinking", "include_reasoning")
 _TEMPLATE_KEYS = ("enable_thinking", "thinking", "reasoning_effort")
 
 
-def mend(step: Step, ask: Ask, text: str) -> Ask | None:
+def mend(what: Mend, ask: Ask, text: str) -> Ask | None:
     """Give the request with one thing mended, as the server's error `text` wants it; None when that changes nothing."""
-    match step:
+    match what:
         case "relax_schema":
             return _profile(ask, relax_schema=True)
         case "tool_choice":
@@ -42,7 +42,7 @@ def mend(step: Step, ask: Ask, text: str) -> Ask | None:
         case "no_parallel":
             return _profile(ask, parallel_tool_calls=False)
         case _:
-            return None
+            assert_never(what)
 
 
 def _profile(ask: Ask, **facts: Any) -> Ask | None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from promptools.exchange.mend import mend
-from promptools.fallback import LASTING, REMEDIES, Breaker, Key, Step
+from promptools.fallback import LASTING, REMEDIES, Breaker, Key, Mend, Step
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from promptools.modes.ask import Ask
     from promptools.types import ModeName
 
-WORDS: dict[Step, str] = {
+WORDS: dict[Mend, str] = {
     "relax_schema": "sent again with relaxed schemas",
     "tool_choice": "sent again asking for less by `tool_choice`",
     "functions_only": "sent again without the tools that are no functions",
@@ -44,7 +44,7 @@ class Plan:
         self._corrections = ask.options.corrections
         self._forced = ask.options.mode is not None
         self._again = False
-        self._used: set[tuple[ModeName, Step]] = set()
+        self._used: set[tuple[ModeName, Mend]] = set()
         self._rest = list(modes)
         first = self._rest[0]
         # when every mode is open there is still a request to serve: the first mode is as good as any
@@ -97,7 +97,7 @@ class Plan:
         self.ask = self.ask.corrected(verdict.feedback)
         return "the model is asked to mend it"
 
-    def _mend(self, step: Step, failure: Failure) -> str | None:
+    def _mend(self, step: Mend, failure: Failure) -> str | None:
         # `tool_choice` is a ladder and may be taken rung by rung; `mend` says when it ends
         if step != "tool_choice" and (self.mode, step) in self._used:
             return None

@@ -65,17 +65,17 @@ class Watch:
         self._kept = self._unread = b""
         return safe
 
-    def close(self) -> bytes:
-        """Take the end and give what was held, unless there is a `failure`."""
+    def end(self) -> bytes:
+        """Take the end; unless there is a `failure`, the `rest` may go on."""
         if not self.said:
             streamed = self._intake.feed(self._unread) if self._intake.streamed else []
             self._look([*streamed, *self._intake.close()])
         self._closed = True
-        return self.rest
+        return b""
 
     @property
     def rest(self) -> bytes:
-        """Give what is held; once content has been seen, what had been."""
+        """Give what is held."""
         return self._kept + self._unread
 
     def failure(self, opened: Opened) -> Failure | None:
@@ -129,12 +129,13 @@ def pass_on(ledger: Ledger, body: bytes, watch: Watch) -> Steps[Failure | None]:
         piece = yield from ledger.read()
         if isinstance(piece, Failed):
             return of_link(piece, opened)
-        data = watch.close() if piece is None else watch.feed(piece)
+        data = watch.end() if piece is None else watch.feed(piece)
+        if data:
+            yield from ledger.emit(head, data)
         failure = watch.failure(opened)
         if failure:
             yield from ledger.abandon()
             return failure
-        if data or piece is None:
-            yield from ledger.emit(head, data)
         if piece is None:
+            yield from ledger.emit(head, watch.rest)
             return None

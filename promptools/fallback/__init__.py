@@ -3,7 +3,7 @@
 from promptools.fallback.breaker import Breaker, BreakerState, Key
 from promptools.fallback.policy import Policy, PolicyState, Stop, WaitFor
 from promptools.fallback.salvage import Salvage, salvage
-from promptools.fallback.table import LASTING, REMEDIES, RULES, FailureKind, Rule, Step, classify, explain
+from promptools.fallback.table import LASTING, REMEDIES, RULES, FailureKind, Mend, Rule, Step, classify, explain
 
 __all__ = [
     "LASTING",
@@ -13,6 +13,7 @@ __all__ = [
     "BreakerState",
     "FailureKind",
     "Key",
+    "Mend",
     "Policy",
     "PolicyState",
     "Rule",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 FailureKind = Literal[
     # what the server said
@@ -45,9 +45,7 @@ FailureKind = Literal[
     "choice",  # `tool_choice` was not kept
 ]
 
-Step = Literal[
-    "salvage",  # read the call out of the error's own text: no second generation
-    "correct",  # ask again in the same mode, with what was wrong as feedback
+Mend = Literal[
     "relax_schema",  # send simpler copies of the tools' schemas
     "tool_choice",  # ask for less: named, then required with that tool alone, then auto with an instruction
     "functions_only",  # leave out tools that are no functions
@@ -59,9 +57,16 @@ Step = Literal[
     "plain_content",  # parts joined to a string
     "no_stream_options",
     "no_parallel",
+]
+"""One thing changed in the request, in the same mode."""
+
+Move = Literal[
+    "salvage",  # read the call out of the error's own text: no second generation
+    "correct",  # ask again in the same mode, with what was wrong as feedback
     "next",  # the next mode
     "again",  # the same request once more, where no other mode is left: sampling may go better
 ]
+Step: TypeAlias = Mend | Move
 
 
 @dataclass(frozen=True, slots=True)

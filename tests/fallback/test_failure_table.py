@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 
 from promptools.fallback import LASTING, REMEDIES, RULES, classify, explain
-from promptools.fallback.table import FailureKind, Step
+from promptools.fallback.table import FailureKind, Mend, Move
 
 SEEN = [
     ('"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set', "no_native_tools"),
@@ -103,7 +103,7 @@ def test_rules_compile_and_name_their_source():
 
 def test_every_kind_has_its_remedies_and_every_remedy_is_known():
     assert set(REMEDIES) == set(get_args(FailureKind))
-    assert {step for steps in REMEDIES.values() for step in steps} == set(get_args(Step))
+    assert {step for steps in REMEDIES.values() for step in steps} == {*get_args(Mend), *get_args(Move)}
     assert set(REMEDIES) >= LASTING
 
 

@@ -1,0 +1,103 @@
+"""Several choices: in one send where the server heeds `n`, in as many sends where it does not."""
+
+import json
+
+from scripted import NOW, SSE, WEATHER, Answer, ask, call, chunk, error, play, reply, stream, target
+
+GOOD = ("get_weather", {"city": "Paris"})
+HARMONY = error("Unexpected token 1 while expecting start token 200006")
+
+
+def several(*messages):
+    choices = [
+        {"index": i, "message": {"role": "assistant", **each}, "finish_reason": "stop"}
+        for i, each in enumerate(messages)
+    ]
+    usage = {"prompt_tokens": 1, "completion_tokens": 9}
+    return Answer(200, json.dumps({"id": "x", "choices": choices, "usage": usage}).encode())
+
+
+def contents(seen):
+    return [(each["index"], each["message"]["content"]) for each in seen.json["choices"]]
+
+
+def test_together_where_the_server_heeds_n():
+    seen = play(ask(WEATHER, n=3), [several({"content": "a"}, {"content": "b"}, {"content": "c"})])
+    assert contents(seen) == [(0, "a"), (1, "b"), (2, "c")]
+    assert seen.bodies[0]["n"] == 3
+    assert [each.content for each in seen.replies] == ["a", "b", "c"]
+    assert seen.reply == seen.replies[0]
+
+
+def test_one_by_one_where_it_does_not():
+    where = target(n=False)
+    seen = play(ask(WEATHER, n=2), [reply("a"), reply(None, calls=[GOOD], finish="tool_calls")], target=where)
+    assert contents(seen) == [(0, "a"), (1, None)]
+    assert [each["finish_reason"] for each in seen.json["choices"]] == ["stop", "tool_calls"]
+    assert all("n" not in each for each in seen.bodies)
+    assert seen.json["usage"]["completion_tokens"] == 18
+    assert seen.headers["x-promptools-attempts"] == "2"
+
+
+def test_one_by_one_in_a_stream():
+    seen = play(ask(WEATHER, n=2, stream=True), [stream("a"), stream("b")], target=target(n=False))
+    assert seen.choice(0).content == "a"
+    assert seen.choice(1).content == "b"
+    assert seen.choice(0).finish == seen.choice(1).finish == ["stop"]
+    assert seen.choice(1).roles == ["assistant"]
+    assert {each["id"] for each in seen.events} == {"c"}
+    assert seen.done
+    assert seen.body.count(b"[DONE]") == 1
+
+
+def test_a_choice_that_failed_is_asked_for_alone():
+    bad = {"content": None, "tool_calls": [call("get_weather", {"days": 1})]}
+    seen = play(
+        ask(WEATHER, NOW, n=3),
+        [several({"content": "a"}, bad, {"content": "c"}), reply(calls=[GOOD], finish="tool_calls")],
+    )
+    assert contents(seen) == [(0, "a"), (1, None), (2, "c")]
+    assert seen.json["choices"][1]["message"]["tool_calls"] == [call(*GOOD)]
+    assert "n" not in seen.bodies[1]
+    assert [each.outcome for each in seen.reply.trace.attempts] == ["malformed", "answered"]
+
+
+def test_a_choice_that_failed_and_nothing_mends_is_content():
+    empty = {"content": ""}
+    seen = play(ask(WEATHER, n=2), [several({"content": "a"}, empty), reply(""), reply("b")])
+    assert contents(seen) == [(0, "a"), (1, "b")]
+    seen = play(ask(WEATHER, n=2), [several({"content": "a"}, empty), reply(""), reply("")])
+    assert seen.head.status == 502
+    assert [each.content for each in seen.replies] == ["a", ""]
+
+
+def test_streamed_together():
+    body = b"".join(
+        [
+            chunk({"role": "assistant", "content": ""}),
+            chunk({"content": "a"}),
+            chunk({"content": "b"}, index=1),
+            chunk({}, "stop", index=1),
+            chunk({"content": "A"}),
+            chunk({"content": "stray"}, index=7),
+            chunk({}, "stop"),
+            b"data: [DONE]\n\n",
+        ]
+    )
+    seen = play(ask(WEATHER, n=2, stream=True), [Answer(200, body, SSE)])
+    assert seen.choice(0).content == "aA"
+    assert seen.choice(1).content == "b"
+    assert b"stray" not in seen.body
+
+
+def test_a_send_that_fails_fails_for_all_and_is_made_again_for_all():
+    seen = play(ask(WEATHER, n=2), [HARMONY, several({"content": "a"}, {"content": "b"})])
+    assert contents(seen) == [(0, "a"), (1, "b")]
+    assert seen.bodies[1]["n"] == 2
+    seen = play(ask(WEATHER, n=2), [HARMONY] * 3)
+    assert seen.json["error"]["type"] == "Exhausted"
+
+
+def test_one_of_several_sends_that_fails_for_good():
+    seen = play(ask(WEATHER, n=2), [reply("a"), error("no", 404)], target=target(n=False))
+    assert seen.head.status == 404
