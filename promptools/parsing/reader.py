@@ -27,7 +27,7 @@ _NUMBER_ATOM = rf"-?[0-9][0-9.eE+-]*+{_AFTER}"
 
 def _runs(string: str, literals: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
     """Compile what can be skipped: with strings and two levels of brackets, and without."""
-    bare = rf"{_NUMBER_ATOM}|(?:{literals})\b{_AFTER}|[ \t\n\r:]++(?:,(?=[ \t\n\r]*+[\"'\[{{0-9tfn-]))?+"
+    bare = rf"{_NUMBER_ATOM}|(?:{literals})\b(?!\s*+:){_AFTER}|[ \t\n\r:]++(?:,(?=[ \t\n\r]*+[\"'\[{{0-9tfn-]))?+"
     atoms = rf"{string}{_AFTER}|{bare}"
     for _ in range(2):
         atoms = rf"{atoms}|\{{(?!\{{)(?:{atoms})*+\}}{_AFTER}|\[(?:{atoms})*+\]{_AFTER}"
@@ -213,18 +213,16 @@ class Reader:
         found = _WORD.match(self.text, self.at)
         word = found[0] if found else ""
         end = self.at + len(word)
-        if word and _COLON.match(self.text, end):
+        if word and self._stack and _COLON.match(self.text, end):
             self.liberties.take("unquoted key")
             self._put(self.at, f'"{word}"', end)
             self._stack[-1][0].add(word)
         elif word in _PYTHON:
             self.liberties.take("Python literal")
             self._put(self.at, _PYTHON[word], end)
-        elif self.text[self.at :] == "-" or (
-            end == len(self.text) and any(each.startswith(word) for each in _LITERALS)
-        ):
+        elif len(self.text) in (end, self._minus_end()) and any(each.startswith(word) for each in _LITERALS):
             raise self._cut()
-        elif word not in _LITERALS:
+        else:
             token = _TOKEN.match(self.text, self.at)
             said = token[0] if token else ""
             if not self._stack and _NUMBER.fullmatch(said):
@@ -233,6 +231,10 @@ class Reader:
                 raise Unreadable(self.at, f"{said} is no JSON number", "invalid_json")
             raise Unreadable(self.at, f"{clip(said, 40)!r} is no JSON", "invalid_json")
         self.at = end
+
+    def _minus_end(self) -> int:
+        """Give the index past a minus that stands here, -1 if none does."""
+        return self.at + 1 if self.text.startswith("-", self.at) else -1
 
     def _gap(self, char: str) -> bool:
         """Go past comments, white space that JSON does not know, and escapes outside strings."""
@@ -271,11 +273,12 @@ class Reader:
 
     def _origin(self, mended: int) -> int:
         """Tell where in the text a place in the mended text comes from."""
+        at = 0
         for piece, origin in self._pieces:
-            if mended < len(piece):
-                return origin + mended
+            if mended >= 0:
+                at = origin + min(mended, len(piece))
             mended -= len(piece)
-        return self.at
+        return at
 
     def _cut(self) -> Unreadable:
         return Unreadable(len(self.text), "the text ends inside the value", "truncated")

@@ -43,7 +43,7 @@ _PATH = re.compile(
 )
 
 
-class Unreadable(ValueError):  # noqa: N818 - a value is unreadable; `UnreadableError` says no more
+class Unreadable(ValueError):
     """No value can be read, whatever liberty is taken; `at` is where in the text that became certain."""
 
     def __init__(self, at: int, reason: str, kind: Literal["invalid_json", "truncated", "limit"]) -> None:
