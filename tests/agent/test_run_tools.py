@@ -20,6 +20,7 @@ from promptools.agent import (
     run_tools,
     run_tools_async,
 )
+from promptools.client import OpenAI
 from promptools.errors import Exhausted, ModelError, UpstreamError, UsageError
 
 QUESTION = [{"role": "user", "content": "Weather in Paris?"}]
@@ -297,3 +298,36 @@ def test_messages_may_be_the_sdks_objects(server):
         assert server.seen[1].json["messages"][1] == {"role": "assistant", "content": "hi"}
         with pytest.raises(UsageError, match="a message is 3"):
             run_tools(client, [3], [get_weather])
+
+
+def test_with_our_client_calls_in_text_are_run_and_thoughts_kept(server):
+    fenced = '```json\n{"tool": "get_weather", "arguments": {"city": "Paris"}}\n```'
+    first = completion(fenced)
+    first["choices"][0]["message"]["reasoning_content"] = "Think."
+    for stream in (False, True):
+        way = Way("sync", stream)
+        server.play(way.says(first), way.says(completion("21 degrees.")))
+        with OpenAI(base_url=server.url, api_key="k", max_retries=0, config=Config(), mode="prompt") as client:
+            if stream:
+                *_, transcript = run_tools(client, QUESTION, [get_weather], model="m", stream=True)
+            else:
+                transcript = run_tools(client, QUESTION, [get_weather], model="m")
+        assert transcript.content == "21 degrees."
+        assert transcript.calls[0].arguments == {"city": "Paris"}
+        assert transcript.messages[1]["reasoning_content"] == "Think."
+        assert transcript.messages[1]["content"] is None
+        roles = [message["role"] for message in server.seen[1].json["messages"]]
+        assert roles == ["system", "user", "assistant", "user"]
+
+
+def test_the_default_model_is_the_providers(server):
+    here = Provider("here", kind="llamacpp", base_url=server.url, default_model="tiny")
+    server.play(completion("hi"))
+    with OpenAI(config=Config(default_provider="here", providers={"here": here})) as client:
+        assert run_tools(client, QUESTION, [get_weather]).content == "hi"
+    assert server.seen[0].json["model"] == "tiny"
+    with (
+        OpenAI(base_url=server.url, api_key="k", config=Config()) as client,
+        pytest.raises(UsageError, match="max_iterations"),
+    ):
+        run_tools(client, QUESTION, [get_weather], max_iterations=0)

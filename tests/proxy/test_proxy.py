@@ -222,6 +222,70 @@ def test_lifespan_and_websockets():
     assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete", "websocket.close"]
 
 
+HARMONY = Answer(
+    status=500, pieces=(b'{"error": {"message": "Unexpected token 1 while expecting start token 200006"}}',)
+)
+FENCED = '```json\n{"tool": "f", "arguments": {}}\n```'
+
+
+def test_a_fallback_behind_the_proxy(server, http, caplog):
+    replies = []
+    with serving(Proxy(base_url=server.url, config=Config(), on_reply=replies.append)) as url:
+        server.play(HARMONY, completion(FENCED))
+        answer = http.post(f"{url}/v1/chat/completions", json={**HELLO, "tools": TOOLS, "promptools": {"trace": True}})
+        assert answer.headers["x-promptools-mode"] == "prompt"
+        assert answer.headers["x-promptools-attempts"] == "2"
+        assert answer.json()["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "f"
+        assert answer.json()["promptools"]["mode"] == "prompt"
+        assert "promptools" not in server.seen[0].json
+        assert [reply.trace.mode for reply in replies] == ["prompt"]
+    assert "harmony" in caplog.text
+
+
+def test_a_streamed_fallback_repeats_the_mode_in_a_comment(server, http):
+    with serving(Proxy(base_url=server.url, config=Config())) as url:
+        server.play(HARMONY, sse(*[chunk({"content": c}) for c in FENCED], chunk({}, finish="stop")))
+        answer = http.post(f"{url}/v1/chat/completions", json={**HELLO, "tools": TOOLS, "stream": True})
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    assert answer.text.rstrip().endswith("data: [DONE]")
+    assert [line for line in answer.text.splitlines() if line.startswith(":") and "mode=prompt" in line]
+
+
+def test_leaving_between_two_sends_closes_the_second(server):
+    with serving(Proxy(base_url=server.url, config=Config())) as url:
+        server.play(HARMONY, Answer(before=20))
+        sock = ask_raw(url, "/v1/chat/completions", {**HELLO, "tools": TOOLS})
+        while len(server.seen) < 2:
+            time.sleep(0.01)
+        sock.close()
+        assert server.gone.wait(3)
+
+
+def test_a_bad_request_of_ours(server, proxy, http):
+    server.play(completion())
+    answer = http.post(f"{proxy}/v1/chat/completions", json={**HELLO, "tools": [{"type": "function", "function": {}}]})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["type"] == "UsageError"
+    assert answer.headers["x-should-retry"] == "false"
+    assert not server.seen
+
+
+def test_untouched_bodies_are_the_same_bytes(server, proxy, http):
+    odd = b'{ "choices":[ {"index":0,"message":{"role":"assistant","content":"\\u00e9"}} ] , "odd": 1.50 }'
+    body = b'{ "messages" : [ {"role":"user","content":"\xc3\xa9"} ], "model":"m", "odd":1.50 }'
+    server.play(Answer(pieces=(odd,)))
+    answer = http.post(f"{proxy}/v1/chat/completions", content=body, headers={"content-type": "application/json"})
+    assert server.seen[0].body == body
+    assert answer.content == odd
+
+
+def test_a_body_that_is_no_json_goes_to_the_server(server, proxy, http):
+    server.play(Answer(status=400, pieces=(b'{"error": {"message": "bad json"}}',)))
+    answer = http.post(f"{proxy}/v1/chat/completions", content=b"{nope")
+    assert (answer.status_code, answer.json()["error"]["message"]) == (400, "bad json")
+    assert server.seen[0].body == b"{nope"
+
+
 def test_many_streams_at_once(server, proxy):
     server.play(sse(*[chunk({"content": "x"})] * 5, chunk({}, finish="stop"), pause=0.05))
 
