@@ -22,6 +22,7 @@ from promptools.agent import (
 )
 from promptools.client import OpenAI
 from promptools.errors import Exhausted, ModelError, UpstreamError, UsageError
+from promptools.profiles import Config, Provider
 
 QUESTION = [{"role": "user", "content": "Weather in Paris?"}]
 DICT_TOOL = {
