@@ -36,7 +36,7 @@ class Extent:
         self.depth = 0
         """Brackets open now."""
         self.deep = False
-        """The value went deeper than `DEEPEST` levels: `read` will refuse it, so give up on it now."""
+        """The value went deeper than `DEEPEST` levels: no end is looked for any more, since `read` refuses it."""
         self._quote = ""
         self._escaped = False
         self._comment = ""
@@ -53,7 +53,7 @@ class Extent:
         at = start
         if self._slash and at < len(piece):
             at = self._after_slash(piece, at)
-        while at < len(piece):
+        while at < len(piece) and not self.deep:
             if self._quote:
                 at = self._string(piece, at)
             elif self._comment:

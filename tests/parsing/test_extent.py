@@ -87,7 +87,7 @@ def test_gives_up_on_too_many_levels():
     extent = Extent()
     extent.feed("[" * DEEPEST)
     assert not extent.deep
-    extent.feed("[")
+    assert extent.feed("[" + "]" * (DEEPEST + 1)) is None
     assert extent.deep
 
 

@@ -280,12 +280,14 @@ def test_strict_json_is_read_as_it_stands(value, pure, indent):
     assert (got.value, got.end, got.fixes, got.closed) == (value, len(text) + 2, (), 0)
 
 
+@settings(max_examples=40)
 @given(value=st.dictionaries(WORDS, VALUES))
 def test_a_trailing_comma_changes_no_value(value):
     got = read(json.dumps(value, ensure_ascii=False)[:-1] + ",}") if value else read("{}")
     assert got.value == value
 
 
+@settings(max_examples=40)
 @given(value=st.lists(st.dictionaries(PLAIN, PLAIN | st.booleans() | st.none() | st.lists(st.integers())), min_size=1))
 def test_what_python_prints_is_read(value):
     assert read(repr(value)).value == value
@@ -335,6 +337,7 @@ def test_members_refuse_what_is_not_strict(text):
     assert members(text) is None
 
 
+@settings(max_examples=40)
 @given(value=st.dictionaries(st.text(), VALUES), indent=st.sampled_from([None, 1]))
 def test_members_agree_with_json(value, indent):
     text = json.dumps(value, indent=indent)
