@@ -2,7 +2,7 @@ import json
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from promptools.parsing.tolerant import Unreadable, members, read
@@ -12,6 +12,7 @@ VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(s
 WORDS = st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), max_size=12)
 PLAIN = st.text(st.characters(codec="utf-8", exclude_characters="'\"\\", exclude_categories=["C", "Z"]), max_size=12)
 SOUP = st.text(alphabet="{}[]\"'“‘/*#\\:,. \n\tab1eTrue-_$\u00a0", max_size=60)
+SLOW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 PLACE = frozenset({"path", "content", "mode"})
 
 INNER = "unescaped quotes in a string"
@@ -273,6 +274,7 @@ def test_many_brackets_are_no_depth():
     assert read(json.dumps(rows)).value == rows
 
 
+@SLOW
 @given(value=VALUES, pure=st.booleans(), indent=st.sampled_from([None, 1]))
 def test_strict_json_is_read_as_it_stands(value, pure, indent):
     text = json.dumps(value, ensure_ascii=pure, indent=indent)
@@ -280,19 +282,20 @@ def test_strict_json_is_read_as_it_stands(value, pure, indent):
     assert (got.value, got.end, got.fixes, got.closed) == (value, len(text) + 2, (), 0)
 
 
-@settings(max_examples=40)
+@SLOW
 @given(value=st.dictionaries(WORDS, VALUES))
 def test_a_trailing_comma_changes_no_value(value):
     got = read(json.dumps(value, ensure_ascii=False)[:-1] + ",}") if value else read("{}")
     assert got.value == value
 
 
-@settings(max_examples=40)
+@SLOW
 @given(value=st.lists(st.dictionaries(PLAIN, PLAIN | st.booleans() | st.none() | st.lists(st.integers())), min_size=1))
 def test_what_python_prints_is_read(value):
     assert read(repr(value)).value == value
 
 
+@SLOW
 @given(text=SOUP | st.text(), anchors=st.sampled_from([frozenset(), frozenset("ab")]), close=st.booleans())
 def test_any_text_is_read_or_unreadable(text, anchors, close):
     try:
@@ -303,7 +306,7 @@ def test_any_text_is_read_or_unreadable(text, anchors, close):
     json.dumps(got.value, allow_nan=False)
 
 
-@settings(max_examples=30)
+@SLOW
 @given(text=st.text(alphabet="{}[]\"'\\:, \nab1", max_size=15))
 def test_a_prefix_is_never_closed_into_another_string(text):
     whole = json.dumps({"a": text})
@@ -337,7 +340,7 @@ def test_members_refuse_what_is_not_strict(text):
     assert members(text) is None
 
 
-@settings(max_examples=40)
+@SLOW
 @given(value=st.dictionaries(st.text(), VALUES), indent=st.sampled_from([None, 1]))
 def test_members_agree_with_json(value, indent):
     text = json.dumps(value, indent=indent)
