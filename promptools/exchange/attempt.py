@@ -100,6 +100,8 @@ class Attempt:
             finish = intake.finish.get(said)
             if finish is None and (intake.done or not intake.streamed):
                 finish = "stop"  # some servers never say why they ended, but say that they did
+            if finish in CALL_REASONS and self._plan.ask.choice.kind == "none":
+                finish = "stop"  # Ollama ignores tool_choice none; its calls are left out, what it said stands
             yield from self._hand_on(index, self.readers[index].close(finish))
             verdicts[index] = self._verdict(said, index)
         return verdicts

@@ -129,7 +129,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "roles", r"system role not supported|no user query found", "Gemma; Qwen3 templates: lmstudio-bug-tracker#1586"
     ),
-    Rule("reasoning_param", r"does not support thinking|think value|invalid reasoning value", "Ollama: crush#2623"),
+    Rule("reasoning_param", r"does not support thinking|(?<!invalid )think value", "Ollama: crush#2623"),
     Rule("reasoning_param", r"does not expose reasoning configuration", "LM Studio: lmstudio-bug-tracker#2008"),
     Rule("reasoning_param", r"reasoning_effort.{0,40}(?:not supported|unsupported|unknown)", "hosted kin"),
     Rule("reasoning_param", r"(?:unsupported|unknown) param\w*: \W?reasoning", "hosted kin"),

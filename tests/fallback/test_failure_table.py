@@ -79,6 +79,7 @@ SEEN = [
     ("request (6028 tokens) exceeds the available context size (1024 tokens), try increasing it", "refused"),
     ("The model `nope` does not exist.", "refused"),
     ("Internal Server Error", "refused"),
+    ('invalid think value: "bogus" (must be "high", "medium", "low", "max", true, or false)', "refused"),
     ("unexpected EOF", "refused"),
     ("", "refused"),
 ]
