@@ -27,6 +27,7 @@ UNREADABLE = ("invalid_json", "truncated", "limit")
 _ATTRIBUTE = re.compile(r"""\s(?:name|tool|function)\s*=\s*(?:"([^"<>]*)"|'([^'<>]*)'|([^\s"'<>=]+))""")
 _NAME_LINE = re.compile(r">\s*([A-Za-z_][\w.:-]*)\s*\Z")
 _GAP = r"[\s,;}\]]*"
+_BARE_GAP = re.compile(_GAP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,8 @@ class WrappedCandidate:
         self._body = JsonBody()
         self._done: list[Part] = []
         self._gap: list[str] = []
+        self._unfenced = False
+        """The fence inside the block has been closed."""
         self._look = ""
         self._tail = ""
         self._retries = RETRIES
@@ -183,6 +186,10 @@ class WrappedCandidate:
     def _close_body(self, finish_reason: str | None) -> None:
         """Decide on a body that never ended."""
         raw = self._body.raw
+        if not raw:  # the opener alone, where a call was asked for
+            said = broken("truncated", "it ended after its opener", self._place.dialect, self._name)
+            self.parts = [Part("malformed", self._head, malformed=said)]
+            return
         if self._first_closer >= 0:  # a closer did come: what stands before it is broken, not cut
             parts = self._read(raw[: self._first_closer])
             if parts is not None:
@@ -205,8 +212,9 @@ class WrappedCandidate:
         taken = piece[at : at + LOOK_LIMIT]
         self._look += taken
         end = at + len(taken)
-        gap = self._closers.gap.match(self._look)
+        gap = (_BARE_GAP if self._unfenced else self._closers.gap).match(self._look)
         assert gap is not None
+        self._unfenced = self._unfenced or "`" in gap[0]
         self._add_gap(gap[0])
         self._look = look = self._look[gap.end() :]
         if not look:
@@ -221,9 +229,12 @@ class WrappedCandidate:
         elif look[0] in "{[":
             self._next_body()
             return end - len(look)
-        elif not any(each.startswith(look) for each in (*self._closers.marks, "```")):
+        elif not any(each.startswith(look) for each in self._expected()):
             self._foreign(look)
         return end
+
+    def _expected(self) -> tuple[str, ...]:
+        return self._closers.marks if self._unfenced else (*self._closers.marks, "```")
 
     def _add_gap(self, gap: str) -> None:
         surplus = "".join(each for each in gap if each in "}]")
@@ -234,7 +245,7 @@ class WrappedCandidate:
     def _next_body(self) -> None:
         """Start on one more value in the same block."""
         self._done.append(Part("markup", "".join(self._gap)))
-        self._gap, self._look, self._tail = [], "", ""
+        self._gap, self._look, self._tail, self._unfenced = [], "", "", False
         self._body, self._lost, self._first_closer = JsonBody(), None, -1
         self._state = self._in_body
 

@@ -18,7 +18,7 @@ from functools import lru_cache
 
 from promptools import dialects as registry
 from promptools.dialects.base import Dialect, Head
-from promptools.dialects.envelope import ARGUMENT_KEYS, FIRST_KEYS, NAME_KEYS
+from promptools.dialects.envelope import FIRST_KEYS
 from promptools.dialects.settle import Place, Rules
 from promptools.errors import UsageError
 from promptools.parsing.events import Event
@@ -39,8 +39,6 @@ _RUNS = {"`": re.compile(r"`+"), "~": re.compile(r"~+")}
 _INLINE = re.compile(r"(`{1,2})(?!`)[^`\n]*\1(?!`)(?!\Z)")
 _SEPARATOR = re.compile(r"[,;]\s{0,256}(?:(?=[{\[])|\Z)")
 _SURPLUS = re.compile(r"[}\]]{1,3}")
-_ANCHORS = frozenset((*NAME_KEYS, *ARGUMENT_KEYS))
-"""Keys of the envelope: they too tell where a string with bare quotes ends."""
 
 
 class StreamParser:
@@ -68,7 +66,7 @@ class StreamParser:
         if strictness not in ("strict", "balanced", "lenient"):
             raise UsageError(f"strictness is {strictness!r}; wanted is 'strict', 'balanced' or 'lenient'.")
         prepared = Tools.prepare(tools)
-        anchors = (prepared.all_keys | _ANCHORS) if prepared is not None else _ANCHORS
+        anchors = prepared.all_keys if prepared is not None else frozenset[str]()
         if expect is not None:
             registry.get(expect)
         self._rules = Rules(prepared, strictness, expect, json_answer, anchors)

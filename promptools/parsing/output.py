@@ -10,6 +10,7 @@ text, byte for byte, when words follow.
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import replace
 from typing import Literal
 
@@ -47,6 +48,9 @@ class Output:
         self._digest = hashlib.blake2b(digest_size=8)
         self._unhashed: list[str] = []
         self._calls: list[Call] = []
+        self._dialects: set[str] = set()
+        self._keys: set[tuple[str, str, str]] = set()
+        self._keyed = 0
         self._malformed: list[Malformed] = []
         self._discarded: list[Discarded] = []
         self._tries: list[Try] = []
@@ -110,6 +114,11 @@ class Output:
     def _hold(self, space: str) -> None:
         self._space.append(space)
         self._held += len(space)
+        if self._held > 2 * SPACE_HOLD and not self._after:
+            self._overflow()
+
+    def _overflow(self) -> None:
+        """Let out what is more than may be trimmed: only the last `SPACE_HOLD` characters may."""
         if self._held > SPACE_HOLD and not self._after:
             held = self._release()
             self._utter(held[:-SPACE_HOLD])
@@ -142,6 +151,7 @@ class Output:
     def junction(self, raw: str, zone: Zone) -> None:
         """Take a tag that opens or closes a zone. Thinking is no prose: a group before it stands."""
         self.accept()
+        self._overflow()
         held = self._release()
         if held and self._zone == "reasoning":
             self._utter(held)
@@ -154,6 +164,7 @@ class Output:
     def was_reasoning(self, raw: str) -> None:
         """Take a closer without an opener: the text so far was reasoning."""
         self.reject()
+        self._overflow()
         self._discard(self._release(), "space")
         self._events.append(WasReasoning(Span(0, self._at)))
         self._reasoning.extend(self._content)
@@ -191,6 +202,7 @@ class Output:
 
     def _enter_group(self, part: Part, firm: bool) -> None:
         if not self._group:
+            self._overflow()
             held = self._release()
             if held:
                 self._group.append((Part("space", held), False))
@@ -231,8 +243,8 @@ class Output:
                 self._say(part.raw)
 
     def _emit(self, part: Part) -> None:
-        held = self._release()
-        self._discard(held, "space")
+        self._overflow()
+        self._discard(self._release(), "space")
         if part.kind == "text":
             self._say(part.raw)
         elif part.kind == "call":
@@ -286,10 +298,14 @@ class Output:
 
     def _repeats(self, call: Call) -> bool:
         """Is this the echo of an earlier call in another dialect? The same call twice in one dialect is meant."""
-        return any(
-            each.dialect != call.dialect and each.name == call.name and each.arguments == call.arguments
-            for each in self._calls
-        )
+        self._dialects.add(call.dialect)
+        if len(self._dialects) < 2:
+            return False
+        for each in self._calls[self._keyed :]:
+            self._keys.add((each.name, json.dumps(each.arguments, sort_keys=True), each.dialect))
+        self._keyed = len(self._calls)
+        key = json.dumps(call.arguments, sort_keys=True)
+        return any((call.name, key, other) in self._keys for other in self._dialects if other != call.dialect)
 
     def _broken(self, raw: str, malformed: Malformed) -> None:
         span = self._advance(raw)
