@@ -8,7 +8,7 @@ from promptools.exchange.effects import Head
 from promptools.exchange.intake import header
 from promptools.exchange.outlet import dump, own_headers
 from promptools.wire.chunks import error_body
-from promptools.wire.sse import comment, encode
+from promptools.wire.sse import comment
 
 if TYPE_CHECKING:
     from promptools.errors import UsageError
@@ -24,7 +24,7 @@ def refuse(ledger: Ledger, error: UsageError) -> Steps[None]:
     """Answer a request that cannot be: 400, and nothing to retry."""
     body = dump(error_body(str(error), kind="UsageError", code="usage"))
     head = Head(400, (("content-type", _JSON), ("x-should-retry", "false")))
-    yield from ledger.emit(head, encode(body, "error") if ledger.head_sent else body.encode())
+    yield from ledger.emit(_event(body) if ledger.head_sent else body, lambda: head)
 
 
 def conclude(ledger: Ledger, failure: Failure, mode: str) -> Steps[None]:
@@ -33,9 +33,11 @@ def conclude(ledger: Ledger, failure: Failure, mode: str) -> Steps[None]:
     Raises the shell's own exception where there was no answer, so that the SDK retries it as it would without us.
     """
     sends = len(ledger.attempts)
+    body = dump(_body(ledger, failure))
+    head = Head(502, (*own_headers((), _JSON, mode, sends), ("x-should-retry", "false")))
     if ledger.head_sent:
-        said = f"promptools mode={mode} attempts={sends}"
-        yield from ledger.emit(Head(200, ()), encode(dump(_body(ledger, failure)), "error") + comment(said))
+        said = comment(f"promptools mode={mode} attempts={sends}")
+        yield from ledger.emit(_event(body) + said, lambda: head)
         return
     late = ledger.policy.left(ledger.now) == 0
     if failure.error and not late and (failure.kind in {"connect", "timeout"} or sends == 1):
@@ -43,10 +45,12 @@ def conclude(ledger: Ledger, failure: Failure, mode: str) -> Steps[None]:
     if _as_it_was(failure, sends) and failure.opened:
         kind = header(failure.opened.headers, "content-type") or _JSON
         head = Head(failure.opened.status, own_headers(failure.opened.headers, kind, mode, sends))
-        yield from ledger.emit(head, failure.body)
-        return
-    head = Head(502, (*own_headers((), _JSON, mode, sends), ("x-should-retry", "false")))
-    yield from ledger.emit(head, dump(_body(ledger, failure)).encode())
+        body = failure.body
+    yield from ledger.emit(body, lambda: head)
+
+
+def _event(body: bytes) -> bytes:
+    return b"event: error\ndata: %b\n\n" % body
 
 
 def _as_it_was(failure: Failure, sends: int) -> bool:

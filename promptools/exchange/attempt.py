@@ -46,7 +46,7 @@ class Attempt:
         """Send, read and judge."""
         self._ledger.notes.extend((*self._plan.notes, *self._upstream.notes))
         self._plan.notes.clear()
-        opened = yield from self._ledger.send(dump(self._upstream.body).encode(), self._upstream.path)
+        opened = yield from self._ledger.send(dump(self._upstream.body), self._upstream.path)
         if isinstance(opened, Failed):
             return of_link(opened)
         if not 200 <= opened.status < 300:
@@ -81,7 +81,7 @@ class Attempt:
     def _hand_on(self, index: int, events: list[Event], logprobs: Any = None) -> Steps[None]:
         data = self._outlet.take(index, events, self.intake.envelope, logprobs)
         if data:
-            yield from self._ledger.emit(self.head(), data)
+            yield from self._ledger.emit(data, self.head)
 
     def _spoiled(self) -> bool:
         return any(self._outlet.broken(index) for index in self.readers)

@@ -61,5 +61,5 @@ def look(request: Request, context: Context) -> Case:
     touch = tools or "promptools" in data or options.mode is not None or route.target.profile.wire != "chat"
     if not is_object(given):
         return Case(data, route, url, defaults, tools=False, payload=request.body)
-    as_it_is = request.body if body == data else dump(body).encode()
+    as_it_is = request.body if body == data else dump(body)
     return Case(body, route, url, defaults, tools, payload=None if touch else as_it_is)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -93,11 +93,11 @@ class Ledger:
         if seconds > 0:
             self.now = (yield Wait(seconds)).at
 
-    def emit(self, head: Head, data: bytes) -> Steps[None]:
+    def emit(self, data: bytes, head: Callable[[], Head]) -> Steps[None]:
         """Hand bytes to the client, the head before the first of them."""
         if not self.head_sent:
             self.head_sent = True
-            self.now = (yield Emit(head)).at
+            self.now = (yield Emit(head())).at
         if data:
             self.now = (yield Emit(data)).at
 

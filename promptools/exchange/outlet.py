@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from promptools.parsing.events import Event
     from promptools.types import Malformed, Reply
 
+_JSON = json.JSONEncoder(ensure_ascii=False)
 _OURS = frozenset({
     "content-type", "content-length", "content-encoding", "transfer-encoding", "connection", "keep-alive", "trailer",
     "etag", "content-md5", "digest",
@@ -149,7 +150,7 @@ class WholeOutlet:
         body = chunks.completion(self._envelope or Envelope(), choices, usage)
         if report is not None:
             body["promptools"] = report
-        return dump(body).encode()
+        return dump(body)
 
 
 def outlet_for(ask: Ask, *, begun: bool = False) -> Outlet:
@@ -169,18 +170,12 @@ def own_headers(upstream: Headers, content_type: str, mode: str, attempts: int) 
 
 
 def _events(bodies: Iterable[Mapping[str, Any]]) -> bytes:
-    return b"".join(encode(dump(body)) for body in bodies)
+    return b"".join(b"data: %b\n\n" % dump(body) for body in bodies)
 
 
-def dump(body: Mapping[str, Any]) -> str:
+def dump(body: Mapping[str, Any]) -> bytes:
     """Write JSON as short as it can be: lone surrogates, which UTF-8 cannot carry, need escapes."""
-    text = json.dumps(body, ensure_ascii=False)
-    return text if _encodable(text) else json.dumps(body)
-
-
-def _encodable(text: str) -> bool:
     try:
-        text.encode()
+        return _JSON.encode(body).encode()
     except UnicodeEncodeError:
-        return False
-    return True
+        return json.dumps(body).encode()

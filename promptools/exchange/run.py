@@ -74,7 +74,8 @@ def _touch(
     opened = failure.opened if failure else None
     if watch and opened and fatal.kind == "swallowed" == (failure.kind if failure else ""):
         # it stayed as empty as it was: then that is the answer, and it goes on as it came
-        yield from ledger.emit(Head(opened.status, opened.headers), watch.rest)
+        head = Head(opened.status, opened.headers)
+        yield from ledger.emit(watch.rest, lambda: head)
         return []
     yield from conclude(ledger, fatal, service.mode)
     lost = fatal.verdict.reply if fatal.verdict else fatal.part or Reply()

@@ -55,7 +55,7 @@ class Service:
         sends = len(self._ledger.attempts)
         report = _report(self.traced()) if ask.options.trace else None
         data = self._outlet.end(self._ledger.usage, report, f"promptools mode={self.mode} attempts={sends}")
-        yield from self._ledger.emit(self._attempt.head(), data)
+        yield from self._ledger.emit(data, self._attempt.head)
 
     def serve(self, plan: Plan, indices: Sequence[int], failure: Failure | None = None) -> Steps[Failure | None]:
         """Serve these choices, from a `failure` on if one came before; gives the failure that nothing could mend."""
@@ -152,7 +152,7 @@ class Service:
         self.replies[index] = replace(reply, finish_reason=finish_reason(reply))
         data = self._outlet.finish(index, reply, envelope, tail, good=good)
         if data and attempt:
-            yield from self._ledger.emit(attempt.head(), data)
+            yield from self._ledger.emit(data, attempt.head)
 
 
 def _passing(failure: Failure) -> bool:

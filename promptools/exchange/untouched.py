@@ -123,7 +123,7 @@ def pass_on(ledger: Ledger, body: bytes, watch: Watch) -> Steps[Failure | None]:
         refused = of_status(opened, answer)
         if refused.kind in MENDED:
             return refused
-        yield from ledger.emit(head, answer)
+        yield from ledger.emit(answer, lambda: head)
         return None
     while True:
         piece = yield from ledger.read()
@@ -131,11 +131,11 @@ def pass_on(ledger: Ledger, body: bytes, watch: Watch) -> Steps[Failure | None]:
             return of_link(piece, opened)
         data = watch.end() if piece is None else watch.feed(piece)
         if data:
-            yield from ledger.emit(head, data)
+            yield from ledger.emit(data, lambda: head)
         failure = watch.failure(opened)
         if failure:
             yield from ledger.abandon()
             return failure
         if piece is None:
-            yield from ledger.emit(head, watch.rest)
+            yield from ledger.emit(watch.rest, lambda: head)
             return None

@@ -245,3 +245,30 @@ def test_a_server_that_ends_without_saying_why():
     assert seen.choice().finish == ["stop"]
     seen = play(ask(WEATHER), [reply("Hi", finish=None)])
     assert seen.json["choices"][0]["finish_reason"] == "stop"
+
+
+def test_without_a_log_and_a_listener():
+    from itertools import count
+
+    from promptools.exchange import ClientRequest, Context, Done, Emit, Ended, Opened, Piece, Read, Request, Route, run
+
+    ids = count()
+    context = Context(route=lambda model, provider: Route(target()), new_id=lambda: f"id{next(ids):07d}")
+    exchange = run(ClientRequest(Request("POST", "u", (), json.dumps(ask(WEATHER)).encode()), 0.0), context)
+    answers = [NO_TOOLS, reply(FENCED)]
+    effect, emitted, reading = next(exchange), [], None
+    with pytest.raises(StopIteration) as stop:
+        while True:
+            match effect:
+                case Emit(what):
+                    emitted.append(what)
+                    effect = exchange.send(Done(0.0))
+                case Read():
+                    told = Piece(reading.body, 0.0) if reading else Ended(0.0)
+                    reading = None
+                    effect = exchange.send(told)
+                case _:
+                    reading = answers.pop(0)
+                    effect = exchange.send(Opened(reading.status, reading.headers, 0.0))
+    assert stop.value.value.calls
+    assert len(emitted) == 2
