@@ -12,7 +12,7 @@ class Words:
     def __init__(self) -> None:
         self._pieces: list[str] = []
         self._kept: list[Span] = []
-        self._thinking = True
+        self._thinking = False
         self._markup = False
         """The last kept span is of something discarded."""
 
