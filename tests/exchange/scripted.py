@@ -196,9 +196,7 @@ def make_context(seen: Seen, **given: Any) -> Context:
         route=given.pop("route", lambda model, provider: Route(where)),
         new_id=lambda: next(ids),
         options=Options(**options) if isinstance(options, dict) else options,
-        on_reply=seen.replies.append,
-        log=seen.log.append,
-        **given,
+        **{"on_reply": seen.replies.append, "log": seen.log.append, **given},
     )
 
 

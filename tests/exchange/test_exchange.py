@@ -248,27 +248,6 @@ def test_a_server_that_ends_without_saying_why():
 
 
 def test_without_a_log_and_a_listener():
-    from itertools import count
-
-    from promptools.exchange import ClientRequest, Context, Done, Emit, Ended, Opened, Piece, Read, Request, Route, run
-
-    ids = count()
-    context = Context(route=lambda model, provider: Route(target()), new_id=lambda: f"id{next(ids):07d}")
-    exchange = run(ClientRequest(Request("POST", "u", (), json.dumps(ask(WEATHER)).encode()), 0.0), context)
-    answers = [NO_TOOLS, reply(FENCED)]
-    effect, emitted, reading = next(exchange), [], None
-    with pytest.raises(StopIteration) as stop:
-        while True:
-            match effect:
-                case Emit(what):
-                    emitted.append(what)
-                    effect = exchange.send(Done(0.0))
-                case Read():
-                    told = Piece(reading.body, 0.0) if reading else Ended(0.0)
-                    reading = None
-                    effect = exchange.send(told)
-                case _:
-                    reading = answers.pop(0)
-                    effect = exchange.send(Opened(reading.status, reading.headers, 0.0))
-    assert stop.value.value.calls
-    assert len(emitted) == 2
+    seen = play(ask(WEATHER), [NO_TOOLS, reply(FENCED)], log=None, on_reply=None)
+    assert seen.reply.calls
+    assert (seen.log, seen.replies) == ([], [])
