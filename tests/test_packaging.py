@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent
 ASK = """
 import promptools
 from promptools.profiles import families, kinds, load_builtin
-from promptools.lab.server import TEMPLATES
+from promptools.lab.llamacpp import TEMPLATES
 print(promptools.__file__)
 print(*kinds())
 print(len(families()))

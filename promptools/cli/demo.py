@@ -17,7 +17,7 @@ from promptools.cli.conversation import Route, Seen, hold
 from promptools.cli.screen import print_json, print_table, say
 from promptools.errors import UsageError
 from promptools.lab import weather
-from promptools.lab.server import can_serve, serve
+from promptools.lab.llamacpp import can_serve, serve
 
 NAME = "demo"
 

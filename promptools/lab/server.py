@@ -1,37 +1,22 @@
-"""Real llama.cpp servers on scripted models: started in a process of their own, waited for, and stopped."""
+"""A real inference server in a process of its own: started, waited for, its output kept, stopped."""
 
 from __future__ import annotations
 
-import importlib.util
-import json
 import os
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import Self
 from urllib.error import URLError
 from urllib.request import ProxyHandler, build_opener
 
-from promptools.errors import UpstreamError, UsageError
-from promptools.lab.model import CONTEXT, make_model
-from promptools.lab.script import Line
+from promptools.errors import UpstreamError
 
-Template = Literal["hermes", "harmony", "plain"]
-"""Chat templates that ship with the lab: ChatML with Hermes tool tags, gpt-oss's Harmony, ChatML without tools."""
-
-TEMPLATES = Path(__file__).parent / "templates"
-_BOOT_SECONDS = 60.0
 _KEEP_LOGS_SECONDS = 7 * 24 * 3600.0
-
-
-def can_serve() -> bool:
-    """Tell whether xllamacpp, gguf and numpy are installed here; imports none of them."""
-    return all(importlib.util.find_spec(name) is not None for name in ("xllamacpp", "gguf", "numpy"))
 
 
 def cache() -> Path:
@@ -42,13 +27,14 @@ def cache() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """One running llama.cpp server. Use it in a `with` block, or call `stop()`."""
+    """One running server. Use it in a `with` block, or call `stop()`."""
 
     name: str
-    template: str
+    """The model's, for requests."""
     url: str
     """Its root, without `/v1`."""
     log: Path
+    """What it printed."""
     process: subprocess.Popen[bytes]
 
     @property
@@ -75,53 +61,60 @@ class Server:
         self.stop()
 
 
-def serve(
-    lines: Iterable[Line],
+def start(
+    name: str,
+    command: Sequence[str],
+    folder: Path,
+    address: Callable[[str], str | None],
     *,
-    template: Template | Path = "hermes",
-    name: str = "scripted",
-    folder: Path | None = None,
-    slots: int = 4,
-    context: int | None = None,
+    health: str,
+    seconds: float,
 ) -> Server:
-    """Start llama.cpp's server on a model that speaks `lines`, and wait until it answers (about a second).
+    """Run `command` until `stop()` closes its standard input, and wait at most `seconds` until it answers.
 
-    `folder` keeps the model and the log; without one it is `lab` in the cache folder, where logs older than a week are
-    dropped. `context` is in tokens, shared by all `slots`. Raises `UsageError` where xllamacpp is not installed, and
-    `UpstreamError`, with the end of the log, where the server does not come up.
+    `address` finds the server's root URL in what it has printed so far; `health` is the path that answers 200 when it
+    is up. Its output goes to a log in `folder`, where logs older than a week are dropped. Raises `UpstreamError`, with
+    the end of the log, when the process ends or the time is over.
     """
-    if not can_serve():
-        raise UsageError("running llama.cpp here needs xllamacpp, gguf and numpy: pip install 'promptools[demo]'")
-    folder = folder or cache() / "lab"
-    model = make_model(lines, folder)
+    folder.mkdir(parents=True, exist_ok=True)
     _drop_old_logs(folder)
-    handle, log = tempfile.mkstemp(prefix=f"{name}-", suffix=".log", dir=folder)
-    settings = Path(log).with_suffix(".json")
-    path = template if isinstance(template, Path) else TEMPLATES / f"{template}.jinja"
-    wanted = {
-        "model": str(model),
-        "name": name,
-        "template": path.read_text(encoding="utf-8"),
-        "slots": slots,
-        "context": CONTEXT * 2 if context is None else context,
-    }
-    settings.write_text(json.dumps(wanted), encoding="utf-8")
+    handle, path = tempfile.mkstemp(prefix=f"{name}-", suffix=".log", dir=folder)
+    log = Path(path)
     with os.fdopen(handle, "wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "promptools.lab.host", str(settings)],
-            stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT)
     try:
-        url = _wait_until_up(process, Path(log))
+        return Server(name, _wait(process, log, address, health, seconds), log, process)
     except BaseException:
         process.kill()
-        process.wait()
+        process.communicate()
         raise
-    finally:
-        settings.unlink()
-    return Server(name, path.stem, url, Path(log), process)
+
+
+def _wait(
+    process: subprocess.Popen[bytes], log: Path, address: Callable[[str], str | None], health: str, seconds: float
+) -> str:
+    """Wait for the address, then for a healthy answer from it."""
+    until = time.monotonic() + seconds
+    url = None
+    while time.monotonic() < until:
+        ended = process.poll()
+        text = log.read_text(encoding="utf-8", errors="replace")
+        if ended is not None:
+            raise UpstreamError(f"the server ended with status {ended} while starting; its log ends: {text[-800:]}")
+        url = url or address(text)
+        if url is not None and _answers(url + health):
+            return url
+        time.sleep(0.02)
+    raise UpstreamError(f"the server did not come up in {seconds:g} seconds; its log is {log}")
+
+
+def _answers(url: str) -> bool:
+    opener = build_opener(ProxyHandler({}))  # whatever HTTP_PROXY says, this is our own machine
+    try:
+        with opener.open(url, timeout=5) as reply:
+            return bool(reply.status == 200)
+    except (URLError, OSError):
+        return False
 
 
 def _drop_old_logs(folder: Path) -> None:
@@ -131,26 +124,3 @@ def _drop_old_logs(folder: Path) -> None:
                 log.unlink()
         except FileNotFoundError:
             pass  # another process dropped it first
-
-
-def _wait_until_up(process: subprocess.Popen[bytes], log: Path) -> str:
-    """Wait for the line that names the address, then for a healthy answer from it."""
-    opener = build_opener(ProxyHandler({}))  # whatever HTTP_PROXY says, this is our own machine
-    until = time.monotonic() + _BOOT_SECONDS
-    url = None
-    while time.monotonic() < until:
-        ended = process.poll()
-        text = log.read_text(encoding="utf-8", errors="replace")
-        if ended is not None:
-            raise UpstreamError(f"llama.cpp ended with status {ended} while starting; its log ends: {text[-800:]}")
-        if url is None:
-            url = next((line.split()[1] for line in text.splitlines() if line.startswith("listening ")), None)
-        if url is not None:
-            try:
-                with opener.open(f"{url}/health", timeout=5) as reply:
-                    if reply.status == 200:
-                        return url
-            except (URLError, OSError):
-                pass
-        time.sleep(0.02)
-    raise UpstreamError(f"llama.cpp did not come up in {_BOOT_SECONDS:g} seconds; its log is {log}")

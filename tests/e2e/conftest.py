@@ -13,7 +13,8 @@ import pytest
 from scenes import gpt_oss, hermes
 
 from promptools.client import OpenAI
-from promptools.lab.server import Server, can_serve, serve
+from promptools.lab.llamacpp import can_serve, serve
+from promptools.lab.server import Server
 from promptools.lab.weather import prompt_mark
 from promptools.profiles import Config, Provider
 

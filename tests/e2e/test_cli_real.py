@@ -12,8 +12,8 @@ from scenes import WEATHER, hermes
 from promptools.cli import main
 from promptools.cli.conversation import Route, hold
 from promptools.lab import weather
+from promptools.lab.llamacpp import serve
 from promptools.lab.script import Line
-from promptools.lab.server import serve
 
 
 def test_the_demo_is_as_it_should_be():

@@ -1,4 +1,4 @@
-"""The process that a lab server lives in: `python -m promptools.lab.host SETTINGS.json`.
+"""The process that llama.cpp lives in: `python -m promptools.lab.llamacpp_host SETTINGS.json`.
 
 llama.cpp's server has no way to stop but the end of its process, writes to the process's own stdout, and would take a
 crash down with it: so it gets a process to itself. It ends when its standard input closes, so that no server outlives

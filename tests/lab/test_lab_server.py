@@ -1,0 +1,84 @@
+import os
+import sys
+import time
+
+import pytest
+
+from promptools.errors import UpstreamError, UsageError
+from promptools.lab import llamacpp
+from promptools.lab.script import Line
+from promptools.lab.server import cache, start
+
+SERVER = """
+import sys, threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+class Answer(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200 if self.path == "/up" else 404)
+        self.end_headers()
+server = HTTPServer(("127.0.0.1", 0), Answer)
+print(f"at http://127.0.0.1:{server.server_port}", flush=True)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+sys.stdin.read()
+"""
+
+
+def address(printed):
+    return printed.split()[1] if "at http" in printed else None
+
+
+def run(folder, code, **options):
+    options = {"health": "/up", "seconds": 20, **options}
+    return start("mine", [sys.executable, "-c", code], folder, address, **options)
+
+
+def test_a_server_is_waited_for_and_stopped(tmp_path):
+    with run(tmp_path, SERVER) as server:
+        assert server.base_url == f"{server.url}/v1"
+        assert server.process.poll() is None
+        assert server.url in server.log.read_text()
+    assert server.process.returncode == 0
+    server.stop()
+
+
+def test_one_that_ends_at_once_shows_its_log(tmp_path):
+    with pytest.raises(UpstreamError, match=r"(?s)status 3 .*no such model"):
+        run(tmp_path, "import sys; print('no such model'); sys.exit(3)")
+
+
+def test_one_that_never_gets_healthy_is_ended(tmp_path):
+    with pytest.raises(UpstreamError, match="did not come up in 1 seconds"):
+        run(tmp_path, SERVER, health="/down", seconds=1)
+
+
+def test_one_that_does_not_stop_is_killed(tmp_path, monkeypatch):
+    server = run(tmp_path, f"{SERVER}\nimport time; time.sleep(100)")
+    patience = server.process.wait
+    monkeypatch.setattr(server.process, "wait", lambda timeout=None: patience(timeout and 0.1))
+    server.stop()
+    assert server.process.returncode == -9
+
+
+def test_old_logs_are_dropped(tmp_path):
+    old, young = tmp_path / "old.log", tmp_path / "young.log"
+    for path in (old, young):
+        path.write_text("")
+    week = time.time() - 8 * 24 * 3600
+    os.utime(old, (week, week))
+    run(tmp_path, SERVER).stop()
+    assert not old.exists()
+    assert young.exists()
+
+
+def test_the_cache_folder_is_told_by_the_environment(monkeypatch, tmp_path):
+    monkeypatch.setenv("PROMPTOOLS_CACHE", str(tmp_path))
+    assert cache() == tmp_path
+    monkeypatch.delenv("PROMPTOOLS_CACHE")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache() == tmp_path / ".cache" / "promptools"
+
+
+def test_without_xllamacpp_it_says_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setattr(llamacpp, "can_serve", lambda: False)
+    with pytest.raises(UsageError, match=r"pip install 'promptools\[demo\]'"):
+        llamacpp.serve([Line("a", "bc")], folder=tmp_path)
