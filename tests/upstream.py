@@ -6,12 +6,17 @@ import gzip
 import json
 import select
 import socket
+import tempfile
 import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import certifi
+import pytest
 
 
 @dataclass
@@ -199,9 +204,22 @@ def _dechunk(stream):
 
 
 @contextmanager
+def few_certificates():
+    """Let HTTP clients load one certificate instead of all: what they load takes most of the time to make one."""
+    bundle = Path(certifi.where()).read_text(encoding="utf-8")
+    start, end = bundle.index("-----BEGIN"), bundle.index("-----END CERTIFICATE-----")
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "one.pem"
+        path.write_text(bundle[start:end] + "-----END CERTIFICATE-----\n", encoding="utf-8")
+        patch.setenv("SSL_CERT_FILE", str(path))
+        yield
+
+
+@contextmanager
 def running():
     server = Upstream()
     try:
-        yield server
+        with few_certificates():
+            yield server
     finally:
         server.close()

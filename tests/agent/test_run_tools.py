@@ -1,7 +1,6 @@
 """The loop with Python behind it, over real clients and a real HTTP server, sync and async, streamed or not."""
 
 import asyncio
-import importlib
 import json
 from datetime import date
 from typing import Literal
@@ -25,7 +24,6 @@ from promptools.client import OpenAI
 from promptools.errors import Exhausted, ModelError, UpstreamError, UsageError
 from promptools.profiles import Config, Provider
 
-HTTP = importlib.import_module("httpx2" if int(openai.__version__.split(".")[0]) >= 3 else "httpx")
 QUESTION = [{"role": "user", "content": "Weather in Paris?"}]
 DICT_TOOL = {
     "type": "function",
@@ -55,9 +53,7 @@ class Way:
         self.stream = stream
 
     def __call__(self, server, tools, messages=QUESTION, **kw):
-        # without certificates to load a client is made ten times as fast
-        http = (HTTP.Client if self.colour == "sync" else HTTP.AsyncClient)(verify=False)
-        options = {"base_url": server.url, "api_key": "k", "max_retries": 0, "http_client": http}
+        options = {"base_url": server.url, "api_key": "k", "max_retries": 0}
         if self.colour == "sync":
             with openai.OpenAI(**options) as client:
                 if not self.stream:
