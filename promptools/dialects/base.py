@@ -86,7 +86,7 @@ class JsonCandidate:
         self.parts: list[Part] = []
         self.rest = ""
         self.live: list[Started | Fragment] = []
-        self.live_offset = 0
+        self.head = ""
         self.tries: list[Try] = []
 
     def feed(self, piece: str, start: int) -> int | None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from promptools.dialects.base import tried
 from promptools.dialects.body import JsonBody, read_calls
 from promptools.dialects.envelope import NoCall, Node
+from promptools.dialects.live import LiveArguments, agree
 from promptools.dialects.settle import Place, Rules, broken
 from promptools.parsing.parts import Fragment, Part, Started
 from promptools.types import Fix, Span, Try
@@ -61,7 +62,7 @@ class WrappedCandidate:
     """A candidate between two markers, as `promptools.parsing.parts.Candidate`."""
 
     def __init__(self, head: str, closers: Closers, rules: Rules, place: Place, *, firm: bool) -> None:
-        self._head = head
+        self.head = head
         self._name = _named(head)
         self._closers = closers
         self._rules = rules
@@ -78,11 +79,12 @@ class WrappedCandidate:
         self._lost: list[Part] | None = None
         self._first_closer = -1
         self._over = False
+        goes_live = place.expected and firm and self._name is None
+        self._live = LiveArguments(rules) if goes_live else None
         self.firm = firm
         self.parts: list[Part] = []
         self.rest = ""
         self.live: list[Started | Fragment] = []
-        self.live_offset = len(head)
         self.tries: list[Try] = []
 
     def feed(self, piece: str, start: int) -> int | None:
@@ -108,6 +110,8 @@ class WrappedCandidate:
         stop, mark = self._next_mark(piece, at)
         if self._lost is None:
             end = self._body.feed(piece, at, stop)
+            if self._live is not None:
+                self.live += self._live.feed(piece[at : stop if end is None else end])
             if end is not None:
                 self._body_ended()
                 return end
@@ -176,9 +180,8 @@ class WrappedCandidate:
         self, raw: str, *, node: Node | None = None, close: bool = False, stopped: bool = False
     ) -> list[Part] | None:
         try:
-            return read_calls(
-                raw, self._rules, self._place, node=node, close=close, stopped=stopped, name=self._name
-            )
+            parts = read_calls(raw, self._rules, self._place, node=node, close=close, stopped=stopped, name=self._name)
+            return agree(parts, raw, self._rules) if self._live is not None else parts
         except NoCall as no:
             self.tries.append(Try(self._place.dialect, Span(0, len(raw)), "text", str(no), len(raw)))
             return None
@@ -188,7 +191,7 @@ class WrappedCandidate:
         raw = self._body.raw
         if not raw:  # the opener alone, where a call was asked for
             said = broken("truncated", "it ended after its opener", self._place.dialect, self._name)
-            self.parts = [Part("malformed", self._head, malformed=said)]
+            self.parts = [Part("malformed", self.head, malformed=said)]
             return
         if self._first_closer >= 0:  # a closer did come: what stands before it is broken, not cut
             parts = self._read(raw[: self._first_closer])
@@ -244,6 +247,7 @@ class WrappedCandidate:
 
     def _next_body(self) -> None:
         """Start on one more value in the same block."""
+        self._live = None
         self._done.append(Part("markup", "".join(self._gap)))
         self._gap, self._look, self._tail, self._unfenced = [], "", "", False
         self._body, self._lost, self._first_closer = JsonBody(), None, -1
@@ -277,7 +281,7 @@ class WrappedCandidate:
         if fix is not None:
             self._note(fix)
         closing = "".join(self._gap) + closing
-        self.parts = [Part("markup", self._head), *self._done]
+        self.parts = [*self._opening(), *self._done]
         if closing:
             self.parts.append(Part("markup", closing))
         self.tries.append(tried(self._place.dialect, sum(len(part.raw) for part in self.parts), self.parts))
@@ -289,13 +293,26 @@ class WrappedCandidate:
                 part.call = replace(part.call, fixes=(*part.call.fixes, fix))
                 return
 
+    def _opening(self) -> list[Part]:
+        return [Part("markup", self.head)] if self.head else []
+
+    def _given_up(self, raw: str, why: str) -> list[Part]:
+        """Make it text; or, where its name has gone out, the malformed call that it is."""
+        if self._live is not None:
+            whole = LiveArguments(self._rules)
+            whole.feed(self._body.raw)
+            if whole.started:
+                said = broken("invalid_json", why, self._place.dialect, None)
+                return [*self._opening(), Part("malformed", raw[len(self.head) :], malformed=said)]
+        return [Part("text", raw)]
+
     def _give_up(self, why: str, *, keep: int | None = None) -> None:
         """Give everything back as text; from `keep` on it is looked at again."""
         done = "".join(part.raw for part in self._done)
         body = "" if self._state == self._after_body else self._body.raw
-        raw = self._head + done + body + "".join(self._gap) + self._look + self.rest
-        cut = len(raw) if keep is None else keep if keep > 0 else len(raw) + keep
-        self.parts = [Part("text", raw[:cut])]
+        raw = self.head + done + body + "".join(self._gap) + self._look + self.rest
+        cut = len(raw) if keep is None else len(raw) + keep
+        self.parts = self._given_up(raw[:cut], why)
         self.rest = raw[cut:]
         self.tries.append(Try(self._place.dialect, Span(0, len(raw)), "text", why, len(raw)))
         self._over = True

@@ -380,7 +380,8 @@ class StreamParser:
         live, candidate.live = candidate.live, []
         if not self._out.grouped and not self._lead:
             for each in live:
-                self._out.start(each, candidate.live_offset)
+                self._out.go_live(each, candidate.head)
+                candidate.head = ""
 
     def _decided(self, candidate: Candidate, end: int) -> None:
         """Hand over what the candidate left, and go on where it stood."""

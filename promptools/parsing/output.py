@@ -249,7 +249,7 @@ class Output:
             self._say(part.raw)
         elif part.kind == "call":
             assert part.call is not None
-            if self._repeats(part.call):
+            if self._live is None and self._repeats(part.call):
                 self._discard(part.raw, "repeat")
             else:
                 self._call(part.raw, part.call)
@@ -272,11 +272,13 @@ class Output:
 
     # --- calls ---------------------------------------------------------------------------------------------------
 
-    def start(self, started: Started | Fragment, offset: int) -> None:
-        """Let a live call out: its name, then pieces of its arguments; `offset` from the candidate's start."""
+    def go_live(self, started: Started | Fragment, head: str) -> None:
+        """Let a call out while it comes: the markup before it, its name, then pieces of its arguments."""
         if isinstance(started, Started):
-            place = self._at + self._held + offset
-            self._live = CallStart(self._index, self._id(), started.name, Span(place, place))
+            self._overflow()
+            self._discard(self._release(), "space")
+            self._discard(head, "markup")
+            self._live = CallStart(self._index, self._id(), started.name, Span(self._at, self._at))
             self._events.append(self._live)
         elif self._live is not None:
             self._live_sent += len(started.text)

@@ -39,15 +39,15 @@ class Candidate(Protocol):
 
     `feed` takes `piece[start:]` and returns the index just past what it took once it is decided, else None.
     Then `parts` tile what it took, but for the last `len(rest)` characters, which it only looked at.
-    `firm`: the parts stand whatever follows. `live`: what may go out before the end, drained by the engine;
-    `live_offset`: characters from the candidate's start to the call's.
+    `firm`: the parts stand whatever follows. `live`: what may go out before the end, drained by the engine, which
+    then lets `head`, the markup before the call, out first: `head` is emptied, and `parts` no longer have it.
     """
 
     parts: list[Part]
     rest: str
     firm: bool
     live: list[Started | Fragment]
-    live_offset: int
+    head: str
     tries: list[Try]
 
     def feed(self, piece: str, start: int) -> int | None:

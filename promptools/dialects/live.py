@@ -1,0 +1,137 @@
+"""Let a call out while it is being written: its name, then each argument that nothing can change any more.
+
+Only what is certain goes out: the tool is named exactly, before its arguments; an argument is declared, whole, strict
+JSON, and a scalar of the very type that its schema names. At the first one that is not, the rest waits for the end.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from json.decoder import scanstring
+from typing import Any
+
+from promptools.dialects.envelope import ARGUMENT_KEYS, NAME_KEYS
+from promptools.dialects.settle import Rules, broken, dump
+from promptools.parsing.parts import Fragment, Part, Started
+from promptools.types import Call, Tool
+
+HEAD_LIMIT = 400
+"""Characters in which the name and the arguments' key must come."""
+
+_SPACE = r"[ \t\r\n]*"
+_HEAD = re.compile(
+    rf'\{{{_SPACE}"(?:{"|".join(NAME_KEYS)})"{_SPACE}:{_SPACE}"([^"\\]*)"{_SPACE},{_SPACE}'
+    rf'"(?:{"|".join(ARGUMENT_KEYS)})"{_SPACE}:{_SPACE}(?=\{{)'
+)
+_MEMBER = re.compile(rf'([{{,]{_SPACE}"([^"\\\x00-\x1f]*)"{_SPACE}:{_SPACE})')
+_SCALAR = re.compile(r"(-?(?:0|[1-9]\d{0,15})(?:\.\d{1,15})?|true|false)")
+_STRING = re.compile(r'"((?:[^"\\\x00-\x1f]|\\["\\/bfnrt])*)"')
+_NEXT = re.compile(rf"{_SPACE}([,}}])")
+_PLAIN = frozenset(("type", "description", "title", "default", "examples"))
+_TYPES: Mapping[str, type | tuple[type, ...]] = {"string": str, "integer": int, "number": (int, float), "boolean": bool}
+
+
+class LiveArguments:
+    """Follow the first object of a block as it comes. O(n): held text is looked at again only when it can end a member."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+        self._held = ""
+        self._pieces: list[str] = []
+        self._tool: Tool | None = None
+        self._dead = rules.tools is None
+        self.started = False
+        self.sent = ""
+
+    def feed(self, piece: str) -> list[Started | Fragment]:
+        """Take a piece of the object; give what is certain now."""
+        if self._dead:
+            return []
+        self._pieces.append(piece)
+        if self._tool is not None and not any(mark in piece for mark in ",}"):
+            return []
+        self._held += "".join(self._pieces)
+        self._pieces = []
+        out: list[Started | Fragment] = []
+        if self._tool is None:
+            out += self._name()
+        if self._tool is not None and (text := self._members()):
+            self.sent += text
+            out.append(Fragment(text))
+        return out
+
+    def _name(self) -> list[Started | Fragment]:
+        found = _HEAD.match(self._held)
+        if found is None:
+            self._dead = len(self._held) > HEAD_LIMIT
+            return []
+        assert self._rules.tools is not None
+        self._tool = self._rules.tools.get(found[1])
+        if self._tool is None or self._tool.strict:
+            self._tool, self._dead = None, True
+            return []
+        self._held = self._held[found.end() :]
+        self.started = True
+        return [Started(self._tool.name)]
+
+    def _members(self) -> str:
+        """Give the members at the beginning of what is held that are settled."""
+        text, at = self._held, 0
+        while (end := self._member(text, at)) is not None:
+            at = end
+        self._held = text[at:]
+        return text[:at]
+
+    def _member(self, text: str, at: int) -> int | None:
+        assert self._tool is not None
+        head = _MEMBER.match(text, at)
+        if head is None:
+            return None
+        value = (_STRING if text[head.end() : head.end() + 1] == '"' else _SCALAR).match(text, head.end())
+        after = _NEXT.match(text, value.end()) if value is not None else None
+        if value is None or after is None:
+            return None
+        schema = self._tool.parameters.get("properties", {}).get(head[2])
+        read = scanstring(text, value.start() + 1)[0] if value[0][0] == '"' else json.loads(value[0])
+        if not _settled(schema, read):
+            self._dead = True
+            return None
+        return value.end()
+
+
+def _settled(schema: Any, value: Any) -> bool:
+    """Is this the plain scalar that the schema names, so that no check can change or refuse it?"""
+    if not isinstance(schema, dict) or not _PLAIN.issuperset(schema):
+        return False
+    kind = schema.get("type")
+    wanted = _TYPES.get(kind) if isinstance(kind, str) else None
+    return wanted is not None and isinstance(value, wanted) and (kind == "boolean" or not isinstance(value, bool))
+
+
+def agree(parts: list[Part], raw: str, rules: Rules) -> list[Part]:
+    """Make the first call of a block begin with what was, or in pieces would have been, let out of it. O(n).
+
+    A call that was mended keeps the settled beginning as the model wrote it; where that cannot be, it is malformed.
+    """
+    first = next((part for part in parts if part.call is not None), None)
+    if first is None or first.call is None or not first.call.fixes:
+        return parts
+    live = LiveArguments(rules)
+    live.feed(raw)
+    if not live.sent or first.call.arguments_json.startswith(live.sent):
+        return parts
+    first.call, first.malformed, first.kind = _with_beginning(first.call, live.sent)
+    return parts
+
+
+def _with_beginning(call: Call, sent: str) -> tuple[Call | None, Any, Any]:
+    settled = json.loads(sent + "}")
+    rest = "".join(f", {dump(key)}: {dump(value)}" for key, value in call.arguments.items() if key not in settled)
+    whole = sent + rest + "}"
+    if json.loads(whole) == call.arguments:
+        return replace(call, arguments_json=whole), None, "call"
+    said = broken("invalid_json", "its beginning reads otherwise than the whole", call.dialect, call.name)
+    return None, said, "malformed"
