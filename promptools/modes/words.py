@@ -34,6 +34,8 @@ class Words:
                 self._keep(event.span, markup=False)
             case Discarded() if not self._thinking:
                 self._keep(event.span, markup=True)
+            case Discarded(why="markup"):
+                self._thinking = False  # the tag that closed it
             case _:
                 pass
 

@@ -54,7 +54,7 @@ CALLS = {
 
 CUT = {
     # a call that the limit cut is content, never a call, and never asked for again
-    ("vllm", "hermes required, cut"): '{"name": "get_weather", "arg',
+    ("vllm", "hermes required, cut"): '<tool_call>{"name": "get_weather", "arg',
     ("llamacpp", "gpt-oss cut arguments"): None,
     ("llamacpp", "gpt-oss cut arguments, streamed"): None,
     ("llamacpp", "hermes cut in a call"): "I'll check.\n{",
