@@ -37,6 +37,8 @@ class Line:
         self._begun = begun
         self._held: list[Event] = []
         self._doubt = False
+        self._thought = -1
+        """Where the last thought ended in the text."""
         self._live: set[int] = set()
         self._given: set[str] = set()
         self._logprobs: list[Any] = []
@@ -73,7 +75,7 @@ class Line:
             return []
         match event:
             case Reasoning():
-                return self._write(event, envelope)
+                return self._think(event, envelope)
             case Text():
                 return self._text(event, envelope)
             case CallStart(index=index) if self._goes_live(event):
@@ -89,11 +91,19 @@ class Line:
                 self._fail(event)
             case WasReasoning(span=span):
                 return self._take_back(span, envelope)
-            case Discarded():
+            case Discarded() if event.span.start != self._thought:
                 self._held.append(event)
             case _:
                 pass
         return []
+
+    def _think(self, event: Reasoning, envelope: Envelope) -> list[dict[str, Any]]:
+        """Send a thought; the tags around it are none of the words that a failed call gives back."""
+        last = self._held[-1] if self._held else None
+        if isinstance(last, Discarded) and last.span.end == event.span.start:
+            self._held.pop()
+        self._thought = event.span.end
+        return self._write(event, envelope)
 
     def _text(self, event: Text, envelope: Envelope) -> list[dict[str, Any]]:
         waits = (self._ask.choice.forced or self._doubt) and not self._given

@@ -310,6 +310,13 @@ def test_a_malformed_call_after_content_becomes_content_byte_for_byte():
     assert seen.reply.malformed
 
 
+def test_thoughts_inside_content_are_no_part_of_it():
+    bad = '```json\n{"tool": "get_weather", "arguments": {"days": 3}}\n```'
+    seen = play(ask(WEATHER, stream=True), [stream("Look: ", "<think>", "Hm.", "</think>", bad)])
+    assert seen.choice().content == "Look: " + bad
+    assert seen.choice().reasoning == "Hm."
+
+
 def test_a_valid_call_beside_a_malformed_one_is_handed_over():
     bad = '```json\n{"tool": "get_weather", "arguments": {"days": 3}}\n```\n'
     for text in (bad + FENCED, FENCED + "\n" + bad, "Look: \n" + bad + FENCED):
