@@ -14,6 +14,9 @@ from promptools.transport.session import NAMES, NO_KEY
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from promptools.profiles import Config
+    from promptools.types import ModeName
+
 ClientT = TypeVar("ClientT", openai.OpenAI, openai.AsyncOpenAI)
 
 
@@ -25,8 +28,15 @@ class OpenAI(openai.OpenAI):
     defaults. A provider that is no string is the SDK's (openai 3) and goes to it.
     """
 
-    def __init__(self, **options: Any) -> None:
-        session, theirs = _prepare(options)
+    def __init__(
+        self,
+        *,
+        provider: Any = None,
+        mode: ModeName | None = None,
+        config: Config | str | os.PathLike[str] | None = None,
+        **options: Any,
+    ) -> None:
+        session, theirs = _prepare({"provider": provider, "mode": mode, "config": config, **options})
         super().__init__(**theirs)
         self.promptools = session
         self._client = carry(self._client, session)
@@ -41,8 +51,15 @@ class OpenAI(openai.OpenAI):
 class AsyncOpenAI(openai.AsyncOpenAI):
     """`openai.AsyncOpenAI` whose chat completions come back with working tool calls; see `OpenAI`."""
 
-    def __init__(self, **options: Any) -> None:
-        session, theirs = _prepare(options)
+    def __init__(
+        self,
+        *,
+        provider: Any = None,
+        mode: ModeName | None = None,
+        config: Config | str | os.PathLike[str] | None = None,
+        **options: Any,
+    ) -> None:
+        session, theirs = _prepare({"provider": provider, "mode": mode, "config": config, **options})
         super().__init__(**theirs)
         self.promptools = session
         self._client = carry(self._client, session)
@@ -89,9 +106,9 @@ def _prepare(options: dict[str, Any]) -> tuple[Session, dict[str, Any]]:
     """Split a constructor's options into our session and the SDK's own, filled in from the provider."""
     theirs = dict(options)
     session: Session | None = theirs.pop("promptools", None)
-    if session is not None:
-        return session, theirs
     ours = _ours(theirs)
+    if session is not None:  # a copy: its session is settled
+        return session, theirs
     return _placed(Session(ours), theirs, explicit=ours.get("config") is not None)
 
 

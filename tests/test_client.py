@@ -711,7 +711,9 @@ def test_a_kind_of_server_for_one_request_keeps_the_address(server, driver):
 
 
 def test_what_cannot_be_is_said_by_constructors_and_wrap(driver):
-    for bad in ({"dialect": "klingon"}, {"provider": "nope"}, {"corrections": -1}):
+    async def later(reply): ...
+
+    for bad in ({"on_reply": later}, {"dialect": "klingon"}, {"provider": "nope"}, {"corrections": -1}):
         with pytest.raises(UsageError):
             driver.kind(base_url="http://x/v1", api_key="k", **bad)
         with pytest.raises(UsageError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import random
@@ -159,6 +160,8 @@ def _careful(on_reply: Callable[[Reply], None] | None) -> Callable[[Reply], None
     """Keep a caller's bug in `on_reply` from breaking the answer; it is logged."""
     if on_reply is None:
         return None
+    if inspect.iscoroutinefunction(on_reply):
+        raise UsageError("on_reply is async; give a plain function, which may start a task")
 
     def tell(reply: Reply) -> None:
         try:
