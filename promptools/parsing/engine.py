@@ -369,9 +369,9 @@ class StreamParser:
         candidate = self._candidate
         assert candidate is not None
         end = candidate.feed(text, at)
-        if candidate.live:
-            self._go_live(candidate)
         if end is None:
+            if candidate.live:
+                self._go_live(candidate)
             return len(text)
         self._decided(candidate, end)
         return end
