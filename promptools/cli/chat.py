@@ -9,8 +9,9 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from promptools.agent.events import ReasoningEvent, TextEvent
 from promptools.cli.arguments import add_endpoint, add_json, add_tools, read_tools
-from promptools.cli.gather import REASONING, Gathered, attempts_of
+from promptools.cli.gather import Answer
 from promptools.cli.screen import print_json, print_styled
 from promptools.errors import UpstreamError, UsageError
 from promptools.types import ModeName
@@ -113,25 +114,18 @@ def _ask(
         extra_body={"promptools": {**options, "trace": True}},
         **asked,
     )
-    answer = Gathered()
+    answer = Answer()
     for chunk in stream:
-        for text, what in answer.take(chunk):
+        for event in answer.take(chunk):
             if not quiet:
-                _write(text, what)
+                _write(event)
     if not quiet:
         print()
-        for call in answer.calls:
-            print_styled(
-                [("call ", "bold green"), (f"{call['function']['name']}({call['function']['arguments']})", "")]
-            )
-        print_styled([(told, "dim") for told in [how_answered(answer.trace)] if told])
-    return answer.message(), answer.trace
-
-
-def how_answered(trace: Any) -> str:
-    """Say in a line which mode answered, and what failed before; empty without a trace."""
-    steps = [f"{each['mode']}: {each['outcome']}" for each in attempts_of(trace)]
-    return f"[{' -> '.join(steps)}]" if steps else ""
+        for call in answer.reply.calls:
+            print_styled([("call ", "bold green"), (f"{call.name}({call.arguments})", "")])
+        steps = [f"{each['mode']}: {each['outcome']}" for each in answer.attempts]
+        print_styled([(f"[{' -> '.join(steps)}]", "dim")] if steps else [])
+    return answer.reply.message(reasoning=False), answer.report
 
 
 def _results(calls: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -153,8 +147,7 @@ def _lines(prompt: str) -> Iterator[str]:
             yield line
 
 
-def _write(text: str, what: str) -> None:
-    if what == REASONING and sys.stdout.isatty():
-        text = f"{_DIM}{text}{_NORMAL}"
-    sys.stdout.write(text)
+def _write(event: TextEvent | ReasoningEvent) -> None:
+    dim = isinstance(event, ReasoningEvent) and sys.stdout.isatty()
+    sys.stdout.write(f"{_DIM}{event.text}{_NORMAL}" if dim else event.text)
     sys.stdout.flush()

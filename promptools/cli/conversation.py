@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from promptools.cli.gather import Gathered, attempts_of
+from promptools.cli.gather import Answer
 from promptools.errors import clip
 from promptools.lab import weather
 from promptools.wire.shapes import as_object
@@ -99,27 +99,23 @@ def _turn(client: Any, route: Route, messages: list[Any], notes: _Notes) -> dict
     raw = client.chat.completions.with_raw_response.create(
         model=route.model, messages=messages, tools=[weather.TOOL], stream=route.stream, **extra
     )
-    gathered = Gathered()
-    if route.stream:
-        for chunk in raw.parse():
-            for _ in gathered.take(chunk):
-                pass
-    else:
-        gathered.take_whole(raw.parse())
-    attempts = attempts_of(gathered.trace)
+    answer = Answer()
+    parsed: Any = raw.parse()
+    for part in parsed if route.stream else (parsed,):
+        for _ in answer.take(part):
+            pass
     if route.direct:
-        called = [call["function"]["name"] for call in gathered.calls]
-        notes.server.append(f"{raw.status_code}, {gathered.finish_reason}{' ' if called else ''}{', '.join(called)}")
-    for each in attempts:
-        notes.server.append(f"{each['mode']}: {each['status']}, {each['outcome']}")
+        called = "".join(f" {call.name}" for call in answer.reply.calls)
+        notes.server.append(f"{raw.status_code}, {answer.reply.finish_reason}{called}")
+    attempts = answer.attempts
     if attempts:
-        notes.why.append(
-            " -> ".join(f"{each['mode']}: {clip(each['why'] or each['outcome'], 110)}" for each in attempts)
-        )
+        notes.server.extend(f"{each['mode']}: {each['status']}, {each['outcome']}" for each in attempts)
+        reasons = (f"{each['mode']}: {clip(each['why'] or each['outcome'], 110)}" for each in attempts)
+        notes.why.append(" -> ".join(reasons))
     answered = [each for each in attempts if each["outcome"] == "answered"]
     notes.modes.append(answered[-1]["mode"] if answered else None)
     notes.failed += len(attempts) - len(answered)
-    return gathered.message()
+    return answer.reply.message(reasoning=False)
 
 
 def _run(call: Mapping[str, Any], notes: _Notes) -> dict[str, Any]:

@@ -1,68 +1,32 @@
-"""An answer of the official client, streamed or whole, gathered into a message for the history."""
+"""An answer as the official client gives it, whole or in chunks, with the trace that promptools put into it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
-REASONING = "reasoning"
-CONTENT = "content"
+from promptools.agent.events import ReasoningEvent, TextEvent
+from promptools.agent.reply import Gathered
+from promptools.wire.chat import read_chunk, read_reply
 
 
-class Gathered:
-    """One answer, put together from the chunks of a stream or taken whole."""
+@dataclass(slots=True)
+class Answer:
+    """One answer so far."""
 
-    def __init__(self) -> None:
-        self.content = ""
-        self.calls: list[dict[str, Any]] = []
-        self.finish_reason: str | None = None
-        self.trace: Any = None
+    reply: Gathered = field(default_factory=Gathered)
+    report: dict[str, Any] = field(default_factory=dict[str, Any])
+    """The `promptools` key of the answer; empty where there was none."""
 
-    def take(self, chunk: Any) -> Iterator[tuple[str, str]]:
-        """Add one chunk; gives the text in it, each with what it is."""
-        self.trace = getattr(chunk, "promptools", None) or self.trace
-        for choice in chunk.choices:
-            self.finish_reason = choice.finish_reason or self.finish_reason
-            yield from self._parts(choice.delta)
-            for call in choice.delta.tool_calls or ():
-                self._add(call.index, call)
+    def take(self, part: Any) -> Iterator[TextEvent | ReasoningEvent]:
+        """Take a chunk or a whole completion of the SDK's, giving its words."""
+        data: dict[str, Any] = part.model_dump(warnings=False)
+        self.report = data.get("promptools") or self.report
+        read = read_chunk if data.get("object") == "chat.completion.chunk" else read_reply
+        return self.reply.feed(read(data))
 
-    def take_whole(self, completion: Any) -> Iterator[tuple[str, str]]:
-        """Add a whole answer."""
-        self.trace = getattr(completion, "promptools", None)
-        choice = completion.choices[0]
-        self.finish_reason = choice.finish_reason
-        for index, call in enumerate(choice.message.tool_calls or ()):
-            self._add(index, call)
-        return iter(list(self._parts(choice.message)))
-
-    def _parts(self, said: Any) -> Iterator[tuple[str, str]]:
-        reasoning = getattr(said, "reasoning", None) or getattr(said, "reasoning_content", None)
-        if reasoning:
-            yield reasoning, REASONING
-        if said.content:
-            self.content += said.content
-            yield said.content, CONTENT
-
-    def _add(self, index: int, delta: Any) -> None:
-        while len(self.calls) <= index:
-            self.calls.append({"id": "", "type": "function", "function": {"name": "", "arguments": ""}})
-        call = self.calls[index]
-        call["id"] = delta.id or call["id"]
-        if delta.function:
-            call["function"]["name"] += delta.function.name or ""
-            call["function"]["arguments"] += delta.function.arguments or ""
-
-    def message(self) -> dict[str, Any]:
-        """Give the answer as a message for the history."""
-        message: dict[str, Any] = {"role": "assistant", "content": self.content or None}
-        if self.calls:
-            message["tool_calls"] = self.calls
-        return message
-
-
-def attempts_of(trace: Any) -> list[dict[str, Any]]:
-    """Give the attempts in the `promptools` key of an answer; none where there is no such key."""
-    data: dict[str, Any] = dict(trace or {})
-    inner: dict[str, Any] = data.get("trace") or data
-    return list(inner.get("attempts") or ())
+    @property
+    def attempts(self) -> list[dict[str, Any]]:
+        """Give the attempts that the trace tells of."""
+        return list(self.report.get("trace", self.report).get("attempts", ()))

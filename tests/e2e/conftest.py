@@ -12,6 +12,7 @@ import openai
 import pytest
 from scenes import gpt_oss, hermes
 
+from promptools.cli.gather import Answer
 from promptools.client import OpenAI
 from promptools.lab.llamacpp import can_serve, serve
 from promptools.lab.server import Server
@@ -124,36 +125,42 @@ def connect(request: pytest.FixtureRequest, proxies: Proxies) -> Iterator[Connec
 
 
 @dataclass
-class Answer:
+class Got:
     """One answer, streamed or whole, as an app sees it."""
 
-    content: str
-    calls: list[tuple[str, str]]
-    ids: list[str]
-    finish_reason: str | None
-    trace: dict[str, Any]
-    headers: httpx.Headers | Any
+    answer: Answer
+    headers: Any
+
+    @property
+    def content(self) -> str:
+        return self.answer.reply.content
+
+    @property
+    def calls(self) -> list[tuple[str, str]]:
+        return [(call.name, call.arguments) for call in self.answer.reply.calls]
+
+    @property
+    def ids(self) -> list[str]:
+        return [call.id for call in self.answer.reply.calls]
+
+    @property
+    def finish_reason(self) -> str | None:
+        return self.answer.reply.finish_reason
 
     @property
     def attempts(self) -> list[tuple[str, str]]:
-        return [(each["mode"], each["outcome"]) for each in self.trace["attempts"]]
+        return [(each["mode"], each["outcome"]) for each in self.answer.attempts]
 
     def message(self) -> dict[str, Any]:
-        functions = [{"name": name, "arguments": arguments} for name, arguments in self.calls]
-        calls = [{"id": i, "type": "function", "function": f} for i, f in zip(self.ids, functions, strict=True)]
-        return {"role": "assistant", "content": self.content or None, **({"tool_calls": calls} if calls else {})}
+        return self.answer.reply.message(reasoning=False)
 
 
 @pytest.fixture(params=["whole", "streamed"])
-def ask(request: pytest.FixtureRequest) -> Callable[..., Answer]:
+def ask(request: pytest.FixtureRequest) -> Callable[..., Got]:
     """Ask through a client of the official SDK, and put the answer together."""
-    from promptools.cli.gather import Gathered
-
     stream = request.param == "streamed"
 
-    def put(
-        client: openai.OpenAI, model: str, *said: Any, options: dict[str, Any] | None = None, **keys: Any
-    ) -> Answer:
+    def put(client: openai.OpenAI, model: str, *said: Any, options: dict[str, Any] | None = None, **keys: Any) -> Got:
         messages: list[Any] = [{"role": "user", "content": each} if isinstance(each, str) else each for each in said]
         raw: Any = client.chat.completions.with_raw_response.create(
             model=model,
@@ -162,15 +169,9 @@ def ask(request: pytest.FixtureRequest) -> Callable[..., Answer]:
             extra_body={"promptools": {"trace": True, **(options or {})}},
             **keys,
         )
-        answer = Gathered()
-        if stream:
-            for chunk in raw.parse():
-                list(answer.take(chunk))
-        else:
-            answer.take_whole(raw.parse())
-        calls = [(call["function"]["name"], call["function"]["arguments"]) for call in answer.calls]
-        trace = answer.trace.get("trace", answer.trace)
-        ids = [call["id"] for call in answer.calls]
-        return Answer(answer.content, calls, ids, answer.finish_reason, trace, raw.headers)
+        answer = Answer()
+        for part in raw.parse() if stream else [raw.parse()]:
+            list(answer.take(part))
+        return Got(answer, raw.headers)
 
     return put

@@ -8,14 +8,14 @@ import pytest
 from conftest import config_of
 from scenes import WEATHER
 
-from promptools.cli.gather import Gathered
+from promptools.cli.gather import Answer
 from promptools.client import AsyncOpenAI
 
 CROWD = 40
 
 
-async def one(client: openai.AsyncOpenAI, model: str, number: int) -> tuple[int, list[dict], str | None]:
-    answer = Gathered()
+async def one(client: openai.AsyncOpenAI, model: str, number: int) -> tuple[int, list, str | None]:
+    answer = Answer()
     stream = await client.chat.completions.create(
         model=model,
         messages=[{"role": "user", "content": f"Weather of City{number}?"}],
@@ -24,12 +24,12 @@ async def one(client: openai.AsyncOpenAI, model: str, number: int) -> tuple[int,
     )
     async for chunk in stream:
         list(answer.take(chunk))
-    return number, answer.calls, answer.finish_reason
+    return number, answer.reply.calls, answer.reply.finish_reason
 
 
 @pytest.mark.parametrize("way", ["client", "proxy"])
 def test_forty_streams_at_once(hermes_server, proxies, way):
-    async def crowd() -> list[tuple[int, list[dict], str | None]]:
+    async def crowd() -> list[tuple[int, list, str | None]]:
         if way == "client":
             client = AsyncOpenAI(config=config_of(hermes_server), max_retries=0, timeout=120)
         else:
@@ -41,4 +41,4 @@ def test_forty_streams_at_once(hermes_server, proxies, way):
     for number, calls, finish_reason in asyncio.run(crowd()):
         assert finish_reason == "tool_calls"
         (call,) = calls
-        assert json.loads(call["function"]["arguments"]) == {"city": f"City{number}"}
+        assert json.loads(call.arguments) == {"city": f"City{number}"}
