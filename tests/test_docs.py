@@ -1,0 +1,155 @@
+"""What the pages show is what happens: marked blocks are run, links lead somewhere.
+
+The words behind a block's language mark it. All blocks of one page share a folder and one namespace, in order:
+
+    python run           the block runs without an error
+    python run server    the same, with a real llama.cpp answering at http://localhost:8000/v1
+    sh run               each line is a command that ends with 0
+    save=NAME            the block is written to that file
+    output               what the block before it prints
+"""
+
+import contextlib
+import io
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from promptools.lab import weather
+from promptools.lab.llamacpp import can_serve, serve
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+ADDRESS = "http://localhost:8000/v1"
+BLOCK = re.compile(r"^(?P<fence>`{3,})(?P<info>[^\n`]*)\n(?P<text>.*?)^(?P=fence)[ \t]*$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"(?<!!)\[[^\]\n]+\]\((?P<to>[^)\s]+)\)")
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Block:
+    marks: tuple[str, ...]
+    text: str
+    line: int
+
+    @property
+    def saved(self) -> str | None:
+        return next((mark.removeprefix("save=") for mark in self.marks if mark.startswith("save=")), None)
+
+
+def blocks(page: Path) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    return [
+        Block(tuple(found["info"].split()), found["text"], text.count("\n", 0, found.start()) + 1)
+        for found in BLOCK.finditer(text)
+    ]
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+RUN = [page for page in PAGES if any("run" in block.marks for block in blocks(page))]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    if not can_serve():
+        pytest.skip("xllamacpp or gguf is not installed here")
+    with serve(weather.gpt_oss(), template="harmony", name="gpt-oss-20b") as running:
+        yield running.base_url
+
+
+@pytest.mark.parametrize("page", RUN, ids=name_of)
+def test_blocks_run(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for variable in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "PROMPTOOLS_CONFIG", "PPXAI_CONFIG_FILE", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    wanted = any("server" in block.marks for block in blocks(page))
+    address = request.getfixturevalue("server") if wanted else ADDRESS
+    space: dict[str, Any] = {"__name__": "__main__"}
+    printed = ""
+    for block in blocks(page):
+        text = block.text.replace(ADDRESS, address)
+        if block.saved:
+            Path(block.saved).write_text(text, encoding="utf-8")
+        elif "output" in block.marks:
+            assert printed.strip() == block.text.strip(), f"{name_of(page)}, line {block.line}"
+        elif block.marks[:2] == ("python", "run"):
+            printed = run_python("\n" * block.line + text, str(page), space)
+        elif block.marks[:2] == ("sh", "run"):
+            printed = run_commands(text)
+
+
+def run_python(text: str, where: str, space: dict[str, Any]) -> str:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(compile(text, where, "exec", dont_inherit=True), space)
+    return out.getvalue()
+
+
+def run_commands(text: str) -> str:
+    out = []
+    env = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "100"}
+    for line in filter(None, text.splitlines()):
+        done = subprocess.run(
+            shlex.split(line, comments=True),
+            check=False,
+            env=env,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            timeout=60,
+        )
+        assert done.returncode == 0, f"{line}: {done.stderr}"
+        out.append(done.stdout)
+    return "".join(out)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_python_blocks_are_python(page: Path) -> None:
+    for block in blocks(page):
+        if block.marks[:1] == ("python",):
+            compile(block.text, f"{page}:{block.line}", "exec", dont_inherit=True)
+
+
+def anchor(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    for found in LINK.finditer(BLOCK.sub("", page.read_text(encoding="utf-8"))):
+        path, _, section = found["to"].partition("#")
+        if path.startswith(("http://", "https://")):
+            continue
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{name_of(page)}: {found['to']}"
+        if section:
+            headings = HEADING.findall(BLOCK.sub("", target.read_text(encoding="utf-8")))
+            assert section in map(anchor, headings), f"{name_of(page)}: {found['to']}"
+
+
+def test_every_page_can_be_found_from_the_readme() -> None:
+    seen: set[Path] = set()
+    waiting = [ROOT / "README.md"]
+    while waiting:
+        page = waiting.pop()
+        if page in seen or page.suffix != ".md":
+            continue
+        seen.add(page)
+        text = BLOCK.sub("", page.read_text(encoding="utf-8"))
+        targets = ((page.parent / found["to"].partition("#")[0]).resolve() for found in LINK.finditer(text))
+        waiting.extend(target for target in targets if target.is_file())
+    assert {name_of(page) for page in PAGES} <= {name_of(page) for page in seen}
