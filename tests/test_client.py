@@ -720,3 +720,12 @@ def test_what_cannot_be_is_said_by_constructors_and_wrap(driver):
             wrap(driver.plain(base_url="http://x/v1", api_key="k"), **bad)
     with pytest.raises(UsageError, match="colour"):
         wrap(driver.plain(base_url="http://x/v1", api_key="k"), colour=1)
+
+
+def test_redirects_are_the_sdks_to_follow(server, driver):
+    server.play(
+        Answer(status=307, pieces=(b"moved",), headers={"Location": f"{server.root}/moved/v1/chat/completions"}), CALL
+    )
+    assert arguments(driver.create(make(driver, server), **ASK))
+    assert server.seen[1].path == "/moved/v1/chat/completions"
+    assert server.seen[1].json["messages"] == ASK["messages"]

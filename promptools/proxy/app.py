@@ -135,7 +135,7 @@ class Proxy:
         url = _with_query(self.base_url + CHAT, scope)
         exchange = guarded(self.session(Request("POST", url, headers, body)))
         extensions = {"timeout": self.http.timeout.as_dict()}
-        pump = AsyncPump(exchange, family_of(self.http), self._send, extensions=extensions)
+        pump = AsyncPump(exchange, family_of(self.http), self._follow, extensions=extensions)
         head = await pump.head()
         try:
             await start(
@@ -166,6 +166,10 @@ class Proxy:
 
     async def _send(self, request: Any) -> Any:
         return await self.http.send(request, stream=True)
+
+    async def _follow(self, request: Any) -> Any:
+        """Send, and follow where the server points: the client must not be led past the proxy."""
+        return await self.http.send(request, stream=True, follow_redirects=True)
 
     def _url(self, scope: Scope) -> str:
         """Map a path: what stands below /v1 goes below `base_url`, all else below its root."""

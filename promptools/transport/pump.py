@@ -59,6 +59,7 @@ class Pump:
         self.working = False
         self.ready: list[Head | bytes] = []
         self.broken: Exception | None = None
+        self.begun = False
         self.clock = time.monotonic
         self.failure: type[Exception] = family.module.RequestError
 
@@ -81,6 +82,7 @@ class Pump:
                 return effect
             if effect.what:
                 self.ready.append(effect.what)
+                self.begun = True
             told = Done(self.clock())
 
     def flush(self) -> list[Head | bytes]:
@@ -114,6 +116,12 @@ class Pump:
         gone = HOP | BODY if "content-encoding" in response.headers else HOP
         headers = tuple(pair for pair in decoded(response.headers) if pair[0].lower() not in gone)
         return Opened(response.status_code, headers, self.clock())
+
+    def elsewhere(self, told: Happening) -> Head | None:
+        """Give the head of a redirection: the client above follows it, and where it leads an exchange begins anew."""
+        if self.begun or not isinstance(told, Opened) or not self.response.has_redirect_location:
+            return None
+        return Head(told.status, tuple(pair for pair in told.headers if pair[0].lower() not in BODY))
 
     def got(self, piece: bytes | None) -> Piece | Ended:
         """Say what was read; None is the end."""
@@ -192,6 +200,10 @@ class SyncPump(Pump):
                 match effect:
                     case Send():
                         told = self._open(effect)
+                        if (head := self.elsewhere(told)) is not None:
+                            self.working = False
+                            yield head
+                            return
                     case Read():
                         told = self._read()
                     case Abandon():
@@ -285,6 +297,10 @@ class AsyncPump(Pump):
                 match effect:
                     case Send():
                         told = await self._open(effect)
+                        if (head := self.elsewhere(told)) is not None:
+                            self.working = False
+                            yield head
+                            return
                     case Read():
                         told = await self._read()
                     case Abandon():

@@ -298,3 +298,12 @@ def test_many_streams_at_once(server, proxy):
             return await asyncio.gather(*(one(client) for _ in range(40)))
 
     assert asyncio.run(go()) == ["xxxxx"] * 40
+
+
+@pytest.mark.parametrize("tools", [None, TOOLS])
+def test_a_redirection_is_followed_by_the_proxy(server, proxy, http, tools):
+    moved = Answer(status=307, pieces=(b"moved",), headers={"Location": f"{server.root}/moved/v1/chat/completions"})
+    server.play(moved, completion("here"))
+    answer = http.post(f"{proxy}/v1/chat/completions", json={**HELLO, **({"tools": tools} if tools else {})})
+    assert answer.json()["choices"][0]["message"]["content"] == "here"
+    assert server.seen[1].path == "/moved/v1/chat/completions"
