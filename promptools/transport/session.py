@@ -122,13 +122,14 @@ class Session:
     def target(self, model: str | None, *, base_url: str | None = None, provider: str | None = None) -> Target:
         """Resolve a model at a place, remembering what was found."""
         key = (model, base_url, provider)
-        if key not in self._targets:
+        target = self._targets.get(key)
+        if target is None:
             if len(self._targets) >= ROUTES:
                 self._targets.clear()
-            self._targets[key] = resolve(
-                model, base_url=base_url, provider=provider, config=self.config, overrides=self.overrides
-            )
-        return self._targets[key]
+            config, overrides = self.config, self.overrides
+            target = resolve(model, base_url=base_url, provider=provider, config=config, overrides=overrides)
+            self._targets[key] = target
+        return target
 
     def elsewhere(self, target: Target, headers: Headers) -> Route:
         """Route to another server than the request's own: its address, its key, and none of the client's secrets."""

@@ -332,3 +332,14 @@ def test_the_default_model_is_the_providers(server):
         pytest.raises(UsageError, match="max_iterations"),
     ):
         run_tools(client, QUESTION, [get_weather], max_iterations=0)
+
+
+def test_functions_that_pydantic_cannot_read_are_called_as_they_are(server):
+    def odd(q: "Nowhere"):  # noqa: F821 - on purpose
+        return f"odd:{q}"
+
+    way = Way("sync", stream=False)
+    for function, told in ((odd, "odd:x"), (max, "TypeError"), (lambda q: q, "x")):
+        server.play(ask(("lookup", '{"q": "x"}')), completion("ok"))
+        transcript, _ = way(server, [DICT_TOOL], dispatch={"lookup": function}, model="m")
+        assert told in transcript.results[0].content
