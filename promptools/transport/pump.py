@@ -144,7 +144,7 @@ class Pump:
         return "protocol"
 
     def late(self) -> Failed | None:
-        """Say that the send's whole time is up, if it is."""
+        """Say that the send's whole time is up, if it is; looked at after each piece, so a stall may double it."""
         if self.deadline is None or self.clock() < self.deadline:
             return None
         error = self.family.module.ReadTimeout("the time for this request is up")
