@@ -1,0 +1,70 @@
+"""Run the benchmarks: `make bench`, or in the environment `bench`, `python -m benchmarks [NAME ...] [--json]`."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import json
+import platform
+import sys
+from collections.abc import Iterator
+
+from benchmarks.table import Table
+
+GROUPS = {
+    "small": "parsing",
+    "long_string": "parsing",
+    "array": "parsing",
+    "broken": "parsing",
+    "pieces": "streams",
+    "hostile": "hostile",
+    "imports": "footprint",
+    "memory": "footprint",
+    "exchanges": "exchanges",
+}
+"""Benchmarks and the modules that hold them, in the order in which they run."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which ones: {', '.join(GROUPS)} (default: all)")
+    parser.add_argument("--json", action="store_true", help="print one JSON document instead of tables")
+    asked = parser.parse_args()
+    unknown = [name for name in asked.names if name not in GROUPS]
+    if unknown:
+        parser.error(f"there is no benchmark {unknown[0]!r}; there are {', '.join(GROUPS)}")
+    if importlib.util.find_spec("baml_py") is None:
+        parser.exit(2, "The other libraries are not in this environment: run `make bench`, which makes one for them.\n")
+    tables: list[Table] = []
+    for table in _tables(asked.names or list(GROUPS)):
+        tables.append(table)
+        if not asked.json:
+            print(table.text(), flush=True)
+    missed = [f"{table.name}: {row.case}" for table in tables for row in table.rows if row.verdict == "MISSED"]
+    judged = sum(1 for table in tables for row in table.rows if row.verdict)
+    if asked.json:
+        print(
+            json.dumps(
+                {"machine": _machine(), "tables": [table.to_dict() for table in tables], "missed": missed}, indent=1
+            )
+        )
+        return
+    print(f"{judged - len(missed)} of {judged} targets met, {_machine()}")
+    for each in missed:
+        print(f"  missed  {each}")
+
+
+def _tables(names: list[str]) -> Iterator[Table]:
+    for name in names:
+        print(f"... {name}", end="\r", file=sys.stderr, flush=True)
+        made = getattr(importlib.import_module(f"benchmarks.{GROUPS[name]}"), name)()
+        yield from made if isinstance(made, tuple) else (made,)
+
+
+def _machine() -> str:
+    return f"Python {platform.python_version()} on {platform.system()} {platform.machine()}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""What an exchange adds to a request, over the bare client, against a server on this machine that answers at once."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import openai
+
+from benchmarks import samples
+from benchmarks.table import Row, Table
+from benchmarks.timing import Job, best_of, seconds
+from promptools.client import OpenAI
+from promptools.profiles import Config
+
+MESSAGES: Any = [{"role": "user", "content": "What is the weather in Longyearbyen?"}]
+LOOKS = 60
+"""Streams that are timed for the first token; the fastest counts."""
+
+
+def exchanges() -> tuple[Table, Table]:
+    """Requests and streams: bare, untouched, native, prompt."""
+    with _stub() as url:
+        options: dict[str, Any] = {"base_url": url, "api_key": "none", "max_retries": 0}
+        bare = openai.OpenAI(**options)
+        ours = {mode: OpenAI(**options, mode=mode, config=Config()) for mode in (None, "native", "prompt")}
+        return _requests(bare, ours), _first_tokens(bare, ours)
+
+
+def _requests(bare: openai.OpenAI, ours: dict[Any, OpenAI]) -> Table:
+    """Processor time of this process for a whole request."""
+
+    def ask(client: openai.OpenAI, **more: Any) -> Job:
+        return lambda: client.chat.completions.create(model="stub", messages=MESSAGES, **more)
+
+    tools = {"tools": samples.OPENAI}
+    for mode in ("native", "prompt"):
+        said: Any = ask(ours[mode], **tools)()
+        assert said.choices[0].message.tool_calls[0].function.name == "get_weather"
+    took = best_of(
+        {
+            "bare, no tools": ask(bare),
+            "untouched": ask(ours[None]),
+            "bare, tools": ask(bare, **tools),
+            "native": ask(ours["native"], **tools),
+            "prompt": ask(ours["prompt"], **tools),
+        }
+    )
+    return Table("requests", "One request and its answer: processor time of the client", _rows(took))
+
+
+def _first_tokens(bare: openai.OpenAI, ours: dict[Any, OpenAI]) -> Table:
+    """Time by the clock until the first piece of content is in the app's hands."""
+    tools = {"tools": samples.OPENAI}
+    looks: dict[str, Callable[[], float]] = {
+        "bare, no tools": lambda: _until_content(bare),
+        "untouched": lambda: _until_content(ours[None]),
+        "bare, tools": lambda: _until_content(bare, **tools),
+        "native": lambda: _until_content(ours["native"], **tools),
+        "prompt": lambda: _until_content(ours["prompt"], **tools),
+    }
+    took = dict.fromkeys(looks, float("inf"))
+    for _ in range(LOOKS):
+        for name, look in looks.items():
+            took[name] = min(took[name], look())
+    return Table("first_tokens", "A stream of words: time until the first one", _rows(took))
+
+
+def _until_content(client: openai.OpenAI, **more: Any) -> float:
+    begin = time.perf_counter()
+    with client.chat.completions.create(model="stub", messages=MESSAGES, stream=True, **more) as stream:
+        for chunk in stream:
+            if chunk.choices and chunk.choices[0].delta.content:
+                took = time.perf_counter() - begin
+                for _ in stream:
+                    pass
+                return took
+    raise AssertionError("the stream had no content")
+
+
+def _rows(took: dict[str, float]) -> list[Row]:
+    bare = {"untouched": "bare, no tools", "native": "bare, tools", "prompt": "bare, tools"}
+    rows = []
+    for name, each in took.items():
+        added = each - took[bare[name]] if name in bare else None
+        rows.append(
+            Row(
+                name,
+                {"took": seconds(each), "added": seconds(added) if added is not None else ""},
+                measured={"s": each},
+            )
+        )
+    return rows
+
+
+@contextlib.contextmanager
+def _stub() -> Iterator[str]:
+    """Run the server in a process of its own, so that its work is not in our processor time."""
+    command = [sys.executable, "-m", "benchmarks.stub"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}/v1"
+        finally:
+            process.stdin.close()
+            process.wait(10)

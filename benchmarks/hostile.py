@@ -1,0 +1,75 @@
+"""Text made to hurt: no run of markers may cost much more than a look at its characters, or grow with its length."""
+
+from __future__ import annotations
+
+from benchmarks import samples
+from benchmarks.table import Row, Table, Target
+from benchmarks.timing import Job, best_of
+from promptools import parse
+
+SIZES = (10_000, 100_000, 1_000_000)
+LOOP = Target("at most", 20, "<= 20x a for loop at 100 KB")
+FLAT = Target("at most", 1.5, "<= 1.5x from 10 KB to 1 MB")
+
+UNITS = {
+    "braces": "{",
+    "brackets": "[",
+    "both": "[{",
+    "closed braces": "{}",
+    "braces on lines": "{\n",
+    "keys that open": '{"',
+    "less-than": "<",
+    "backticks": "`",
+    "backticks and braces": "`{",
+    "tildes": "~~~",
+    "quotes": '"',
+    "quotes before brackets": '"[',
+    "escaped quotes": '"{\\"',
+    "single quotes": "'",
+    "openers": "<tool_call>",
+    "openers with a brace": "<tool_call>{",
+    "openers of a body": '<tool_call>\n{"name": "write_file", "arguments": {"path": "',
+    "envelopes": '{"tool":',
+    "nested arrays": '{"tool": "add_rows", "arguments": {"rows": [',
+    "fences": "```json\n",
+    "thoughts": "<think>",
+    "closers": "</tool_call>",
+    "spaces": " ",
+    "lines": "\n",
+}
+
+
+def hostile() -> tuple[Table, Table]:
+    """The cost of a character, against a plain loop and against itself at other sizes."""
+    against, growth = [], []
+    for case, unit in UNITS.items():
+        name = f"{case}: {unit[:14]!r}"
+        took = {size: _best((unit * (size // len(unit) + 1))[:size]) for size in SIZES}
+        costs = [each["ours"] for each in took.values()]
+        shown = {_size(size): f"{each['ours'] * 1e9:.3g} ns" for size, each in took.items()}
+        ratio, grown = took[100_000]["ours"] / took[100_000]["loop"], max(costs[1:]) / costs[0]
+        loop = {"ours": shown["100 KB"], "loop": f"{took[100_000]['loop'] * 1e9:.3g} ns", "ratio": f"{ratio:.1f}x"}
+        against.append(Row(name, loop, ratio, LOOP, took[100_000]))
+        growth.append(
+            Row(name, {**shown, "growth": f"{grown:.2f}x"}, grown, FLAT, dict(zip(shown, costs, strict=True)))
+        )
+    return (
+        Table("hostile", "Hostile text of 100 KB: the cost of a character, against a plain for loop", against),
+        Table("hostile_growth", "Hostile text: the cost of a character from 10 KB to 1 MB", growth),
+    )
+
+
+def _best(text: str) -> dict[str, float]:
+    """Give the seconds per character."""
+    jobs: dict[str, Job] = {"ours": lambda: parse(text, samples.TOOLS), "loop": lambda: walk(text)}
+    best = best_of(jobs, rounds=3 if len(text) == SIZES[-1] else 5)
+    return {name: each / len(text) for name, each in best.items()}
+
+
+def _size(size: int) -> str:
+    return f"{size // 1000} KB" if size < 1_000_000 else "1 MB"
+
+
+def walk(text: str) -> None:
+    for _ in text:
+        pass

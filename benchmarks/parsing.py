@@ -1,0 +1,136 @@
+"""Whole replies: small ones, long ones, broken ones."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import json_repair
+import jsonschema
+import orjson
+import partial_json_parser
+
+from benchmarks import peers, samples
+from benchmarks.table import Row, Table, Target
+from benchmarks.timing import Job, best_of, seconds
+from promptools import parse
+
+SMALL = Target("at least", 3, ">= 3x faster than BAML")
+LONG = Target("at most", 3, "<= 3x json.loads")
+ARRAY = Target("at most", 1.3, "<= 1.3x json + jsonschema")
+BROKEN = Target("at least", 15, ">= 15x faster than json-repair")
+
+
+def small() -> Table:
+    """Replies of 200 B to 1 KB, tools prepared, against BAML and the floors."""
+    one, many = peers.baml("AskOne"), peers.baml("AskAny")
+    rows = []
+    for case, text in _small_texts():
+        body = text[text.index("{") : text.rindex("}") + 1]
+        theirs = text.replace('"name"', '"tool"')  # their class names its keys
+        assert parse(text, samples.TOOLS).calls[0].arguments == one(theirs).arguments.model_dump()
+        assert many(theirs).tool == "get_weather"
+        jobs: dict[str, Job] = {
+            "ours": lambda text=text: parse(text, samples.TOOLS),
+            "BAML 1 tool": lambda theirs=theirs: one(theirs),
+            "BAML 3 tools": lambda theirs=theirs: many(theirs),
+            "json.loads": lambda body=body: json.loads(body),
+            "orjson": lambda body=body: orjson.loads(body),
+            "partial-json": lambda body=body: partial_json_parser.loads(body),
+        }
+        took = best_of(jobs)
+        ratio = took["BAML 3 tools"] / took["ours"]
+        shown = {name: seconds(each) for name, each in took.items()}
+        one_ratio = took["BAML 1 tool"] / took["ours"]
+        rows.append(
+            Row(
+                f"{case}, {len(text)} B",
+                {**shown, "1-tool ratio": f"{one_ratio:.1f}x", "ratio": f"{ratio:.1f}x"},
+                ratio,
+                SMALL,
+                took,
+            )
+        )
+    return Table("small", "Small replies, three tools prepared (BAML: parse only)", rows)
+
+
+def _small_texts() -> list[tuple[str, str]]:
+    short, long = samples.weather(2), samples.weather(20)
+    return [
+        ("bare", short),
+        ("bare", long),
+        ("fenced", samples.fenced(short)),
+        ("fenced", samples.fenced(long)),
+        ("after prose", samples.prose(210) + "\n\n" + samples.fenced(short)),
+        ("after prose", samples.prose(210) + "\n\n" + samples.fenced(long)),
+        ("bare after prose", samples.prose(210) + "\n\n" + short),
+        ("hermes", "<tool_call>\n" + short.replace('"tool"', '"name"') + "\n</tool_call>"),
+    ]
+
+
+def long_string() -> Table:
+    """One long string argument, validated, against json.loads of the same JSON."""
+    rows = []
+    for size in (20_000, 50_000, 200_000):
+        for kind, content in (("code", samples.code(size)), ("words", samples.prose(size))):
+            text = samples.call("write_file", {"path": "notes/a.py", "content": content})
+            assert parse(text, samples.TOOLS).calls[0].arguments["content"] == content
+            took = best_of(
+                {
+                    "ours": lambda text=text: parse(text, samples.TOOLS),
+                    "json.loads": lambda text=text: json.loads(text),
+                    "orjson": lambda text=text: orjson.loads(text),
+                }
+            )
+            rows.append(_against(f"{kind}, {size // 1000} KB", took, took["ours"] / took["json.loads"], LONG))
+    return Table("long_string", "One long string argument, validated", rows)
+
+
+def array() -> Table:
+    """An array of small objects, against json.loads plus a bare jsonschema run on the same value."""
+    rows = []
+    validator = jsonschema.Draft202012Validator(samples.PARAMETERS["add_rows"])
+    for count in (50, 500, 3000):
+        arguments: dict[str, Any] = {"table": "stock", "rows": samples.rows(count)}
+        text = samples.call("add_rows", arguments)
+        assert parse(text, samples.TOOLS).calls[0].arguments == arguments
+        took = best_of(
+            {
+                "ours": lambda text=text: parse(text, samples.TOOLS),
+                "json.loads": lambda text=text: json.loads(text),
+                "jsonschema": lambda arguments=arguments: validator.is_valid(arguments),
+            }
+        )
+        ratio = took["ours"] / (took["json.loads"] + took["jsonschema"])
+        rows.append(_against(f"{count} objects, {len(text) // 1000} KB", took, ratio, ARRAY))
+    return Table("array", "An array of small objects, validated", rows)
+
+
+def broken() -> Table:
+    """20 KB of broken JSON, against json-repair on the JSON alone."""
+    rows = []
+    for case, text in (
+        ("a trailing comma", samples.nearly_right(20_000)),
+        ("a closer missing", samples.nearly_right(20_000).replace(",]}}", "]}")),
+        ("bare quotes and newlines in a string", samples.broken_string(20_000)),
+        ("slips in every row", samples.broken(20_000)),
+        ("slips in every row, fenced", samples.fenced(samples.broken(20_000))),
+    ):
+        body = re.sub(r"\A```json\n|\n```\Z", "", text)
+        reply = parse(text, samples.TOOLS, finish_reason="stop")
+        assert reply.calls, reply
+        assert reply.calls[0].fixes
+        took = best_of(
+            {
+                "ours": lambda text=text: parse(text, samples.TOOLS, finish_reason="stop"),
+                "json-repair": lambda body=body: json_repair.loads(body),
+            }
+        )
+        rows.append(_against(case, took, took["json-repair"] / took["ours"], BROKEN))
+    return Table("broken", "Broken JSON of 20 KB, read, mended and validated (json-repair: mended)", rows)
+
+
+def _against(case: str, took: dict[str, float], ratio: float, target: Target) -> Row:
+    shown = {name: seconds(each) for name, each in took.items()}
+    return Row(case, {**shown, "ratio": f"{ratio:.2f}x"}, ratio, target, took)

@@ -1,0 +1,86 @@
+"""An OpenAI-compatible server that says one fixed thing, in a process of its own. Prints its port."""
+
+from __future__ import annotations
+
+import json
+import socketserver
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+CALL = {"name": "get_weather", "arguments": '{"city": "Longyearbyen", "unit": "celsius"}'}
+FENCED = f'```json\n{{"tool": "get_weather", "arguments": {CALL["arguments"]}}}\n```'
+WORDS = "The wind is strong and it is cold, so take a warm coat with you. "
+
+
+def message(body: dict[str, Any]) -> dict[str, Any]:
+    """Call natively where tools are offered, in the prompt's dialect where they are described, else answer."""
+    if body.get("tools"):
+        return {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": "a1b2c3d4e", "type": "function", "function": CALL}],
+        }
+    if "# Tools" in json.dumps(body["messages"]) and not body.get("stream"):
+        return {"role": "assistant", "content": FENCED}
+    return {"role": "assistant", "content": WORDS}
+
+
+class Stub(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        said = message(body)
+        if body.get("stream"):
+            self._stream(said["content"] or WORDS)
+            return
+        choice = {"index": 0, "message": said, "finish_reason": "tool_calls" if said.get("tool_calls") else "stop"}
+        usage = {"prompt_tokens": 9, "completion_tokens": 9, "total_tokens": 18}
+        whole = {
+            "id": "c1",
+            "object": "chat.completion",
+            "created": 1,
+            "model": "stub",
+            "choices": [choice],
+            "usage": usage,
+        }
+        self._answer("application/json", json.dumps(whole).encode())
+
+    def _stream(self, content: str) -> None:
+        deltas: list[dict[str, Any]] = [
+            {"role": "assistant", "content": ""},
+            *({"content": word + " "} for word in content.split()),
+        ]
+        events = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
+        events.append({"index": 0, "delta": {}, "finish_reason": "stop"})
+        chunks = [
+            {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "stub", "choices": [event]}
+            for event in events
+        ]
+        lines = [f"data: {json.dumps(chunk)}\n\n" for chunk in chunks]
+        self._answer("text/event-stream", "".join([*lines, "data: [DONE]\n\n"]).encode())
+
+    def _answer(self, kind: str, body: bytes) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
+    daemon_threads = True
+    request_queue_size = 64
+
+
+if __name__ == "__main__":
+    with Server(("127.0.0.1", 0), Stub) as server:
+        print(server.server_address[1], flush=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        sys.stdin.read()
