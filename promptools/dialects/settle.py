@@ -14,6 +14,8 @@ from promptools.parsing.tolerant import Unreadable, read
 from promptools.schema import Tools
 from promptools.types import Call, Fix, Malformed, MalformedReason, Strictness, Tool
 
+NAME_LIMIT = 256
+"""Characters of a name with everything that models put around it."""
 PLAUSIBLE_NAME = re.compile(r"[^\W\d][\w.:/ -]{0,127}\Z")
 """What may be a tool's name when nobody said which tools there are."""
 
@@ -47,6 +49,8 @@ def settle(said: Said, rules: Rules, place: Place) -> Call | Malformed:
     """Make a `Call`, or a `Malformed` that says what is wrong. Raises `NoCall` when this is no call at all."""
     if said.name is None:
         return _inferred(said, rules, place)
+    if len(said.name) > NAME_LIMIT or any(char in said.name for char in "{}\n"):
+        raise NoCall("what stands where the name belongs is no name")
     if rules.tools is None:
         return _unchecked(said, place)
     found = rules.tools.find(said.name)

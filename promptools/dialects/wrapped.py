@@ -172,9 +172,10 @@ class WrappedCandidate:
             self._give_up("the JSON is no call")
         elif _unreadable(parts) and self._retries:
             self._lost = parts
-        else:
-            self._done += parts
+        elif self._gap_after(parts, raw):
             self._state = self._after_body
+        else:
+            self._give_up("the JSON ends before its brackets do")
 
     def _read(
         self, raw: str, *, node: Node | None = None, close: bool = False, stopped: bool = False
@@ -195,8 +196,8 @@ class WrappedCandidate:
             return
         if self._first_closer >= 0:  # a closer did come: what stands before it is broken, not cut
             parts = self._read(raw[: self._first_closer])
-            if parts is not None:
-                self._done += [_not_cut(part, self._place.dialect) for part in parts]
+            if parts is not None and self._gap_after(parts, raw[: self._first_closer]):
+                self._done = [_not_cut(part, self._place.dialect) for part in self._done]
                 self.rest = raw[self._first_closer :]
                 self._finish("", None)
                 return
@@ -205,8 +206,12 @@ class WrappedCandidate:
         if parts is None:
             self._give_up("the block never ended")
             return
-        self._done += [Part(parts[0].kind, raw, malformed=parts[0].malformed)] if self._lost else parts
-        self._finish("", self._closing_fix())
+        if self._lost:
+            parts = [Part("malformed", raw, malformed=parts[0].malformed)]
+        if self._gap_after(parts, raw):
+            self._finish("", self._closing_fix())
+        else:
+            self._give_up("words follow the JSON inside the block")
 
     # --- what follows --------------------------------------------------------------------------------------------
 

@@ -219,7 +219,7 @@ class StreamParser:
         else:
             self._candidate = dialect.candidate(lead, self._rules, place, firm=firm)
             self._back, self._lost = (self._fence, self._code) if fenced else (self._after, self._prose)
-        self._opened_at = self._fed - len(text) + start
+        self._opened_at = self._fed - len(text) + begin - len(lead if head.opens or text[start] != '"' else "")
         self._state = self._feeding
         return begin
 
@@ -369,9 +369,9 @@ class StreamParser:
         candidate = self._candidate
         assert candidate is not None
         end = candidate.feed(text, at)
+        if candidate.live:
+            self._go_live(candidate)
         if end is None:
-            if candidate.live:
-                self._go_live(candidate)
             return len(text)
         self._decided(candidate, end)
         return end
@@ -381,7 +381,9 @@ class StreamParser:
         if not self._out.grouped and not self._lead:
             for each in live:
                 self._out.go_live(each, candidate.head)
-                candidate.head = ""
+            if candidate.head and candidate.parts:  # decided already: the markup before the call has just gone out
+                candidate.parts = candidate.parts[1:]
+            candidate.head = ""
 
     def _decided(self, candidate: Candidate, end: int) -> None:
         """Hand over what the candidate left, and go on where it stood."""
