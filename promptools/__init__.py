@@ -2,24 +2,37 @@
 
 `parse` and `StreamParser` read a model's text; `OpenAI`, `AsyncOpenAI` and `wrap` put the whole exchange behind the
 client that an app already has; `run_tools` runs a conversation with tools to its end.
+
+Importing this package does no I/O, and loads neither openai nor any other large library: what needs one is loaded when
+it is first named.
 """
 
 from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from promptools.errors import Exhausted, ModelError, PromptoolsError, UpstreamError, UsageError
 from promptools.parsing.engine import StreamParser, parse
 from promptools.schema import Tools
 from promptools.types import Call, Discarded, Fix, Malformed, Reply, Result, Span, Tool, Trace
 
+if TYPE_CHECKING:
+    from promptools.agent import run_tools, run_tools_async
+    from promptools.client import AsyncOpenAI, OpenAI, wrap
+    from promptools.profiles import resolve
+
 __version__ = "0.1.0"
 
 __all__ = [
+    "AsyncOpenAI",
     "Call",
     "Discarded",
     "Exhausted",
     "Fix",
     "Malformed",
     "ModelError",
+    "OpenAI",
     "PromptoolsError",
     "Reply",
     "Result",
@@ -31,4 +44,27 @@ __all__ = [
     "UpstreamError",
     "UsageError",
     "parse",
+    "resolve",
+    "run_tools",
+    "run_tools_async",
+    "wrap",
 ]
+
+_LAZY = {
+    "AsyncOpenAI": "promptools.client",
+    "OpenAI": "promptools.client",
+    "resolve": "promptools.profiles",
+    "run_tools": "promptools.agent",
+    "run_tools_async": "promptools.agent",
+    "wrap": "promptools.client",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})
