@@ -19,12 +19,19 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
+from promptools.dialects import REGISTRY
+from promptools.fallback import REMEDIES
 from promptools.lab import weather
 from promptools.lab.llamacpp import can_serve, serve
+from promptools.modes.ask import OPTIONS
+from promptools.parsing.events import Event
+from promptools.schema.spelling import GROUPS, TOWARDS
+from promptools.transport.session import NAMES
+from promptools.types import DiscardWhy, FixKind, MalformedReason
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -58,6 +65,14 @@ def name_of(page: Path) -> str:
 
 
 RUN = [page for page in PAGES if any("run" in block.marks for block in blocks(page))]
+
+
+@pytest.fixture(autouse=True)
+def own_dialects() -> Iterator[None]:
+    before = dict(REGISTRY)
+    yield
+    REGISTRY.clear()
+    REGISTRY.update(before)
 
 
 @pytest.fixture(scope="module")
@@ -153,3 +168,40 @@ def test_every_page_can_be_found_from_the_readme() -> None:
         targets = ((page.parent / found["to"].partition("#")[0]).resolve() for found in LINK.finditer(text))
         waiting.extend(target for target in targets if target.is_file())
     assert {name_of(page) for page in PAGES} <= {name_of(page) for page in seen}
+
+
+def cells(page: str, column: int) -> set[str]:
+    """Give the backquoted words of a column of every table on a page."""
+    rows = (line.split("|") for line in (ROOT / "docs" / page).read_text(encoding="utf-8").splitlines())
+    return {word for row in rows if len(row) > column + 2 for word in re.findall(r"`([^`]+)`", row[column + 1])}
+
+
+def test_every_failure_and_its_remedies_are_told() -> None:
+    told = {}
+    for line in (ROOT / "docs/reference/modes.md").read_text(encoding="utf-8").splitlines():
+        if found := re.fullmatch(r"\| `(\w+)` \| .* \| ([\w, :]+) \|", line):
+            told[found[1]] = tuple(found[2].split(", ")) if not found[2].startswith("none") else ()
+    assert told == REMEDIES
+
+
+def test_every_option_is_told() -> None:
+    assert set(OPTIONS) | NAMES == cells("reference/options.md", 0)
+
+
+def test_every_fix_reason_and_event_is_told() -> None:
+    told = cells("reference/parsing.md", 0)
+    kinds = {
+        *get_args(FixKind),
+        *get_args(MalformedReason),
+        *get_args(DiscardWhy),
+        *(each.__name__ for each in get_args(Event)),
+    }
+    assert kinds <= told
+
+
+def test_every_known_alias_is_told() -> None:
+    text = (ROOT / "docs/tasks/add-an-alias.md").read_text(encoding="utf-8")
+    told = [frozenset(re.findall(r"`(\w+)`", line)) for line in text.splitlines() if line.startswith("- `")]
+    assert set(GROUPS) <= set(told)
+    for name, aliases in TOWARDS.items():
+        assert all(f"`{each}`" in text for each in (name, *aliases))
