@@ -7,6 +7,7 @@ delta (lmdeploy#3412), the name in every chunk (vllm#13078), two objects glued i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 NATIVE = "native"
 """The dialect of a call that the server itself took out of the model's text."""
+_FIRST_KEY = re.compile(r'\{\s*"[^"]*"')
 PLACE = Place(NATIVE, wrapped=True, expected=True)
 
 
@@ -138,14 +140,21 @@ def _node(body: str, rules: Rules, *, ended: bool) -> tuple[Node, tuple[Fix, ...
     except Unreadable as error:
         if error.kind == "truncated" and ended:
             node, fixes, _ = node_of(body, 0, len(body), anchors, close=True)
-            if node.value:  # never `{}` out of a lone bracket
-                return node, fixes
+            return node, fixes
         if error.kind != "invalid_json" or body[0] in '{["':
             raise
         return _after_words(body, anchors)
+    if fixes and _restarts(body):
+        raise Unreadable(0, "the arguments begin again inside themselves", "invalid_json")
     if _is_tail(body[node.end :].lstrip()):
         return node, fixes
     raise Unreadable(node.end, "text follows the arguments", "invalid_json")
+
+
+def _restarts(body: str) -> bool:
+    """Tell whether broken arguments hold their own beginning twice: two increments glued together (sglang#23071)."""
+    first = _FIRST_KEY.match(body)
+    return first is not None and body.find(first[0], first.end()) >= 0
 
 
 def _after_words(body: str, anchors: frozenset[str]) -> tuple[Node, tuple[Fix, ...]]:
