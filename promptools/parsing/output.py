@@ -9,14 +9,16 @@ text, byte for byte, when words follow.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from promptools.parsing.events import CallArgs, CallEnd, CallStart, End, Event, Reasoning, Text, WasReasoning
 from promptools.parsing.parts import Fragment, Part, Started
 from promptools.types import Call, Discarded, DiscardWhy, Fix, Malformed, NewId, Reply, Span, Trace, Try
+
+if TYPE_CHECKING:
+    import hashlib
 
 SPACE = " \t\r\n\ufeff\u200b"
 SPACE_HOLD = 4096
@@ -45,7 +47,7 @@ class Output:
         self._zone: Zone = "text"
         self._content: list[str] = []
         self._reasoning: list[str] = []
-        self._digest = hashlib.blake2b(digest_size=8)
+        self._digest: hashlib.blake2b | None = None
         self._unhashed: list[str] = []
         self._calls: list[Call] = []
         self._dialects: set[str] = set()
@@ -330,6 +332,10 @@ class Output:
     def _id(self) -> str:
         if self._new_id is not None:
             return self._new_id()
+        if self._digest is None:
+            import hashlib
+
+            self._digest = hashlib.blake2b(digest_size=8)
         self._digest.update("".join(self._unhashed).encode("utf-8", "surrogatepass"))
         self._unhashed = []
         digest = self._digest.copy()

@@ -9,13 +9,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from json.decoder import JSONDecodeError, JSONDecoder
-from math import isfinite
 from typing import Any, Final
 
 from promptools.errors import clip
 from promptools.parsing.extent import DEEPEST
 from promptools.parsing.guess import Frame, Guess
-from promptools.parsing.strings import BODIES, CLOSERS, STRICT, Liberties, Unreadable, decode, encode
+from promptools.parsing.strings import BODIES, CLOSERS, STRICT, Liberties, Unreadable, decode, encode, finite
 
 _PYTHON: Final = {"True": "true", "False": "false", "None": "null"}
 _LITERALS: Final = ("true", "false", "null", *_PYTHON)
@@ -293,11 +292,3 @@ class Reader:
             for key in (key for key, count in counts.items() if count > 1):
                 self.liberties.take(f"key {clip(key, 60)!r} stands twice; the last one holds", "duplicate")
         return found
-
-
-def finite(token: str) -> float:
-    """Read a float; `ValueError` if it is out of range."""
-    value = float(token)
-    if not isfinite(value):
-        raise ValueError("out of range")
-    return value

@@ -10,6 +10,7 @@ import json.decoder
 import json.encoder
 import re
 from collections.abc import Callable
+from math import isfinite
 from typing import Final, Literal
 
 from promptools.types import Fix, FixKind
@@ -96,3 +97,11 @@ def decode(body: str, liberties: Liberties) -> str:
         return found[0]
 
     return _ESCAPE.sub(mend, body)
+
+
+def finite(token: str) -> float:
+    """Read a float; `ValueError` if it is out of range."""
+    value = float(token)
+    if not isfinite(value):
+        raise ValueError("out of range")
+    return value

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from json.decoder import JSONDecoder
-from typing import Any, NoReturn, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, cast
 
 from promptools.parsing.extent import DEEPEST
-from promptools.parsing.guess import Guess
-from promptools.parsing.reader import Reader, finite
-from promptools.parsing.strings import Unreadable, scan_string
+from promptools.parsing.strings import Unreadable, finite, scan_string
 from promptools.types import Fix
+
+if TYPE_CHECKING:
+    from promptools.parsing.reader import Reader
 
 __all__ = ["Unreadable", "Value", "members", "read"]
 
@@ -89,6 +90,9 @@ def members(text: str, start: int = 0) -> tuple[dict[str, tuple[Any, int, int]],
 
 def _read_loosely(text: str, start: int, anchors: frozenset[str], close: bool) -> Value:
     """Read with liberties: strings end at their first quote, or else where a guess says."""
+    from promptools.parsing.guess import Guess
+    from promptools.parsing.reader import Reader
+
     start = _after(_LOOSE_SPACE, text, start)
     reader = Reader(text, start, close=close)
     try:

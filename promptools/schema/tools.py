@@ -10,10 +10,9 @@ from functools import lru_cache
 from typing import Any, cast, overload
 
 from promptools.errors import UsageError, clip
-from promptools.schema import coerce, quick, spelling
+from promptools.schema import quick, spelling
 from promptools.schema.graph import Graph, build
 from promptools.schema.read import Source, ToolLike, mark, read
-from promptools.schema.relax import relax_graph
 from promptools.schema.validate import PatternTimeoutError, Validator, check_patterns, sentences
 from promptools.types import Fix, Schema, Tool
 
@@ -176,6 +175,8 @@ class Tools(Sequence[Tool]):
         try:
             if shape.fits is not None and shape.fits(arguments):
                 return Checked(arguments, fixes)
+            from promptools.schema import coerce
+
             value, more, errors = coerce.mend(arguments, shape.errors, coerce.spelled(text))
             return Checked(value, fixes + more, sentences(errors))
         except PatternTimeoutError as error:
@@ -222,6 +223,8 @@ class Tools(Sequence[Tool]):
         """Give the relaxed copy of a tool's schema, and what was changed; computed once. Raises KeyError."""
         shape = self._entries[name].shape
         if shape.relaxed is None:
+            from promptools.schema.relax import relax_graph
+
             shape.relaxed = relax_graph(shape.graph)
         schema, notes = shape.relaxed
         return deepcopy(schema), notes
