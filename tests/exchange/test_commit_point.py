@@ -337,3 +337,10 @@ def test_a_refused_stream_is_plain_http():
     seen = play(ask(WEATHER, stream=True), [refusal])
     assert seen.head.status == 404
     assert seen.body == refusal.body
+
+
+def test_a_live_call_of_the_real_parser_that_fails():
+    text = '```json\n{"tool": "get_weather", "arguments": {"city": "Paris", "days": "many"}}\n```'
+    seen = play(ask(WEATHER, stream=True, **LIVE), [stream(*text)])
+    assert in_band(seen)["code"] == "malformed"
+    assert seen.choice().calls[0]["arguments"] == '{"city": "Paris"'
