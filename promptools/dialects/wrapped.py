@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from promptools.dialects.base import tried
 from promptools.dialects.body import JsonBody, read_calls
@@ -53,6 +54,7 @@ class Closers:
         object.__setattr__(self, "gap", re.compile(_GAP + fence))
 
 
+@lru_cache(maxsize=16)
 def fence_closers(run: str) -> Closers:
     """Give what closes a fence that was opened by `run`."""
     return Closers(right=(run,), wrong=(), openers=())

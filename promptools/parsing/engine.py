@@ -71,7 +71,7 @@ class StreamParser:
             registry.get(expect)
         self._rules = Rules(prepared, strictness, expect, json_answer, anchors)
         self._pinned = dialect
-        self._plan = _Plan.of(self._rules, dialect)
+        self._plan = _plan(tuple(each.name for each in _chosen(self._rules, dialect)))
         self._out = Output(new_id)
         self._carry = ""
         self._fed = 0
@@ -199,8 +199,17 @@ class StreamParser:
                 return True
             return False if final or end < len(text) else None
         fresh = self._out.fresh or self._out.grouped or self._rules.expect == dialect.name or self._fence_fresh
-        ready = head.begins(text, start, end, fresh=fresh, known=self._plan.knows)
+        ready = head.begins(text, start, end, fresh=fresh, known=self._knows)
         return False if ready is None and (final or end < len(text)) else ready
+
+    def _knows(self, key: str) -> bool:
+        """May an object whose first key is this be a call, anywhere in prose?"""
+        tools = self._rules.tools
+        if key in FIRST_KEYS:
+            return True
+        if tools is None:
+            return False
+        return tools.get(key) is not None or self._rules.strictness == "lenient"
 
     def _open(self, group: str, text: str, start: int, end: int) -> int:
         """Start a candidate: what stands behind its head is fed to it."""
@@ -549,37 +558,33 @@ class StreamParser:
 
 
 class _Plan:
-    """What is looked for, by the rules: compiled once for each set of dialects."""
+    """What is looked for: compiled once for each set of dialects."""
 
-    def __init__(self, chosen: tuple[Dialect, ...], rules: Rules) -> None:
-        self._rules = rules
+    def __init__(self, names: tuple[str, ...]) -> None:
+        chosen = [registry.get(name) for name in names]
         self.heads: dict[str, tuple[Dialect, Head]] = {
             f"head{number}": (dialect, head)
             for number, (dialect, head) in enumerate((dialect, head) for dialect in chosen for head in dialect.heads)
         }
         self.opens = "".join({literal[0] for _, head in self.heads.values() for literal in head.literals})
-        names = tuple(dialect.name for dialect in chosen)
-        self.scanner = _scanner(names)
-        self.literals = _literals(names)
-
-    @classmethod
-    def of(cls, rules: Rules, pinned: str | None) -> _Plan:
-        """Choose the dialects."""
-        dialects = (registry.get(pinned),) if pinned is not None else tuple(registry.REGISTRY.values())
-        return cls(tuple(dialect for dialect in dialects if _on(dialect, rules)), rules)
+        self.certain = tuple(dialect.name for dialect in chosen if dialect.tier in "SA")
+        lone = _literal_markers(names)
+        self.scanner = Scanner([*_heads(names), *lone, Marker("ticks", ("`", "~~~"), "``*|~~~~*")])
+        self.literals = Scanner(lone)
 
     def zone_scanner(self, closer: str) -> Scanner:
         """Give the scanner for inside a zone."""
-        return _zone_scanner(tuple(dict.fromkeys(each.name for each, _ in self.heads.values() if each.tier in "SA")), closer)
+        return _zone_scanner(self.certain, closer)
 
-    def knows(self, key: str) -> bool:
-        """May an object whose first key is this be a call, anywhere in prose?"""
-        tools = self._rules.tools
-        if key in FIRST_KEYS:
-            return True
-        if tools is None:
-            return False
-        return tools.get(key) is not None or self._rules.strictness == "lenient"
+
+@lru_cache(maxsize=64)
+def _plan(names: tuple[str, ...]) -> _Plan:
+    return _Plan(names)
+
+
+def _chosen(rules: Rules, pinned: str | None) -> Iterable[Dialect]:
+    dialects = (registry.get(pinned),) if pinned is not None else registry.REGISTRY.values()
+    return (dialect for dialect in dialects if _on(dialect, rules))
 
 
 def _on(dialect: Dialect, rules: Rules) -> bool:
@@ -604,17 +609,6 @@ def _literal_markers(names: tuple[str, ...]) -> list[Marker]:
     literal = "|".join(re.escape(each) for each in lone)
     markers = by_group({"opener": CLOSER_OF, "closer": CLOSERS, "debris": DEBRIS})
     return [*markers, Marker("lone", tuple(lone), runs + literal)] if lone else markers
-
-
-@lru_cache(maxsize=64)
-def _scanner(names: tuple[str, ...]) -> Scanner:
-    ticks = Marker("ticks", ("`", "~~~"), "``*|~~~~*")
-    return Scanner([*_heads(names), *_literal_markers(names), ticks])
-
-
-@lru_cache(maxsize=64)
-def _literals(names: tuple[str, ...]) -> Scanner:
-    return Scanner(_literal_markers(names))
 
 
 @lru_cache(maxsize=64)
