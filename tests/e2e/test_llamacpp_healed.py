@@ -133,3 +133,45 @@ def test_broken_arguments_in_the_history_do_not_brick_the_conversation(connect, 
     ]
     got = ask(connect(hermes_server), hermes_server.name, *history, tools=[WEATHER])
     assert got.content == ANSWER
+
+
+@pytest.mark.parametrize("mode", ["native", "prompt"])
+@pytest.mark.parametrize("options", [{"arguments": "live"}, {"hold": "all"}])
+def test_however_it_is_handed_over_it_is_the_same_call(connect, ask, hermes_server, mode, options):
+    got = ask(connect(hermes_server), hermes_server.name, QUESTION, tools=[WEATHER], options={"mode": mode, **options})
+    assert (got.calls, got.finish_reason) == ([CALL], "tool_calls")
+
+
+def test_tokens_are_summed_over_all_sends(connect, harmony_server):
+    client = connect(harmony_server, fresh=True)
+    said = {"model": harmony_server.name, "messages": [{"role": "user", "content": "Break in Paris?"}]}
+    got = client.chat.completions.create(**said, tools=[WEATHER], extra_body={"promptools": {"trace": True}})
+    assert got.usage is not None
+    report = got.model_extra["promptools"]
+    spent = [each["usage"] for each in report.get("trace", report)["attempts"] if each["usage"]]
+    assert got.usage.completion_tokens == sum(each["completion_tokens"] for each in spent) > 0
+
+
+def test_several_choices(connect, hermes_server):
+    said = {"model": hermes_server.name, "messages": [{"role": "user", "content": QUESTION}], "n": 2}
+    got = connect(hermes_server).chat.completions.create(**said, tools=[WEATHER])
+    assert [choice.index for choice in got.choices] == [0, 1]
+    for choice in got.choices:
+        (call,) = choice.message.tool_calls
+        assert (call.function.name, call.function.arguments) == CALL
+
+
+def test_the_headers_tell_the_mode(connect, ask, hermes_server):
+    got = ask(connect(hermes_server), hermes_server.name, QUESTION, tools=[WEATHER], options={"mode": "prompt"})
+    assert got.headers["x-promptools-mode"] == "prompt"
+    assert got.headers["x-promptools-attempts"] == "1"
+
+
+def test_a_request_without_tools_passes_untouched(connect, hermes_server):
+    client = connect(hermes_server)
+    raw = client.chat.completions.with_raw_response.create(
+        model=hermes_server.name, messages=[{"role": "user", "content": "Say words"}]
+    )
+    assert raw.parse().choices[0].message.content == WORDS
+    assert "x-promptools-mode" not in raw.headers
+    assert [model.id for model in client.models.list()] == [hermes_server.name]
