@@ -44,6 +44,10 @@ class Head:
     gate: str = ""
     """What must stand where it begins, as a cheap pattern; empty: the first two characters of a literal."""
     begins: Begins | None = None
+    fenced: bool = False
+    """A fence before it is its marker, and goes to the candidate."""
+    alias: str = ""
+    """What goes to the candidate as the marker of a head that has none."""
 
 
 class Dialect(Protocol):

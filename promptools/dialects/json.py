@@ -29,6 +29,8 @@ _KEY = (
 )
 _COMMENT = r"(?:/\Z|//[^\n]{0,80}(?:\n\s{0,64}|\Z))?"
 _OBJECT = rf"\{{\{{?\s{{0,64}}{_COMMENT}(?:\Z|{_KEY})"
+_LIST = rf"\[\s{{0,64}}(?:\Z|{_OBJECT})"
+_STRING = r'"\s{0,8}(?:\Z|[{\[]\s{0,8}(?:\Z|\\\Z|\\"))'
 _GATE = r"""\{(?!\{\{)(?=[\s{"'“‘A-Za-z_/]|\Z)"""
 _QUOTE = r'"(?=\s{0,8}(?:[{\[]\s{0,8}(?:\\|\Z)|\Z))'
 _COMPLETE = re.compile(
@@ -58,9 +60,9 @@ class Json:
     name = "json"
     tier: Tier = "B"
     heads = (
-        Head(("{",), _OBJECT, opens="", gate=_GATE, begins=_object_begins),
-        Head(("[",), rf"\[\s{{0,64}}(?:\Z|{_OBJECT})", opens="", gate=r"\[(?=[\s{]|\Z)", begins=_object_begins),
-        Head(('"',), r'"\s{0,8}(?:\Z|[{\[]\s{0,8}(?:\Z|\\\Z|\\"))', opens="", gate=_QUOTE, begins=_string_begins),
+        Head(("{",), _OBJECT, opens="", gate=_GATE, begins=_object_begins, fenced=True),
+        Head(("[",), _LIST, opens="", gate=r"\[(?=[\s{]|\Z)", begins=_object_begins, fenced=True),
+        Head(('"',), _STRING, opens="", gate=_QUOTE, begins=_string_begins, alias='"'),
     )
     closers: tuple[str, ...] = ()
     stop: tuple[str, ...] = ()

@@ -73,9 +73,7 @@ class End:
     span: Span
 
 
-Event: TypeAlias = (
-    Text | Reasoning | WasReasoning | CallStart | CallArgs | CallEnd | Malformed | Discarded | End
-)
+Event: TypeAlias = Text | Reasoning | WasReasoning | CallStart | CallArgs | CallEnd | Malformed | Discarded | End
 
 
 def join(events: Iterable[Event]) -> list[Event]:
@@ -88,7 +86,9 @@ def join(events: Iterable[Event]) -> list[Event]:
             case (Text(), Text()) | (Reasoning(), Reasoning()) if last.span.end == event.span.start:
                 merged = replace(last, text=last.text + event.text, span=Span(last.span.start, event.span.end))
             case CallArgs(index=i), CallArgs(index=j) if i == j:
-                merged = replace(last, fragment=last.fragment + event.fragment, span=Span(last.span.start, event.span.end))
+                merged = replace(
+                    last, fragment=last.fragment + event.fragment, span=Span(last.span.start, event.span.end)
+                )
             case Discarded(why=a), Discarded(why=b) if a == b and last.span.end == event.span.start:
                 merged = replace(last, raw=last.raw + event.raw, span=Span(last.span.start, event.span.end))
             case _:

@@ -65,18 +65,13 @@ class Output:
 
     @property
     def grouped(self) -> bool:
-        """Is a group open?"""
+        """Tell whether a group is open."""
         return bool(self._group)
 
     @property
     def beside_call(self) -> bool:
-        """Has nothing but white space and markup been seen since the last call?"""
+        """Tell whether nothing but white space and markup has been seen since the last call."""
         return self._called if self._group else self._after == "call"
-
-    @property
-    def at(self) -> int:
-        """Characters of the input that have gone out."""
-        return self._at
 
     def drain(self) -> list[Event]:
         """Give the events since the last time."""
@@ -180,11 +175,6 @@ class Output:
         self._discard(self._release(), "space")
         self._zone = "text"
         self._after = "tag"
-
-    @property
-    def thought(self) -> bool:
-        """Has anything been thought so far?"""
-        return bool(self._reasoning or self._space)
 
     def zone(self, zone: Zone) -> None:
         """Set the zone without a tag (the template printed the opener, or the reply ended inside a zone)."""

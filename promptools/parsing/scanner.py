@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """One kind of marker: literals, or a pattern (without groups) that starts with one of them.
+    r"""One kind of marker: literals, or a pattern (without groups) that starts with one of them.
 
-    A pattern says what it matches at the end of the text by `\\Z`; the caller tells the unfinished match. `gate` is
+    A pattern says what it matches at the end of the text by `\Z`; the caller tells the unfinished match. `gate` is
     what must stand at its first characters, where that is more than the first two characters of its literals.
     """
 
@@ -78,7 +78,7 @@ def _gates(markers: Iterable[Marker]) -> list[str]:
 
 
 def _full(markers: Iterable[Marker], first: str) -> re.Pattern[str]:
-    branches = []
+    branches: list[str] = []
     for marker in markers:
         literals = tuple(text for text in marker.literals if text[0] == first)
         if literals:

@@ -18,7 +18,7 @@ ZONES: Final[tuple[tuple[str, str], ...]] = (
 )
 """Openers and their closers. A template that prints the opener leaves a reply that starts inside."""
 
-CLOSER_OF: Final = dict(ZONES)
+CLOSER_OF: Final[dict[str, str]] = dict(ZONES)
 CLOSERS: Final = tuple(closer for _, closer in ZONES)
 
 RESULTS: Final = (

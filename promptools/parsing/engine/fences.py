@@ -1,0 +1,134 @@
+"""Code: inline and fenced. Nothing in it is a call, but for a fence that holds calls and nothing else."""
+
+from __future__ import annotations
+
+import re
+
+from promptools.parsing.engine.machine import SURPLUS, Machine
+from promptools.parsing.parts import Part
+
+_RUNS = {"`": re.compile(r"`+"), "~": re.compile(r"~+")}
+_HEAD = re.compile(r"(?:`{3,}|~{3,})[ \t]{0,16}[\w.+#-]{0,32}[ \t]{0,16}(?:\r?\n)?\s{0,256}")
+_GAP = re.compile(r"[\s,;]{0,256}")
+
+
+class Fences(Machine):
+    """The states inside backticks and tildes."""
+
+    _ticks = 0
+    _run_of = _RUNS["`"]
+
+    def _backticks(self, text: str, start: int, end: int, final: bool) -> int:
+        """Enter inline code or a fence."""
+        if end == len(text) and not final:
+            return ~start
+        self._run_of = _RUNS[text[start]]
+        self._ticks = end - start
+        if self._ticks < 3:
+            self._out.words(text[start:end])
+            self._state = self._inline
+            return end
+        head = _HEAD.match(text, start)
+        assert head is not None
+        inside = head.end()
+        if inside == len(text):
+            if not final:
+                return ~start
+            self._out.words(text[start:])
+            return inside
+        self._fence_fresh = self._out.fresh
+        self._lead = [Part("markup", text[start:inside])]
+        moved = self._inside(text, inside, final)
+        if moved == ~inside:
+            self._lead = []
+            return ~start
+        return moved
+
+    def _inside(self, text: str, at: int, final: bool) -> int:
+        """Start a candidate at this very place inside a fence, else it is code."""
+        found = self._plan.scanner.match(text, at)
+        group = (found.lastgroup or "") if found is not None else ""
+        ready = self._ready(group, text, at, found.end(), final) if found and group in self._plan.heads else False
+        if ready is None:
+            return ~at
+        if ready and found is not None:
+            return self._open(group, text, at, found.end())
+        if not final and self._plan.scanner.hold(text, at) == at:
+            return ~at
+        self._code_begins()
+        return at
+
+    def _code_begins(self) -> None:
+        for part in self._lead:
+            self._out.words(part.raw)
+        self._lead = []
+        self._fence_fresh = False
+        self._state = self._code
+
+    def _inline(self, text: str, at: int, final: bool) -> int:
+        """Stay in inline code until the same run of backticks, or the end of the line."""
+        begin = at
+        while True:
+            newline = text.find("\n", at)
+            found = self._run_of.search(text, at)
+            if found is None or 0 <= newline < found.start():
+                end = newline if newline >= 0 else len(text)
+                self._out.words(text[begin:end])
+                if newline >= 0:
+                    self._state = self._prose
+                return end
+            if found.end() == len(text) and not final:
+                self._out.words(text[begin : found.start()])
+                return ~found.start()
+            at = found.end()
+            if len(found[0]) == self._ticks:
+                self._out.words(text[begin:at])
+                self._state = self._prose
+                return at
+
+    def _code(self, text: str, at: int, final: bool) -> int:
+        """Stay in a fence of plain code until a run of at least as many backticks."""
+        begin = at
+        while True:
+            found = self._run_of.search(text, at)
+            if found is None:
+                self._out.words(text[begin:])
+                return len(text)
+            if found.end() == len(text) and not final:
+                self._out.words(text[begin : found.start()])
+                return ~found.start()
+            at = found.end()
+            if len(found[0]) >= self._ticks:
+                self._out.words(text[begin:at])
+                self._state = self._prose
+                return at
+
+    def _fence(self, text: str, at: int, final: bool) -> int:
+        """After a call inside a fence: another one, or the closing backticks; anything else is code."""
+        gap = _GAP.match(text, at)
+        assert gap is not None
+        inside = gap.end()
+        if inside == len(text):
+            if final:
+                self._mark(text[at:], "markup")
+            return inside if final else ~at
+        run = self._run_of.match(text, inside)
+        if run is not None:
+            if run.end() == len(text) and not final and len(run[0]) < self._ticks:
+                return ~at
+            if len(run[0]) >= self._ticks:
+                self._mark(text[at : run.end()], "markup")
+                self._state = self._prose
+                return run.end()
+        surplus = SURPLUS.match(text, inside)
+        if surplus is not None and inside == at:
+            return self._stray(surplus)
+        if text[inside] in self._plan.opens:
+            self._lead = [Part("markup", text[at:inside])] if inside > at else []
+            moved = self._inside(text, inside, final)
+            if moved == ~inside:
+                self._lead = []
+                return ~at
+            return moved
+        self._code_begins()
+        return at

@@ -1,0 +1,161 @@
+"""What every state of the parser stands on: the rules, the way out, the text that is held, and the candidate."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeAlias
+
+from promptools.dialects.envelope import FIRST_KEYS
+from promptools.dialects.settle import Place, Rules
+from promptools.parsing.engine.plan import Plan
+from promptools.parsing.output import Output
+from promptools.parsing.parts import Candidate, Part
+from promptools.types import DiscardWhy, Fix, NewId, Span
+
+State: TypeAlias = Callable[[str, int, bool], int]
+"""Take `text` from `at` on; `final`: no more will come. Give the index to go on from, or `~index` of what is held."""
+
+
+SURPLUS = re.compile(r"[}\]]{1,3}")
+"""Closers directly behind a value that is closed already."""
+
+
+class Machine(ABC):
+    """A state machine over text: each state is a method, and says where the next one goes on."""
+
+    def __init__(self, rules: Rules, plan: Plan, new_id: NewId | None) -> None:
+        self._rules = rules
+        self._plan = plan
+        self._out = Output(new_id)
+        self._carry = ""
+        self._fed = 0
+        self._rest = ""
+        self._candidate: Candidate | None = None
+        self._opened_at = 0
+        self._lead: list[Part] = []
+        """Markup of a fence whose first words are not decided yet."""
+        self._state: State = self._prose
+        self._back: State = self._prose
+        self._lost: State = self._prose
+        """Where to go on after a candidate: if it was a call, if it was none."""
+        self._fence_fresh = False
+
+    @abstractmethod
+    def _prose(self, text: str, at: int, final: bool) -> int: ...
+    @abstractmethod
+    def _after(self, text: str, at: int, final: bool) -> int: ...
+    @abstractmethod
+    def _fence(self, text: str, at: int, final: bool) -> int: ...
+    @abstractmethod
+    def _code(self, text: str, at: int, final: bool) -> int: ...
+
+    def _run(self, text: str, *, final: bool) -> None:
+        """Drive the states over `text`; what they hold is carried into the next run."""
+        at = 0
+        while at < len(text):
+            moved = self._state(text, at, final)
+            if moved < 0:
+                self._carry = text[~moved:]
+                return
+            if self._rest:
+                back, self._rest = self._rest, ""
+                if len(back) <= moved:
+                    moved -= len(back)
+                else:
+                    text, moved = back + text[moved:], 0
+            at = moved
+        self._carry = ""
+
+    # --- candidates ----------------------------------------------------------------------------------------------
+
+    def _ready(self, group: str, text: str, start: int, end: int, final: bool) -> bool | None:
+        """Tell whether a candidate starts here; None: more text is needed."""
+        dialect, head = self._plan.heads[group]
+        if head.begins is None:
+            if end < len(text) and text[end] in head.opens:
+                return True
+            if final and end == len(text) and dialect.name == self._rules.expect:
+                return True
+            return False if final or end < len(text) else None
+        fresh = self._out.fresh or self._out.grouped or self._rules.expect == dialect.name or self._fence_fresh
+        ready = head.begins(text, start, end, fresh=fresh, known=self._knows)
+        return False if ready is None and (final or end < len(text)) else ready
+
+    def _knows(self, key: str) -> bool:
+        """Tell whether an object whose first key is this may be a call, anywhere in prose."""
+        tools = self._rules.tools
+        if key in FIRST_KEYS:
+            return True
+        if tools is None:
+            return False
+        return tools.get(key) is not None or self._rules.strictness == "lenient"
+
+    def _open(self, group: str, text: str, start: int, end: int) -> int:
+        """Start a candidate: what stands behind its head is fed to it."""
+        dialect, head = self._plan.heads[group]
+        sure = dialect.tier in ("S", "A")
+        expected = dialect.name == self._rules.expect
+        fenced = bool(self._lead) or self._state == self._fence
+        marker, begin = (text[start:end], end) if head.opens else (head.alias, start)
+        self._back, self._lost = (self._fence, self._code) if fenced else (self._after, self._prose)
+        if self._lead and head.fenced:  # the fence is the block's own marker
+            marker, self._lead, self._back = self._lead[0].raw, [], self._after
+        firm = (sure and not fenced) or expected or self._rules.strictness == "lenient"
+        place = Place(dialect.name, wrapped=sure, expected=expected)
+        self._candidate = dialect.candidate(marker, self._rules, place, firm=firm)
+        self._opened_at = self._fed - len(text) + begin - (len(marker) if marker != head.alias else 0)
+        self._state = self._feeding
+        return begin
+
+    def _feeding(self, text: str, at: int, _final: bool) -> int:
+        """Feed the candidate until it is decided."""
+        candidate = self._candidate
+        assert candidate is not None
+        end = candidate.feed(text, at)
+        if candidate.live:
+            self._go_live(candidate)
+        if end is None:
+            return len(text)
+        self._decided(candidate)
+        return end
+
+    def _go_live(self, candidate: Candidate) -> None:
+        live, candidate.live = candidate.live, []
+        if not self._out.grouped and not self._lead:
+            for each in live:
+                self._out.go_live(each, candidate.head)
+            if candidate.head and candidate.parts:  # decided already: the markup before the call has just gone out
+                candidate.parts = candidate.parts[1:]
+            candidate.head = ""
+
+    def _decided(self, candidate: Candidate) -> None:
+        """Hand over what the candidate left, and go on where it stood."""
+        self._candidate = None
+        lead, self._lead = self._lead, []
+        parts = candidate.parts
+        is_call = any(part.kind in ("call", "malformed") for part in parts)
+        if is_call:
+            self._out.parts([*lead, *parts], firm=candidate.firm)
+            self._state = self._back
+        else:
+            for part in (*lead, *parts):
+                self._out.words(part.raw)
+            self._state = self._lost
+        if not is_call or self._state != self._fence:
+            self._fence_fresh = False
+        for each in candidate.tries:
+            start = self._opened_at + each.span.start
+            self._out.tried(replace(each, span=Span(start, start + each.span.end - each.span.start)))
+        self._rest = candidate.rest
+
+    def _mark(self, raw: str, why: DiscardWhy) -> None:
+        if raw:
+            self._out.parts([Part(why, raw)], firm=not self._out.grouped)
+
+    def _stray(self, surplus: re.Match[str]) -> int:
+        self._out.note(Fix("closer", f"{surplus[0]!r} too many"))
+        self._mark(surplus[0], "markup")
+        return surplus.end()

@@ -1,0 +1,75 @@
+"""What is looked for in a reply: the dialects that are on, compiled once for each set of them."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from promptools import dialects as registry
+from promptools.dialects.base import Dialect, Head
+from promptools.dialects.settle import Rules
+from promptools.parsing.scanner import Marker, Scanner, by_group
+from promptools.parsing.zones import CLOSER_OF, CLOSERS, DEBRIS
+
+
+class Plan:
+    """The heads of a set of dialects, and the scanners that find them."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        chosen = [registry.get(name) for name in names]
+        self.heads: dict[str, tuple[Dialect, Head]] = {
+            f"{dialect.name}_{number}": (dialect, head)
+            for dialect in chosen
+            for number, head in enumerate(dialect.heads)
+        }
+        self.opens = "".join({literal[0] for _, head in self.heads.values() for literal in head.literals})
+        self._certain = tuple(dialect.name for dialect in chosen if dialect.tier in "SA")
+        literals = _literals(names)
+        self.scanner = Scanner([*_heads(names), *literals, Marker("ticks", ("`", "~~~"), "``*|~~~~*")])
+        self.literals = Scanner(literals)
+
+    def zone_scanner(self, closer: str) -> Scanner:
+        """Give the scanner for inside a reasoning zone: its closer, and heads that may end it instead."""
+        return _zone_scanner(self._certain, closer)
+
+
+@lru_cache(maxsize=64)
+def _plan(names: tuple[str, ...]) -> Plan:
+    return Plan(names)
+
+
+def plan_of(rules: Rules, pinned: str | None) -> Plan:
+    """Choose the dialects by the rules. Raises UsageError for a pinned one that does not exist."""
+    dialects = (registry.get(pinned),) if pinned is not None else registry.REGISTRY.values()
+    return _plan(tuple(dialect.name for dialect in dialects if _on(dialect, rules)))
+
+
+def _on(dialect: Dialect, rules: Rules) -> bool:
+    if rules.tools is not None and not len(rules.tools):
+        return dialect.tier == "S"
+    if dialect.tier in "SA" or dialect.name == rules.expect:
+        return True
+    return rules.strictness != "strict" and not rules.json_answer
+
+
+def _heads(names: tuple[str, ...]) -> list[Marker]:
+    return [
+        Marker(f"{name}_{number}", head.literals, head.pattern, head.gate)
+        for name in names
+        for number, head in enumerate(registry.get(name).heads)
+    ]
+
+
+def _literals(names: tuple[str, ...]) -> list[Marker]:
+    """Give the tags, the debris, and the markers that may stand alone: of a run of openers all but the last at once."""
+    lone = dict.fromkeys(closer for name in names for closer in registry.get(name).closers)
+    openers = "|".join(re.escape(each) for each in lone if not each.startswith("</"))
+    runs = f"(?:{openers})+(?=(?:{openers}))|" if openers else ""
+    literal = "|".join(re.escape(each) for each in lone)
+    markers = by_group({"opener": CLOSER_OF, "closer": CLOSERS, "debris": DEBRIS})
+    return [*markers, Marker("lone", tuple(lone), runs + literal)] if lone else markers
+
+
+@lru_cache(maxsize=64)
+def _zone_scanner(names: tuple[str, ...], closer: str) -> Scanner:
+    return Scanner([Marker("closer", (closer,)), *_heads(names)])

@@ -1,0 +1,117 @@
+"""Prose, and what stands beside a call: the states outside code and reasoning."""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+
+from promptools.parsing.engine.machine import SURPLUS, Machine
+from promptools.parsing.output import SPACE
+from promptools.parsing.parts import Part
+from promptools.parsing.zones import CLOSER_OF, RESULTS
+from promptools.types import Fix
+
+_INLINE = re.compile(r"(`{1,2})(?!`)[^`\n]*\1(?!`)(?!\Z)")
+_SEPARATOR = re.compile(r"[,;]\s{0,256}(?:(?=[{\[])|\Z)")
+
+
+class Prose(Machine):
+    """Look for the next marker; after a call, for what belongs to it."""
+
+    @abstractmethod
+    def _backticks(self, text: str, start: int, end: int, final: bool) -> int: ...
+    @abstractmethod
+    def _enter_zone(self, closer: str) -> None: ...
+    @abstractmethod
+    def _orphan(self, marker: str) -> None: ...
+
+    def _prose(self, text: str, at: int, final: bool) -> int:
+        """Look for the next marker."""
+        begin = at
+        while True:
+            found = self._plan.scanner.search(text, at)
+            if found is None:
+                cut = len(text) if final else self._plan.scanner.hold(text, at)
+                self._out.words(text[begin:cut])
+                return cut if cut == len(text) else ~cut
+            start, end = found.span()
+            group = found.lastgroup or ""
+            if group == "ticks":
+                inline = _INLINE.match(text, start)
+                if inline is not None:
+                    at = inline.end()
+                    continue
+                self._out.words(text[begin:start])
+                return self._backticks(text, start, end, final)
+            if group in self._plan.heads:
+                ready = self._ready(group, text, start, end, final)
+                if ready is not False:
+                    self._out.words(text[begin:start])
+                    return ~start if ready is None else self._open(group, text, start, end)
+                found = self._plan.literals.match(text, start)
+                if found is None:
+                    at = start + 1
+                    continue
+                group = found.lastgroup or ""
+            self._out.words(text[begin:start])
+            self._literal(group, found[0])
+            return found.end()
+
+    def _literal(self, group: str, marker: str) -> None:
+        """Take a tag, a lone closer, or debris."""
+        if group == "opener":
+            self._out.junction(marker, "reasoning")
+            self._enter_zone(CLOSER_OF[marker])
+        elif group == "closer":
+            self._orphan(marker)
+        elif not self._out.beside_call:
+            if group == "lone" and not marker.startswith("</"):  # doubled, perhaps: the next one may open a call
+                self._out.parts([Part("markup", marker)], firm=False)
+            else:
+                self._out.words(marker)
+        elif group == "debris":
+            self._mark(marker, "debris")
+            self._state = self._after_space
+        else:
+            if self._out.grouped and marker.startswith("</"):
+                self._out.note(Fix("marker", f"only the closer {marker!r} was there"))
+                self._out.accept()
+            self._mark(marker, "markup")
+            self._state = self._after_space
+
+    def _after(self, text: str, at: int, final: bool) -> int:
+        """After a call in prose: separators before the next call, and closers that are one too many."""
+        self._state = self._prose
+        surplus = SURPLUS.match(text, at)
+        if surplus is not None:
+            self._state = self._after_space
+            return self._stray(surplus)
+        return self._after_space(text, at, final)
+
+    def _after_space(self, text: str, at: int, final: bool) -> int:
+        self._state = self._after_space
+        bare = at
+        while bare < len(text) and text[bare] in SPACE:
+            bare += 1
+        if bare > at:
+            self._out.words(text[at:bare])
+            return bare
+        for opener in RESULTS:
+            if text.startswith(opener, at):
+                self._state = self._imagined
+                return at
+            if not final and len(text) - at < len(opener) and opener.startswith(text[at:]):
+                return ~at
+        found = _SEPARATOR.match(text, at)
+        if found is not None:
+            if found.end() == len(text) and not final:
+                return ~at
+            self._mark(found[0], "markup")
+            return found.end()
+        self._state = self._prose
+        return at
+
+    def _imagined(self, text: str, at: int, _final: bool) -> int:
+        """Leave out a result that the model made up, and all that follows: it was said to nobody."""
+        self._mark(text[at:], "result")
+        return len(text)
