@@ -1,8 +1,8 @@
-"""Async: `AsyncOpenAI` for three questions at once, then `arun_tools` for a whole conversation."""
+"""Async: `AsyncOpenAI` for three questions at once, then `run_tools_async` for a whole conversation."""
 
 import asyncio
 
-from promptools import AsyncOpenAI, arun_tools
+from promptools import AsyncOpenAI, run_tools_async
 from promptools.lab import weather
 from promptools.lab.llamacpp import serve
 
@@ -21,7 +21,7 @@ async def main(base_url, model):
             call = reply.choices[0].message.tool_calls[0]
             print(call.function.name, call.function.arguments)
 
-        transcript = await arun_tools(client, question, [get_weather], model=model)
+        transcript = await run_tools_async(client, question, [get_weather], model=model)
         print(transcript.content)
 
 
