@@ -14,23 +14,23 @@ FinishReason: TypeAlias = str
 NewId: TypeAlias = Callable[[], str]
 
 FixKind = Literal[
-    "json",        # the JSON was not strict: `detail` names the liberty (trailing comma, single quotes, ...)
-    "closer",      # a closing bracket, tag or fence was missing
-    "unwrap",      # a call inside a call, or arguments encoded twice
-    "alias",       # a parameter was named by a known alias
-    "name",        # the tool's name was spelled another way
-    "infer",       # no tool was named: the arguments fit exactly one
-    "coerce",      # a value was turned into the type that the schema wants
-    "marker",      # a marker was broken, missing or another dialect's
-    "duplicate",   # a key stood twice: the last one holds
+    "json",  # the JSON was not strict: `detail` names the liberty (trailing comma, single quotes, ...)
+    "closer",  # a closing bracket, tag or fence was missing
+    "unwrap",  # a call inside a call, or arguments encoded twice
+    "alias",  # a parameter was named by a known alias
+    "name",  # the tool's name was spelled another way
+    "infer",  # no tool was named: the arguments fit exactly one
+    "coerce",  # a value was turned into the type that the schema wants
+    "marker",  # a marker was broken, missing or another dialect's
+    "duplicate",  # a key stood twice: the last one holds
 ]
 MalformedReason = Literal[
-    "truncated",          # the text ended, or was cut, inside the call
-    "invalid_json",       # the arguments cannot be read even with every liberty
+    "truncated",  # the text ended, or was cut, inside the call
+    "invalid_json",  # the arguments cannot be read even with every liberty
     "invalid_arguments",  # readable, but they do not fit the tool's schema
-    "unknown_tool",       # the tool was not offered
-    "not_an_object",      # the arguments are JSON, but no object
-    "limit",              # too deep, or a number too long to read
+    "unknown_tool",  # the tool was not offered
+    "not_an_object",  # the arguments are JSON, but no object
+    "limit",  # too deep, or a number too long to read
 ]
 
 
@@ -53,7 +53,7 @@ class Tool:
     """Never inferred from arguments alone, never salvaged without its name."""
     infer: bool | None = None
     """May arguments without a name stand for this tool? None: at `lenient` only; True: at every level; False: never."""
-    aliases: Mapping[str, str] = field(default_factory=lambda: {})
+    aliases: Mapping[str, str] = field(default_factory=dict)
     """Parameter spellings of models to the schema's own: `{"file": "filepath"}`."""
 
 
