@@ -89,8 +89,8 @@ class Line:
                 return self._commit(event, envelope)
             case Malformed():
                 self._fail(event)
-            case WasReasoning(span=span):
-                return self._take_back(span, envelope)
+            case WasReasoning():
+                return self._take_back(envelope)
             case Discarded() if event.span.start != self._thought:
                 self._held.append(event)
             case _:
@@ -128,11 +128,11 @@ class Line:
     def _wanted(self, call: Call) -> bool:
         return not call.unknown_tool and self._ask.choice.name in {None, call.name}
 
-    def _take_back(self, span: Span, envelope: Envelope) -> list[dict[str, Any]]:
+    def _take_back(self, envelope: Envelope) -> list[dict[str, Any]]:
         """Send held text on as the reasoning that it was; what has gone out has gone out."""
-        taken = [each for each in self._held if isinstance(each, Text) and each.span.end <= span.end]
-        self._held = [each for each in self._held if each not in taken]
-        return [chunk for each in taken for chunk in self._write(Reasoning(each.text, each.span), envelope)]
+        held, self._held = self._held, []
+        thoughts = [Reasoning(each.text, each.span) for each in held if isinstance(each, Text)]
+        return [chunk for each in thoughts for chunk in self._write(each, envelope)]
 
     # -- writing
 

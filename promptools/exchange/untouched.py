@@ -36,8 +36,9 @@ class Watch:
         """Has content, or a call, gone on?"""
         self._intake = Intake(streamed=streamed)
         self._swallows = swallows
-        self._unread = b""
-        self._kept = b""
+        self._unread = bytearray()
+        self._searched = 0
+        self._kept = bytearray()
         self._thought = False
         self._closed = False
 
@@ -52,23 +53,33 @@ class Watch:
         self._unread += data
         safe = b""
         said = False
-        while not said and (end := _BLOCK.search(self._unread)):
-            block, self._unread = self._unread[: end.end()], self._unread[end.end() :]
+        while not said and (block := self._block()):
             said = self._look(self._intake.feed(block))
             if self._ends():
                 self._kept += block
             else:
                 safe += block
-        if not said:
-            return safe
-        safe += self.rest
-        self._kept = self._unread = b""
+        if said:
+            safe += self.rest
+            self._kept.clear()
+            self._unread.clear()
         return safe
+
+    def _block(self) -> bytes:
+        """Take the next whole event, if it is there; what has been searched is not searched again."""
+        found = _BLOCK.search(self._unread, self._searched)
+        if found is None:
+            self._searched = max(0, len(self._unread) - 3)  # the end of an event may be cut itself
+            return b""
+        block = bytes(self._unread[: found.end()])
+        del self._unread[: found.end()]
+        self._searched = 0
+        return block
 
     def end(self) -> bytes:
         """Take the end; unless there is a `failure`, the `rest` may go on."""
         if not self.said:
-            streamed = self._intake.feed(self._unread) if self._intake.streamed else []
+            streamed = self._intake.feed(bytes(self._unread)) if self._intake.streamed else []
             self._look([*streamed, *self._intake.close()])
         self._closed = True
         return b""
@@ -76,7 +87,7 @@ class Watch:
     @property
     def rest(self) -> bytes:
         """Give what is held."""
-        return self._kept + self._unread
+        return bytes(self._kept + self._unread)
 
     def failure(self, opened: Opened) -> Failure | None:
         """Say what is wrong with the reply, as far as it has come."""
