@@ -34,7 +34,10 @@ class Fences(Machine):
         if inside == len(text):
             if not final:
                 return ~start
-            self._out.words(text[start:])
+            if self._out.beside_call:  # a closing fence whose opener was lost
+                self._mark(text[start:], "markup")
+            else:
+                self._out.words(text[start:])
             return inside
         self._fence_fresh = self._out.fresh
         self._lead = [Part("markup", text[start:inside])]
