@@ -17,6 +17,7 @@ from promptools.modes.structured import NATIVE, Assembler, Slot, read_call
 from promptools.modes.words import Words
 from promptools.parsing.engine import StreamParser
 from promptools.parsing.events import CallArgs, CallEnd, CallStart, End, Event, Reasoning, Text, WasReasoning
+from promptools.parsing.parts import Started
 from promptools.schema import Tools
 from promptools.types import Call, Discarded, Fix, Malformed, Reply, Span, Trace
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 DONE = frozenset(("stop", "tool_calls", "function_call"))
 """Finish reasons of a model that was done."""
+_NOWHERE = Span(0, 0)
+"""Structured calls stand nowhere in the text."""
 _CALLS = frozenset(("tool_calls", "function_call"))
 
 
@@ -47,6 +50,9 @@ class ReplyReader:
         self._parser: StreamParser | None = None
         self._server = Assembler(lambda name: self._tools.get(name) is not None)
         self._count = 0
+        self._ids: set[str] = set()
+        self._live = ask.options.arguments == "live" and not none
+        self._rules = Rules(self._tools, ask.options.strictness, None, ask.json_answer, self._tools.all_keys)
         self._words = Words()
         self._content: list[str] = []
         self._reasoning: list[str] = []
@@ -86,7 +92,9 @@ class ReplyReader:
         if text:
             events += self._read(text)
         for call in delta.tool_calls:
-            self._server.add(call)
+            slot = self._server.add(call)
+            if self._live and call.arguments:
+                events += self._go_live(slot, call.arguments)
         for slot in self._server.complete():
             events += self._structured(slot, ended=True)
         return events
@@ -129,23 +137,42 @@ class ReplyReader:
 
     def _structured(self, slot: Slot, *, ended: bool) -> list[Event]:
         """Read a call of the server's."""
-        rules = Rules(self._tools, self._ask.options.strictness, None, self._ask.json_answer, self._tools.all_keys)
         raw = slot.text
         events: list[Event] = []
-        for place, outcome in enumerate(read_call(slot.name, raw, rules, ended=ended)):
-            index, self._count = self._count, self._count + 1
-            call_id = slot.id if slot.id and place == 0 and not self._used(slot.id) else self._new_id()
+        for place, outcome in enumerate(read_call(slot.name, raw, self._rules, ended=ended)):
+            number, call_id = self._place(slot) if place == 0 else self._place(Slot(None))
+            if place == 0 and slot.sent and isinstance(outcome, Call):
+                outcome = slot.settle_live(outcome, self._rules)  # noqa: PLW2901  the same call, bound to its beginning
             if isinstance(outcome, Call):
-                event: Event = CallEnd(index, replace(outcome, id=call_id), Span(0, 0))
+                rest = outcome.arguments_json[len(slot.sent) :] if place == 0 else ""
+                end = CallEnd(number, replace(outcome, id=call_id), _NOWHERE)
+                took: list[Event] = [CallArgs(number, rest, _NOWHERE), end]  # the gate knows whether it went live
             else:
                 call = replace(outcome.call, id=call_id) if outcome.call is not None else None
-                event = replace(outcome, index=index, raw=raw, call=call)
-            events += self._take([event], "server", lambda _: raw)
+                took = [replace(outcome, index=number, raw=raw, call=call)]
+            events += self._take(took, "server", lambda _: raw)
         return events
 
-    def _used(self, call_id: str) -> bool:
-        every = [*self._gate.calls, *(each.call for each in self._gate.malformed if each.call is not None)]
-        return any(call.id == call_id for call in every)
+    def _go_live(self, slot: Slot, text: str) -> list[Event]:
+        """Let out what is certain of a call of the server's."""
+        took: list[Event] = []
+        for each in slot.go_live(text, self._rules):
+            number, call_id = self._place(slot)
+            if isinstance(each, Started):
+                took.append(CallStart(number, call_id, each.name, _NOWHERE))
+            else:
+                took.append(CallArgs(number, each.text, _NOWHERE))
+        return self._take(took, "server", lambda _: "")
+
+    def _place(self, slot: Slot) -> tuple[int, str]:
+        """Give a call its number and an id that no other has."""
+        if slot.number is None:
+            slot.number, self._count = self._count, self._count + 1
+            if not slot.id or slot.id in self._ids:
+                slot.id = self._new_id()
+            self._ids.add(slot.id)
+        assert slot.id is not None
+        return slot.number, slot.id
 
     def _rescue(self) -> list[Event]:
         """Look into the thoughts when nothing else came: servers put calls there (vllm#39056, ai-dynamo/dynamo#10366).

@@ -7,14 +7,17 @@ delta (lmdeploy#3412), the name in every chunk (vllm#13078), two objects glued i
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from promptools.dialects.envelope import NoCall, Node, Said, node_of, said_in
+from promptools.dialects.live import LiveArguments, agree
 from promptools.dialects.settle import PLAUSIBLE_NAME, Place, Rules, broken, settle, unknown_message
 from promptools.parsing.extent import Extent
+from promptools.parsing.parts import Fragment, Part, Started
 from promptools.parsing.tolerant import Unreadable
 from promptools.types import Call, Fix, Malformed
 
@@ -37,7 +40,33 @@ class Slot:
     pieces: list[str] = field(default_factory=list[str])
     whole: bool = False
     """The brackets of the arguments are closed."""
+    number: int | None = None
+    """Its place among the server's calls, once it has one."""
+    _live: LiveArguments | None = None
     _extent: Extent | None = None
+
+    def go_live(self, text: str, rules: Rules) -> list[Started | Fragment]:
+        """Give what no later piece of the arguments can change; the name counts from the first piece on."""
+        if self._live is None:
+            self._live = LiveArguments(rules)
+            text = self._head() + text
+        return self._live.feed(text)
+
+    @property
+    def sent(self) -> str:
+        """What `go_live` gave of the arguments."""
+        return self._live.sent if self._live is not None else ""
+
+    def settle_live(self, call: Call, rules: Rules) -> Call | Malformed:
+        """Make a call begin with what went out of it; malformed where that cannot be."""
+        (part,) = agree([Part("call", "", call=call)], f"{self._head()}{self.text}}}", rules)
+        outcome = part.call or part.malformed
+        assert outcome is not None
+        return outcome
+
+    def _head(self) -> str:
+        """Write the beginning of an envelope around the arguments: what goes live is told from whole calls."""
+        return f'{{"name": {json.dumps(self.name, ensure_ascii=False)}, "arguments": '
 
     def extend(self, text: str) -> None:
         """Take a piece of the arguments. O(n) in its length."""
@@ -66,7 +95,7 @@ class Assembler:
         self._read = 0
         self.slots: list[Slot] = []
 
-    def add(self, delta: ToolDelta) -> None:
+    def add(self, delta: ToolDelta) -> Slot:
         """Put `delta` where it belongs: to a call that is there, or to a new one."""
         slot = self._slot(delta)
         if slot is None:
@@ -78,6 +107,7 @@ class Assembler:
             slot.name += delta.name
         if delta.arguments:
             slot.extend(delta.arguments)
+        return slot
 
     def _slot(self, delta: ToolDelta) -> Slot | None:
         """Find the call that a delta goes on with; None when it begins one."""

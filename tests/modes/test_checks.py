@@ -1,0 +1,231 @@
+import pytest
+
+from promptools.modes.ask import read_ask
+from promptools.modes.checks import verify
+from promptools.profiles import Profile
+from promptools.types import Call, Discarded, Malformed, Reply, Trace
+
+
+def tool(name, strict=None):
+    function = {"name": name, "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}
+    return {"type": "function", "function": function if strict is None else {**function, "strict": strict}}
+
+
+TOOLS = [tool("get_weather"), tool("ping"), tool("exact", strict=True)]
+CALL = Call("a1", "get_weather", {"city": "Oslo"}, '{"city": "Oslo"}')
+NAMED = {"type": "function", "function": {"name": "ping"}}
+
+
+def failed(reason, name="get_weather", whole=True):
+    call = Call("b1", name, {"city": 5}, '{"city": 5}', unknown_tool=reason == "unknown_tool") if whole else None
+    return Malformed(0, "<raw>", reason, f"{name}: mend it.", name=name, call=call)
+
+
+def judge(reply, raw="", stop_reason=None, usage=None, profile=None, **body):
+    ask = read_ask({"messages": [], "tools": TOOLS, **body}, profile or Profile())
+    return verify(ask, reply, raw=raw, stop_reason=stop_reason, usage=usage)
+
+
+def said(content="", finish="stop", **keys):
+    return Reply(content=content, finish_reason=finish, **keys)
+
+
+# --- good
+
+
+@pytest.mark.parametrize(
+    ("reply", "body"),
+    [
+        (said("Hello"), {}),
+        (said(calls=(CALL,), finish="tool_calls"), {}),
+        (said(calls=(CALL,)), {"tool_choice": "required"}),
+        (said(calls=(CALL,), malformed=(failed("truncated", whole=False),), finish="length"), {}),
+        (said("cut o", finish="length"), {}),
+        (said(reasoning="hm", finish="length"), {}),
+        (said(finish="content_filter"), {}),
+        (said("Hello", finish=None), {}),
+        (said("No.", discarded=(Discarded("x", "markup"),)), {"tool_choice": "none"}),
+    ],
+)
+def test_what_was_asked_for_goes_out_as_it_is(reply, body):
+    verdict = judge(reply, **body)
+    assert (verdict.ok, verdict.kind, verdict.reply) == (True, "answered", reply)
+    assert (verdict.again, verdict.elsewhere, verdict.feedback) == (False, False, ())
+
+
+# --- lost by the server
+
+
+@pytest.mark.parametrize(
+    ("reply", "stop_reason", "usage", "kind"),
+    [
+        (said(reasoning="Need the tool."), 200012, {"completion_tokens": 29}, "swallowed"),
+        (said("Let me look."), 200012, None, "swallowed"),
+        (said(calls=(CALL,)), 200012, None, "answered"),
+        (said(finish="tool_calls"), None, {"completion_tokens": 1}, "swallowed"),
+        (said(finish="function_call"), None, None, "swallowed"),
+        (said(" \n"), None, {"completion_tokens": 19}, "swallowed"),
+        (said(), None, None, "swallowed"),
+        (said(), None, {"completion_tokens": 1}, "answered"),
+        (said(reasoning="hm"), None, {"completion_tokens": 3}, "swallowed"),
+        (said("Sorry.", finish="tool_calls"), None, None, "empty_calls"),
+    ],
+)
+def test_a_lost_reply_is_noticed(reply, stop_reason, usage, kind):
+    verdict = judge(reply, stop_reason=stop_reason, usage=usage)
+    assert verdict.kind == kind
+    assert (verdict.again, verdict.elsewhere) == (False, kind != "answered")
+    assert verdict.reply.content == reply.content
+    if kind != "answered":
+        assert verdict.reply.finish_reason == "stop"
+        assert verdict.why
+
+
+def test_empty_answers_are_answers_where_the_profile_says_so():
+    calm = Profile(swallows=False)
+    assert judge(said(), profile=calm).ok
+    assert judge(said(finish="tool_calls"), profile=calm).kind == "swallowed"
+
+
+def test_a_swallowed_call_is_no_loss_where_calls_were_forbidden():
+    assert judge(said("Hello"), stop_reason=200012, tool_choice="none").ok
+    assert judge(said(), stop_reason=200012, tool_choice="none").kind == "swallowed"
+
+
+def test_a_stream_without_a_finish_reason_was_cut():
+    verdict = judge(said("Hel", finish=None, calls=(CALL,)), raw="Hel<x>", stream=True)
+    assert (verdict.kind, verdict.elsewhere, verdict.again) == ("cut", True, False)
+    assert (verdict.reply.calls, verdict.reply.content, verdict.reply.finish_reason) == ((), "Hel<x>", "stop")
+
+
+# --- malformed
+
+
+def test_a_call_that_does_not_fit_is_asked_again_with_its_result():
+    verdict = judge(said("Look.", malformed=(failed("invalid_arguments"),)), raw="Look.<raw>")
+    assert (verdict.kind, verdict.again, verdict.elsewhere) == ("malformed", True, True)
+    assert verdict.why == "get_weather: invalid_arguments"
+    function = {"name": "get_weather", "arguments": '{"city": 5}'}
+    assert verdict.feedback == (
+        {
+            "role": "assistant",
+            "content": "Look.",
+            "tool_calls": [{"id": "b1", "type": "function", "function": function}],
+        },
+        {"role": "tool", "tool_call_id": "b1", "content": "get_weather: mend it."},
+    )
+    assert (verdict.reply.content, verdict.reply.calls, verdict.reply.finish_reason) == ("Look.<raw>", (), "stop")
+
+
+def test_a_call_that_cannot_be_written_is_told_of_in_words():
+    broken = failed("invalid_json", whole=False)
+    verdict = judge(said(malformed=(broken, failed("invalid_arguments", "ping"))), raw="<raw><raw>")
+    assert verdict.feedback == (
+        {"role": "assistant", "content": "<raw><raw>"},
+        {"role": "user", "content": "get_weather: mend it. ping: mend it."},
+    )
+    nothing = judge(said(malformed=(broken,)))
+    assert [each["role"] for each in nothing.feedback] == ["user"]
+
+
+@pytest.mark.parametrize(
+    ("on_malformed", "name", "reason", "handed"),
+    [
+        ("content", "get_weather", "invalid_arguments", False),
+        ("call", "get_weather", "invalid_arguments", True),
+        ("call", "exact", "invalid_arguments", False),
+        ("error", "get_weather", "invalid_arguments", False),
+        ("content", "nope", "unknown_tool", True),
+        ("error", "nope", "unknown_tool", False),
+    ],
+)
+def test_what_is_handed_over_when_all_is_used_up(on_malformed, name, reason, handed):
+    reply = said(malformed=(failed(reason, name),), trace=Trace(notes=("before",)))
+    verdict = judge(reply, raw="<raw>", promptools={"on_malformed": on_malformed})
+    given = verdict.reply
+    assert [call.name for call in given.calls] == ([name] if handed else [])
+    assert given.content == ("" if handed else "<raw>")
+    assert given.trace.notes[0] == "before"
+    assert len(given.trace.notes) == (2 if handed else 1)
+    assert given.malformed == reply.malformed
+
+
+def test_one_call_is_handed_over_without_parallel_tool_calls():
+    reply = said(malformed=(failed("unknown_tool", "x"), failed("unknown_tool", "y")))
+    assert len(judge(reply).reply.calls) == 2
+    assert len(judge(reply, parallel_tool_calls=False).reply.calls) == 1
+
+
+def test_an_unknown_tool_is_told_which_there_are():
+    verdict = judge(said(malformed=(failed("unknown_tool", "get_wether"),)))
+    assert verdict.kind == "unknown_tool"
+    text = verdict.feedback[1]["content"]
+    assert "'get_wether'" in text
+    assert "Did you mean 'get_weather'?" in text
+    assert "get_weather, ping, exact" in text
+    strange = judge(said(malformed=(failed("unknown_tool", "zzz"),))).feedback[1]["content"]
+    assert "Did you mean" not in strange
+
+
+def test_another_tool_than_the_named_one_is_no_call():
+    verdict = judge(said(malformed=(failed("unknown_tool"),)), raw="<raw>", tool_choice=NAMED)
+    assert (verdict.kind, verdict.again, verdict.elsewhere) == ("no_call", True, True)
+    assert verdict.feedback[1]["content"] == (
+        "'get_weather' must not be called now. Call the tool ping now; do not answer in words."
+    )
+    assert verdict.reply.calls == ()
+
+
+@pytest.mark.parametrize(
+    ("finish", "elsewhere", "given"),
+    [("length", False, "length"), ("stop", True, "length"), ("tool_calls", True, "length")],
+)
+def test_a_call_that_was_cut_off_is_never_asked_again(finish, elsewhere, given):
+    reply = said(finish=finish, malformed=(failed("truncated", whole=False), failed("invalid_arguments")))
+    verdict = judge(reply, raw="<cut", promptools={"on_malformed": "call"})
+    assert (verdict.kind, verdict.again, verdict.elsewhere) == ("truncated", False, elsewhere)
+    assert (verdict.reply.calls, verdict.reply.content, verdict.reply.finish_reason) == ((), "<cut", "length")
+
+
+@pytest.mark.parametrize(
+    ("limits", "spent", "cut"),
+    [
+        ({"max_tokens": 9}, 9, True),
+        ({"max_completion_tokens": 9, "max_tokens": 99}, 10, True),
+        ({"max_tokens": 9}, 8, False),
+        ({}, 9, False),
+        ({"max_tokens": 9}, None, False),
+    ],
+)
+def test_a_length_that_the_server_hid_is_found(limits, spent, cut):
+    reply = said(finish="tool_calls", malformed=(failed("truncated", whole=False),))
+    assert judge(reply, usage={"completion_tokens": spent}, **limits).elsewhere is not cut
+
+
+def test_a_filtered_reply_stays_filtered():
+    reply = said(finish="content_filter", malformed=(failed("invalid_json", whole=False),))
+    assert judge(reply, raw="x").reply.finish_reason == "content_filter"
+
+
+# --- tool_choice
+
+
+@pytest.mark.parametrize(
+    ("choice", "words"),
+    [
+        ("required", "Call one of these tools now; do not answer in words: get_weather, ping, exact."),
+        (NAMED, "Call the tool ping now; do not answer in words."),
+    ],
+)
+def test_a_call_that_must_come_and_does_not_is_asked_for(choice, words):
+    verdict = judge(said("Hello"), raw="Hello", tool_choice=choice)
+    assert (verdict.kind, verdict.again, verdict.elsewhere) == ("no_call", True, True)
+    assert verdict.feedback == ({"role": "assistant", "content": "Hello"}, {"role": "user", "content": words})
+    assert verdict.reply.content == "Hello"
+    assert not judge(said("Hello", finish="length"), tool_choice=choice).again
+
+
+def test_nothing_but_forbidden_calls_is_asked_again():
+    verdict = judge(said(discarded=(Discarded("{}", "markup"),)), tool_choice="none")
+    assert (verdict.kind, verdict.again) == ("forbidden", True)
+    assert verdict.feedback == ({"role": "user", "content": "Answer in words; no tool may be called now."},)

@@ -1,0 +1,38 @@
+import pytest
+
+from promptools.modes.names import LONGEST, mapped, renamed
+from promptools.schema import Tools
+
+LEGAL = r"[a-zA-Z0-9_-]{1,64}"
+
+
+def test_legal_names_are_left_alone():
+    assert mapped(["get_weather", "a-b"], LEGAL) == {}
+
+
+@pytest.mark.parametrize(
+    ("names", "sent"),
+    [
+        (["graph.list"], {"graph.list": "graph_list"}),
+        (["github.com/cline/x y"], {"github.com/cline/x y": "github_com_cline_x_y"}),
+        (["a.b", "a_b", "a/b"], {"a.b": "a_b_2", "a/b": "a_b_3"}),
+        (["查天气", "城市"], {"查天气": "tool", "城市": "tool_2"}),
+        (["x" * 70], {"x" * 70: "x" * LONGEST}),
+        (["x" * 70 + "a", "x" * 70 + "b"], {"x" * 70 + "a": "x" * 64, "x" * 70 + "b": "x" * 56 + "_2"}),
+        (["a.b", "a.b"], {"a.b": "a_b"}),
+    ],
+)
+def test_others_get_one_of_their_own(names, sent):
+    assert mapped(names, LEGAL) == sent
+
+
+def test_what_no_name_can_match_stays():
+    assert mapped(["a", "b"], "[0-9]+") == {}
+
+
+def test_renamed_tools_keep_their_marks():
+    tool = {"type": "function", "function": {"name": "a.b", "parameters": {"type": "object"}, "strict": True}}
+    tools = Tools([tool], marks={"a.b": {"dangerous": True, "infer": False}})
+    (found,) = renamed(tools, {"a.b": "a_b"})
+    assert (found.name, found.dangerous, found.infer, found.strict) == ("a_b", True, False, True)
+    assert renamed(tools, {}) is tools
