@@ -10,6 +10,7 @@ The words behind a block's language mark it. All blocks of one page share a fold
 """
 
 import contextlib
+import gc
 import io
 import os
 import re
@@ -83,6 +84,13 @@ def server() -> Iterator[str]:
         yield running.base_url
 
 
+@pytest.fixture(autouse=True)
+def no_litter() -> Iterator[None]:
+    yield
+    gc.collect()  # readers need not close what they try out: here its sockets go, and not in another test
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("page", RUN, ids=name_of)
 def test_blocks_run(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
