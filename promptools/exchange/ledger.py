@@ -103,23 +103,23 @@ class Ledger:
 
     # -- account
 
-    def record(self, mode: str, failure: Failure | None, words: str, usage: dict[str, Any] | None) -> None:
-        """Write down what came of a send; a failed one is logged, without the model's or the user's words."""
-        status = self.opened.status if self.opened else None
-        why = words if failure is None else "; ".join(filter(None, (failure.why, words)))
-        outcome = failure.kind if failure else "answered"
+    def record(self, mode: str, failure: Failure | None, usage: dict[str, Any] | None) -> None:
+        """Write down what came of a send."""
+        opened = failure.opened if failure else self.opened
+        status = opened.status if opened else None
+        outcome, why = (failure.kind, failure.why) if failure else ("answered", "")
         self.attempts.append(Attempt(mode, status, outcome, why, self.now - self._began, usage))
         self.usage = add_usage(self.usage, usage)
 
-    def amend(self, words: str) -> None:
-        """Say of the last send what is done about it."""
-        last = self.attempts[-1]
-        self.attempts[-1] = replace(last, why="; ".join(filter(None, (last.why, words))))
+    def amend(self, failure: Failure, words: str) -> None:
+        """Say of the send that failed what is done about it, in the trace and in the log."""
+        alike = (number for number, each in reversed(list(enumerate(self.attempts))) if each.outcome == failure.kind)
+        number = next(alike, len(self.attempts) - 1)
+        told = self.attempts[number]
+        self.attempts[number] = replace(told, why="; ".join(filter(None, (told.why, words))))
         if self.context.log:
-            status = "no answer" if last.status is None else f"HTTP {last.status}"
-            self.context.log(
-                f"send {len(self.attempts)} in {last.mode} mode failed: {last.outcome} ({status}); {words}"
-            )
+            status = "no answer" if failure.status is None else f"HTTP {failure.status}"
+            self.context.log(f"send {number + 1} in {told.mode} mode failed: {failure.kind} ({status}); {words}")
 
     def traced(self, reply: Reply, mode: str) -> Reply:
         """Put the account into a reply's trace."""

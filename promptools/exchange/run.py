@@ -53,7 +53,7 @@ def _pass(ledger: Ledger, case: Case, payload: bytes) -> Steps[list[Reply]]:
     failure = yield from pass_on(ledger, payload, watch)
     if failure is None:
         return []
-    ledger.record("native", failure, "", None)
+    ledger.record("native", failure, None)
     if watch.said or failure.kind in {"connect", "timeout"} or not case.body:
         yield from conclude(ledger, failure, "native")
         return []

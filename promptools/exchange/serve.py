@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from promptools.exchange.attempt import Attempt
 from promptools.exchange.failure import Failure, of_live, of_verdict
 from promptools.exchange.recover import recover
+from promptools.exchange.sending import Sending
 from promptools.wire.chat import Envelope
 from promptools.wire.chunks import finish_reason
 
@@ -33,7 +33,7 @@ class Service:
         self.replies: dict[int, Reply] = {}
         self.mode = ""
         self._last: dict[int, Failure] = {}
-        self._attempt: Attempt | None = None
+        self._sending: Sending | None = None
 
     @property
     def breaker(self) -> Breaker:
@@ -51,11 +51,11 @@ class Service:
 
     def end(self, ask: Ask) -> Steps[None]:
         """End the answer to the client."""
-        assert self._attempt is not None
+        assert self._sending is not None
         sends = len(self._ledger.attempts)
         report = _report(self.traced()) if ask.options.trace else None
         data = self._outlet.end(self._ledger.usage, report, f"promptools mode={self.mode} attempts={sends}")
-        yield from self._ledger.emit(data, self._attempt.head)
+        yield from self._ledger.emit(data, self._sending.head)
 
     def serve(self, plan: Plan, indices: Sequence[int], failure: Failure | None = None) -> Steps[Failure | None]:
         """Serve these choices, from a `failure` on if one came before; gives the failure that nothing could mend."""
@@ -73,19 +73,19 @@ class Service:
     def _send(self, plan: Plan, indices: Sequence[int]) -> Steps[Failure | dict[int, Failure]]:
         """Make one attempt; gives its failure, or those of single choices when there are several."""
         self.mode = plan.mode
-        self._attempt = attempt = Attempt(self._ledger, plan, self._outlet, indices)
-        outcome = yield from attempt.run()
+        self._sending = sending = Sending(self._ledger, plan, self._outlet, indices)
+        outcome = yield from sending.run()
         if isinstance(outcome, Failure):
-            self._ledger.record(plan.mode, outcome, "", attempt.intake.usage)
+            self._ledger.record(plan.mode, outcome, sending.intake.usage)
             return outcome
-        failed = yield from self._settle(attempt, outcome)
+        failed = yield from self._settle(sending, outcome)
         first = next(iter(failed.values()), None)
-        self._ledger.record(plan.mode, first, "", attempt.intake.usage)
+        self._ledger.record(plan.mode, first, sending.intake.usage)
         if first is None:
             plan.worked()
         return first if first and len(indices) == 1 else failed
 
-    def _settle(self, attempt: Attempt, verdicts: Mapping[int, Verdict]) -> Steps[dict[int, Failure]]:
+    def _settle(self, sending: Sending, verdicts: Mapping[int, Verdict]) -> Steps[dict[int, Failure]]:
         """Finish the choices that are good, and give the failures of the others."""
         failed: dict[int, Failure] = {}
         opened = self._ledger.opened
@@ -97,7 +97,7 @@ class Service:
             elif verdict.ok:
                 yield from self._finish(index, verdict.reply, good=True)
             else:
-                failed[index] = of_verdict(verdict, opened, lost=attempt.lost(index))
+                failed[index] = of_verdict(verdict, opened, lost=sending.lost(index))
         return failed
 
     def _singly(self, plan: Plan, failed: Mapping[int, Failure]) -> Steps[Failure | None]:
@@ -113,10 +113,11 @@ class Service:
         if len(indices) == 1 and not self._outlet.broken(indices[0]):
             saved = recover(plan, failure, self._ledger.context.new_id)
             if saved:
-                self._ledger.amend(saved.trace.notes[-1])
+                self._ledger.amend(failure, saved.trace.notes[-1])
                 yield from self._finish(indices[0], saved, good=True)
                 return False
         if any(self._outlet.committed(index) for index in indices):
+            self._ledger.amend(failure, "too much has gone to the client to begin again")
             yield from self._hand_over(indices, failure)
             return False
         if self._may_show(failure):
@@ -124,12 +125,12 @@ class Service:
         words = plan.after(failure, self._ledger.now)
         pause = self._ledger.policy.again(self._ledger.now) if words else None
         if words and isinstance(pause, float):
-            self._ledger.amend(words)
+            self._ledger.amend(failure, words)
             for index in indices:
                 self._outlet.drop(index)
             yield from self._ledger.wait(pause)
             return True
-        self._ledger.amend(pause if isinstance(pause, str) else "nothing is left to try")
+        self._ledger.amend(failure, pause if isinstance(pause, str) else "nothing is left to try")
         yield from self._hand_over(indices, failure if _passing(failure) else self._last.get(indices[0], failure))
         return False
 
@@ -146,13 +147,13 @@ class Service:
 
     def _finish(self, index: int, reply: Reply, *, good: bool) -> Steps[None]:
         """End a choice with its reply."""
-        attempt = self._attempt
-        envelope = attempt.intake.envelope if attempt else Envelope()
-        tail = attempt.intake.tail if attempt else {}
+        sending = self._sending
+        envelope = sending.intake.envelope if sending else Envelope()
+        tail = sending.intake.tail if sending else {}
         self.replies[index] = replace(reply, finish_reason=finish_reason(reply))
         data = self._outlet.finish(index, reply, envelope, tail, good=good)
-        if data and attempt:
-            yield from self._ledger.emit(data, attempt.head)
+        if data and sending:
+            yield from self._ledger.emit(data, sending.head)
 
 
 def _passing(failure: Failure) -> bool:

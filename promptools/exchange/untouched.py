@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from promptools.exchange.attempt import CALL_REASONS
 from promptools.exchange.effects import Failed, Head, Opened
 from promptools.exchange.failure import Failure, of_link, of_problem, of_status
 from promptools.exchange.intake import Intake
+from promptools.exchange.sending import CALL_REASONS
 from promptools.modes.checks import FEW, HARMONY_CALL
 from promptools.wire.shapes import as_int
 

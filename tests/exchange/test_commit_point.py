@@ -64,6 +64,9 @@ def test_after_the_first_character_a_failure_is_an_error_event():
     assert told["code"] == "harmony"
     assert told["attempts"][0]["outcome"] == "harmony"
     assert seen.comments == ["promptools mode=native attempts=1"]
+    assert seen.log == [
+        "send 1 in native mode failed: harmony (HTTP 200); too much has gone to the client to begin again"
+    ]
     assert seen.reply.content == "H"
     assert seen.reply.trace.attempts[0].outcome == "harmony"
 

@@ -101,3 +101,11 @@ def test_a_send_that_fails_fails_for_all_and_is_made_again_for_all():
 def test_one_of_several_sends_that_fails_for_good():
     seen = play(ask(WEATHER, n=2), [reply("a"), error("no", 404)], target=target(n=False))
     assert seen.head.status == 404
+
+
+def test_each_failure_is_told_of_the_send_that_failed():
+    bad = {"content": None, "tool_calls": [call("get_weather", {"days": 1})]}
+    seen = play(ask(WEATHER, NOW, n=2), [several(bad, bad), reply("a"), reply("b")])
+    assert contents(seen) == [(0, "a"), (1, "b")]
+    assert [each.outcome for each in seen.reply.trace.attempts] == ["malformed", "answered", "answered"]
+    assert seen.log == ["send 1 in native mode failed: malformed (HTTP 200); the model is asked to mend it"] * 2

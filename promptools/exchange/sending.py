@@ -26,7 +26,7 @@ Outcome: TypeAlias = "Failure | dict[int, Verdict]"
 CALL_REASONS = frozenset({"tool_calls", "function_call"})
 
 
-class Attempt:
+class Sending:
     """One send for some choices of a request."""
 
     def __init__(self, ledger: Ledger, plan: Plan, outlet: Outlet, indices: Sequence[int]) -> None:
