@@ -96,6 +96,33 @@ def test_a_spoiled_row_however_cut(row: Row, spoiling: list[tuple[float, int, st
     in_order(events, other)
 
 
+FOUND: list[tuple[str, dict[str, Any]]] = [
+    ("<tool_call>[TOOL_REQUEST]<think>", {}),
+    ("<tool_call>", {"expect": "hermes"}),
+    ('```\n{"tool": "ping", <tool_call>"arguments": {}}\n```\n', {}),
+    ('<tool_call>{"name": "write_file", "arguments": {"path": "a", "content": "x\ny"}}</too}l_call>', {}),
+    ('<tool_call>{"name": "write_file", "arguments": {"path": "a", "content": "x\ny"}}</too<tool_call>l_call>', {}),
+    ('On it.\n{"nam{"tool": "ping", "arguments": {e": "get_weather", "arguments": {"city": "Oslo"}}', {}),
+    ('```json\n{"tool": "ping", "arguments": {}}\n```\n```json\n{"tool": "pi<tool_call>ng", "arguments": {}}\n```', {}),
+]
+"""Texts that once gave one thing whole and another in pieces."""
+
+
+@pytest.mark.parametrize(("text", "given_options"), FOUND, ids=lambda said: said[:40] if isinstance(said, str) else "")
+@pytest.mark.parametrize("reason", [None, "length"])
+@pytest.mark.parametrize("expect", [None, "json", "hermes"])
+def test_found_by_search(text: str, given_options: dict[str, Any], reason: str | None, expect: str | None) -> None:
+    given_options = {"expect": expect, **given_options}
+    whole, reply = feed([text], SETS["demo"], reason, **given_options)
+    tiled(whole, text)
+    in_order(whole, reply)
+    honest(text, reply)
+    for way, cut in cuts(text):
+        events, other = feed(cut, SETS["demo"], reason, **given_options)
+        assert join(events) == join(whole), way
+        assert bare(other) == bare(reply), way
+
+
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
 def test_every_cut_gives_the_same_events(row: Row) -> None:
     given_options = dict(row.options)

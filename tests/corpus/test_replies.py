@@ -1,6 +1,7 @@
 """The regression corpus: what models really write, what was read in it, and every liberty taken.
 
-Each reply says by hand which tools it calls (`want`) and why it fails (`malformed`); the snapshot holds all the rest.
+Each reply says by hand which tools it calls (`want`) and why it fails (`malformed`), some also what is `content` and
+which kinds of `fixes` were taken; the snapshot holds all the rest.
 """
 
 from __future__ import annotations
@@ -59,6 +60,10 @@ def test_reply(row: dict[str, Any], snapshot: SnapshotAssertion) -> None:
     reply = read(row)
     assert [call.name for call in reply.calls] == row["want"]
     assert [each.reason for each in reply.malformed] == row["malformed"]
+    if "content" in row:
+        assert reply.content == row["content"]
+    if "fixes" in row:
+        assert [fix.kind for call in reply.calls for fix in call.fixes] == row["fixes"]
     assert page(row, reply) == snapshot
 
 
