@@ -24,6 +24,7 @@ from typing import Any, get_args
 
 import pytest
 
+from promptools.cli import COMMANDS
 from promptools.dialects import REGISTRY
 from promptools.fallback import REMEDIES
 from promptools.lab import weather
@@ -194,6 +195,10 @@ def test_every_failure_and_its_remedies_are_told() -> None:
 
 def test_every_option_is_told() -> None:
     assert set(OPTIONS) | NAMES == cells("reference/options.md", 0)
+
+
+def test_every_command_is_told() -> None:
+    assert cells("reference/commands.md", 0) == {command.NAME for command in COMMANDS}
 
 
 def test_every_fix_reason_and_event_is_told() -> None:
