@@ -42,9 +42,11 @@ NOT_PURE = {
 
 
 def package(module: str) -> str:
-    """`promptools.parsing.engine` to `parsing.engine`, `promptools.wire.sse` to `wire`."""
+    """`promptools.parsing.engine.plan` to `parsing.engine`, `promptools.wire.sse` to `wire`."""
     path = module.removeprefix("promptools").lstrip(".")
-    return path if path in ROWS else path.partition(".")[0]
+    while path not in ROWS and "." in path:
+        path = path.rpartition(".")[0]
+    return path
 
 
 def imported(source: str, module: str) -> Iterator[str]:
