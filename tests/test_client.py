@@ -294,6 +294,22 @@ def test_wrapping_does_not_close_the_client_of_an_earlier_copy(server):
     copy.close()
 
 
+def test_a_shared_http_client_that_closes_itself_outlives_a_wrapped_client(server):
+    class Shared(import_module(SDK_FAMILY).Client):
+        def __del__(self):
+            self.close()
+
+    http = Shared()
+    server.play(completion())
+    one = wrap(openai.OpenAI(base_url=server.url, api_key="k", http_client=http))
+    assert isinstance(one._client, Shared)
+    del one
+    gc.collect()
+    assert not http.is_closed
+    assert wrap(openai.OpenAI(base_url=server.url, api_key="k", http_client=http)).chat.completions.create(**HELLO)
+    http.close()
+
+
 def test_azure_through_wrap(server, driver):
     kind = openai.AzureOpenAI if driver.colour == "sync" else openai.AsyncAzureOpenAI
     server.play(CALL)

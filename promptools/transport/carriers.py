@@ -193,13 +193,23 @@ def _copied(client: Any, start: Start) -> Any:
     mounts: dict[Any, Any] = inside["_mounts"]
     ours = {id(each): build(each, client, family, start) for each in (main, *mounts.values()) if each is not None}
     carried: Any = copy.copy(client)
-    carried.__class__ = _plain(carried)
+    carried.__class__ = _quiet(type(client))
     carried.__dict__["_transport"] = ours[id(main)]
     carried.__dict__["_mounts"] = {pattern: each and ours[id(each)] for pattern, each in mounts.items()}
     return carried
 
 
-def _plain(client: object) -> type:
-    """Pass over the SDK's own wrapper, which closes itself when it is dropped: the original still does that."""
-    kind = type(client)
-    return kind.__mro__[1] if kind.__module__.startswith("openai.") and "__del__" in vars(kind) else kind
+@cache
+def _quiet(kind: Any) -> Any:
+    """Give a class of client whose end closes nothing: the original closes itself when it is dropped, if it does.
+
+    The SDK's own clients have such an end, and so have those that frameworks share among many models
+    (langchain-openai 1.7).
+    """
+    if not hasattr(kind, "__del__"):
+        return kind
+    return type(kind.__name__, (kind,), {"__module__": kind.__module__, "__del__": _leave})
+
+
+def _leave(client: object) -> None:
+    """Do nothing at the end of a client."""
