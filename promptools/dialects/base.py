@@ -48,6 +48,8 @@ class Head:
     """A fence before it is its marker, and goes to the candidate."""
     alias: str = ""
     """What goes to the candidate as the marker of a head that has none."""
+    first: bool = False
+    """It stands only where nothing was said before it."""
 
 
 class Dialect(Protocol):

@@ -28,11 +28,9 @@ _KEY = (
     r"|[A-Za-z_][\w.-]{0,79}(?:\s{0,8}:|\s{0,8}\Z)"
 )
 _COMMENT = r"(?:/\Z|//[^\n]{0,80}(?:\n\s{0,64}|\Z))?"
-_OBJECT = rf"\{{\{{?\s{{0,64}}{_COMMENT}(?:\Z|{_KEY})"
+_OBJECT = rf"""\{{(?!\{{\{{)\{{?+\s{{0,64}}+(?=["'“‘A-Za-z_/]|\Z){_COMMENT}(?:\Z|{_KEY})"""
 _LIST = rf"\[\s{{0,64}}(?:\Z|{_OBJECT})"
 _STRING = r'"\s{0,8}(?:\Z|[{\[]\s{0,8}(?:\Z|\\\Z|\\"))'
-_GATE = r"""\{(?!\{\{)(?=[\s{"'“‘A-Za-z_/]|\Z)"""
-_QUOTE = r'"(?=\s{0,8}(?:[{\[]\s{0,8}(?:\\|\Z)|\Z))'
 _COMPLETE = re.compile(
     r"""(?:\[\s{0,64})?\{\{?\s{0,64}(?://[^\n]{0,80}\n\s{0,64})?(?:"([^"\\\n]{0,80})"|'([^'\\\n]{0,80})'|[“‘]([^”’\n]{0,80})[”’]|([A-Za-z_][\w.-]{0,79})\s{0,8}:)"""
 )
@@ -60,9 +58,9 @@ class Json:
     name = "json"
     tier: Tier = "B"
     heads = (
-        Head(("{",), _OBJECT, opens="", gate=_GATE, begins=_object_begins, fenced=True),
-        Head(("[",), _LIST, opens="", gate=r"\[(?=[\s{]|\Z)", begins=_object_begins, fenced=True),
-        Head(('"',), _STRING, opens="", gate=_QUOTE, begins=_string_begins, alias='"'),
+        Head(("{",), _OBJECT, opens="", gate=_OBJECT, begins=_object_begins, fenced=True),
+        Head(("[",), _LIST, opens="", gate=_LIST, begins=_object_begins, fenced=True),
+        Head(('"',), _STRING, opens="", gate=_STRING, begins=_string_begins, alias='"', first=True),
     )
     closers: tuple[str, ...] = ()
     stop: tuple[str, ...] = ()

@@ -71,8 +71,8 @@ class Machine(ABC):
 
     # --- candidates ----------------------------------------------------------------------------------------------
 
-    def _ready(self, group: str, text: str, start: int, end: int, final: bool) -> bool | None:
-        """Tell whether a candidate starts here; None: more text is needed."""
+    def _ready(self, group: str, text: str, start: int, end: int, final: bool, *, first: bool = True) -> bool | None:
+        """Tell whether a candidate starts here; None: more text is needed. `first`: no words before it are unsaid."""
         dialect, head = self._plan.heads[group]
         if head.begins is None:
             if end < len(text) and text[end] in head.opens:
@@ -80,7 +80,8 @@ class Machine(ABC):
             if final and end == len(text) and dialect.name == self._rules.expect:
                 return True
             return False if final or end < len(text) else None
-        fresh = self._out.fresh or self._out.grouped or self._rules.expect == dialect.name or self._fence_fresh
+        near = (first and (self._out.fresh or self._out.grouped)) or self._fence_fresh
+        fresh = near or (self._rules.expect == dialect.name and not head.first)
         ready = head.begins(text, start, end, fresh=fresh, known=self._knows)
         return False if ready is None and (final or end < len(text)) else ready
 

@@ -25,7 +25,11 @@ class Plan:
         self.opens = "".join({literal[0] for _, head in self.heads.values() for literal in head.literals})
         self._certain = tuple(dialect.name for dialect in chosen if dialect.tier in "SA")
         literals = _literals(names)
-        self.scanner = Scanner([*_heads(names), *literals, Marker("ticks", ("`", "~~~"), "``*|~~~~*")])
+        ticks = Marker("ticks", ("`", "~~~"), "``*|~~~~*")
+        heads = _heads(names)
+        self.scanner = Scanner([*heads, *literals, ticks])
+        self.later = Scanner([*(each for each in heads if not self.heads[each.group][1].first), *literals, ticks])
+        """What is looked for once words were said."""
         self.literals = Scanner(literals)
 
     def zone_scanner(self, closer: str) -> Scanner:

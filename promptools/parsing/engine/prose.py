@@ -12,6 +12,8 @@ from promptools.parsing.zones import CLOSER_OF, RESULTS
 from promptools.types import Fix
 
 _INLINE = re.compile(r"(`{1,2})(?!`)[^`\n]*\1(?!`)(?!\Z)")
+_PLAIN_FENCE = re.compile(r"(`{3,}+|~{3,}+)[\w.+#-]{0,32}\r?\n(?:[\w#/@$(][^`~]*+)?\1(?![`~]|\Z)")
+"""A short way past a fence of code that cannot begin a call."""
 _SEPARATOR = re.compile(r"[,;]\s{0,256}(?:(?=[{\[])|\Z)")
 
 
@@ -28,23 +30,27 @@ class Prose(Machine):
     def _prose(self, text: str, at: int, final: bool) -> int:
         """Look for the next marker."""
         begin = at
+        scanner = self._plan.scanner if self._out.fresh or self._out.grouped else self._plan.later
         while True:
-            found = self._plan.scanner.search(text, at)
+            found = scanner.search(text, at)
             if found is None:
-                cut = len(text) if final else self._plan.scanner.hold(text, at)
+                cut = len(text) if final else scanner.hold(text, at)
                 self._out.words(text[begin:cut])
                 return cut if cut == len(text) else ~cut
             start, end = found.span()
+            first = at == begin and not text[begin:start].strip(SPACE)
+            if not first:
+                scanner = self._plan.later
             group = found.lastgroup or ""
             if group == "ticks":
-                inline = _INLINE.match(text, start)
-                if inline is not None:
-                    at = inline.end()
+                code = _INLINE.match(text, start) or _PLAIN_FENCE.match(text, start)
+                if code is not None:
+                    at = code.end()
                     continue
                 self._out.words(text[begin:start])
                 return self._backticks(text, start, end, final)
             if group in self._plan.heads:
-                ready = self._ready(group, text, start, end, final)
+                ready = self._ready(group, text, start, end, final, first=first)
                 if ready is not False:
                     self._out.words(text[begin:start])
                     return ~start if ready is None else self._open(group, text, start, end)
@@ -53,6 +59,9 @@ class Prose(Machine):
                     at = start + 1
                     continue
                 group = found.lastgroup or ""
+            if group in ("lone", "debris") and found[0].startswith("</") and not (first and self._out.beside_call):
+                at = found.end()
+                continue
             self._out.words(text[begin:start])
             self._literal(group, found[0])
             return found.end()
