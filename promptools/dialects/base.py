@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from promptools.dialects.body import JsonBody, read_calls
@@ -12,9 +12,11 @@ from promptools.dialects.settle import Place, Rules
 from promptools.errors import clip
 from promptools.parsing.parts import Candidate, Fragment, Part, Started
 from promptools.schema import Tools
-from promptools.types import Call, Result, Span, Try
+from promptools.types import Call, Fix, Result, Span, Try
 
 Tier = Literal["S", "A", "B", "C"]
+SURPLUS = 3
+"""Closers behind a whole value that are taken for its own."""
 
 
 class Begins(Protocol):
@@ -30,10 +32,10 @@ class Begins(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """How a candidate begins, up to the character that its body starts with.
+    r"""How a candidate begins, up to the character that its body starts with.
 
     `pattern` starts with one of `literals` and matches the whole head, or what there is of it at the end of the text
-    (`\\Z`), so that the scanner knows what to hold; it may not look further than a few hundred characters, and has no
+    (`\Z`), so that the scanner knows what to hold; it may not look further than a few hundred characters, and has no
     groups. `opens` are the characters that a body starts with: a match that does not stand before one is unfinished.
     A head without a marker of its own is the beginning of the body, and `begins` tells whether that may be a call.
     """
@@ -81,13 +83,14 @@ class Dialect(Protocol):
 
 
 class JsonCandidate:
-    """One JSON value that may be calls. It decides at the closing bracket, or at the end of the text."""
+    """One JSON value that may be calls, and closers too many behind it; decided one character later."""
 
-    def __init__(self, rules: Rules, place: Place, *, firm: bool, strategy: str = "json") -> None:
-        self._strategy = strategy
+    def __init__(self, rules: Rules, place: Place, *, firm: bool) -> None:
         self._rules = rules
         self._place = place
         self._body = JsonBody()
+        self._ended = False
+        self._surplus = ""
         self.firm = firm
         self.parts: list[Part] = []
         self.rest = ""
@@ -97,14 +100,21 @@ class JsonCandidate:
 
     def feed(self, piece: str, start: int) -> int | None:
         """Take more of the value."""
-        end = self._body.feed(piece, start, len(piece))
-        if end is not None:
-            self._decide(close=False, finish_reason=None)
-        return end
+        at: int | None = start
+        if not self._ended:
+            at = self._body.feed(piece, start, len(piece))
+            self._ended = at is not None
+        while at is not None and at < len(piece):
+            if piece[at] not in "}]" or len(self._surplus) == SURPLUS:
+                self._decide(close=False, finish_reason=None)
+                return at
+            self._surplus += piece[at]
+            at += 1
+        return None
 
     def close(self, finish_reason: str | None) -> None:
         """Decide: the text is over."""
-        self._decide(close=True, finish_reason=finish_reason)
+        self._decide(close=not self._ended, finish_reason=finish_reason)
 
     def _decide(self, *, close: bool, finish_reason: str | None) -> None:
         raw = self._body.raw
@@ -118,11 +128,24 @@ class JsonCandidate:
                 close=close and not lossy,
                 stopped=finish_reason in ("stop", "tool_calls"),
             )
-            self.tries.append(tried(self._strategy, len(raw), self.parts))
+            self.tries.append(tried("json", len(raw), self.parts))
             self.rest = raw[sum(len(part.raw) for part in self.parts) :]
+            if self._surplus and not self.rest:
+                note(self.parts, Fix("closer", f"{self._surplus!r} too many"))
+                self.parts.append(Part("markup", self._surplus))
+            else:
+                self.rest += self._surplus
         except NoCall as no:
-            self.parts = [Part("text", raw)]
-            self.tries.append(Try(self._strategy, Span(0, len(raw)), "text", str(no), len(raw)))
+            self.parts = [Part("text", raw + self._surplus)]
+            self.tries.append(Try("json", Span(0, len(raw)), "text", str(no), len(raw)))
+
+
+def note(parts: Sequence[Part], fix: Fix) -> None:
+    """Note one more fix on the last call of `parts`."""
+    for part in reversed(parts):
+        if part.call is not None:
+            part.call = replace(part.call, fixes=(*part.call.fixes, fix))
+            return
 
 
 def tried(strategy: str, size: int, parts: Sequence[Part]) -> Try:

@@ -86,6 +86,8 @@ def read_calls(
         said = [Said(node, name, node, {})]
     else:
         said = said_in(node, rules.anchors, rules.tools)
+    if isinstance(node.value, list) and any(each.fixes for each in said):
+        fixes = ()  # each element was read by itself, and has its own
     if closed and not _may_close(said, closed, stopped):
         return [unreadable(raw, rules, place, "truncated", "the text ended inside its arguments")]
     parts = _tile(raw[: node.end - base], base, node, said, fixes, rules, place)

@@ -62,7 +62,7 @@ class Json:
         Head(("[",), _LIST, opens="", gate=_LIST, begins=_object_begins, fenced=True),
         Head(('"',), _STRING, opens="", gate=_STRING, begins=_string_begins, alias='"', first=True),
     )
-    closers: tuple[str, ...] = ()
+    closers = ("<|python_tag|>",)  # Llama 3.1 prints it before bare JSON
     stop: tuple[str, ...] = ()
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:

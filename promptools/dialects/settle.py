@@ -246,7 +246,7 @@ def _decoded(value: str, fixes: list[Fix], tool: Tool | None) -> dict[str, Any]:
         if value[inner.end :].strip():
             raise Unreadable(inner.end, "text follows the value", "invalid_json")
     except Unreadable as error:
-        single = _single_string(tool)
+        single = _single_string(tool) if value.strip().lstrip("-") not in ("NaN", "Infinity") else None
         if single is not None:
             fixes.append(Fix("unwrap", f"the arguments were a bare string: taken as {single!r}"))
             return {single: value}

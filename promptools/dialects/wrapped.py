@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 
-from promptools.dialects.base import tried
+from promptools.dialects.base import note, tried
 from promptools.dialects.body import JsonBody, read_calls
 from promptools.dialects.envelope import NoCall, Node
 from promptools.dialects.live import LiveArguments, agree
@@ -295,10 +295,7 @@ class WrappedCandidate:
         self._over = True
 
     def _note(self, fix: Fix) -> None:
-        for part in reversed(self._done):
-            if part.call is not None:
-                part.call = replace(part.call, fixes=(*part.call.fixes, fix))
-                return
+        note(self._done, fix)
 
     def _opening(self) -> list[Part]:
         return [Part("markup", self.head)] if self.head else []

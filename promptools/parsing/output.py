@@ -208,6 +208,11 @@ class Output:
                 return part
         return None
 
+    @property
+    def opened(self) -> bool:
+        """Tell whether the group began with a marker."""
+        return bool(self._group) and self._group[0][0].kind == "markup"
+
     def note(self, fix: Fix) -> None:
         """Note one more fix on the last call of the group."""
         part = self.last_call()

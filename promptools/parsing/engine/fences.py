@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from promptools.parsing.engine.machine import SURPLUS, Machine
+from promptools.parsing.engine.machine import Machine
 from promptools.parsing.parts import Part
 
 _RUNS = {"`": re.compile(r"`+"), "~": re.compile(r"~+")}
@@ -123,9 +123,6 @@ class Fences(Machine):
                 self._mark(text[at : run.end()], "markup")
                 self._state = self._prose
                 return run.end()
-        surplus = SURPLUS.match(text, inside)
-        if surplus is not None and inside == at:
-            return self._stray(surplus)
         if text[inside] in self._plan.opens:
             self._lead = [Part("markup", text[at:inside])] if inside > at else []
             moved = self._inside(text, inside, final)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,14 +12,10 @@ from promptools.dialects.settle import Place, Rules
 from promptools.parsing.engine.plan import Plan
 from promptools.parsing.output import Output
 from promptools.parsing.parts import Candidate, Part
-from promptools.types import DiscardWhy, Fix, NewId, Span
+from promptools.types import DiscardWhy, NewId, Span
 
 State: TypeAlias = Callable[[str, int, bool], int]
 """Take `text` from `at` on; `final`: no more will come. Give the index to go on from, or `~index` of what is held."""
-
-
-SURPLUS = re.compile(r"[}\]]{1,3}")
-"""Closers directly behind a value that is closed already."""
 
 
 class Machine(ABC):
@@ -155,8 +150,3 @@ class Machine(ABC):
     def _mark(self, raw: str, why: DiscardWhy) -> None:
         if raw:
             self._out.parts([Part(why, raw)], firm=not self._out.grouped)
-
-    def _stray(self, surplus: re.Match[str]) -> int:
-        self._out.note(Fix("closer", f"{surplus[0]!r} too many"))
-        self._mark(surplus[0], "markup")
-        return surplus.end()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 
-from promptools.parsing.engine.machine import SURPLUS, Machine
+from promptools.parsing.engine.machine import Machine
 from promptools.parsing.output import SPACE
 from promptools.parsing.parts import Part
 from promptools.parsing.zones import CLOSER_OF, RESULTS
@@ -80,25 +80,17 @@ class Prose(Machine):
                 self._out.words(marker)
         elif group == "debris":
             self._mark(marker, "debris")
-            self._state = self._after_space
+            self._state = self._after
         else:
             if self._out.grouped and marker.startswith("</"):
-                self._out.note(Fix("marker", f"only the closer {marker!r} was there"))
+                if not self._out.opened:
+                    self._out.note(Fix("marker", f"only the closer {marker!r} was there"))
                 self._out.accept()
             self._mark(marker, "markup")
-            self._state = self._after_space
+            self._state = self._after
 
     def _after(self, text: str, at: int, final: bool) -> int:
-        """After a call in prose: separators before the next call, and closers that are one too many."""
-        self._state = self._prose
-        surplus = SURPLUS.match(text, at)
-        if surplus is not None:
-            self._state = self._after_space
-            return self._stray(surplus)
-        return self._after_space(text, at, final)
-
-    def _after_space(self, text: str, at: int, final: bool) -> int:
-        self._state = self._after_space
+        """After a call: what a made-up result opens with, a separator before the next call, or prose."""
         bare = at
         while bare < len(text) and text[bare] in SPACE:
             bare += 1
