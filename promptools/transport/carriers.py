@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from promptools.exchange import Exchange, Request
 from promptools.transport.answer import guarded
@@ -193,7 +193,8 @@ def _copied(client: Any, start: Start) -> Any:
     mounts: dict[Any, Any] = inside["_mounts"]
     ours = {id(each): build(each, client, family, start) for each in (main, *mounts.values()) if each is not None}
     carried: Any = copy.copy(client)
-    carried.__class__ = _quiet(type(client))
+    kind: Any = cast("Any", type(client))
+    carried.__class__ = _quiet(kind)
     carried.__dict__["_transport"] = ours[id(main)]
     carried.__dict__["_mounts"] = {pattern: each and ours[id(each)] for pattern, each in mounts.items()}
     return carried
