@@ -125,6 +125,7 @@ class JsonCandidate:
                 self._rules,
                 self._place,
                 node=self._body.node,
+                strict=self._body.strict,
                 close=close and not lossy,
                 stopped=finish_reason in ("stop", "tool_calls"),
             )

@@ -22,6 +22,8 @@ class JsonBody:
         self._pieces: list[str] = []
         self._extent: Extent | None = None
         self.node: Node | None = None
+        self.strict = True
+        """It may be strict JSON; False once that was tried on the whole value."""
 
     def feed(self, piece: str, start: int, stop: int) -> int | None:
         """Take `piece[start:stop]`; give the index in `piece` just past the value, or None."""
@@ -31,6 +33,7 @@ class JsonBody:
         return self._take(piece, start)
 
     def _take(self, piece: str, start: int) -> int | None:
+        whole = self._extent is None
         if self._extent is None:
             found = members(piece, start) if piece[start] == "{" else None
             if found is not None:
@@ -40,6 +43,8 @@ class JsonBody:
                 return found[1]
             self._extent = Extent()
         end = self._extent.feed(piece, start)
+        if whole and end is not None and piece[start] == "{":
+            self.strict = False
         self._pieces.append(piece[start:end])
         return end
 
@@ -65,18 +70,19 @@ def read_calls(
     close: bool = False,
     stopped: bool = False,
     name: str | None = None,
+    strict: bool = True,
 ) -> list[Part]:
     """Read the JSON value that `raw` starts with as calls: parts that tile it, or its beginning. O(n).
 
     `close`: the text ended inside it, so closers may be missing; `stopped`: the server said that the model was done;
-    `name`: the tool that the markup around it names.
+    `name`: the tool that the markup around it names; `strict=False`: it is known to be no strict JSON.
     Raises `NoCall` when it is something else than calls.
     """
     closed = 0
     fixes: tuple[Fix, ...] = ()
     if node is None:
         try:
-            node, fixes, closed = node_of(raw, 0, len(raw), rules.anchors, close=close)
+            node, fixes, closed = node_of(raw, 0, len(raw), rules.anchors, close=close, strict=strict)
         except Unreadable as error:
             return [unreadable(raw, rules, place, error.kind, error.reason)]
     base = node.start

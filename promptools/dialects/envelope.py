@@ -90,27 +90,30 @@ class NoCall(Exception):
     """This JSON is no call; the message says why."""
 
 
-def node_of(source: str, start: int, end: int, anchors: frozenset[str], *, close: bool = False) -> tuple[Node, tuple[Fix, ...], int]:
+def node_of(
+    source: str, start: int, end: int, anchors: frozenset[str], *, close: bool = False, strict: bool = True
+) -> tuple[Node, tuple[Fix, ...], int]:
     """Read `source[start:end]` as one value: the node, the liberties taken, how many closers were missing. O(n).
 
-    Raises `Unreadable`.
+    `strict=False`: it is known to be no strict JSON. Raises `Unreadable`.
     """
-    value = read(source[start:end], anchors=anchors, close=close)
+    value = read(source[start:end], anchors=anchors, close=close, strict=strict)
     exact = not value.fixes and not value.closed
     begin = start + len(source[start:end]) - len(source[start:end].lstrip())
     return Node(value.value, source, begin, start + value.end, exact), value.fixes, value.closed
 
 
-def children(node: Node) -> dict[str, Node]:
-    """Give the members of an object with their places, where the text is strict JSON."""
+def child(node: Node, key: str) -> Node:
+    """Give one member of an object, with its place where the text is strict JSON."""
     if node.exact:
         found = node.members
         if found is None:
             again = members(node.source, node.start)
             found = again[0] if again is not None else None
         if found is not None:
-            return {key: Node(value, node.source, start, end, exact=True) for key, (value, start, end) in found.items()}
-    return {key: Node(value, node.source, node.start, node.end, exact=False) for key, value in node.value.items()}
+            value, start, end = found[key]
+            return Node(value, node.source, start, end, exact=True)
+    return Node(node.value[key], node.source, node.start, node.end, exact=False)
 
 
 def elements(node: Node, anchors: frozenset[str]) -> Iterator[tuple[Node, tuple[Fix, ...]]]:
@@ -169,10 +172,10 @@ def _said_in_object(node: Node, anchors: frozenset[str], tools: Tools | None, de
     for wrapper in WRAPPER_KEYS:
         inner = keys.get(wrapper)
         if isinstance(inner, (dict, list)) and inner and _only_asides(keys, wrapper):
-            return said_in(children(node)[wrapper], anchors, tools, depth + 1)
+            return said_in(child(node, wrapper), anchors, tools, depth + 1)
     function = keys.get("function")
     if isinstance(function, dict) and not any(isinstance(keys.get(key), str) for key in ("tool", "name")):
-        inner_node = children(node)["function"]
+        inner_node = child(node, "function")
         return [
             Said(node, each.name, each.arguments, each.flat, each.fixes, each.name_key)
             for each in said_in(inner_node, anchors, tools, depth + 1)
@@ -186,12 +189,19 @@ def _only_asides(keys: Mapping[str, Any], wrapper: str) -> bool:
 
 def _said(node: Node, tools: Tools | None) -> Said:
     keys: dict[str, Any] = node.value
-    name_key = next((key for key in NAME_KEYS if isinstance(keys.get(key), str)), None)
-    argument_key = next((key for key in ARGUMENT_KEYS if key in keys and key != name_key), None)
+    name_key = argument_key = None
+    for key in NAME_KEYS:
+        if isinstance(keys.get(key), str):
+            name_key = key
+            break
+    for key in ARGUMENT_KEYS:
+        if key in keys and key != name_key:
+            argument_key = key
+            break
     if name_key is None:
         return _unnamed(node, tools, argument_key)
     flat = {key: value for key, value in keys.items() if key != name_key}
-    arguments = children(node)[argument_key] if argument_key else None
+    arguments = child(node, argument_key) if argument_key else None
     return Said(node, keys[name_key].strip(), arguments, flat, (), name_key)
 
 
@@ -201,9 +211,9 @@ def _unnamed(node: Node, tools: Tools | None, argument_key: str | None) -> Said:
     if tools is not None and len(keys) == 1:
         (key,) = keys
         if (isinstance(keys[key], dict) or keys[key] is None) and tools.find(key) is not None:
-            return Said(node, key, children(node)[key], {}, (), "key")
+            return Said(node, key, child(node, key), {}, (), "key")
     if argument_key is not None and isinstance(keys[argument_key], dict) and _only_asides(keys, argument_key):
-        return Said(node, None, children(node)[argument_key], {}, ())
+        return Said(node, None, child(node, argument_key), {}, ())
     return Said(node, None, node, {}, ())
 
 
@@ -226,4 +236,4 @@ def name_guess(raw: str, limit: int = 2000) -> str | None:
     return None
 
 
-__all__ = ["Node", "NoCall", "Said", "children", "name_guess", "node_of", "said_in", "scanstring"]
+__all__ = ["Node", "NoCall", "Said", "child", "name_guess", "node_of", "said_in", "scanstring"]

@@ -169,7 +169,7 @@ class WrappedCandidate:
     def _body_ended(self) -> None:
         """Read the value whose last bracket has come."""
         raw = self._body.raw
-        parts = self._read(raw, node=self._body.node)
+        parts = self._read(raw, node=self._body.node, strict=self._body.strict)
         if parts is None:
             self._give_up("the JSON is no call")
         elif _unreadable(parts) and self._retries:
@@ -180,10 +180,25 @@ class WrappedCandidate:
             self._give_up("the JSON ends before its brackets do")
 
     def _read(
-        self, raw: str, *, node: Node | None = None, close: bool = False, stopped: bool = False
+        self,
+        raw: str,
+        *,
+        node: Node | None = None,
+        close: bool = False,
+        stopped: bool = False,
+        strict: bool = True,
     ) -> list[Part] | None:
         try:
-            parts = read_calls(raw, self._rules, self._place, node=node, close=close, stopped=stopped, name=self._name)
+            parts = read_calls(
+                raw,
+                self._rules,
+                self._place,
+                node=node,
+                close=close,
+                stopped=stopped,
+                name=self._name,
+                strict=strict,
+            )
             return agree(parts, raw, self._rules) if self._live is not None else parts
         except NoCall as no:
             self.tries.append(Try(self._place.dialect, Span(0, len(raw)), "text", str(no), len(raw)))

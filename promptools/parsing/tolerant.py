@@ -37,15 +37,20 @@ class Value:
     """Closers that the end of the text lacked, supplied innermost first."""
 
 
-def read(text: str, start: int = 0, *, anchors: frozenset[str] = frozenset(), close: bool = False) -> Value:
+def read(
+    text: str, start: int = 0, *, anchors: frozenset[str] = frozenset(), close: bool = False, strict: bool = True
+) -> Value:
     """Read the JSON value that starts at `text[start]` after white space; what follows it is not looked at.
 
     `anchors` are keys that tools declare: they tell where a string ends whose inner quotes are not escaped. `close`
     says that the text is all there is: closing brackets missing at its end are supplied, but never the end of a
     string, a key, a number or a literal. Strict JSON is read at the speed of `json`; the rest costs O(n) in
-    characters. A surrogate without its partner stays as it is. Raises `Unreadable` and nothing else.
+    characters. A surrogate without its partner stays as it is. `strict=False`: it is known to be no strict JSON.
+    Raises `Unreadable` and nothing else.
     """
     start = _after(_SPACE, text, start)
+    if not strict:
+        return _read_loosely(text, start, anchors, close)
     try:
         value, end = _DECODER.raw_decode(text, start)
     except (ValueError, RecursionError):

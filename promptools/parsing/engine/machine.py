@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TypeAlias
 
 from promptools.dialects.envelope import FIRST_KEYS
@@ -12,7 +11,7 @@ from promptools.dialects.settle import Place, Rules
 from promptools.parsing.engine.plan import Plan
 from promptools.parsing.output import Output
 from promptools.parsing.parts import Candidate, Part
-from promptools.types import DiscardWhy, NewId, Span
+from promptools.types import DiscardWhy, NewId, Span, Try
 
 State: TypeAlias = Callable[[str, int, bool], int]
 """Take `text` from `at` on; `final`: no more will come. Give the index to go on from, or `~index` of what is held."""
@@ -144,7 +143,8 @@ class Machine(ABC):
             self._fence_fresh = False
         for each in candidate.tries:
             start = self._opened_at + each.span.start
-            self._out.tried(replace(each, span=Span(start, start + each.span.end - each.span.start)))
+            span = Span(start, start + each.span.end - each.span.start)
+            self._out.tried(Try(each.strategy, span, each.outcome, each.why, each.cost))
         self._rest = candidate.rest
 
     def _mark(self, raw: str, why: DiscardWhy) -> None:

@@ -44,16 +44,16 @@ def _plan(names: tuple[str, ...]) -> Plan:
 
 def plan_of(rules: Rules, pinned: str | None) -> Plan:
     """Choose the dialects by the rules. Raises UsageError for a pinned one that does not exist."""
+    offered = rules.tools is None or bool(rules.tools.names)
+    return _chosen(pinned, rules.expect, offered, bare=rules.strictness != "strict" and not rules.json_answer)
+
+
+@lru_cache(maxsize=64)
+def _chosen(pinned: str | None, expect: str | None, offered: bool, *, bare: bool) -> Plan:
+    """Plan for the dialects that are on: without offered tools only sentinels, and bare calls only where allowed."""
     dialects = (registry.get(pinned),) if pinned is not None else registry.REGISTRY.values()
-    return _plan(tuple(dialect.name for dialect in dialects if _on(dialect, rules)))
-
-
-def _on(dialect: Dialect, rules: Rules) -> bool:
-    if rules.tools is not None and not len(rules.tools):
-        return dialect.tier == "S"
-    if dialect.tier in "SA" or dialect.name == rules.expect:
-        return True
-    return rules.strictness != "strict" and not rules.json_answer
+    tiers = ("SABC" if bare else "SA") if offered else "S"
+    return _plan(tuple(each.name for each in dialects if each.tier in tiers or (offered and each.name == expect)))
 
 
 def _heads(names: tuple[str, ...]) -> list[Marker]:
