@@ -21,6 +21,9 @@ from promptools.types import Call, Tool
 HEAD_LIMIT = 400
 """Characters in which the name and the arguments' key must come."""
 
+SCALAR_LIMIT = 64
+"""Characters in which a number or a literal must end."""
+
 _SPACE = r"[ \t\r\n]*"
 _HEAD = re.compile(
     rf'\{{{_SPACE}"(?:{"|".join(NAME_KEYS)})"{_SPACE}:{_SPACE}"([^"\\]*)"{_SPACE},{_SPACE}'
@@ -29,6 +32,8 @@ _HEAD = re.compile(
 _MEMBER = re.compile(rf'([{{,]{_SPACE}"([^"\\\x00-\x1f]*)"{_SPACE}:{_SPACE})')
 _SCALAR = re.compile(r"(-?(?:0|[1-9]\d{0,15})(?:\.\d{1,15})?|true|false)")
 _STRING = re.compile(r'"((?:[^"\\\x00-\x1f]|\\["\\/bfnrt])*)"')
+_OPEN = re.compile(r'"(?:[^"\\\x00-\x1f]|\\["\\/bfnrt])*(\\?)\Z')
+_INSIDE = re.compile(r'[^"\\]*(?:\\.[^"\\]*)*', re.DOTALL)
 _NEXT = re.compile(rf"{_SPACE}([,}}])")
 _PLAIN = frozenset(("type", "description", "title", "default", "examples"))
 _TYPES: Mapping[str, type | tuple[type, ...]] = {"string": str, "integer": int, "number": (int, float), "boolean": bool}
@@ -43,6 +48,8 @@ class LiveArguments:
         self._pieces: list[str] = []
         self._tool: Tool | None = None
         self._dead = rules.tools is None
+        self._in_string = False
+        self._escaped = False
         self.started = False
         self.sent = ""
 
@@ -51,7 +58,7 @@ class LiveArguments:
         if self._dead:
             return []
         self._pieces.append(piece)
-        if self._tool is not None and not any(mark in piece for mark in ",}"):
+        if self._in_string and not self._string_ends(piece):
             return []
         self._held += "".join(self._pieces)
         self._pieces = []
@@ -62,6 +69,14 @@ class LiveArguments:
             self.sent += text
             out.append(Fragment(text))
         return out
+
+    def _string_ends(self, piece: str) -> bool:
+        """Tell whether the open string ends in this piece."""
+        found = _INSIDE.match(piece, 1 if self._escaped else 0)
+        end = found.end() if found is not None else len(piece)
+        self._in_string = end >= len(piece) or piece[end] != '"'
+        self._escaped = end < len(piece) and self._in_string
+        return not self._in_string
 
     def _name(self) -> list[Started | Fragment]:
         found = _HEAD.match(self._held)
@@ -86,16 +101,26 @@ class LiveArguments:
         return text[:at]
 
     def _member(self, text: str, at: int) -> int | None:
+        """Give the index just past a settled member; None: it is not whole yet, or nothing more will be settled."""
         assert self._tool is not None
         head = _MEMBER.match(text, at)
-        if head is None:
+        if head is None or head.end() == len(text):
+            self._dead = len(text) - at > HEAD_LIMIT or text[at : at + 1] == "}"
             return None
-        value = (_STRING if text[head.end() : head.end() + 1] == '"' else _SCALAR).match(text, head.end())
-        after = _NEXT.match(text, value.end()) if value is not None else None
-        if value is None or after is None:
+        quoted = text[head.end()] == '"'
+        value = (_STRING if quoted else _SCALAR).match(text, head.end())
+        if value is None:
+            tail = _OPEN.match(text, head.end()) if quoted else None
+            self._in_string = tail is not None
+            self._escaped = tail is not None and tail[1] != ""
+            self._dead = tail is None and (quoted or len(text) - head.end() > SCALAR_LIMIT)
+            return None
+        after = _NEXT.match(text, value.end())
+        if after is None:  # what follows is still to come, or is nothing that may follow
+            self._dead = bool(text[value.end() :].strip()) and (quoted or len(text) - head.end() > SCALAR_LIMIT)
             return None
         schema = self._tool.parameters.get("properties", {}).get(head[2])
-        read = scanstring(text, value.start() + 1)[0] if value[0][0] == '"' else json.loads(value[0])
+        read = scanstring(text, value.start() + 1)[0] if quoted else json.loads(value[0])
         if not _settled(schema, read):
             self._dead = True
             return None

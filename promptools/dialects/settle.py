@@ -137,6 +137,8 @@ def _unchecked(said: Said, place: Place) -> Call | Malformed:
         return broken(unfit.reason, unfit.text, place.dialect, said.name)
     text = node.text() if node is not None else None
     name = said.name.removeprefix("functions.")
+    if name != said.name:
+        fixes.append(Fix("name", f"{clip(said.name)!r} to {name!r}"))
     return Call("", name, arguments, text if text is not None else dump(arguments), tuple(fixes), dialect=place.dialect)
 
 
@@ -234,6 +236,7 @@ def _as_object(node: Node, fixes: list[Fix], tool: Tool | None) -> tuple[Node | 
     if isinstance(value, dict):
         return node, value
     if value is None or (isinstance(value, str) and not value.strip()):
+        fixes.append(Fix("coerce", f"{dump(value)} to {{}}"))
         return None, {}
     if isinstance(value, str):
         return None, _decoded(value, fixes, tool)

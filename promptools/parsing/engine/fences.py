@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from promptools.parsing.engine.machine import Machine
+from promptools.parsing.engine.machine import Machine, State
 from promptools.parsing.parts import Part
 
 _RUNS = {"`": re.compile(r"`+"), "~": re.compile(r"~+")}
@@ -12,17 +12,24 @@ _HEAD = re.compile(r"(?:`{3,}|~{3,})[ \t]{0,16}[\w.+#-]{0,32}[ \t]{0,16}(?:\r?\n
 _GAP = re.compile(r"[\s,;]{0,256}")
 
 
+LONGEST = 64
+"""Backticks or tildes of a fence: a longer run is text."""
+
+
 class Fences(Machine):
     """The states inside backticks and tildes."""
 
     _ticks = 0
     _run_of = _RUNS["`"]
+    _then: State
 
     def _backticks(self, text: str, start: int, end: int, final: bool) -> int:
         """Enter inline code or a fence."""
+        self._run_of = _RUNS[text[start]]
+        if end - start >= LONGEST:
+            return self._skip_run(text, start, self._prose)
         if end == len(text) and not final:
             return ~start
-        self._run_of = _RUNS[text[start]]
         self._ticks = end - start
         if self._ticks < 3:
             self._out.words(text[start:end])
@@ -68,6 +75,20 @@ class Fences(Machine):
         self._fence_fresh = False
         self._state = self._code
 
+    def _skip_run(self, text: str, at: int, then: State) -> int:
+        """Go past a run that means nothing more, however it is cut, and on to `then`."""
+        self._then = then
+        self._state = self._in_run
+        return self._in_run(text, at, _final=False)
+
+    def _in_run(self, text: str, at: int, _final: bool) -> int:
+        run = self._run_of.match(text, at)
+        end = run.end() if run is not None else at
+        self._out.words(text[at:end])
+        if end < len(text):
+            self._state = self._then
+        return end
+
     def _inline(self, text: str, at: int, final: bool) -> int:
         """Stay in inline code until the same run of backticks, or the end of the line."""
         begin = at
@@ -80,6 +101,9 @@ class Fences(Machine):
                 if newline >= 0:
                     self._state = self._prose
                 return end
+            if len(found[0]) > self._ticks:
+                self._out.words(text[begin : found.start()])
+                return self._skip_run(text, found.start(), self._inline)
             if found.end() == len(text) and not final:
                 self._out.words(text[begin : found.start()])
                 return ~found.start()
@@ -97,14 +121,13 @@ class Fences(Machine):
             if found is None:
                 self._out.words(text[begin:])
                 return len(text)
+            if len(found[0]) >= self._ticks:
+                self._out.words(text[begin : found.start()])
+                return self._skip_run(text, found.start(), self._prose)
             if found.end() == len(text) and not final:
                 self._out.words(text[begin : found.start()])
                 return ~found.start()
             at = found.end()
-            if len(found[0]) >= self._ticks:
-                self._out.words(text[begin:at])
-                self._state = self._prose
-                return at
 
     def _fence(self, text: str, at: int, final: bool) -> int:
         """After a call inside a fence: another one, or the closing backticks; anything else is code."""
@@ -117,7 +140,7 @@ class Fences(Machine):
             return inside if final else ~at
         run = self._run_of.match(text, inside)
         if run is not None:
-            if run.end() == len(text) and not final and len(run[0]) < self._ticks:
+            if run.end() == len(text) and not final and len(run[0]) < LONGEST:
                 return ~at
             if len(run[0]) >= self._ticks:
                 self._mark(text[at : run.end()], "markup")

@@ -51,6 +51,8 @@ class StreamParser(Fences, Thought, Prose):
     ) -> None:
         if strictness not in ("strict", "balanced", "lenient"):
             raise UsageError(f"strictness is {strictness!r}; wanted is 'strict', 'balanced' or 'lenient'.")
+        if new_id is not None and not callable(new_id):
+            raise UsageError(f"new_id is {new_id!r}; wanted is a function without arguments that gives an id.")
         prepared = Tools.prepare(tools)
         anchors = prepared.all_keys if prepared is not None else frozenset[str]()
         if expect is not None:
