@@ -55,7 +55,7 @@ def read(
         value, end = _DECODER.raw_decode(text, start)
     except (ValueError, RecursionError):
         return _read_loosely(text, start, anchors, close)
-    if _too_deep(text, start, end, value):
+    if _too_deep(value):
         raise Unreadable(start, f"more than {DEEPEST} levels of brackets", "limit")
     return Value(value, end)
 
@@ -88,7 +88,7 @@ def members(text: str, start: int = 0) -> tuple[dict[str, tuple[Any, int, int]],
             at = separator.end() if more else separator.start(1) + 1
     except (ValueError, RecursionError):
         return None
-    if _too_deep(text, start, at, [value for value, _, _ in found.values()]):
+    if _too_deep([value for value, _, _ in found.values()]):
         return None
     return found, at
 
@@ -121,15 +121,13 @@ def _finish(reader: Reader) -> Value:
     end = reader.at
     if reader.guess is not None and not reader.guess.whole(reader.text, end):
         raise Unreadable(end, "quotes inside a string are not escaped, and its end is not certain", "invalid_json")
-    if reader.deepest + 2 > DEEPEST and _too_deep(reader.text, 0, len(reader.text), value):
+    if reader.deepest + 2 > DEEPEST and _too_deep(value):
         raise Unreadable(end, f"more than {DEEPEST} levels of brackets", "limit")
     return Value(value, end, reader.liberties.fixes(), reader.closed)
 
 
-def _too_deep(text: str, start: int, end: int, value: Any) -> bool:
-    """Tell whether the value has more than `DEEPEST` levels; it is walked only if it has that many brackets."""
-    if text.count("{", start, end) + text.count("[", start, end) <= DEEPEST:
-        return False
+def _too_deep(value: Any) -> bool:
+    """Tell whether the value has more than `DEEPEST` levels. A walk over it costs less than to count its brackets."""
     level = [cast("_Items", value)]
     for _ in range(DEEPEST):
         level = [
