@@ -63,6 +63,7 @@ def _serve(proxy: Proxy, listener: socket.socket) -> None:
         raise UsageError("serving needs uvicorn: pip install 'promptools[server]'") from error
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
     config = uvicorn.Config(proxy, log_level="warning", lifespan="on", timeout_graceful_shutdown=2)
+    config.server_header = config.date_header = False  # the server's own pass: no second ones beside them
     uvicorn.Server(config).run(sockets=[listener])
 
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("promptools")
 VERSION = "/v1"
+OURS = frozenset({CHAT, VERSION + CHAT})
+"""The paths of chat completions (clients may leave /v1 out); one elsewhere on the server is asked there."""
 TIMEOUT = 600.0
 """Seconds between two pieces of an answer, as in the OpenAI SDK: a long prompt takes long to read."""
 CONNECT = 10.0
@@ -132,8 +134,7 @@ class Proxy:
         """Run an exchange and hand on what it emits."""
         fields = [pair for pair in self._fields(scope) if pair[0].lower() != b"accept-encoding"]
         headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in fields)
-        url = _with_query(self.base_url + CHAT, scope)
-        exchange = guarded(self.session(Request("POST", url, headers, body)))
+        exchange = guarded(self.session(Request("POST", self._url(scope), headers, body)))
         extensions = {"timeout": self.http.timeout.as_dict()}
         pump = AsyncPump(exchange, family_of(self.http), self._follow, extensions=extensions)
         head = await pump.head()
@@ -175,6 +176,8 @@ class Proxy:
         """Map a path: what stands below /v1 goes below `base_url`, all else below its root."""
         path = (scope.get("raw_path") or scope["path"].encode()).decode("latin-1").partition("?")[0]
         path = path.removeprefix(scope.get("root_path", ""))
+        if path.rstrip("/") in OURS:
+            return _with_query(self.base_url + CHAT, scope)
         if path == VERSION or path.startswith(f"{VERSION}/"):
             return _with_query(self.base_url + path.removeprefix(VERSION), scope)
         return _with_query(self.base_url.removesuffix(VERSION) + path, scope)

@@ -120,6 +120,21 @@ def test_every_other_path_passes_byte_for_byte(server, proxy, http, path, there)
     assert seen.headers["x-hop"] is None
 
 
+@pytest.mark.parametrize(
+    ("path", "there"),
+    [
+        ("/v1/chat/completions/?a=1", "/v1/chat/completions?a=1"),
+        ("/chat/completions", "/v1/chat/completions"),
+        ("/api/v0/chat/completions", "/api/v0/chat/completions"),
+        ("/openai/deployments/d/chat/completions?v=1", "/openai/deployments/d/chat/completions?v=1"),
+    ],
+)
+def test_chat_completions_elsewhere_on_the_server_are_asked_there(server, proxy, http, path, there):
+    server.play(completion(None, [("f", "{}")]))
+    assert http.post(proxy + path, json={**HELLO, "tools": TOOLS}).headers["x-promptools-mode"] == "native"
+    assert server.seen[0].path == there
+
+
 def test_a_body_in_chunks_arrives_whole(server, proxy, http):
     server.play(completion())
     http.post(f"{proxy}/v1/audio", content=iter([b"a", b"b" * 100000]))
