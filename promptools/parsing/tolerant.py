@@ -88,7 +88,7 @@ def members(text: str, start: int = 0) -> tuple[dict[str, tuple[Any, int, int]],
             at = separator.end() if more else separator.start(1) + 1
     except (ValueError, RecursionError):
         return None
-    if _too_deep([value for value, _, _ in found.values()]):
+    if _too_deep({key: value for key, (value, _, _) in found.items()}):
         return None
     return found, at
 
@@ -128,8 +128,8 @@ def _finish(reader: Reader) -> Value:
 
 def _too_deep(value: Any) -> bool:
     """Tell whether the value has more than `DEEPEST` levels. A walk over it costs less than to count its brackets."""
-    level = [cast("_Items", value)]
-    for _ in range(DEEPEST):
+    level = [cast("_Items", [value])]
+    for _ in range(DEEPEST + 1):
         level = [
             each
             for items in level

@@ -12,7 +12,7 @@ from promptools.parsing.zones import CLOSER_OF, RESULTS
 from promptools.types import Fix
 
 _INLINE = re.compile(r"(`{1,2})(?!`)[^`\n]*\1(?!`)(?!\Z)")
-_PLAIN_FENCE = re.compile(r"(`{3,}+|~{3,}+)[\w.+#-]{0,32}\r?\n(?:[\w#/@$(][^`~]*+)?\1(?![`~]|\Z)")
+_PLAIN_FENCE = re.compile(r"(`{3,63}+|~{3,63}+)[\w.+#-]{0,32}\r?\n(?:[\w#/@$(][^`~]*+)?\1(?![`~]|\Z)")
 """A short way past a fence of code that cannot begin a call."""
 _SEPARATOR = re.compile(r"[,;]\s{0,256}(?:(?=[{\[])|\Z)")
 
