@@ -50,7 +50,10 @@ class Sending:
         if isinstance(opened, Failed):
             return of_link(opened)
         if not 200 <= opened.status < 300:
-            return of_status(opened, (yield from self._ledger.read_all()))
+            body = yield from self._ledger.read_all()
+            if not body and self._ledger.policy.left(self._ledger.now) == 0:
+                return Failure("timeout", f"the deadline passed before the text of an HTTP {opened.status} came")
+            return of_status(opened, body)
         self.intake.streamed = is_stream(opened.headers, asked=self._plan.ask.stream)
         broke = yield from self._read()
         return (yield from self._judge(opened, broke))

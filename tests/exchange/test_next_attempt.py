@@ -344,6 +344,14 @@ def test_a_time_out_by_our_deadline_is_ours_to_tell():
     assert seen.headers["x-should-retry"] == "false"
 
 
+def test_an_error_whose_text_came_too_late_is_ours_to_tell():
+    late = Answer(500, broken=Failed("timeout", "time is up", 0.0, Gone()), takes=5.0)
+    seen = play(ask(WEATHER), [late], deadline=5.0)
+    assert seen.head.status == 502
+    assert seen.json["error"]["code"] == "timeout"
+    assert "HTTP 500" in seen.json["error"]["message"]
+
+
 # -- the breaker
 
 NO_TOOLS = error("m does not support tools", 400)
