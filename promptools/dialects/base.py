@@ -57,13 +57,30 @@ class Head:
 class Dialect(Protocol):
     """A text format for declaring tools, calling them and feeding results back."""
 
-    name: str
-    tier: Tier
-    heads: tuple[Head, ...]
-    closers: tuple[str, ...]
-    """Closers that may stand alone after a call whose opener was lost."""
-    stop: tuple[str, ...]
-    """Strings at which a server may stop generation in prompt mode."""
+    @property
+    def name(self) -> str:
+        """The name by which it is asked for."""
+        ...
+
+    @property
+    def tier(self) -> Tier:
+        """How sure its markers are."""
+        ...
+
+    @property
+    def heads(self) -> tuple[Head, ...]:
+        """What its calls begin with."""
+        ...
+
+    @property
+    def closers(self) -> tuple[str, ...]:
+        """Closers that may stand alone after a call whose opener was lost."""
+        ...
+
+    @property
+    def stop(self) -> tuple[str, ...]:
+        """Strings at which a server may stop generation in prompt mode."""
+        ...
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
         """Start reading behind `head`: what is fed first is the first character of the body."""

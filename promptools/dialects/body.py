@@ -103,7 +103,7 @@ def read_calls(
 
 
 def _may_close(said: list[Said], closed: int, stopped: bool) -> bool:
-    """May the missing closers be supplied? Those around the arguments always; the arguments' own if the model stopped."""
+    """Tell whether the missing closers may be supplied: around the arguments always, their own if the model stopped."""
     last = said[-1]
     if last.arguments is None:
         return stopped and bool(last.flat)

@@ -6,10 +6,9 @@ Spellings were collected from model cards and from what servers' parsers accept 
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from json.decoder import scanstring
 from typing import Any
 
 from promptools.parsing.extent import Extent
@@ -53,7 +52,8 @@ FIRST_KEYS = frozenset((*NAME_KEYS, *ARGUMENT_KEYS, *WRAPPER_KEYS, *ASIDE_KEYS, 
 NESTING = 16
 """Levels of wrappers that are looked through: more is a trick, not a habit."""
 
-_DECODER = json.JSONDecoder()
+_NAMED = tuple(re.compile(rf"""(["']){key}\1\s*+:\s*+(["'])([^"']{{1,256}})\2""") for key in NAME_KEYS)
+"""A name and its key, in whatever quotes; the surest key first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,20 +220,5 @@ def _unnamed(node: Node, tools: Tools | None, argument_key: str | None) -> Said:
 def name_guess(raw: str, limit: int = 2000) -> str | None:
     """Find the name in the first `limit` characters of an envelope that cannot be read."""
     head = raw[:limit]
-    for key in NAME_KEYS:
-        for quote in ('"', "'"):
-            at = head.find(f"{quote}{key}{quote}")
-            if at < 0:
-                continue
-            rest = head[at + len(key) + 2 :].lstrip()
-            if not rest.startswith(":"):
-                continue
-            rest = rest[1:].lstrip()
-            if rest[:1] in ('"', "'"):
-                end = rest.find(rest[0], 1)
-                if end > 0:
-                    return rest[1:end]
-    return None
-
-
-__all__ = ["Node", "NoCall", "Said", "child", "name_guess", "node_of", "said_in", "scanstring"]
+    found = next(filter(None, (pattern.search(head) for pattern in _NAMED)), None)
+    return found[3] if found else None

@@ -9,8 +9,8 @@ Source: NousResearch/Hermes-Function-Calling (2024-03), the chat templates of He
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 
 from promptools.dialects.base import Head, Tier
@@ -18,6 +18,7 @@ from promptools.dialects.settle import Place, Rules, dump
 from promptools.dialects.wrapped import Closers, WrappedCandidate
 from promptools.parsing.parts import Candidate
 from promptools.schema import Tools
+from promptools.schema.graph import is_object
 from promptools.types import Call, Result
 
 TAGS = (
@@ -47,7 +48,11 @@ BRACKETS = {
 }
 """Markers that are no tags, and their closers."""
 
-_BEFORE = r"(?:\Z|`{1,3}\Z|```[\w+-]{0,16}\s{0,16}(?:\Z|(?=[{\[]))|[A-Za-z_][\w.:-]{0,63}\s{0,8}(?:\Z|(?=[{\[]))|(?=[{\[]))"
+_BEFORE = (
+    r"(?:\Z|`{1,3}\Z|(?=[{\[])"
+    r"|```[\w+-]{0,16}\s{0,16}(?:\Z|(?=[{\[]))"
+    r"|[A-Za-z_][\w.:-]{0,63}\s{0,8}(?:\Z|(?=[{\[])))"
+)
 """What may stand between a marker and the bracket: a fence, or the name on a line of its own."""
 
 
@@ -122,6 +127,6 @@ For each call write a JSON object with the function's name and arguments between
 def _declaration(tool: dict[str, object]) -> dict[str, object]:
     """Give the keys that the templates show: the model has seen no others."""
     function = tool["function"]
-    assert isinstance(function, dict)
+    assert is_object(function)
     shown = {key: function[key] for key in ("name", "description", "parameters") if key in function}
     return {"type": "function", "function": shown}

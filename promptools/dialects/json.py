@@ -103,7 +103,9 @@ You can call tools. To call one, end your message with a block like this, and no
 
     def render_calls(self, calls: Sequence[Call]) -> str:
         """Write calls as the model would have."""
-        return "\n".join(f'```json\n{{"tool": {dump(call.name)}, "arguments": {call.arguments_json}}}\n```' for call in calls)
+        return "\n".join(
+            f'```json\n{{"tool": {dump(call.name)}, "arguments": {call.arguments_json}}}\n```' for call in calls
+        )
 
     def render_results(self, results: Sequence[Result]) -> str:
         """Write results as one user turn."""

@@ -10,12 +10,12 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from json.decoder import scanstring
 from typing import Any
 
 from promptools.dialects.envelope import ARGUMENT_KEYS, NAME_KEYS
 from promptools.dialects.settle import Rules, broken, dump
 from promptools.parsing.parts import Fragment, Part, Started
+from promptools.schema.graph import is_object
 from promptools.types import Call, Tool
 
 HEAD_LIMIT = 400
@@ -40,7 +40,7 @@ _TYPES: Mapping[str, type | tuple[type, ...]] = {"string": str, "integer": int, 
 
 
 class LiveArguments:
-    """Follow the first object of a block as it comes. O(n): held text is looked at again only when it can end a member."""
+    """Follow the first object of a block as it comes. O(n): held text is looked at again when a member may end."""
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
@@ -120,16 +120,15 @@ class LiveArguments:
             self._dead = bool(text[value.end() :].strip()) and (quoted or len(text) - head.end() > SCALAR_LIMIT)
             return None
         schema = self._tool.parameters.get("properties", {}).get(head[2])
-        read = scanstring(text, value.start() + 1)[0] if quoted else json.loads(value[0])
-        if not _settled(schema, read):
+        if not _settled(schema, json.loads(value[0])):
             self._dead = True
             return None
         return value.end()
 
 
 def _settled(schema: Any, value: Any) -> bool:
-    """Is this the plain scalar that the schema names, so that no check can change or refuse it?"""
-    if not isinstance(schema, dict) or not _PLAIN.issuperset(schema):
+    """Tell whether this is the plain scalar that the schema names, so that no check can change or refuse it."""
+    if not is_object(schema) or not _PLAIN.issuperset(schema):
         return False
     kind = schema.get("type")
     wanted = _TYPES.get(kind) if isinstance(kind, str) else None

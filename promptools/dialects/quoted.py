@@ -1,4 +1,4 @@
-"""A whole reply that is one JSON string with a call inside: some chat templates encode what the model said once more."""
+"""A whole reply that is one JSON string with a call inside: some chat templates encode what was said once more."""
 
 from __future__ import annotations
 

@@ -10,8 +10,9 @@ from typing import Any
 
 from promptools.dialects.envelope import ARGUMENT_KEYS, ASIDE_KEYS, NAME_KEYS, NoCall, Node, Said
 from promptools.errors import clip
-from promptools.parsing.tolerant import Unreadable, read
+from promptools.parsing.tolerant import Unreadable, Value, read
 from promptools.schema import Tools
+from promptools.schema.graph import is_object
 from promptools.types import Call, Fix, Malformed, MalformedReason, Strictness, Tool
 
 NAME_LIMIT = 256
@@ -33,7 +34,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a candidate stands. `wrapped`: inside an unmistakable wrapper; `expected`: the dialect that was asked for."""
+    """Where a candidate stands. `wrapped`: inside an unmistakable wrapper; `expected`: in the dialect asked for."""
 
     dialect: str
     wrapped: bool
@@ -90,8 +91,8 @@ def checked(
         dialect=place.dialect,
     )
     if result.errors:
-        listed = "; ".join(result.errors[:5])
-        message = f"The call of {tool.name!r} was not run: its arguments do not fit. {listed}. Call it again, corrected."
+        wrong = f"its arguments do not fit. {'; '.join(result.errors[:5])}"
+        message = f"The call of {tool.name!r} was not run: {wrong}. Call it again, corrected."
         return Malformed(0, "", "invalid_arguments", message, name=tool.name, dialect=place.dialect, call=whole)
     return whole
 
@@ -144,7 +145,8 @@ def _unchecked(said: Said, place: Place) -> Call | Malformed:
 
 def _unknown(said: Said, rules: Rules, place: Place) -> Malformed:
     """Report a well-formed call of a tool that was not offered, where a call was asked for."""
-    assert said.name is not None and rules.tools is not None
+    assert said.name is not None
+    assert rules.tools is not None
     if not place.expected or said.arguments is None or not PLAUSIBLE_NAME.match(said.name):
         raise NoCall(f"no tool {clip(said.name, 60)!r} is offered")
     fixes = list(said.fixes)
@@ -165,15 +167,17 @@ def _unknown(said: Said, rules: Rules, place: Place) -> Malformed:
 def unknown_message(name: str, tools: Tools) -> str:
     """Tell the model which tools there are."""
     offered = ", ".join(tools.names) or "none"
-    return f"There is no tool {clip(name, 60)!r}. The tools are: {offered}. Call one of these, or answer without a tool."
+    none = f"There is no tool {clip(name, 60)!r}."
+    return f"{none} The tools are: {offered}. Call one of these, or answer without a tool."
 
 
 def _inferred(said: Said, rules: Rules, place: Place) -> Call | Malformed:
     if rules.tools is None or rules.json_answer:
         raise NoCall("it names no tool")
-    arguments = said.arguments.value if said.arguments is not None else said.flat
+    assert said.arguments is not None  # what names no tool is nothing but arguments
+    arguments: dict[str, Any] = said.arguments.value
     free = place.wrapped or rules.strictness == "lenient"
-    found = rules.tools.infer(arguments, optin_only=not free) if isinstance(arguments, dict) else None
+    found = rules.tools.infer(arguments, optin_only=not free)
     if found is None:
         raise NoCall("it names no tool, and its keys do not fit exactly one")
     tool, how = found
@@ -207,47 +211,51 @@ def _flat(
     assert rules.tools is not None
     sure = place.wrapped or place.expected or rules.strictness == "lenient"
     if not flat:
-        if sure and said.name_key != "name" or place.wrapped:
+        if place.wrapped or (sure and said.name_key != "name"):
             return None, {}
         raise NoCall("it has a name, but no arguments")
     checked_flat = rules.tools.check(tool, flat)
     keys = rules.tools.keys(tool.name)
-    if any(key not in keys for key in checked_flat.arguments) or checked_flat.errors:
-        if not sure or not keys & set(checked_flat.arguments):
-            raise NoCall(f"the keys beside the name are not all parameters of {tool.name!r}")
+    fits = keys.issuperset(checked_flat.arguments) and not checked_flat.errors
+    if not fits and (not sure or keys.isdisjoint(checked_flat.arguments)):
+        raise NoCall(f"the keys beside the name are not all parameters of {tool.name!r}")
     return None, flat
 
 
 def _reads_flat(said: Said, tool: Tool, flat: dict[str, Any], rules: Rules) -> bool:
-    """Is what looks like the arguments' key a parameter of the tool itself?"""
-    assert rules.tools is not None and said.arguments is not None
+    """Tell whether what looks like the arguments' key is a parameter of the tool itself."""
+    assert rules.tools is not None
+    assert said.arguments is not None
     keys = rules.tools.keys(tool.name)
     if not flat or not all(key in keys for key in flat):
         return False
     if rules.tools.check(tool, flat).errors:
         return False
     inner = said.arguments.value
-    return not isinstance(inner, dict) or bool(rules.tools.check(tool, inner).errors)
+    return not is_object(inner) or bool(rules.tools.check(tool, inner).errors)
 
 
 def _as_object(node: Node, fixes: list[Fix], tool: Tool | None) -> tuple[Node | None, dict[str, Any]]:
-    """Read the arguments as an object: decode JSON in a string, take nothing for `{}`."""
-    value = node.value
-    if isinstance(value, dict):
-        return node, value
+    """Read the arguments as an object, with the node if it is its own."""
+    arguments = _object_of(node.value, fixes, tool)
+    return (node if arguments is node.value else None), arguments
+
+
+def _object_of(value: Any, fixes: list[Fix], tool: Tool | None) -> dict[str, Any]:
+    """Decode JSON in a string, take nothing for `{}`."""
+    if is_object(value):
+        return value
     if value is None or (isinstance(value, str) and not value.strip()):
         fixes.append(Fix("coerce", f"{dump(value)} to {{}}"))
-        return None, {}
+        return {}
     if isinstance(value, str):
-        return None, _decoded(value, fixes, tool)
+        return _decoded(value, fixes, tool)
     raise _Unfit("not_an_object", f"its arguments are {_kind(value)}, not an object")
 
 
 def _decoded(value: str, fixes: list[Fix], tool: Tool | None) -> dict[str, Any]:
     try:
-        inner = read(value)
-        if value[inner.end :].strip():
-            raise Unreadable(inner.end, "text follows the value", "invalid_json")
+        inner = _whole(value)
     except Unreadable as error:
         single = _single_string(tool) if value.strip().lstrip("-") not in ("NaN", "Infinity") else None
         if single is not None:
@@ -257,21 +265,29 @@ def _decoded(value: str, fixes: list[Fix], tool: Tool | None) -> dict[str, Any]:
         raise _Unfit(reason, f"its arguments are a string that is no JSON object ({clip(value, 80)!r})") from None
     fixes.append(Fix("unwrap", "the arguments were JSON inside a string"))
     fixes.extend(inner.fixes)
-    if isinstance(inner.value, str) and inner.value != value:
+    if isinstance(inner.value, str):
         return _decoded(inner.value, fixes, tool)
-    if not isinstance(inner.value, dict):
+    if not is_object(inner.value):
         raise _Unfit("not_an_object", f"its arguments are {_kind(inner.value)}, not an object")
     return inner.value
+
+
+def _whole(text: str) -> Value:
+    """Read a text that is one JSON value. Raises `Unreadable`, also when anything follows it."""
+    value = read(text)
+    if text[value.end :].strip():
+        raise Unreadable(value.end, "text follows the value", "invalid_json")
+    return value
 
 
 def _single_string(tool: Tool | None) -> str | None:
     """Give the only parameter of a tool that takes one free string."""
     properties = tool.parameters.get("properties") if tool else None
-    if not isinstance(properties, dict) or len(properties) != 1:
+    if not is_object(properties) or len(properties) != 1:
         return None
     ((key, schema),) = properties.items()
-    free = isinstance(schema, dict) and schema.get("type") == "string" and "enum" not in schema
-    return str(key) if free else None
+    free = is_object(schema) and schema.get("type") == "string" and "enum" not in schema
+    return key if free else None
 
 
 def _unwrapped(
@@ -286,28 +302,24 @@ def _unwrapped(
             return node, arguments
         name_key = next((key for key in NAME_KEYS if isinstance(arguments.get(key), str) and key not in keys), None)
         rest = [key for key in arguments if key not in (inner_key, name_key) and key not in ASIDE_KEYS]
-        inner = arguments[inner_key]
-        if rest or not (isinstance(inner, (dict, str)) or inner is None):
+        if rest:
             return node, arguments
-        if isinstance(inner, dict):
-            arguments = inner
-        else:
-            try:
-                arguments = _decoded(inner, fixes, None) if inner else {}
-            except _Unfit:
-                return node, arguments
+        taken: list[Fix] = []
+        try:
+            arguments = _object_of(arguments[inner_key], taken, None)
+        except _Unfit:
+            return node, arguments
         node = None
-        fixes.append(Fix("unwrap", "the call was wrapped in a call"))
+        fixes += [*taken, Fix("unwrap", "the call was wrapped in a call")]
 
 
 def _is_schema(value: Any) -> bool:
-    """Is this a JSON Schema of parameters, echoed from the prompt?"""
-    if not isinstance(value, Mapping):
-        return False
-    return isinstance(value.get("properties"), Mapping) and value.get("type") == "object"
+    """Tell whether this is a JSON Schema of parameters, echoed from the prompt."""
+    return is_object(value) and is_object(value.get("properties")) and value.get("type") == "object"
 
 
-def _kind(value: Any) -> str:
-    return {list: "a list", bool: "a boolean", int: "a number", float: "a number", str: "a string"}.get(
-        type(value), "nothing"
-    )
+_KINDS: Mapping[type, str] = {list: "a list", bool: "a boolean", int: "a number", float: "a number"}
+
+
+def _kind(value: object) -> str:
+    return _KINDS.get(value.__class__, "nothing")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from promptools.dialects.settle import dump
-from promptools.types import Tool
+from promptools.schema.graph import is_object
+from promptools.types import Schema, Tool
 
 DEEPEST = 6
 """Levels of nesting that are written out."""
+MOST_REFERENCES = 32
+"""References that are followed from one to the next: those inside an `$id` may lead elsewhere from the root."""
 
 
 def describe(tool: Tool) -> str:
@@ -26,30 +29,27 @@ def describe(tool: Tool) -> str:
     return "\n".join(lines)
 
 
-def _lines(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> Iterator[str]:
+def _lines(schema: Schema, root: Schema, depth: int) -> Iterator[str]:
     required = schema.get("required", ())
     for name, inner in _properties(schema, root).items():
         node = resolve(inner, root)
         facts = [type_of(node, root), "required" if name in required else "optional"]
-        if isinstance(node, Mapping) and "default" in node:
+        if "default" in node:
             facts.append(f"default {dump(node['default'])}")
-        text = " ".join(str(node.get("description", "")).split()) if isinstance(node, Mapping) else ""
+        text = " ".join(node.get("description", "").split())
         yield f"{'  ' * depth}- {name} ({', '.join(facts)})" + (f": {text}" if text else "")
         nested = _nested(node, root)
         if nested is not None and depth < DEEPEST:
             yield from _lines(nested, root, depth + 1)
 
 
-def _properties(schema: Any, root: Mapping[str, Any]) -> dict[str, Any]:
-    node = resolve(schema, root)
-    properties = node.get("properties") if isinstance(node, Mapping) else None
-    return dict(properties) if isinstance(properties, Mapping) else {}
+def _properties(schema: Any, root: Schema) -> dict[str, Any]:
+    properties: dict[str, Any] = resolve(schema, root).get("properties", {})
+    return properties
 
 
-def _nested(node: Any, root: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _nested(node: Schema, root: Schema) -> Schema | None:
     """Give the object inside a property: itself, its items, or the one variant that is an object."""
-    if not isinstance(node, Mapping):
-        return None
     if _properties(node, root):
         return node
     if "items" in node:
@@ -59,48 +59,50 @@ def _nested(node: Any, root: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return objects[0] if len(objects) == 1 else None
 
 
-def resolve(schema: Any, root: Mapping[str, Any]) -> Any:
-    """Follow `$ref` inside `root`; a reference that leads nowhere gives the schema as it is."""
-    for _ in range(32):
-        reference = schema.get("$ref") if isinstance(schema, Mapping) else None
-        if not isinstance(reference, str) or not reference.startswith("#"):
-            return schema
-        found: Any = root
-        for step in reference[1:].split("/")[1:]:
-            step = step.replace("~1", "/").replace("~0", "~")
-            found = found.get(step) if isinstance(found, Mapping) else None
-        if found is None:
-            return schema
-        rest = {key: value for key, value in schema.items() if key != "$ref"}
-        schema = {**found, **rest} if isinstance(found, Mapping) and rest else found
-    return schema
+def resolve(schema: Any, root: Schema) -> Schema:
+    """Follow `$ref` inside `root`; what leads to no object there gives the schema as it is, `true` gives `{}`."""
+    node: Schema = schema if is_object(schema) else {}
+    for _ in range(MOST_REFERENCES):
+        reference: str = node.get("$ref", "")
+        found = _at_pointer(reference, root) if reference.startswith("#") else None
+        if not is_object(found):
+            break
+        node = {**found, **{key: value for key, value in node.items() if key != "$ref"}}
+    return node
 
 
-def type_of(schema: Any, root: Mapping[str, Any], depth: int = 0) -> str:
+def _at_pointer(reference: str, root: Schema) -> Any:
+    found: Any = root
+    for step in reference[1:].split("/")[1:]:
+        found = found.get(step.replace("~1", "/").replace("~0", "~")) if is_object(found) else None
+    return found
+
+
+def type_of(schema: Any, root: Schema, depth: int = 0) -> str:
     """Write a type in a few words: `string`, `"c" | "f"`, `array of integer`, `string or null`."""
     node = resolve(schema, root)
-    if not isinstance(node, Mapping) or depth > DEEPEST:
+    if depth > DEEPEST:
         return "any"
     if "const" in node:
         return dump(node["const"])
-    if isinstance(node.get("enum"), list):
+    if node.get("enum"):
         return " | ".join(dump(value) for value in node["enum"])
     variants = node.get("anyOf") or node.get("oneOf")
-    if isinstance(variants, list):
+    if variants:
         return _either(type_of(each, root, depth + 1) for each in variants)
-    all_of = node.get("allOf")
-    if isinstance(all_of, list) and len(all_of) == 1:
+    all_of = node.get("allOf", ())
+    if len(all_of) == 1:
         return type_of(all_of[0], root, depth + 1)
-    kinds = node.get("type", "object" if "properties" in node else "any")
-    names = kinds if isinstance(kinds, list) else [kinds]
-    return _either(_with_items(str(name), node, root, depth) for name in names)
+    kinds: str | list[str] = node.get("type", "object" if "properties" in node else "any")
+    names = [kinds] if isinstance(kinds, str) else kinds
+    return _either(_with_items(name, node, root, depth) for name in names)
 
 
-def _either(types: Iterator[str]) -> str:
+def _either(types: Iterable[str]) -> str:
     return " or ".join(dict.fromkeys(types))
 
 
-def _with_items(name: str, node: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> str:
+def _with_items(name: str, node: Schema, root: Schema, depth: int) -> str:
     if name == "array" and "items" in node:
         return f"array of {type_of(node['items'], root, depth + 1)}"
     return name

@@ -158,7 +158,7 @@ class WrappedCandidate:
             self._finish(mark, None)
 
     def _gap_after(self, parts: list[Part], inside: str) -> bool:
-        """Do the parts take all of `inside`, but for what may stand before a closer?"""
+        """Tell whether the parts take all of `inside`, but for what may stand before a closer."""
         after = inside[sum(len(part.raw) for part in parts) :]
         if self._closers.gap.fullmatch(after) is None:
             return False

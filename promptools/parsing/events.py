@@ -8,7 +8,7 @@ call of the same index. `WasReasoning` takes back: the text up to `span.end` tha
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from promptools.types import Call, Discarded, FinishReason, Malformed, Span
@@ -80,21 +80,25 @@ def join(events: Iterable[Event]) -> list[Event]:
     """Merge neighbouring fragments of the same kind, so that two ways of cutting the input compare equal."""
     joined: list[Event] = []
     for event in events:
-        last = joined[-1] if joined else None
-        merged: Event | None = None
-        match last, event:
-            case (Text(), Text()) | (Reasoning(), Reasoning()) if last.span.end == event.span.start:
-                merged = replace(last, text=last.text + event.text, span=Span(last.span.start, event.span.end))
-            case CallArgs(index=i), CallArgs(index=j) if i == j:
-                merged = replace(
-                    last, fragment=last.fragment + event.fragment, span=Span(last.span.start, event.span.end)
-                )
-            case Discarded(why=a), Discarded(why=b) if a == b and last.span.end == event.span.start:
-                merged = replace(last, raw=last.raw + event.raw, span=Span(last.span.start, event.span.end))
-            case _:
-                pass
+        merged = _merged(joined[-1], event) if joined else None
         if merged is None:
             joined.append(event)
         else:
             joined[-1] = merged
     return joined
+
+
+def _merged(last: Event, event: Event) -> Event | None:
+    span = Span(last.span.start, event.span.end)
+    touching = last.span.end == event.span.start
+    match last, event:
+        case (Text(text=before), Text(text=after)) if touching:
+            return Text(before + after, span)
+        case (Reasoning(text=before), Reasoning(text=after)) if touching:
+            return Reasoning(before + after, span)
+        case (CallArgs(index=index, fragment=before), CallArgs(index=same, fragment=after)) if index == same:
+            return CallArgs(index, before + after, span)
+        case (Discarded(raw=before, why=why), Discarded(raw=after, why=same)) if touching and why == same:
+            return Discarded(before + after, why, span)
+        case _:
+            return None
