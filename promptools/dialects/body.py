@@ -9,6 +9,7 @@ from promptools.dialects.settle import Place, Rules, broken, settle
 from promptools.parsing.extent import Extent
 from promptools.parsing.parts import Part
 from promptools.parsing.tolerant import Unreadable, members
+from promptools.schema.graph import is_object
 from promptools.types import Call, Fix, Malformed, MalformedReason
 
 
@@ -85,21 +86,23 @@ def read_calls(
             node, fixes, closed = node_of(raw, 0, len(raw), rules.anchors, close=close, strict=strict)
         except Unreadable as error:
             return [unreadable(raw, rules, place, error.kind, error.reason)]
-    base = node.start
     if not node.exact and rules.strictness == "strict" and not place.expected:
         raise NoCall("strict takes no liberties with the body")
-    if name is not None and isinstance(node.value, dict):
-        said = [Said(node, name, node, {})]
-    else:
-        said = said_in(node, rules.anchors, rules.tools)
-    if isinstance(node.value, list) and any(each.fixes for each in said):
-        fixes = ()  # each element was read by itself, and has its own
+    said = _said(node, name, rules)
+    if any(each.fixes for each in said):
+        fixes = ()  # each element of a list was read by itself, and has its own
     if closed and not _may_close(said, closed, stopped):
         return [unreadable(raw, rules, place, "truncated", "the text ended inside its arguments")]
-    parts = _tile(raw[: node.end - base], base, node, said, fixes, rules, place)
+    parts = _tile(raw[: node.end - node.start], node.start, said, fixes, rules, place)
     if closed and any(part.malformed for part in parts):  # what is missing may have been cut
         return [unreadable(raw, rules, place, "truncated", "the text ended inside its arguments")]
     return parts
+
+
+def _said(node: Node, name: str | None, rules: Rules) -> list[Said]:
+    if name is not None and is_object(node.value):
+        return [Said(node, name, node, {})]
+    return said_in(node, rules.anchors, rules.tools)
 
 
 def _may_close(said: list[Said], closed: int, stopped: bool) -> bool:
@@ -107,31 +110,22 @@ def _may_close(said: list[Said], closed: int, stopped: bool) -> bool:
     last = said[-1]
     if last.arguments is None:
         return stopped and bool(last.flat)
-    around = 1 if isinstance(last.node.value, dict) else 0
-    if closed <= around:
-        return True
-    return stopped and bool(last.arguments.value)
+    return closed <= 1 or (stopped and bool(last.arguments.value))
 
 
-def _tile(
-    raw: str, base: int, node: Node, said: list[Said], fixes: tuple[Fix, ...], rules: Rules, place: Place
-) -> list[Part]:
-    """Cut `raw` into one part a call and the markup around them."""
+def _tile(raw: str, base: int, said: list[Said], fixes: tuple[Fix, ...], rules: Rules, place: Place) -> list[Part]:
+    """Cut `raw`, which stands at `base` in its source, into one part a call and the markup around them."""
     parts: list[Part] = []
-    at = base
-    single = len(said) == 1
-    for index, each in enumerate(said):
+    at = 0
+    for each in said:
         outcome = settle(replace(each, fixes=(*fixes, *each.fixes)) if fixes else each, rules, place)
-        placed = each.node.start != node.start or each.node.end != node.end
-        start, end = (each.node.start, each.node.end) if placed and not single else (at, base + len(raw))
-        if not placed and not single:  # the members of a wrapper that is not strict JSON have no places of their own
-            start, end = at, (base + len(raw) if index == 0 else at)
+        start, end = (each.node.start - base, each.node.end - base) if len(said) > 1 else (0, len(raw))
         if start > at:
-            parts.append(Part("markup", raw[at - base : start - base]))
-        parts.append(part_of(outcome, raw[start - base : end - base]))
+            parts.append(Part("markup", raw[at:start]))
+        parts.append(part_of(outcome, raw[start:end]))
         at = end
-    if at < base + len(raw):
-        parts.append(Part("markup", raw[at - base :]))
+    if at < len(raw):
+        parts.append(Part("markup", raw[at:]))
     return parts
 
 

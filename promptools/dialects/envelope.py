@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 from promptools.parsing.extent import Extent
 from promptools.parsing.tolerant import Unreadable, members, read
 from promptools.schema import Tools
+from promptools.schema.graph import is_array, is_object
 from promptools.types import Fix
 
 NAME_KEYS = (
@@ -51,6 +54,9 @@ FIRST_KEYS = frozenset((*NAME_KEYS, *ARGUMENT_KEYS, *WRAPPER_KEYS, *ASIDE_KEYS, 
 
 NESTING = 16
 """Levels of wrappers that are looked through: more is a trick, not a habit."""
+
+RETRIES = 4
+"""Places that are tried for the list in a wrapper: its key may also stand in a string before it."""
 
 _NAMED = tuple(re.compile(rf"""(["']){key}\1\s*+:\s*+(["'])([^"']{{1,256}})\2""") for key in NAME_KEYS)
 """A name and its key, in whatever quotes; the surest key first."""
@@ -93,27 +99,43 @@ class NoCall(Exception):
 def node_of(
     source: str, start: int, end: int, anchors: frozenset[str], *, close: bool = False, strict: bool = True
 ) -> tuple[Node, tuple[Fix, ...], int]:
-    """Read `source[start:end]` as one value: the node, the liberties taken, how many closers were missing. O(n).
+    """Read the value that starts at the bracket `source[start]`: its node, the liberties, the closers supplied.
 
-    `strict=False`: it is known to be no strict JSON. Raises `Unreadable`.
+    O(n) in characters. `strict=False`: it is known to be no strict JSON. Raises `Unreadable`.
     """
     value = read(source[start:end], anchors=anchors, close=close, strict=strict)
     exact = not value.fixes and not value.closed
-    begin = start + len(source[start:end]) - len(source[start:end].lstrip())
-    return Node(value.value, source, begin, start + value.end, exact), value.fixes, value.closed
+    return Node(value.value, source, start, start + value.end, exact), value.fixes, value.closed
 
 
 def child(node: Node, key: str) -> Node:
-    """Give one member of an object, with its place where the text is strict JSON."""
-    if node.exact:
-        found = node.members
-        if found is None:
-            again = members(node.source, node.start)
-            found = again[0] if again is not None else None
-        if found is not None:
-            value, start, end = found[key]
-            return Node(value, node.source, start, end, exact=True)
-    return Node(node.value[key], node.source, node.start, node.end, exact=False)
+    """Give one member of an object with its place: the object's own where the text is not strict JSON."""
+    if not node.exact:
+        return Node(node.value[key], node.source, node.start, node.end, exact=False)
+    found = node.members
+    if found is None:
+        again = members(node.source, node.start)
+        assert again is not None  # strict JSON, as `read` found
+        found = again[0]
+    value, start, end = found[key]
+    return Node(value, node.source, start, end, exact=True)
+
+
+def _wrapped(node: Node, key: str, anchors: frozenset[str]) -> Node:
+    """Give the member that wraps calls: a list has its own place even where the text is not strict JSON.
+
+    Raises `NoCall` when that place is not found.
+    """
+    inner = child(node, key)
+    if node.exact or not is_array(inner.value):
+        return inner
+    brackets = re.compile(rf"""{key}["'“”‘’]?\s*+:\s*+(?=\[)""").finditer(node.source, node.start, node.end)
+    for bracket in islice(brackets, RETRIES):
+        with suppress(Unreadable):
+            found, _, _ = node_of(node.source, bracket.end(), node.end, anchors, close=True)
+            if found.value == inner.value:
+                return found
+    raise NoCall("where its list of calls stands is not certain")
 
 
 def elements(node: Node, anchors: frozenset[str]) -> Iterator[tuple[Node, tuple[Fix, ...]]]:
@@ -148,7 +170,7 @@ def said_in(node: Node, anchors: frozenset[str], tools: Tools | None, depth: int
     """Read `node` as calls, in order. Raises `NoCall` when it holds none, or anything beside calls. O(n) per level."""
     if depth > NESTING:
         raise NoCall("wrapped too deep")
-    if isinstance(node.value, list):
+    if is_array(node.value):
         found: list[Said] = []
         for element, fixes in elements(node, anchors):
             inner = said_in(element, anchors, tools, depth + 1)
@@ -156,30 +178,26 @@ def said_in(node: Node, anchors: frozenset[str], tools: Tools | None, depth: int
         if not found:
             raise NoCall("an empty list")
         return found
-    if not isinstance(node.value, dict):
+    if not is_object(node.value):
         raise NoCall("no object")
     return _said_in_object(node, anchors, tools, depth)
 
 
 def _with_fixes(said: Said, fixes: tuple[Fix, ...]) -> Said:
-    if not fixes:
-        return said
-    return Said(said.node, said.name, said.arguments, said.flat, (*fixes, *said.fixes), said.name_key)
+    return replace(said, fixes=(*fixes, *said.fixes)) if fixes else said
 
 
 def _said_in_object(node: Node, anchors: frozenset[str], tools: Tools | None, depth: int) -> list[Said]:
     keys: dict[str, Any] = node.value
     for wrapper in WRAPPER_KEYS:
         inner = keys.get(wrapper)
-        if isinstance(inner, (dict, list)) and inner and _only_asides(keys, wrapper):
-            return said_in(child(node, wrapper), anchors, tools, depth + 1)
+        if (is_object(inner) or is_array(inner)) and inner and _only_asides(keys, wrapper):
+            return said_in(_wrapped(node, wrapper, anchors), anchors, tools, depth + 1)
     function = keys.get("function")
-    if isinstance(function, dict) and not any(isinstance(keys.get(key), str) for key in ("tool", "name")):
+    if is_object(function) and not any(isinstance(keys.get(key), str) for key in ("tool", "name")):
         inner_node = child(node, "function")
-        return [
-            Said(node, each.name, each.arguments, each.flat, each.fixes, each.name_key)
-            for each in said_in(inner_node, anchors, tools, depth + 1)
-        ]
+        found = said_in(inner_node, anchors, tools, depth + 1)
+        return [replace(found[0], node=node)] if len(found) == 1 else found
     return [_said(node, tools)]
 
 
@@ -210,9 +228,9 @@ def _unnamed(node: Node, tools: Tools | None, argument_key: str | None) -> Said:
     keys: dict[str, Any] = node.value
     if tools is not None and len(keys) == 1:
         (key,) = keys
-        if (isinstance(keys[key], dict) or keys[key] is None) and tools.find(key) is not None:
+        if (is_object(keys[key]) or keys[key] is None) and tools.find(key) is not None:
             return Said(node, key, child(node, key), {}, (), "key")
-    if argument_key is not None and isinstance(keys[argument_key], dict) and _only_asides(keys, argument_key):
+    if argument_key is not None and is_object(keys[argument_key]) and _only_asides(keys, argument_key):
         return Said(node, None, child(node, argument_key), {}, ())
     return Said(node, None, node, {}, ())
 
