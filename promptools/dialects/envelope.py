@@ -213,7 +213,7 @@ def _said(node: Node, tools: Tools | None) -> Said:
             name_key = key
             break
     for key in ARGUMENT_KEYS:
-        if key in keys and key != name_key:
+        if key in keys:
             argument_key = key
             break
     if name_key is None:
