@@ -58,7 +58,7 @@ def prose(size: int) -> str:
 
 
 def weather(details: int) -> str:
-    """Give a weather call of about `150 + 22 * details` characters."""
+    """Give a weather call of about `120 + 28 * details` characters."""
     some = [f"hourly wind, gust {number:02}" for number in range(details)]
     return call("get_weather", {"city": "Longyearbyen", "unit": "celsius", "days": 3, "details": some}, indent=1)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from benchmarks import samples
 from benchmarks.table import Row, Table, Target
 from benchmarks.timing import best_of, seconds
@@ -17,12 +15,13 @@ FLAT = Target("at most", 1.5, "<= 1.5x from 1 KB to 1 MB")
 def pieces() -> Table:
     """The cost of a 4-character piece from 1 KB to 1 MB, events dropped as they come."""
     rows = []
-    for case in ("words", "a string argument", "an array argument", "reasoning"):
+    for case, (whole, expect) in _texts().items():
         took = {}
         for size in SIZES:
-            cut = [text[at : at + PIECE] for text in (_text(case, size),) for at in range(0, size, PIECE)]
+            cut = [whole[at : at + PIECE] for at in range(0, size, PIECE)]
             rounds = 3 if size == SIZES[-1] else 5
-            took[_name(size)] = best_of({"ours": lambda cut=cut: stream(cut)}, rounds=rounds)["ours"] / len(cut)
+            job = {"ours": lambda cut=cut, expect=expect: stream(cut, expect)}
+            took[_name(size)] = best_of(job, rounds=rounds)["ours"] / len(cut)
         costs = list(took.values())
         ratio = max(costs[1:]) / costs[0]
         shown = {name: seconds(each) for name, each in took.items()}
@@ -30,22 +29,27 @@ def pieces() -> Table:
     return Table("pieces", "Streamed in 4-character pieces: the cost of one piece", rows)
 
 
-def stream(cut: list[str]) -> None:
-    parser = StreamParser(samples.TOOLS)
+def stream(cut: list[str], expect: str | None = None) -> None:
+    parser = StreamParser(samples.TOOLS, expect=expect)
     for piece in cut:
         parser.feed(piece)
     parser.close()
 
 
-def _text(case: str, size: int) -> str:
-    if case == "words":
-        return samples.prose(size)
-    if case == "reasoning":
-        return "<think>" + samples.prose(size - 7)
-    if case == "a string argument":
-        text = samples.fenced(samples.call("write_file", {"path": "a", "content": samples.code(size * 2)}))
-        return text[:size]
-    return ('{"tool": "add_rows", "arguments": {"rows": ' + json.dumps(samples.rows(size // 40)))[:size]
+def _texts() -> dict[str, tuple[str, str | None]]:
+    """Give replies of more than 1 MB, and the dialect that was asked for."""
+    size = SIZES[-1]
+    content = {"path": "a", "content": samples.code(size)}
+    fenced = samples.fenced(samples.call("write_file", content))
+    array = samples.call("add_rows", {"rows": samples.rows(size // 40)})
+    return {
+        "words": (samples.prose(size), None),
+        "reasoning": ("<think>" + samples.prose(size), None),
+        "a string argument": (fenced, None),
+        "a string argument, asked for": (fenced, "json"),
+        "the same in tags, asked for": ("<tool_call>\n" + fenced[8:].replace('"tool"', '"name"', 1), "hermes"),
+        "an array argument": (array, None),
+    }
 
 
 def _name(size: int) -> str:
