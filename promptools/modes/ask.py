@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from promptools.errors import UsageError
+from promptools.errors import UsageError, clip
 from promptools.profiles import Profile
 from promptools.schema import Tools
 from promptools.types import ModeName, Strictness
@@ -18,6 +18,9 @@ ChoiceKind = Literal["auto", "none", "required", "named"]
 Hold = Literal["auto", "all"]
 Arguments = Literal["whole", "live"]
 OnMalformed = Literal["content", "call", "error"]
+
+MOST_CHOICES = 128
+"""How many choices one request may ask for, as in OpenAI's own API."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +183,8 @@ def read_ask(
 ) -> Ask:
     """Read a chat completions body. `model` replaces the body's; `marks` are the config's, by tool name.
 
-    Raises `UsageError` for bad tools, a `tool_choice` that cannot be met, and unknown or wrong options.
+    Raises `UsageError` for bad tools, a `tool_choice` that cannot be met, messages that are none, more than
+    `MOST_CHOICES` choices, and unknown or wrong options.
     """
     own = {key: value for key, value in body.items() if key != "promptools"}
     if model is not None:
@@ -189,7 +193,10 @@ def read_ask(
     tools = _prepared(offered, marks)
     choice, allowed = _choice(own)
     _check_choice(choice, tools, others)
+    _check_messages(own.get("messages"))
     n = as_int(own.get("n"))
+    if n and n > MOST_CHOICES:
+        raise UsageError(f"'n' is {n}; ask for at most {MOST_CHOICES} choices at once")
     return Ask(
         body=own,
         tools=tools,
@@ -268,3 +275,11 @@ def _check_choice(choice: Choice, tools: Tools, others: tuple[dict[str, Any], ..
         raise UsageError(f"tool_choice names {choice.name!r}, which is not among the offered tools ({offered})")
     if choice.kind == "required" and not tools and not others:
         raise UsageError("tool_choice is 'required' but no tool is offered; send 'tools', or leave 'tool_choice' out")
+
+
+def _check_messages(messages: Any) -> None:
+    if not is_list(messages):
+        raise UsageError(f"'messages' must be a list of objects, not {clip(repr(messages))}")
+    for place, message in enumerate(messages):
+        if not is_object(message):
+            raise UsageError(f"messages[{place}] must be an object with a 'role', not {clip(repr(message))}")

@@ -108,7 +108,11 @@ def test_tools_of_other_types_stand_aside():
 
 def test_marks_come_from_the_config_and_the_dict():
     marked = {**A, "x-promptools": {"infer": False}}
-    read = read_ask({"tools": [marked, B]}, Profile(), marks={"b": {"dangerous": True}, "elsewhere": {"infer": True}})
+    read = read_ask(
+        {"messages": [], "tools": [marked, B]},
+        Profile(),
+        marks={"b": {"dangerous": True}, "elsewhere": {"infer": True}},
+    )
     assert read.tools.get("b").dangerous
     assert read.tools.get("a").infer is False
     assert read.offered is read.tools
@@ -118,8 +122,27 @@ def test_marks_come_from_the_config_and_the_dict():
     ("n", "heeded", "wanted", "sends"), [(None, True, 1, 1), (3, True, 3, 1), (3, False, 3, 3), ("x", True, 1, 1)]
 )
 def test_n(n, heeded, wanted, sends):
-    read = read_ask({"n": n}, Profile(n=heeded))
+    read = read_ask({"messages": [], "n": n}, Profile(n=heeded))
     assert (read.n, read.sends) == (wanted, sends)
+
+
+def test_n_is_bounded():
+    assert ask(n=128).n == 128
+    with pytest.raises(UsageError, match="'n' is 1000000"):
+        ask(n=1_000_000)
+
+
+@pytest.mark.parametrize(
+    ("messages", "said"),
+    [
+        (None, "'messages' must be a list of objects, not None"),
+        ("hi", "'messages' must be a list of objects, not 'hi'"),
+        ([{"role": "user", "content": "hi"}, None], r"messages\[1\] must be an object with .* not None"),
+    ],
+)
+def test_messages_that_are_none_are_refused(messages, said):
+    with pytest.raises(UsageError, match=said):
+        ask(tools=[A], messages=messages)
 
 
 def test_small_wishes():

@@ -12,7 +12,7 @@ SPAN = Span(3, 9)
 
 def test_under_none_a_call_in_the_text_is_text():
     tools = [{"type": "function", "function": {"name": "f"}}]
-    gate = Gate(read_ask({"tools": tools, "tool_choice": "none"}, Profile()), Upstream({}))
+    gate = Gate(read_ask({"messages": [], "tools": tools, "tool_choice": "none"}, Profile()), Upstream({}))
     event = CallEnd(0, Call("a", "f", {}, "{}", unknown_tool=True), SPAN)
     assert gate.ended(event, "text", lambda span: f"raw{span.start}") == [Text("raw3", SPAN)]
     failed = Malformed(1, "<call", "truncated", "m", SPAN)
