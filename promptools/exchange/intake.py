@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from promptools.wire.chat import Delta, Envelope, UpstreamProblem, read_chunk, read_envelope, read_reply
 from promptools.wire.sse import DONE, SseDecoder
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from promptools.exchange.effects import Headers
 
 
@@ -24,6 +26,8 @@ class Intake:
 
     streamed: bool
     """Is it an event stream?"""
+    spare: Callable[[], Envelope] = Envelope
+    """Makes what stands in for the id and the model that the server leaves out."""
     envelope: Envelope = field(default_factory=Envelope)
     problem: UpstreamProblem | None = None
     """The error that the body reports; nothing after it is read."""
@@ -64,7 +68,7 @@ class Intake:
         except (ValueError, RecursionError):
             self.garbled = "the reply is not JSON"
             return []
-        self.envelope = read_envelope(body)
+        self._enclose(body)
         return self._noted(read_reply(body))
 
     def _event(self, data: str) -> list[Delta]:
@@ -78,13 +82,20 @@ class Intake:
             body = json.loads(data)
         except (ValueError, RecursionError):
             return []
-        if not self._begun:
-            self._begun = True
-            self.envelope = read_envelope(body)
         deltas = self._noted(read_chunk(body))
+        if deltas and not self._begun:  # Azure's first chunk has no choices and names nothing
+            self._begun = True
+            self._enclose(body)
         if any(delta.finish_reason for delta in deltas):
             self.tail = dict(read_envelope(body).extra)
         return deltas
+
+    def _enclose(self, body: Any) -> None:
+        said = read_envelope(body)
+        if not (said.id and said.model):
+            spare = self.spare()
+            said = replace(said, id=said.id or spare.id, model=said.model or spare.model)
+        self.envelope = said
 
     def _noted(self, deltas: list[Delta]) -> list[Delta]:
         """Keep what is not for a reader, and give the deltas of choices."""

@@ -10,6 +10,7 @@ from promptools.exchange.intake import Intake, is_stream
 from promptools.exchange.outlet import Outlet, dump, own_headers
 from promptools.exchange.registry import mode_of
 from promptools.modes.checks import HARMONY_CALL, Verdict, verify
+from promptools.wire.chat import Envelope
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +41,10 @@ class Sending:
         }
         self._places = dict(enumerate(indices))
         # the server counts its choices from 0, whichever of the client's they are
-        self.intake = Intake(streamed=plan.ask.stream)
+        self.intake = Intake(streamed=plan.ask.stream, spare=self._spare)
+
+    def _spare(self) -> Envelope:
+        return Envelope(f"chatcmpl-{self._ledger.context.new_id()}", self._plan.ask.model)
 
     def run(self) -> Steps[Outcome]:
         """Send, read and judge."""

@@ -72,6 +72,21 @@ def test_the_servers_headers_and_envelope_are_kept():
     assert seen.json["created"] == 7
 
 
+def test_a_first_chunk_that_names_nothing_is_not_the_envelope():
+    # Azure's content filter speaks first: no choices, an empty id, an empty model
+    first = {"id": "", "object": "", "created": 0, "model": "", "choices": [], "prompt_filter_results": []}
+    seen = play(ask(WEATHER, stream=True), [Answer(200, event(first) + stream("Hello.").body, SSE)])
+    assert {(each["id"], each["model"], each["created"]) for each in seen.events} == {("c", "m", 7)}
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_reply_without_id_and_model_gets_them(streamed):
+    body = {"choices": [{"message": {"content": "Hello."}, "finish_reason": "stop"}]}
+    seen = play(ask(WEATHER, stream=streamed), [Answer(200, json.dumps(body).encode())])
+    said = seen.events if streamed else [seen.json]
+    assert {(each["id"], each["model"]) for each in said} == {("chatcmpl-id0000000", "m")}
+
+
 def test_a_route_sets_the_url_the_key_and_the_model():
     from promptools.exchange import Route
 
