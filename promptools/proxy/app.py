@@ -7,6 +7,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Unpack
 
 import anyio
+from anyio.lowlevel import checkpoint
 
 from promptools.errors import UsageError
 from promptools.exchange import Request
@@ -115,6 +116,7 @@ class Proxy:
             nonlocal begun
             begun = True
             await send(message)
+            await checkpoint()  # pieces that came together: between two of them the client may have left
 
         module = family_of(self.http).module
         try:

@@ -167,6 +167,43 @@ def test_a_client_that_leaves_closes_the_upstream(server, proxy, path, answer, s
     assert server.gone.wait(3)
 
 
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/embeddings"])
+def test_a_client_that_leaves_amid_many_small_pieces_is_seen_at_once(path):
+    """Pieces that have come together are handed on one by one: between two of them the client may have left."""
+    sent = []
+    gone = asyncio.Event()
+    events = b"".join(b"data: %s\n\n" % json.dumps(chunk({"content": "x"})).encode() for _ in range(50))
+
+    class Upstream(installed().module.AsyncByteStream):
+        async def __aiter__(self):
+            for line in events.splitlines(keepends=True):
+                yield line
+
+    def answer(request):
+        return installed().module.Response(200, headers={"content-type": "text/event-stream"}, stream=Upstream())
+
+    async def receive():
+        if not sent:
+            return {"type": "http.request", "body": json.dumps({**HELLO, "stream": True}).encode()}
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message):
+        sent.append(message)
+        if len(sent) == 3:
+            gone.set()
+
+    async def go():
+        module = installed().module
+        async with module.AsyncClient(transport=module.MockTransport(answer)) as http:
+            app = Proxy(base_url="http://up/v1", config=Config(), http_client=http)
+            scope = {"type": "http", "method": "POST", "path": path, "headers": [], "query_string": b""}
+            await app(scope, receive, send)
+
+    asyncio.run(go())
+    assert 3 <= len(sent) <= 8
+
+
 def test_a_client_that_leaves_in_its_own_request(server, proxy):
     server.play(completion())
     host, _, port = proxy.removeprefix("http://").partition(":")
