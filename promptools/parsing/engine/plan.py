@@ -44,14 +44,15 @@ def _plan(names: tuple[str, ...]) -> Plan:
 
 def plan_of(rules: Rules, pinned: str | None) -> Plan:
     """Choose the dialects by the rules. Raises UsageError for a pinned one that does not exist."""
+    names = (registry.get(pinned).name,) if pinned is not None else registry.names()
     offered = rules.tools is None or bool(rules.tools.names)
-    return _chosen(pinned, rules.expect, offered, bare=rules.strictness != "strict" and not rules.json_answer)
+    return _chosen(names, rules.expect, offered, bare=rules.strictness != "strict" and not rules.json_answer)
 
 
 @lru_cache(maxsize=64)
-def _chosen(pinned: str | None, expect: str | None, offered: bool, *, bare: bool) -> Plan:
-    """Plan for the dialects that are on: without offered tools only sentinels, and bare calls only where allowed."""
-    dialects = (registry.get(pinned),) if pinned is not None else registry.REGISTRY.values()
+def _chosen(names: tuple[str, ...], expect: str | None, offered: bool, *, bare: bool) -> Plan:
+    """Plan for those that are on: without offered tools only sentinels, and bare calls only where they are allowed."""
+    dialects = [registry.get(name) for name in names]
     tiers = ("SABC" if bare else "SA") if offered else "S"
     return _plan(tuple(each.name for each in dialects if each.tier in tiers or (offered and each.name == expect)))
 
