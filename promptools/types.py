@@ -41,6 +41,11 @@ class Span(NamedTuple):
     end: int
 
 
+def _spanned(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Copy the JSON form of a value with its span made again."""
+    return {key: Span(*value) if key == "span" else value for key, value in data.items()}
+
+
 @dataclass(frozen=True, slots=True)
 class Tool:
     """One offered tool, as prepared by `promptools.Tools`; `parameters` is the caller's own JSON Schema."""
@@ -53,7 +58,7 @@ class Tool:
     """Never inferred from arguments alone, never salvaged without its name."""
     infer: bool | None = None
     """May arguments without a name stand for this tool? None: at `lenient` only; True: at every level; False: never."""
-    aliases: Mapping[str, str] = field(default_factory=dict)
+    aliases: Mapping[str, str] = field(default_factory=dict[str, str])
     """Parameter spellings of models to the schema's own: `{"file": "filepath"}`."""
 
 
@@ -156,7 +161,9 @@ class Malformed:
     def from_dict(cls, data: Mapping[str, Any]) -> Malformed:
         """Read what `to_dict` wrote."""
         call = Call.from_dict(data["call"]) if data["call"] else None
-        return cls(**{**data, "span": Span(*data["span"]), "call": call})
+        rest = _spanned(data)
+        rest["call"] = call
+        return cls(**rest)
 
 
 DiscardWhy = Literal["markup", "space", "debris", "result", "repeat"]
@@ -242,7 +249,7 @@ class Trace:
     def from_dict(cls, data: Mapping[str, Any]) -> Trace:
         """Read what `to_dict` wrote."""
         return cls(
-            tries=tuple(Try(**{**each, "span": Span(*each["span"])}) for each in data["tries"]),
+            tries=tuple(Try(**_spanned(each)) for each in data["tries"]),
             attempts=tuple(Attempt(**each) for each in data["attempts"]),
             mode=data["mode"],
             notes=tuple(data["notes"]),
@@ -281,7 +288,7 @@ class Reply:
             content=data["content"],
             reasoning=data["reasoning"],
             malformed=tuple(Malformed.from_dict(each) for each in data["malformed"]),
-            discarded=tuple(Discarded(**{**each, "span": Span(*each["span"])}) for each in data["discarded"]),
+            discarded=tuple(Discarded(**_spanned(each)) for each in data["discarded"]),
             finish_reason=data["finish_reason"],
             trace=Trace.from_dict(data["trace"]),
         )
