@@ -23,24 +23,27 @@ def describe(tool: Tool) -> str:
     properties = _properties(tool.parameters, tool.parameters)
     if properties:
         lines.append("Parameters:")
-        lines.extend(_lines(tool.parameters, tool.parameters, 0))
+        lines.extend(_lines(tool.parameters, tool.parameters))
     else:
         lines.append("Parameters: none")
     return "\n".join(lines)
 
 
-def _lines(schema: Schema, root: Schema, depth: int) -> Iterator[str]:
+def _lines(schema: Schema, root: Schema, outer: tuple[int, ...] = ()) -> Iterator[str]:
+    """Write a line for each property; `outer` are the ids of the properties around: what is in itself ends there."""
     required = schema.get("required", ())
-    for name, inner in _properties(schema, root).items():
+    properties = _properties(schema, root)
+    within = (*outer, id(properties))
+    for name, inner in properties.items():
         node = resolve(inner, root)
         facts = [type_of(node, root), "required" if name in required else "optional"]
         if "default" in node:
             facts.append(f"default {dump(node['default'])}")
         text = " ".join(node.get("description", "").split())
-        yield f"{'  ' * depth}- {name} ({', '.join(facts)})" + (f": {text}" if text else "")
+        yield f"{'  ' * len(outer)}- {name} ({', '.join(facts)})" + (f": {text}" if text else "")
         nested = _nested(node, root)
-        if nested is not None and depth < DEEPEST:
-            yield from _lines(nested, root, depth + 1)
+        if nested is not None and id(_properties(nested, root)) not in within and len(outer) < DEEPEST:
+            yield from _lines(nested, root, within)
 
 
 def _properties(schema: Any, root: Schema) -> dict[str, Any]:
@@ -50,10 +53,12 @@ def _properties(schema: Any, root: Schema) -> dict[str, Any]:
 
 def _nested(node: Schema, root: Schema) -> Schema | None:
     """Give the object inside a property: itself, its items, or the one variant that is an object."""
-    if _properties(node, root):
-        return node
-    if "items" in node:
-        return _nested(resolve(node["items"], root), root)
+    for _ in range(DEEPEST):
+        if _properties(node, root):
+            return node
+        if "items" not in node:
+            break
+        node = resolve(node["items"], root)
     variants = [resolve(each, root) for key in ("anyOf", "oneOf") for each in node.get(key, ())]
     objects = [each for each in variants if _properties(each, root)]
     return objects[0] if len(objects) == 1 else None
@@ -64,7 +69,7 @@ def resolve(schema: Any, root: Schema) -> Schema:
     node: Schema = schema if is_object(schema) else {}
     for _ in range(MOST_REFERENCES):
         reference: str = node.get("$ref", "")
-        found = _at_pointer(reference, root) if reference.startswith("#") else None
+        found = _at_pointer(reference, root) if f"{reference}/".startswith("#/") else None
         if not is_object(found):
             break
         node = {**found, **{key: value for key, value in node.items() if key != "$ref"}}
