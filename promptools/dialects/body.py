@@ -88,7 +88,10 @@ def read_calls(
             return [unreadable(raw, rules, place, error.kind, error.reason)]
     if not node.exact and rules.strictness == "strict" and not place.expected:
         raise NoCall("strict takes no liberties with the body")
-    said = _said(node, name, rules)
+    try:
+        said = _said(node, name, rules)
+    except Unreadable as error:
+        return [unreadable(raw, rules, place, error.kind, error.reason)]
     if any(each.fixes for each in said):
         fixes = ()  # each element of a list was read by itself, and has its own
     if closed and not _may_close(said, closed, stopped):

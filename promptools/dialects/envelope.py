@@ -141,7 +141,7 @@ def _wrapped(node: Node, key: str, anchors: frozenset[str]) -> Node:
 def elements(node: Node, anchors: frozenset[str]) -> Iterator[tuple[Node, tuple[Fix, ...]]]:
     """Give the elements of a list, each with its place and the liberties taken for it. O(n).
 
-    Raises `NoCall` when an element is no object or has no place of its own.
+    Raises `NoCall` when an element is no object, `Unreadable` when it cannot be read by itself.
     """
     at = node.start + 1
     limit = node.end
@@ -155,11 +155,8 @@ def elements(node: Node, anchors: frozenset[str]) -> Iterator[tuple[Node, tuple[
             raise NoCall("the list holds something that is no object")
         end = Extent().feed(source[at:limit], 0)
         if end is None:
-            raise NoCall("an element of the list is not closed")
-        try:
-            element, fixes, _ = node_of(source, at, at + end, anchors)
-        except Unreadable as error:
-            raise NoCall(f"an element of the list cannot be read: {error}") from None
+            raise Unreadable(limit, "the text ended inside a call", "truncated")
+        element, fixes, _ = node_of(source, at, at + end, anchors)
         if source[element.end : at + end].strip():
             raise NoCall("an element of the list is followed by something else")
         yield element, fixes
@@ -167,7 +164,10 @@ def elements(node: Node, anchors: frozenset[str]) -> Iterator[tuple[Node, tuple[
 
 
 def said_in(node: Node, anchors: frozenset[str], tools: Tools | None, depth: int = 0) -> list[Said]:
-    """Read `node` as calls, in order. Raises `NoCall` when it holds none, or anything beside calls. O(n) per level."""
+    """Read `node`, an object or a list, as calls, in order. O(n) for each level of wrappers.
+
+    Raises `NoCall` when it holds none, or anything beside calls, and `Unreadable` for a list with broken calls.
+    """
     if depth > NESTING:
         raise NoCall("wrapped too deep")
     if is_array(node.value):
@@ -178,8 +178,6 @@ def said_in(node: Node, anchors: frozenset[str], tools: Tools | None, depth: int
         if not found:
             raise NoCall("an empty list")
         return found
-    if not is_object(node.value):
-        raise NoCall("no object")
     return _said_in_object(node, anchors, tools, depth)
 
 

@@ -15,6 +15,10 @@ from promptools.types import Fix, Span, Try
 
 _INSIDE = re.compile(r'[^"\\]*(?:\\.[^"\\]*)*', re.DOTALL)
 
+_CHARACTER = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u....|\\.|.", re.DOTALL)
+"""One character of the string as it is written: escaped, as two surrogates, or plain."""
+_FIX = Fix("unwrap", "the whole call was encoded as a string")
+
 
 class QuotedCandidate:
     """A JSON string from its opening quote to its closing one."""
@@ -57,19 +61,28 @@ class QuotedCandidate:
     def _decide(self) -> None:
         raw = "".join(self._pieces)
         try:
-            inner = json.loads(raw, strict=False).strip()
-            parts = read_calls(inner, self._rules, self._place)
+            inner: str = json.loads(raw, strict=False)
+            parts = read_calls(inner.strip(), self._rules, self._place)
         except (ValueError, RecursionError, NoCall) as error:
             self._refuse(str(error))
             return
-        found = [part for part in parts if part.call or part.malformed]
-        fix = Fix("unwrap", "the whole call was encoded as a string")
-        for number, part in enumerate(found):
-            part.raw = raw if number == 0 else ""
+        if sum(len(part.raw) for part in parts) < len(inner.strip()):
+            self._refuse("words follow the call inside the string")
+            return
+        self._encode(parts, raw, len(inner) - len(inner.lstrip()))
+        self.parts = parts
+        self.tries.append(tried("quoted", len(raw), parts))
+
+    def _encode(self, parts: list[Part], raw: str, at: int) -> None:
+        """Give each part its own text as it stands in the string; the first begins at its character `at`."""
+        places = [found.start() for found in _CHARACTER.finditer(raw, 1)]
+        begin = 0
+        for part in parts:
+            at += len(part.raw)
+            end = len(raw) if part is parts[-1] else places[at]
+            part.raw, begin = raw[begin:end], end
             if part.call:
-                part.call = replace(part.call, fixes=(fix, *part.call.fixes))
-        self.parts = found
-        self.tries.append(tried("quoted", len(raw), found))
+                part.call = replace(part.call, fixes=(_FIX, *part.call.fixes))
 
     def _refuse(self, why: str) -> None:
         raw = "".join(self._pieces)

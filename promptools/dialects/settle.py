@@ -61,8 +61,6 @@ def settle(said: Said, rules: Rules, place: Place) -> Call | Malformed:
     fixes = [*said.fixes, *([renamed] if renamed else [])]
     try:
         node, arguments = _arguments(said, tool, rules, place, fixes)
-        if said.arguments is None and arguments:
-            fixes.append(Fix("unwrap", "the arguments stood beside the name"))
     except _Unfit as unfit:
         return broken(unfit.reason, unfit.text, place.dialect, tool.name)
     return checked(tool, arguments, node, fixes, rules, place)
@@ -86,7 +84,7 @@ def checked(
         id="",
         name=tool.name,
         arguments=result.arguments,
-        arguments_json=text if text is not None else _dump_or_empty(result.arguments),
+        arguments_json=text if text is not None else dump(result.arguments),
         fixes=(*fixes, *result.fixes),
         dialect=place.dialect,
     )
@@ -95,13 +93,6 @@ def checked(
         message = f"The call of {tool.name!r} was not run: {wrong}. Call it again, corrected."
         return Malformed(0, "", "invalid_arguments", message, name=tool.name, dialect=place.dialect, call=whole)
     return whole
-
-
-def _dump_or_empty(arguments: dict[str, Any]) -> str:
-    try:
-        return dump(arguments)
-    except (ValueError, RecursionError):
-        return "{}"
 
 
 def broken(reason: MalformedReason, text: str, dialect: str, name: str | None) -> Malformed:
@@ -187,6 +178,9 @@ def _inferred(said: Said, rules: Rules, place: Place) -> Call | Malformed:
 # --- which arguments -------------------------------------------------------------------------------------------------
 
 
+_BESIDE = Fix("unwrap", "the arguments stood beside the name")
+
+
 def _arguments(
     said: Said, tool: Tool, rules: Rules, place: Place, fixes: list[Fix]
 ) -> tuple[Node | None, dict[str, Any]]:
@@ -195,31 +189,31 @@ def _arguments(
     keys = rules.tools.keys(tool.name)
     flat = {key: value for key, value in said.flat.items() if key in keys or key not in ASIDE_KEYS}
     if said.arguments is None:
-        return _flat(said, tool, flat, rules, place)
+        _refuse_strange(said, tool, flat, rules, place)
+        fixes += [_BESIDE] if flat else []
+        return None, flat
     if _is_schema(said.arguments.value) and "properties" not in keys:
         raise NoCall("it is a tool's definition, not a call")
     if _reads_flat(said, tool, flat, rules):
+        fixes.append(_BESIDE)
         return None, flat
     node, arguments = _as_object(said.arguments, fixes, tool)
     return _unwrapped(node, arguments, tool, rules, fixes)
 
 
-def _flat(
-    said: Said, tool: Tool, flat: dict[str, Any], rules: Rules, place: Place
-) -> tuple[Node | None, dict[str, Any]]:
-    """Read the keys beside the name as the arguments: all of them must be the tool's own."""
+def _refuse_strange(said: Said, tool: Tool, flat: dict[str, Any], rules: Rules, place: Place) -> None:
+    """Raise `NoCall` where the keys beside the name are no arguments: all of them must be the tool's own."""
     assert rules.tools is not None
     sure = place.wrapped or place.expected or rules.strictness == "lenient"
     if not flat:
         if place.wrapped or (sure and said.name_key != "name"):
-            return None, {}
+            return
         raise NoCall("it has a name, but no arguments")
     checked_flat = rules.tools.check(tool, flat)
     keys = rules.tools.keys(tool.name)
     fits = keys.issuperset(checked_flat.arguments) and not checked_flat.errors
     if not fits and (not sure or keys.isdisjoint(checked_flat.arguments)):
         raise NoCall(f"the keys beside the name are not all parameters of {tool.name!r}")
-    return None, flat
 
 
 def _reads_flat(said: Said, tool: Tool, flat: dict[str, Any], rules: Rules) -> bool:
