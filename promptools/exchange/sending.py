@@ -102,6 +102,9 @@ class Sending:
             return of_problem(intake.problem, opened, intake.body, part)
         if intake.garbled:
             return Failure("garbled", intake.garbled, opened=opened, body=intake.body)
+        if intake.streamed and not (self._plan.ask.stream or intake.finish or intake.done):
+            # a server that streams though it was not asked to
+            return Failure("cut", "the stream ended without a finish reason", opened=opened, part=part)
         verdicts: dict[int, Verdict] = {}
         for said, index in self._places.items():
             finish = intake.finish.get(said)

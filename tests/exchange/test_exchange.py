@@ -248,6 +248,12 @@ def test_a_whole_reply_asked_for_and_streamed():
     assert seen.message["content"] == "Hello"
 
 
+def test_a_stream_that_was_not_asked_for_and_broke_off_is_no_answer():
+    seen = play(ask(WEATHER), [stream("Hel", finish=None, done=False), reply("Hello")])
+    assert seen.message["content"] == "Hello"
+    assert [each.outcome for each in seen.reply.trace.attempts] == ["cut", "answered"]
+
+
 def test_a_stream_without_a_content_type_or_junk_lines():
     answer = stream(b": ping\n\n", b"data: not json\n\n", "Hi")
     answer.headers = ()
