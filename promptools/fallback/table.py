@@ -16,6 +16,7 @@ FailureKind = Literal[
     "server_parser",  # its parser choked on the model's call; the call's text may be inside the error
     "harmony",  # its Harmony parser broke on the model's tokens
     "no_native_tools",  # it cannot do tools at all, or not as it was started
+    "beside_tools",  # it refuses, beside tools, something that it takes without them
     "schema",  # it cannot turn a tool's schema into a grammar
     "tool_choice",  # it refuses this `tool_choice`
     "tool_type",  # it refuses a tool that is not a function
@@ -106,6 +107,8 @@ RULES: tuple[Rule, ...] = (
     Rule("no_native_tools", r"unsupported param: (?:tools|functions)", "llama.cpp b4369: llama.cpp#10920"),
     Rule("no_native_tools", r"received tools but model does not support", "LM Studio and kin"),
     Rule("no_native_tools", r"(?:tools|function call\w*|tool call\w*) (?:is|are) not supported", "hosted vLLM kin"),
+    Rule("beside_tools", r"not supported with tools", "llama.cpp b11549: logprobs in a stream"),
+    Rule("beside_tools", r"cannot use custom grammar constraints with tools", "llama.cpp b11549: a grammar"),
     Rule("schema", r"json schema conversion failed|json schema error at", "llama.cpp: llama.cpp#26930, #19716"),
     Rule("schema", r"unrecognized schema", "llama.cpp, LM Studio: llama.cpp#19716, lmstudio-bug-tracker#2247"),
     Rule("schema", r"pattern must start with", "llama.cpp, LM Studio 0.4.19: llama.cpp#26930"),
@@ -148,6 +151,7 @@ REMEDIES: dict[FailureKind, tuple[Step, ...]] = {
     "server_parser": ("salvage", "next", "again"),
     "harmony": ("salvage", "next", "again"),
     "no_native_tools": ("next",),
+    "beside_tools": ("next",),
     "schema": ("relax_schema", "next"),
     "tool_choice": ("tool_choice", "next"),
     "tool_type": ("functions_only", "next"),

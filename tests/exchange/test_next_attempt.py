@@ -211,6 +211,7 @@ def test_parameters_that_a_server_does_not_know():
     [
         ("Jinja Exception: Value is not callable: null at row 49", "template"),
         ("Only text tool_result blocks are supported", "tool_media"),
+        ("logprobs is not supported with tools + stream", "beside_tools"),
     ],
 )
 def test_what_another_mode_does_without(text, kind):

@@ -67,6 +67,8 @@ SEEN = [
     ("No user query found in messages.", "roles"),
     ('Error rendering prompt with jinja template: "Unknown test: sequence".', "template"),
     ("Value is not callable: null at row 49, column 79", "template"),
+    ("logprobs is not supported with tools + stream", "beside_tools"),
+    ("Cannot use custom grammar constraints with tools.", "beside_tools"),
     ('"go" does not support thinking', "reasoning_param"),
     ('think value "medium" is not supported for this model', "reasoning_param"),
     ("This model does not expose reasoning configuration", "reasoning_param"),
