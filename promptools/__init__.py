@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 from promptools.errors import Exhausted, ModelError, PromptoolsError, UpstreamError, UsageError
 from promptools.parsing.engine import StreamParser, parse
-from promptools.schema import Tools
 from promptools.types import Call, Discarded, Fix, Malformed, Reply, Result, Span, Tool, Trace
 
 if TYPE_CHECKING:
     from promptools.agent import run_tools, run_tools_async
     from promptools.client import AsyncOpenAI, OpenAI, wrap
     from promptools.profiles import resolve
+    from promptools.schema import Tools
 
 __version__ = "0.1.0"
 
@@ -53,6 +53,7 @@ __all__ = [
 _LAZY = {
     "AsyncOpenAI": "promptools.client",
     "OpenAI": "promptools.client",
+    "Tools": "promptools.schema",
     "resolve": "promptools.profiles",
     "run_tools": "promptools.agent",
     "run_tools_async": "promptools.agent",

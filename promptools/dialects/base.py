@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from promptools.dialects.body import JsonBody, read_calls
 from promptools.dialects.envelope import NoCall
 from promptools.dialects.settle import Place, Rules
 from promptools.errors import clip
 from promptools.parsing.parts import Candidate, Fragment, Part, Started
-from promptools.schema import Tools
 from promptools.types import Call, Fix, Result, Span, Try
+
+if TYPE_CHECKING:
+    from promptools.schema import Tools
 
 Tier = Literal["S", "A", "B", "C"]
 SURPLUS = 3

@@ -11,11 +11,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from promptools.parsing.extent import Extent
 from promptools.parsing.tolerant import Unreadable, members, read
-from promptools.schema import Tools
 from promptools.schema.graph import is_array, is_object
 from promptools.types import Fix
 
@@ -47,6 +46,9 @@ WRAPPER_KEYS = ("tool_calls", "tool_call", "function_call", "calls", "actions", 
 ASIDE_KEYS = frozenset(
     {"id", "type", "index", "tool_call_id", "call_id", "thought", "thoughts", "reasoning", "explanation", "content"}
 )
+
+if TYPE_CHECKING:
+    from promptools.schema import Tools
 """Keys that stand beside a call and are no arguments."""
 
 FIRST_KEYS = frozenset((*NAME_KEYS, *ARGUMENT_KEYS, *WRAPPER_KEYS, *ASIDE_KEYS, "role"))

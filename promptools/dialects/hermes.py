@@ -12,12 +12,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from promptools.dialects.base import Head, Tier
 from promptools.dialects.settle import Place, Rules, dump
 from promptools.dialects.wrapped import Closers, WrappedCandidate
 from promptools.parsing.parts import Candidate
-from promptools.schema import Tools
 from promptools.schema.graph import is_object
 from promptools.types import Call, Result
 
@@ -53,6 +53,9 @@ _BEFORE = (
     r"|```[\w+-]{0,16}\s{0,16}(?:\Z|(?=[{\[]))"
     r"|[A-Za-z_][\w.:-]{0,63}\s{0,8}(?:\Z|(?=[{\[])))"
 )
+
+if TYPE_CHECKING:
+    from promptools.schema import Tools
 """What may stand between a marker and the bracket: a fence, or the name on a line of its own."""
 
 

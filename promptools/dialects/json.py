@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from promptools.dialects.base import Head, JsonCandidate, Tier
 from promptools.dialects.quoted import QuotedCandidate
@@ -18,7 +19,6 @@ from promptools.dialects.settle import Place, Rules, dump
 from promptools.dialects.signature import describe
 from promptools.dialects.wrapped import WrappedCandidate, fence_closers
 from promptools.parsing.parts import Candidate
-from promptools.schema import Tools
 from promptools.types import Call, Result
 
 _KEY = (
@@ -34,6 +34,9 @@ _STRING = r'"\s{0,8}(?:\Z|[{\[]\s{0,8}(?:\Z|\\\Z|\\"))'
 _COMPLETE = re.compile(
     r"""(?:\[\s{0,64})?\{\{?\s{0,64}(?://[^\n]{0,80}\n\s{0,64})?(?:"([^"\\\n]{0,80})"|'([^'\\\n]{0,80})'|[“‘]([^”’\n]{0,80})[”’]|([A-Za-z_][\w.-]{0,79})\s{0,8}:)"""
 )
+
+if TYPE_CHECKING:
+    from promptools.schema import Tools
 
 
 def first_key(text: str, at: int, end: int) -> str | None:

@@ -6,14 +6,16 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from promptools.dialects.envelope import ARGUMENT_KEYS, ASIDE_KEYS, NAME_KEYS, NoCall, Node, Said
 from promptools.errors import clip
 from promptools.parsing.tolerant import Unreadable, Value, read
-from promptools.schema import Tools
 from promptools.schema.graph import is_object
 from promptools.types import Call, Fix, Malformed, MalformedReason, Strictness, Tool
+
+if TYPE_CHECKING:
+    from promptools.schema import Tools
 
 NAME_LIMIT = 256
 """Characters of a name with everything that models put around it."""

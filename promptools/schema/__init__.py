@@ -1,7 +1,22 @@
-"""Tools and their JSON Schemas: prepared once, then arguments are named, checked and coerced by them."""
+"""Tools and their JSON Schemas: prepared once, then arguments are named, checked and coerced by them.
 
-from promptools.schema.read import ToolLike
-from promptools.schema.relax import relaxed
-from promptools.schema.tools import Checked, Tools
+Loaded when the first name is asked for: text can be parsed without tools.
+"""
+
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from promptools.schema.read import ToolLike
+    from promptools.schema.relax import relaxed
+    from promptools.schema.tools import Checked, Tools
 
 __all__ = ["Checked", "ToolLike", "Tools", "relaxed"]
+
+_HOMES = {"Checked": "tools", "ToolLike": "read", "Tools": "tools", "relaxed": "relax"}
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOMES:
+        return getattr(_import_module(f"promptools.schema.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,6 +11,8 @@ What is held back: the longest end that may become a marker (at most a few hundr
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from promptools import dialects as registry
 from promptools.dialects.settle import Rules
 from promptools.errors import UsageError
@@ -19,9 +21,11 @@ from promptools.parsing.engine.plan import plan_of
 from promptools.parsing.engine.prose import Prose
 from promptools.parsing.engine.thought import Thought
 from promptools.parsing.events import Event
-from promptools.schema import Tools
-from promptools.schema.read import ToolLike
 from promptools.types import NewId, Reply, Strictness
+
+if TYPE_CHECKING:
+    from promptools.schema import Tools
+    from promptools.schema.read import ToolLike
 
 RESYNCS = 8
 """Candidates still open at the end of the text that give back what stands behind a closer they had seen."""
@@ -53,7 +57,7 @@ class StreamParser(Fences, Thought, Prose):
             raise UsageError(f"strictness is {strictness!r}; wanted is 'strict', 'balanced' or 'lenient'.")
         if new_id is not None and not callable(new_id):
             raise UsageError(f"new_id is {new_id!r}; wanted is a function without arguments that gives an id.")
-        prepared = Tools.prepare(tools)
+        prepared = _prepared(tools)
         anchors = prepared.all_keys if prepared is not None else frozenset[str]()
         if expect is not None:
             registry.get(expect)
@@ -117,6 +121,14 @@ class StreamParser(Fences, Thought, Prose):
         alone.feed(text)
         alone.close(finish_reason)
         return alone.reply
+
+
+def _prepared(tools: Tools | list[ToolLike] | None) -> Tools | None:
+    if tools is None:
+        return None
+    from promptools.schema import Tools
+
+    return Tools.prepare(tools)
 
 
 def parse(
