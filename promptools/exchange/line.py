@@ -169,7 +169,7 @@ class Line:
             chunks[0]["choices"][0]["logprobs"] = self._take_logprobs()
         if chunks and not self._begun:
             self._begun = True
-            chunks.insert(0, writer.role())
+            chunks.insert(0, writer.role("" if isinstance(event, Text) else None))
         return chunks
 
     def _writer_for(self, envelope: Envelope) -> ChunkWriter:

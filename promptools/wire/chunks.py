@@ -130,9 +130,12 @@ class ChunkWriter:
         """Tell whether a live call has begun and not ended."""
         return bool(self._open)
 
-    def role(self) -> dict[str, Any]:
-        """Write the first chunk of a stream."""
-        return self.chunk({"role": "assistant", "content": ""})
+    def role(self, content: str | None = "") -> dict[str, Any]:
+        """Write the first chunk of a stream; null content, as OpenAI has it, where no text follows at once.
+
+        Clients that begin a text part at "" would else show an empty one before the calls (Vercel's AI SDK 6).
+        """
+        return self.chunk({"role": "assistant", "content": content})
 
     def write(self, event: Event) -> list[dict[str, Any]]:
         """Write what `event` shows to the client; nothing for what it does not."""

@@ -53,6 +53,16 @@ def test_role_and_reasoning_do_not_commit_and_a_later_attempts_reasoning_follows
     assert seen.abandoned == 1
 
 
+@pytest.mark.parametrize(
+    ("said", "content"),
+    [(["Hi"], ""), ([start(), args('{"city": "Paris"}')], None), ([{"reasoning": "Hm."}, "Hi"], None)],
+)
+def test_the_first_chunk_has_empty_content_only_where_text_follows(said, content):
+    # an empty string begins a text part in Vercel's AI SDK, and an empty part is shown
+    seen = play(ask(WEATHER, stream=True), [stream(*said)])
+    assert deltas(seen)[0] == {"role": "assistant", "content": content}
+
+
 def test_blank_content_does_not_commit():
     seen = play(ask(WEATHER, stream=True), [stream("\n", " \n", HARMONY, finish=None), stream("Hello")])
     assert seen.choice().content == "Hello"
