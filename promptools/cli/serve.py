@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import logging
 import socket
 from typing import TYPE_CHECKING, Any, get_args
@@ -63,6 +64,7 @@ def _serve(proxy: Proxy, listener: socket.socket) -> None:
         raise UsageError("serving needs uvicorn: pip install 'promptools[server]'") from error
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
     config = uvicorn.Config(proxy, log_level="warning", lifespan="on", timeout_graceful_shutdown=2)
+    logging.getLogger("uvicorn.error").addFilter(_no_cancelled)
     config.server_header = config.date_header = False  # the server's own pass: no second ones beside them
     uvicorn.Server(config).run(sockets=[listener])
 
@@ -78,3 +80,8 @@ def _listen(host: str, port: int) -> socket.socket:
         listener.close()
         raise UsageError(f"cannot listen on {host}:{port}: {error.strerror}; name another with --port") from error
     return listener
+
+
+def _no_cancelled(record: logging.LogRecord) -> bool:
+    """Leave out the tracebacks of the answers that were cut off because the proxy was told to end."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], asyncio.CancelledError)

@@ -1,10 +1,12 @@
 """`promptools serve` as a process of its own, before a real HTTP server."""
 
+import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 
 import pytest
-from upstream import Answer, running
+from upstream import Answer, chunk, running, sse
 
 from promptools.transport import installed
 
@@ -17,14 +19,19 @@ def server():
         yield upstream
 
 
+@contextmanager
+def serve(server):
+    command = [sys.executable, "-m", "promptools", "serve", "--port", "0", "--base-url", server.url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        yield process, next(line.split()[1] for line in process.stdout if line.startswith("listening "))
+        process.terminate()
+        process.wait(timeout=10)
+
+
 @pytest.fixture(scope="module")
 def proxy(server):
-    command = [sys.executable, "-m", "promptools", "serve", "--port", "0", "--base-url", server.url]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    yield next(line.split()[1] for line in process.stdout if line.startswith("listening "))
-    process.terminate()
-    process.wait(timeout=10)
-    process.stdout.close()
+    with serve(server) as (_, url):
+        yield url
 
 
 @pytest.mark.parametrize("path", ["/models", "/chat/completions"])
@@ -35,3 +42,18 @@ def test_the_servers_own_headers_are_the_only_ones(server, proxy, path):
     assert [value.partition("/")[0] for value in answer.headers.get_list("server")] == ["BaseHTTP"]
     assert len(answer.headers.get_list("date")) == 1
     assert answer.headers.get_list("access-control-allow-origin") == ["https://a.example"]
+
+
+def test_an_interrupted_stream_ends_the_proxy_without_a_traceback(server):
+    server.play(sse(chunk({"content": "a"}), done=False, then="hang"))
+    module = installed().module
+    with serve(server) as (process, url), module.Client(timeout=10) as http:
+        body = {"model": "m", "messages": [], "stream": True}
+        with http.stream("POST", f"{url}/chat/completions", json=body) as answer:
+            pieces = answer.iter_raw()
+            next(pieces)
+            process.send_signal(signal.SIGINT)
+            with pytest.raises(module.RemoteProtocolError):
+                list(pieces)
+        assert process.wait(timeout=10) == 130
+        assert "Traceback" not in process.stderr.read()
