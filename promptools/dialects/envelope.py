@@ -180,6 +180,8 @@ def said_in(node: Node, anchors: frozenset[str], tools: Tools | None, depth: int
         if not found:
             raise NoCall("an empty list")
         return found
+    if not is_object(node.value):
+        raise NoCall("no object")
     return _said_in_object(node, anchors, tools, depth)
 
 

@@ -168,7 +168,9 @@ def _inferred(said: Said, rules: Rules, place: Place) -> Call | Malformed:
     if rules.tools is None or rules.json_answer:
         raise NoCall("it names no tool")
     assert said.arguments is not None  # what names no tool is nothing but arguments
-    arguments: dict[str, Any] = said.arguments.value
+    arguments = said.arguments.value
+    if not is_object(arguments):
+        raise NoCall("it names no tool, and its arguments are no object")
     free = place.wrapped or rules.strictness == "lenient"
     found = rules.tools.infer(arguments, optin_only=not free)
     if found is None:

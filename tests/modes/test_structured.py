@@ -108,7 +108,7 @@ def fixes(outcome):
     [
         ("get_weather", ' {"city":  "Oslo"} ', ("get_weather", {"city": "Oslo"}), []),
         ("ping", "", ("ping", {}), []),
-        ("ping", "null", ("ping", {}), []),
+        ("ping", "null", ("ping", {}), ["coerce"]),
         ("get_weather<|channel|>commentary", '{"city": "Oslo"}', ("get_weather", {"city": "Oslo"}), ["name"]),
         ("functions.get_weather", '{"city": "Oslo"}', ("get_weather", {"city": "Oslo"}), ["name"]),
         ("shelljson", '{"command": "ls"}', ("shell", {"command": "ls"}), ["name"]),
