@@ -233,7 +233,7 @@ def _inside(node: Node, fixes: tuple[Fix, ...], rules: Rules) -> list[Said]:
     """Read the arguments as calls of their own, if they are."""
     try:
         return [replace(each, fixes=(*fixes, *each.fixes)) for each in said_in(node, rules.anchors, rules.tools)]
-    except NoCall:
+    except (NoCall, Unreadable):
         return []
 
 
