@@ -7,8 +7,8 @@ from casebook import ROWS_FOLDERS, SPLIT_EVERYWHERE, Row, rows, tools_of
 
 from promptools import parse
 
-EXAMPLES = {"in a fence, then a real one"}
-"""Cut after its first half, this is an example that stands last, and an example that stands last is a call."""
+EXAMPLES = {"in a fence, then a real one", "bare JSON before an expected block, and words after it"}
+"""Cut after its first half, each is an example that stands last, and an example that stands last is a call."""
 
 ROWS = [
     row for row in rows(*ROWS_FOLDERS) if row.calls and len(row.text) < SPLIT_EVERYWHERE and row.name not in EXAMPLES
