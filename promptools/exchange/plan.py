@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from promptools.exchange.mend import mend
-from promptools.fallback import LASTING, REMEDIES, Breaker, Key, Mend, Step
+from promptools.fallback import LASTING, OF_THE_REQUEST, REMEDIES, Breaker, Key, Mend, Step
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -137,4 +137,6 @@ class Plan:
         return None
 
     def _failed(self, failure: Failure, at: float) -> None:
+        if failure.kind in OF_THE_REQUEST:
+            return
         self._breaker.failed(self.key, at, why=failure.kind, lasting=failure.kind in LASTING)

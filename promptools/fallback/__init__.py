@@ -3,10 +3,22 @@
 from promptools.fallback.breaker import Breaker, BreakerState, Key
 from promptools.fallback.policy import Policy, PolicyState, Stop, WaitFor
 from promptools.fallback.salvage import Salvage, salvage
-from promptools.fallback.table import LASTING, REMEDIES, RULES, FailureKind, Mend, Rule, Step, classify, explain
+from promptools.fallback.table import (
+    LASTING,
+    OF_THE_REQUEST,
+    REMEDIES,
+    RULES,
+    FailureKind,
+    Mend,
+    Rule,
+    Step,
+    classify,
+    explain,
+)
 
 __all__ = [
     "LASTING",
+    "OF_THE_REQUEST",
     "REMEDIES",
     "RULES",
     "Breaker",

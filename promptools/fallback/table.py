@@ -183,6 +183,9 @@ REMEDIES: dict[FailureKind, tuple[Step, ...]] = {
 LASTING: frozenset[FailureKind] = frozenset({"no_native_tools"})
 """Failures that are a fact about the server as it was started: one is enough to open the breaker."""
 
+OF_THE_REQUEST: frozenset[FailureKind] = frozenset({"beside_tools", "tool_media"})
+"""Failures that lie in what one request holds: the breaker hears nothing of them."""
+
 _COMPILED = tuple((re.compile(rule.pattern, re.IGNORECASE), rule) for rule in RULES)
 _LOOK = 4_000
 """Characters of an error's text that rules look at; what they match stands at its beginning."""

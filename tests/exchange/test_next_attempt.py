@@ -219,6 +219,13 @@ def test_what_another_mode_does_without(text, kind):
     assert outcomes(seen) == [("native", kind), ("prompt", "answered")]
 
 
+def test_what_lies_in_one_request_does_not_close_the_mode_to_others():
+    breaker = Breaker()
+    for _ in range(4):
+        seen = play(ask(WEATHER), [error("logprobs is not supported with tools + stream", 400), OK], breaker=breaker)
+        assert outcomes(seen) == [("native", "beside_tools"), ("prompt", "answered")]
+
+
 def test_a_parser_that_crashes_with_any_error_is_asked_in_prompt_mode():
     seen = play(ask(WEATHER), [error("'NoneType' object has no attribute 'get'", 500), OK])
     assert outcomes(seen) == [("native", "crashed"), ("prompt", "answered")]
