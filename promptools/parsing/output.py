@@ -25,7 +25,6 @@ SPACE_HOLD = 4096
 TRY_LIMIT = 256
 """Tries kept in a trace: a reply of a thousand code fences should not carry a thousand notes."""
 
-ID_ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 ID_LENGTH = 9
 """Nine alphanumerics: Mistral's templates take nothing else, every other server takes them too (vllm#9019)."""
 
@@ -54,7 +53,7 @@ class Output:
         self._keys: set[tuple[str, str, str]] = set()
         self._keyed = 0
         self._malformed: list[Malformed] = []
-        self._discarded: list[Discarded] = []
+        self._discarded: list[list[Discarded]] = []
         self._tries: list[Try] = []
         self._index = 0
         self._live: CallStart | None = None
@@ -262,10 +261,10 @@ class Output:
         event = Discarded(raw, why, self._advance(raw))
         self._events.append(event)
         last = self._discarded[-1] if self._discarded else None
-        if last and last.why == why and last.span.end == event.span.start:
-            self._discarded[-1] = Discarded(last.raw + raw, why, Span(last.span.start, event.span.end))
+        if last is None or last[-1].why != why or last[-1].span.end != event.span.start:
+            self._discarded.append([event])
         else:
-            self._discarded.append(event)
+            last.append(event)
 
     # --- calls ---------------------------------------------------------------------------------------------------
 
@@ -335,12 +334,7 @@ class Output:
         self._unhashed = []
         digest = self._digest.copy()
         digest.update(self._index.to_bytes(4, "big"))
-        number = int.from_bytes(digest.digest(), "big")
-        letters: list[str] = []
-        for _ in range(ID_LENGTH):
-            number, digit = divmod(number, len(ID_ALPHABET))
-            letters.append(ID_ALPHABET[digit])
-        return "".join(letters)
+        return digest.hexdigest()[:ID_LENGTH]
 
     # --- the end -------------------------------------------------------------------------------------------------
 
@@ -368,7 +362,14 @@ class Output:
             content="".join(self._content),
             reasoning="".join(self._reasoning),
             malformed=tuple(self._malformed),
-            discarded=tuple(self._discarded),
+            discarded=tuple(map(_joined, self._discarded)),
             finish_reason=self._finish_reason,
             trace=Trace(tries=tuple(self._tries)),
         )
+
+
+def _joined(pieces: list[Discarded]) -> Discarded:
+    if len(pieces) == 1:
+        return pieces[0]
+    span = Span(pieces[0].span.start, pieces[-1].span.end)
+    return Discarded("".join(piece.raw for piece in pieces), pieces[0].why, span)
