@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from promptools import __version__
+import promptools
 from promptools.cli import chat, demo, parse, providers, render, serve
 from promptools.errors import PromptoolsError, UsageError
 
@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = _Parser(
         prog="promptools", description="Working tool calls from any open-model server.", allow_abbrev=False
     )
-    parser.add_argument("--version", action="version", version=f"promptools {__version__}")
+    parser.add_argument("--version", action="version", version=f"promptools {promptools.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
     for command in COMMANDS:
         about = (command.__doc__ or "").splitlines()[0]
