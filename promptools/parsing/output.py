@@ -184,9 +184,7 @@ class Output:
     def parts(self, parts: list[Part], *, firm: bool) -> None:
         """Take what a candidate left behind."""
         for part in parts:
-            if part.kind == "text":
-                self.words(part.raw)
-            elif self._group or not firm:
+            if self._group or not firm:
                 self._enter_group(part, firm)
             else:
                 self._emit(part)
@@ -241,9 +239,7 @@ class Output:
     def _emit(self, part: Part) -> None:
         self._overflow()
         self._discard(self._release(), "space")
-        if part.kind == "text":
-            self._say(part.raw)
-        elif part.kind == "call":
+        if part.kind == "call":
             assert part.call is not None
             if self._live is None and self._repeats(part.call):
                 self._discard(part.raw, "repeat")
@@ -253,6 +249,7 @@ class Output:
             assert part.malformed is not None
             self._broken(part.raw, part.malformed)
         else:
+            assert part.kind != "text"  # text is told by words()
             self._discard(part.raw, part.kind)
 
     def _discard(self, raw: str, why: DiscardWhy) -> None:
@@ -276,7 +273,8 @@ class Output:
             self._discard(head, "markup")
             self._live = CallStart(self._index, self._id(), started.name, Span(self._at, self._at))
             self._events.append(self._live)
-        elif self._live is not None:
+        else:
+            assert self._live is not None
             self._live_sent += len(started.text)
             self._events.append(CallArgs(self._index, started.text, self._live.span))
 
@@ -287,9 +285,7 @@ class Output:
         call = replace(call, id=live.id if live else self._id(), span=span)
         if live is None:
             self._events.append(CallStart(self._index, call.id, call.name, place))
-        rest = call.arguments_json[self._live_sent :]
-        if rest:
-            self._events.append(CallArgs(self._index, rest, place))
+        self._events.append(CallArgs(self._index, call.arguments_json[self._live_sent :], place))
         self._events.append(CallEnd(self._index, call, span))
         self._calls.append(call)
         self._ended(raw)

@@ -96,7 +96,7 @@ class Machine(ABC):
         fenced = bool(self._lead) or self._state == self._fence
         marker, begin = (text[start:end], end) if head.opens else (head.alias, start)
         self._back, self._lost = (self._fence, self._code) if fenced else (self._after, self._prose)
-        if self._lead and head.fenced:  # the fence is the block's own marker
+        if head.fenced and self._lead and self._lead[0].raw[0] in "`~":  # the fence is the block's own marker
             marker, self._lead, self._back = self._lead[0].raw, [], self._after
         firm = (sure and not fenced) or expected or self._rules.strictness == "lenient"
         place = Place(dialect.name, wrapped=sure, expected=expected)
@@ -148,5 +148,4 @@ class Machine(ABC):
         self._rest = candidate.rest
 
     def _mark(self, raw: str, why: DiscardWhy) -> None:
-        if raw:
-            self._out.parts([Part(why, raw)], firm=not self._out.grouped)
+        self._out.parts([Part(why, raw)], firm=not self._out.grouped)
