@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, Protocol
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from promptools.dialects.body import JsonBody, read_calls
 from promptools.dialects.envelope import NoCall
@@ -32,8 +32,7 @@ class Begins(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(NamedTuple):
     r"""How a candidate begins, up to the character that its body starts with.
 
     `pattern` starts with one of `literals` and matches the whole head, or what there is of it at the end of the text

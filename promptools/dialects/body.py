@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from promptools.dialects.envelope import NoCall, Node, Said, name_guess, node_of, said_in
 from promptools.dialects.settle import Place, Rules, broken, settle
 from promptools.parsing.extent import Extent
@@ -121,7 +119,7 @@ def _tile(raw: str, base: int, said: list[Said], fixes: tuple[Fix, ...], rules: 
     parts: list[Part] = []
     at = 0
     for each in said:
-        outcome = settle(replace(each, fixes=(*fixes, *each.fixes)) if fixes else each, rules, place)
+        outcome = settle(each._replace(fixes=(*fixes, *each.fixes)) if fixes else each, rules, place)
         start, end = (each.node.start - base, each.node.end - base) if len(said) > 1 else (0, len(raw))
         if start > at:
             parts.append(Part("markup", raw[at:start]))

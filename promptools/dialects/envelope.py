@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from promptools.parsing.extent import Extent
 from promptools.parsing.tolerant import Unreadable, members, read
@@ -60,12 +60,14 @@ NESTING = 16
 RETRIES = 4
 """Places that are tried for the list in a wrapper: its key may also stand in a string before it."""
 
-_NAMED = tuple(re.compile(rf"""(["']){key}\1\s*+:\s*+(["'])([^"']{{1,256}})\2""") for key in NAME_KEYS)
-"""A name and its key, in whatever quotes; the surest key first."""
+
+@cache
+def _named() -> tuple[re.Pattern[str], ...]:
+    """Give the patterns of a name and its key, in whatever quotes; the surest key first."""
+    return tuple(re.compile(rf"""(["']){key}\1\s*+:\s*+(["'])([^"']{{1,256}})\2""") for key in NAME_KEYS)
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(NamedTuple):
     """A JSON value and where it stands: `source[start:end]`; `exact` when that text is strict JSON of the value."""
 
     value: Any
@@ -73,7 +75,7 @@ class Node:
     start: int
     end: int
     exact: bool
-    members: dict[str, tuple[Any, int, int]] | None = field(default=None, compare=False)
+    members: dict[str, tuple[Any, int, int]] | None = None
     """The members of an exact object with their places, where they are known already."""
 
     def text(self) -> str | None:
@@ -81,8 +83,7 @@ class Node:
         return self.source[self.start : self.end] if self.exact else None
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+class Said(NamedTuple):
     """What one JSON object would call. `node` is the object; `arguments` None means that no such key was there."""
 
     node: Node
@@ -186,7 +187,7 @@ def said_in(node: Node, anchors: frozenset[str], tools: Tools | None, depth: int
 
 
 def _with_fixes(said: Said, fixes: tuple[Fix, ...]) -> Said:
-    return replace(said, fixes=(*fixes, *said.fixes)) if fixes else said
+    return said._replace(fixes=(*fixes, *said.fixes)) if fixes else said
 
 
 def _said_in_object(node: Node, anchors: frozenset[str], tools: Tools | None, depth: int) -> list[Said]:
@@ -199,7 +200,7 @@ def _said_in_object(node: Node, anchors: frozenset[str], tools: Tools | None, de
     if is_object(function) and not any(isinstance(keys.get(key), str) for key in ("tool", "name")):
         inner_node = child(node, "function")
         found = said_in(inner_node, anchors, tools, depth + 1)
-        return [replace(found[0], node=node)] if len(found) == 1 else found
+        return [found[0]._replace(node=node)] if len(found) == 1 else found
     return [_said(node, tools)]
 
 
@@ -240,5 +241,5 @@ def _unnamed(node: Node, tools: Tools | None, argument_key: str | None) -> Said:
 def name_guess(raw: str, limit: int = 2000) -> str | None:
     """Find the name in the first `limit` characters of an envelope that cannot be read."""
     head = raw[:limit]
-    found = next(filter(None, (pattern.search(head) for pattern in _NAMED)), None)
+    found = next(filter(None, (pattern.search(head) for pattern in _named())), None)
     return found[3] if found else None

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from promptools.dialects.envelope import ARGUMENT_KEYS, ASIDE_KEYS, NAME_KEYS, NoCall, Node, Said
 from promptools.errors import clip
@@ -23,8 +22,7 @@ PLAUSIBLE_NAME = re.compile(r"[^\W\d][\w.:/ -]{0,127}\Z")
 """What may be a tool's name when nobody said which tools there are."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(NamedTuple):
     """What a reply is read against: the same for its whole length."""
 
     tools: Tools | None
@@ -34,8 +32,7 @@ class Rules:
     anchors: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where a candidate stands. `wrapped`: inside an unmistakable wrapper; `expected`: in the dialect asked for."""
 
     dialect: str

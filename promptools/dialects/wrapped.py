@@ -11,14 +11,17 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from promptools.dialects.base import note, tried
 from promptools.dialects.body import JsonBody, read_calls
 from promptools.dialects.envelope import NoCall, Node
-from promptools.dialects.live import LiveArguments, agree
 from promptools.dialects.settle import Place, Rules, broken
 from promptools.parsing.parts import Fragment, Part, Started
 from promptools.types import Fix, Span, Try
+
+if TYPE_CHECKING:
+    from promptools.dialects.live import LiveArguments
 
 LOOK_LIMIT = 64
 """Characters after a value that are looked at together to find the closer."""
@@ -82,7 +85,7 @@ class WrappedCandidate:
         self._first_closer = -1
         self._over = False
         goes_live = place.expected and firm and self._name is None
-        self._live = LiveArguments(rules) if goes_live else None
+        self._live = _live(rules) if goes_live else None
         self.firm = firm
         self.parts: list[Part] = []
         self.rest = ""
@@ -199,7 +202,11 @@ class WrappedCandidate:
                 name=self._name,
                 strict=strict,
             )
-            return agree(parts, raw, self._rules) if self._live is not None else parts
+            if self._live is None:
+                return parts
+            from promptools.dialects.live import agree
+
+            return agree(parts, raw, self._rules)
         except NoCall as no:
             self.tries.append(Try(self._place.dialect, Span(0, len(raw)), "text", str(no), len(raw)))
             return None
@@ -318,7 +325,7 @@ class WrappedCandidate:
     def _given_up(self, raw: str, why: str) -> list[Part]:
         """Make it text; or, where its name has gone out, the malformed call that it is."""
         if self._live is not None:
-            whole = LiveArguments(self._rules)
+            whole = _live(self._rules)
             whole.feed(self._body.raw)
             if whole.started:
                 said = broken("invalid_json", why, self._place.dialect, None)
@@ -353,3 +360,9 @@ def _not_cut(part: Part, dialect: str) -> Part:
         return part
     said = broken("invalid_json", "a string or bracket in it is never closed", dialect, part.malformed.name)
     return Part("malformed", part.raw, malformed=said)
+
+
+def _live(rules: Rules) -> LiveArguments:
+    from promptools.dialects.live import LiveArguments
+
+    return LiveArguments(rules)

@@ -232,7 +232,7 @@ def _settled(name: str, node: Node, fixes: tuple[Fix, ...], rules: Rules) -> lis
 def _inside(node: Node, fixes: tuple[Fix, ...], rules: Rules) -> list[Said]:
     """Read the arguments as calls of their own, if they are."""
     try:
-        return [replace(each, fixes=(*fixes, *each.fixes)) for each in said_in(node, rules.anchors, rules.tools)]
+        return [each._replace(fixes=(*fixes, *each.fixes)) for each in said_in(node, rules.anchors, rules.tools)]
     except (NoCall, Unreadable):
         return []
 

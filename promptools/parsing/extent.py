@@ -7,6 +7,7 @@ reader says, one that is not ends where its brackets balance. No character is lo
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Final
 
 DEEPEST: Final = 200
@@ -14,7 +15,7 @@ DEEPEST: Final = 200
 
 _PLAIN = r"[^\"'‘’“”/#\[\]{}]++|\"[^\"\\]{0,80}+(?:\\.[^\"\\]{0,80}+){0,8}+\""
 _FLAT = rf"\{{(?:{_PLAIN})*+\}}|\[(?:{_PLAIN})*+\]"
-_SKIP = re.compile(rf"(?:{_PLAIN}|\{{(?:{_PLAIN}|{_FLAT})*+\}}|\[(?:{_PLAIN}|{_FLAT})*+\])*+", re.DOTALL)
+_SKIP = rf"(?:{_PLAIN}|\{{(?:{_PLAIN}|{_FLAT})*+\}}|\[(?:{_PLAIN}|{_FLAT})*+\])*+"
 """Short strings and two levels of brackets at the speed of the regex engine; a long string is left to `str.find`."""
 _EVENT = re.compile(r"[\[{]+|[\]}]+|\"|['‘’“”/#]+")
 _COMMENTS = re.compile(r"(?:\s|(?:#|//)[^\n]*+\n|/\*[^*]*+(?:\*(?!/)[^*]*+)*+\*/)++")
@@ -22,6 +23,11 @@ _SMART = {"“": re.compile("[“”]"), "‘": re.compile("[‘’]")}
 _OPENERS = {"'": "'", "‘": "‘", "’": "‘", "“": "“", "”": "“"}
 _STARTERS = "{[,:"
 """A key or a value may start after these; anywhere else a single quote is an apostrophe."""
+
+
+@cache
+def _skip() -> re.Pattern[str]:
+    return re.compile(_SKIP, re.DOTALL)
 
 
 class Extent:
@@ -93,7 +99,7 @@ class Extent:
 
     def _outside(self, piece: str, at: int) -> int:
         """Go past the next bracket, quote or comment opener; minus the end if that was the last bracket."""
-        skipped = _SKIP.match(piece, at) if self.depth else None  # the value itself is no part to skip
+        skipped = _skip().match(piece, at) if self.depth else None  # the value itself is no part to skip
         found = _EVENT.match(piece, skipped.end() if skipped else at)
         if found is None:
             self._note(piece, at, len(piece))

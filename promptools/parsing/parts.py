@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from promptools.types import Call, DiscardWhy, Malformed, Try
 
@@ -20,15 +20,13 @@ class Part:
     malformed: Malformed | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
+class Started(NamedTuple):
     """A call whose name is certain while its arguments still come."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Fragment:
+class Fragment(NamedTuple):
     """A piece of such a call's arguments that no later fix can change."""
 
     text: str

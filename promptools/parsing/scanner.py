@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Marker:
+class Marker(NamedTuple):
     r"""One kind of marker: literals, or a pattern (without groups) that starts with one of them.
 
     A pattern says what it matches at the end of the text by `\Z`; the caller tells the unfinished match. `gate` is

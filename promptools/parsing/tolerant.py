@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from json.decoder import JSONDecoder
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias, cast
 
 from promptools.parsing.extent import DEEPEST
 from promptools.parsing.strings import Unreadable, finite, scan_string
@@ -26,8 +25,7 @@ _NEXT = re.compile(r"[ \t\n\r]*+([,}])[ \t\n\r]*+")
 _Items: TypeAlias = "dict[str, _Items] | list[_Items]"
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
+class Value(NamedTuple):
     """One JSON value, `text[start:end]`, and how it was read."""
 
     value: Any
