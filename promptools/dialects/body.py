@@ -111,7 +111,8 @@ def _may_close(said: list[Said], closed: int, stopped: bool) -> bool:
     last = said[-1]
     if last.arguments is None:
         return stopped and bool(last.flat)
-    return closed <= 1 or (stopped and bool(last.arguments.value))
+    around = 0 if last.arguments is last.node else 1  # without an envelope the arguments' own closer is the one missing
+    return closed <= around or (stopped and bool(last.arguments.value))
 
 
 def _tile(raw: str, base: int, said: list[Said], fixes: tuple[Fix, ...], rules: Rules, place: Place) -> list[Part]:
