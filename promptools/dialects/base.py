@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from promptools.dialects.body import JsonBody, read_calls
 from promptools.dialects.envelope import NoCall
 from promptools.dialects.settle import Place, Rules
 from promptools.errors import clip
-from promptools.parsing.parts import Candidate, Fragment, Part, Started
+from promptools.parsing.parts import Candidate, Part, Undecided, note
 from promptools.types import Call, Fix, Result, Span, Try
 
 if TYPE_CHECKING:
@@ -100,21 +99,16 @@ class Dialect(Protocol):
         ...
 
 
-class JsonCandidate:
+class JsonCandidate(Undecided):
     """One JSON value that may be calls, and closers too many behind it; decided one character later."""
 
     def __init__(self, rules: Rules, place: Place, *, firm: bool) -> None:
+        super().__init__(firm=firm)
         self._rules = rules
         self._place = place
         self._body = JsonBody()
         self._ended = False
         self._surplus = ""
-        self.firm = firm
-        self.parts: list[Part] = []
-        self.rest = ""
-        self.live: list[Started | Fragment] = []
-        self.head = ""
-        self.tries: list[Try] = []
 
     def feed(self, piece: str, start: int) -> int | None:
         """Take more of the value."""
@@ -150,21 +144,13 @@ class JsonCandidate:
             self.tries.append(tried("json", len(raw), self.parts))
             self.rest = raw[sum(len(part.raw) for part in self.parts) :]
             if self._surplus and not self.rest:
-                note(self.parts, Fix("closer", f"{self._surplus!r} too many"))
+                note(reversed(self.parts), Fix("closer", f"{self._surplus!r} too many"))
                 self.parts.append(Part("markup", self._surplus))
             else:
                 self.rest += self._surplus
         except NoCall as no:
             self.parts = [Part("text", raw + self._surplus)]
             self.tries.append(Try("json", Span(0, len(raw)), "text", str(no), len(raw)))
-
-
-def note(parts: Sequence[Part], fix: Fix) -> None:
-    """Note one more fix on the last call of `parts`."""
-    for part in reversed(parts):
-        if part.call is not None:
-            part.call = replace(part.call, fixes=(*part.call.fixes, fix))
-            return
 
 
 def tried(strategy: str, size: int, parts: Sequence[Part]) -> Try:

@@ -10,7 +10,7 @@ from promptools.dialects.base import tried
 from promptools.dialects.body import read_calls
 from promptools.dialects.envelope import NoCall
 from promptools.dialects.settle import Place, Rules
-from promptools.parsing.parts import Fragment, Part, Started
+from promptools.parsing.parts import Part, Undecided
 from promptools.types import Fix, Span, Try
 
 _INSIDE = re.compile(r'[^"\\]*(?:\\.[^"\\]*)*', re.DOTALL)
@@ -20,21 +20,16 @@ _CHARACTER = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u....|\\.|.", re.
 _FIX = Fix("unwrap", "the whole call was encoded as a string")
 
 
-class QuotedCandidate:
+class QuotedCandidate(Undecided):
     """A JSON string from its opening quote to its closing one."""
 
     def __init__(self, rules: Rules, place: Place, *, firm: bool) -> None:
+        super().__init__(firm=firm)
         self._rules = rules
         self._place = place
         self._pieces: list[str] = []
         self._open = False
         self._escaped = False
-        self.firm = firm
-        self.parts: list[Part] = []
-        self.rest = ""
-        self.live: list[Started | Fragment] = []
-        self.head = ""
-        self.tries: list[Try] = []
 
     def feed(self, piece: str, start: int) -> int | None:
         """Take text up to the closing quote."""

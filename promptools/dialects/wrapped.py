@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from promptools.dialects.base import note, tried
+from promptools.dialects.base import tried
 from promptools.dialects.body import JsonBody, read_calls
 from promptools.dialects.envelope import NoCall, Node
 from promptools.dialects.settle import Place, Rules, broken
-from promptools.parsing.parts import Fragment, Part, Started
+from promptools.parsing.parts import Part, Undecided, note
 from promptools.types import Fix, Span, Try
 
 if TYPE_CHECKING:
@@ -63,11 +63,11 @@ def fence_closers(run: str) -> Closers:
     return Closers(right=(run,), wrong=(), openers=())
 
 
-class WrappedCandidate:
+class WrappedCandidate(Undecided):
     """A candidate between two markers, as `promptools.parsing.parts.Candidate`."""
 
     def __init__(self, head: str, closers: Closers, rules: Rules, place: Place, *, firm: bool) -> None:
-        self.head = head
+        super().__init__(firm=firm, head=head)
         self._name = _named(head)
         self._closers = closers
         self._rules = rules
@@ -86,11 +86,6 @@ class WrappedCandidate:
         self._over = False
         goes_live = place.expected and firm and self._name is None
         self._live = _live(rules) if goes_live else None
-        self.firm = firm
-        self.parts: list[Part] = []
-        self.rest = ""
-        self.live: list[Started | Fragment] = []
-        self.tries: list[Try] = []
 
     def feed(self, piece: str, start: int) -> int | None:
         """Take more text; see `Candidate`."""
@@ -317,7 +312,7 @@ class WrappedCandidate:
         self._over = True
 
     def _note(self, fix: Fix) -> None:
-        note(self._done, fix)
+        note(reversed(self._done), fix)
 
     def _opening(self) -> list[Part]:
         return [Part("markup", self.head)] if self.head else []

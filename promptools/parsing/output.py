@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from promptools.parsing.events import CallArgs, CallEnd, CallStart, End, Event, Reasoning, Text, WasReasoning
-from promptools.parsing.parts import Fragment, Part, Started
+from promptools.parsing.parts import Fragment, Part, Started, note
 from promptools.types import Call, Discarded, DiscardWhy, Fix, Malformed, NewId, Reply, Span, Trace, Try
 
 if TYPE_CHECKING:
@@ -198,13 +198,6 @@ class Output:
         self._group.append((part, firm))
         self._called = self._called or part.kind in ("call", "malformed")
 
-    def last_call(self) -> Part | None:
-        """Give the last call of the group, so that a fix can still be noted on it."""
-        for part, _ in reversed(self._group):
-            if part.kind == "call":
-                return part
-        return None
-
     @property
     def opened(self) -> bool:
         """Tell whether the group began with a marker."""
@@ -212,9 +205,7 @@ class Output:
 
     def note(self, fix: Fix) -> None:
         """Note one more fix on the last call of the group."""
-        part = self.last_call()
-        if part and part.call:
-            part.call = replace(part.call, fixes=(*part.call.fixes, fix))
+        note((part for part, _ in reversed(self._group)), fix)
 
     def accept(self) -> None:
         """Let the group stand, if there is a call in it."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Protocol
 
-from promptools.types import Call, DiscardWhy, Malformed, Try
+from promptools.types import Call, DiscardWhy, Fix, Malformed, Try
 
 PartKind = Literal["text", "call", "malformed"] | DiscardWhy
 
@@ -20,6 +21,14 @@ class Part:
     malformed: Malformed | None = None
 
 
+def note(parts: Iterable[Part], fix: Fix) -> None:
+    """Note one more fix on the first call of `parts`."""
+    for part in parts:
+        if part.call is not None:
+            part.call = replace(part.call, fixes=(*part.call.fixes, fix))
+            return
+
+
 class Started(NamedTuple):
     """A call whose name is certain while its arguments still come."""
 
@@ -30,6 +39,18 @@ class Fragment(NamedTuple):
     """A piece of such a call's arguments that no later fix can change."""
 
     text: str
+
+
+class Undecided:
+    """What every candidate holds from its beginning, for `Candidate`."""
+
+    def __init__(self, *, firm: bool, head: str = "") -> None:
+        self.firm = firm
+        self.head = head
+        self.parts: list[Part] = []
+        self.rest = ""
+        self.live: list[Started | Fragment] = []
+        self.tries: list[Try] = []
 
 
 class Candidate(Protocol):
