@@ -111,6 +111,7 @@ RULES: tuple[Rule, ...] = (
     Rule("beside_tools", r"cannot use custom grammar constraints with tools", "llama.cpp b11549: a grammar"),
     Rule("schema", r"json schema conversion failed|json schema error at", "llama.cpp: llama.cpp#26930, #19716"),
     Rule("schema", r"unrecognized schema", "llama.cpp, LM Studio: llama.cpp#19716, lmstudio-bug-tracker#2247"),
+    Rule("schema", r"no such schema .{0,80}located in", "LM Studio: lmstudio-bug-tracker#738"),
     Rule("schema", r"pattern must start with", "llama.cpp, LM Studio 0.4.19: llama.cpp#26930"),
     Rule("schema", r"failed to parse grammar|failed to initialize samplers", "llama.cpp: llama.cpp#27580, #25746"),
     Rule("schema", r"not supported by xgrammar", "vLLM 0.8: vllm#16880"),
