@@ -1,7 +1,16 @@
 """Further environments: made once, told apart by what is pinned, and made again when half-made."""
 
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
 import environments
 import pytest
+from recipes import recipe as making
+from recipes.recipe import CannotMakeError, Recipe
+
+TINY = Recipe(("a==1", "b==2"))
 
 
 @pytest.fixture
@@ -9,17 +18,21 @@ def installed(monkeypatch, tmp_path):
     """Every installation that was asked for; none is carried out."""
     asked: list[list[str]] = []
     monkeypatch.setenv("PROMPTOOLS_CACHE", str(tmp_path))
-    monkeypatch.setattr(environments, "ENVIRONMENTS", {"tiny": ("a==1", "b==2")})
-    monkeypatch.setattr(environments, "_install", lambda command: asked.append([str(each) for each in command]) or True)
+    monkeypatch.setattr(environments, "ENVIRONMENTS", {"tiny": TINY})
+    monkeypatch.setattr(making, "_tried", lambda command: asked.append([str(each) for each in command]) or True)
     return asked
 
 
+def use(monkeypatch, **changes):
+    monkeypatch.setattr(environments, "ENVIRONMENTS", {"tiny": replace(TINY, **changes)})
+
+
 def test_it_is_made_once(installed, tmp_path):
-    python = environments.python_of("tiny")
+    python = environments.path_of("tiny")
     assert python.exists()
     assert tmp_path in python.parents
     assert [command[-2:] for command in installed] == [["a==1", "b==2"]]
-    assert environments.python_of("tiny") == python
+    assert environments.path_of("tiny") == python
     assert len(installed) == 1
 
 
@@ -27,23 +40,67 @@ def test_one_that_is_half_made_is_made_again_from_nothing(installed):
     folder = environments.folder_of("tiny")
     (folder / "bin").mkdir(parents=True)
     (folder / "bin" / "left-over").write_text("")
-    python = environments.python_of("tiny")
+    python = environments.path_of("tiny")
     assert python.exists()
     assert not (folder / "bin" / "left-over").exists()
     assert len(installed) == 1
 
 
-def test_other_pins_are_another_environment(installed, monkeypatch):
+@pytest.mark.parametrize(
+    "change", [{"pins": ("a==1", "b==3")}, {"overrides": ("c==1",)}, {"marks": ("source",)}, {"gives": "bin/other"}]
+)
+def test_other_pins_are_another_environment(installed, monkeypatch, change):
     before = environments.folder_of("tiny")
-    monkeypatch.setattr(environments, "ENVIRONMENTS", {"tiny": ("a==1", "b==3")})
+    use(monkeypatch, **change)
     assert environments.folder_of("tiny") != before
+
+
+def test_what_is_put_beside_it_belongs_to_it(installed, monkeypatch):
+    use(monkeypatch, finish=lambda folder: (folder / "bin" / "server").write_text("here"), gives="bin/server")
+    assert environments.path_of("tiny").read_text() == "here"
+
+
+def test_one_whose_end_fails_is_not_made(installed, monkeypatch):
+    def fail(folder):
+        raise CannotMakeError("no compiler: install one")
+
+    use(monkeypatch, finish=fail)
+    with pytest.raises(CannotMakeError, match="no compiler"):
+        environments.path_of("tiny")
+    assert not environments.is_made("tiny")
+
+
+def test_what_the_machine_lacks_is_told_before_anything_is_made(installed, monkeypatch):
+    use(monkeypatch, check=lambda: making.need("no-such-program", "install it"))
+    with pytest.raises(CannotMakeError, match="no-such-program is not installed: install it"):
+        environments.path_of("tiny")
+    assert installed == []
+
+
+def test_a_command_that_fails_tells_its_last_line(capfd):
+    with pytest.raises(CannotMakeError, match=r"ended with status 3: the end$"):
+        making.run([sys.executable, "-c", "print('long story'); print('the end'); raise SystemExit(3)"])
+    assert "long story" in capfd.readouterr().err
+
+
+def test_callers_can_tell_it_from_a_bug(tmp_path):
+    script = Path(environments.__file__)
+    code = (
+        f"import runpy, sys; sys.path.insert(0, {str(script.parent)!r}); import recipes.recipe as r\n"
+        "def fail(folder, recipe): raise r.CannotMakeError('no network')\n"
+        f"r.install = fail; sys.argv = ['x', 'bench']; runpy.run_path({str(script)!r}, run_name='__main__')"
+    )
+    environment = {"PROMPTOOLS_CACHE": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == environments.UNAVAILABLE
+    assert done.stderr.splitlines()[-1] == "environment bench: cannot be made here: no network"
 
 
 def test_an_unknown_name_is_told(installed):
     with pytest.raises(SystemExit, match="no environment is called 'huge'"):
-        environments.python_of("huge")
+        environments.path_of("huge")
 
 
 def test_every_version_is_pinned():
-    for pins in environments.ENVIRONMENTS.values():
-        assert all(pin.count("==") == 1 for pin in pins)
+    for recipe in environments.ENVIRONMENTS.values():
+        assert all(pin.count("==") == 1 for pin in recipe.pins)

@@ -1,11 +1,13 @@
-"""Make further Python environments, outside the checkout, and tell where they are.
+"""Make further environments, outside the checkout, and tell where they are.
 
-    python tools/environments.py NAME      make it if it is not there, print the path of its Python
+    python tools/environments.py NAME      make it if it is not there, print the path of what it is made for
     python tools/environments.py           list the names
 
-They live under PROMPTOOLS_CACHE (default ~/.cache/promptools), in a folder named after what is pinned in it, so a
-changed pin is a new environment. One that was left half-made is made again. promptools itself is not installed in
-them: put the checkout on PYTHONPATH.
+That is the path of its Python, or of the server that it holds. They live under PROMPTOOLS_CACHE (default
+~/.cache/promptools), in a folder named after what is pinned in it, so a changed pin is a new environment. One that was
+left half-made is made again. promptools itself is not installed in them: put the checkout on PYTHONPATH.
+
+Exits with 69 and one line on stderr when this machine lacks what the environment needs.
 """
 
 from __future__ import annotations
@@ -16,33 +18,40 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import astuple, replace
 from pathlib import Path
+
+from recipes.recipe import CannotMakeError, Recipe, install
 
 CORE = ("jsonschema==4.26.0", "ollama==0.6.3", "pydantic==2.14.3", "regex==2026.11.15", "tenacity==9.2.1")
 """What promptools needs at run time, without the OpenAI client."""
 
 TESTS = ("pytest==9.2.0", "uvicorn==0.54.0")
 
-ENVIRONMENTS: dict[str, tuple[str, ...]] = {
+ENVIRONMENTS: dict[str, Recipe] = {
     # the last release of each major: 3.x runs on httpx2, the others on httpx
-    "openai-1": ("openai==1.109.1", *CORE, *TESTS),
-    "openai-2": ("openai==2.54.0", *CORE, *TESTS),
-    "openai-3": ("openai==3.54.0", *CORE, *TESTS),
+    "openai-1": Recipe(("openai==1.109.1", *CORE, *TESTS)),
+    "openai-2": Recipe(("openai==2.54.0", *CORE, *TESTS)),
+    "openai-3": Recipe(("openai==3.54.0", *CORE, *TESTS)),
     # what the benchmarks compare with
-    "bench": (
-        "baml-py==0.226.3",
-        "json-repair==0.64.5",
-        "orjson==3.13.0",
-        "partial-json-parser==0.2.1.1.post7",
-        "openai==3.54.0",
-        *CORE,
-        *TESTS,
+    "bench": Recipe(
+        (
+            "baml-py==0.226.3",
+            "json-repair==0.64.5",
+            "orjson==3.13.0",
+            "partial-json-parser==0.2.1.1.post7",
+            "openai==3.54.0",
+            *CORE,
+            *TESTS,
+        )
     ),
 }
+
+UNAVAILABLE = 69
+"""Exit status where an environment cannot be made here; sysexits.h calls it EX_UNAVAILABLE."""
 
 _MADE = "made.json"
 
@@ -55,39 +64,47 @@ def cache() -> Path:
 
 def folder_of(name: str) -> Path:
     """Give the folder of the environment `name`, there or not."""
-    pins = json.dumps([ENVIRONMENTS[name], sys.version_info[:2]])
+    pins = json.dumps([_told(ENVIRONMENTS[name]), sys.version_info[:2]])
     return cache() / "environments" / f"{name}-{hashlib.sha256(pins.encode()).hexdigest()[:12]}"
 
 
-def python_of(name: str) -> Path:
-    """Give the Python of the environment `name`, made now if it is missing or half-made; tells on stderr."""
+def path_of(name: str) -> Path:
+    """Give what the environment `name` is made for, made now if it is missing or half-made; tells on stderr.
+
+    Raises `CannotMakeError` where this machine lacks what it needs.
+    """
     if name not in ENVIRONMENTS:
         raise SystemExit(f"no environment is called {name!r}: there are {', '.join(ENVIRONMENTS)}")
     folder = folder_of(name)
-    python = folder / "bin" / "python"
-    if (folder / _MADE).exists():
-        return python
-    with _alone(folder):
-        if not (folder / _MADE).exists():
-            _make(name, folder, python)
-    return python
+    if not is_made(name):
+        with _alone(folder):
+            if not is_made(name):
+                _make(name, folder)
+    return folder / ENVIRONMENTS[name].gives
 
 
-def _make(name: str, folder: Path, python: Path) -> None:
+def is_made(name: str) -> bool:
+    """Tell whether the environment `name` is there, whole."""
+    return (folder_of(name) / _MADE).exists()
+
+
+def _make(name: str, folder: Path) -> None:
     started = time.monotonic()
+    recipe = ENVIRONMENTS[name]
+    if recipe.check is not None:
+        recipe.check()
     print(f"environment {name}: making {folder}", file=sys.stderr, flush=True)
     shutil.rmtree(folder, ignore_errors=True)
-    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    pins = ENVIRONMENTS[name]
-    if not _install([sys.executable, "-m", "uv", "pip", "install", "-q", "--python", python, *pins]):
-        subprocess.run([python, "-m", "pip", "install", "-q", *pins], check=True, stdout=sys.stderr)
-    (folder / _MADE).write_text(json.dumps(pins), encoding="utf-8")
+    install(folder, recipe)
+    if recipe.finish is not None:
+        recipe.finish(folder)
+    (folder / _MADE).write_text(json.dumps(_told(recipe)), encoding="utf-8")
     print(f"environment {name}: made in {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
 
 
-def _install(command: list[str | Path]) -> bool:
-    """Try the fast installer; its absence or failure is no error, pip is asked next."""
-    return subprocess.run(command, check=False, capture_output=True).returncode == 0
+def _told(recipe: Recipe) -> list[object]:
+    """Give what tells one making from another: all of the recipe but its functions."""
+    return list(astuple(replace(recipe, finish=None, check=None)))
 
 
 @contextlib.contextmanager
@@ -101,8 +118,11 @@ def _alone(folder: Path) -> Iterator[None]:
 
 if __name__ == "__main__":
     if len(sys.argv) == 2:
-        print(python_of(sys.argv[1]))
+        try:
+            print(path_of(sys.argv[1]))
+        except CannotMakeError as error:
+            print(f"environment {sys.argv[1]}: cannot be made here: {error}", file=sys.stderr)
+            sys.exit(UNAVAILABLE)
     else:
         for each in ENVIRONMENTS:
-            state = "made" if (folder_of(each) / _MADE).exists() else "not made"
-            print(f"{each:10} {state:9} {folder_of(each)}")
+            print(f"{each:10} {'made' if is_made(each) else 'not made':9} {folder_of(each)}")

@@ -1,0 +1,71 @@
+"""How an environment is made, and why it cannot be."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+class CannotMakeError(Exception):
+    """What an environment needs is not to be had on this machine; the message is one line: what, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """A venv with `pins`, and what `finish` puts beside it."""
+
+    pins: tuple[str, ...]
+    """Requirements, each with its version."""
+    overrides: tuple[str, ...] = ()
+    """Requirements that replace what the pins themselves ask for (uv's --override); pip cannot do it."""
+    finish: Callable[[Path], None] | None = None
+    """Called with the folder once the pins are installed; raises `CannotMakeError`."""
+    check: Callable[[], None] | None = None
+    """Called before anything is made: raises `CannotMakeError` when the machine lacks a tool."""
+    gives: str = "bin/python"
+    """What the environment is made for, relative to its folder."""
+    marks: tuple[str, ...] = ()
+    """What else makes it another environment when it changes: versions and sources that `finish` uses."""
+
+
+def install(folder: Path, recipe: Recipe) -> None:
+    """Make the venv in `folder` and install the pins, with uv where it works and with pip where it does not."""
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    python = folder / "bin" / "python"
+    fast: list[str | Path] = [sys.executable, "-m", "uv", "pip", "install", "-q", "--python", python]
+    if recipe.overrides:
+        overrides = folder / "overrides.txt"
+        overrides.write_text("\n".join(recipe.overrides) + "\n", encoding="utf-8")
+        run([*fast, "--override", overrides, *recipe.pins])
+    elif not _tried([*fast, *recipe.pins]):
+        run([python, "-m", "pip", "install", "-q", "--disable-pip-version-check", *recipe.pins])
+
+
+def need(program: str, what_to_do: str) -> str:
+    """Give the path of `program`; raises `CannotMakeError` when it is not on PATH."""
+    found = shutil.which(program)
+    if found is None:
+        raise CannotMakeError(f"{program} is not installed: {what_to_do}")
+    return found
+
+
+def run(command: Sequence[str | Path], environment: dict[str, str] | None = None) -> None:
+    """Run `command`; when it fails, all that it said goes to stderr and its last line into the `CannotMakeError`."""
+    done = subprocess.run(
+        command, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+    )
+    if done.returncode == 0:
+        return
+    print(done.stdout, file=sys.stderr, flush=True)
+    last = next((line.strip() for line in reversed(done.stdout.splitlines()) if line.strip()), "it said nothing")
+    told = " ".join(str(each) for each in command[:4])
+    raise CannotMakeError(f"`{told} ...` ended with status {done.returncode}: {last}")
+
+
+def _tried(command: Sequence[str | Path]) -> bool:
+    """Try the fast installer; its absence or failure is no error, pip is asked next."""
+    return subprocess.run(command, check=False, capture_output=True).returncode == 0
