@@ -17,17 +17,17 @@ from promptools.lab.weights import ROPE_BASE, Weights, make_weights
 
 CONTEXT = 16384
 """Tokens (here: bytes, nearly) that a scripted model can read."""
-_FORMAT = 1  # raise when the weights of the same script change
+_FORMAT = 2  # raise when the weights of the same script change
 
 
-def make_model(lines: Iterable[Line], folder: Path) -> Path:
+def make_model(lines: Iterable[Line], folder: Path, *, template: str | None = None) -> Path:
     """Write the model that speaks `lines` into `folder` and give its path; a file that is there already is kept.
 
-    The name holds a digest of the script, and the file appears whole or not at all. Under a second, 5 to 20 MB.
+    `template` is the chat template (Jinja) that the file carries, for servers that are not told one. The name holds a digest of the script, and the file appears whole or not at all. Under a second, 5 to 20 MB.
     """
     lines = tuple(lines)
     script = read_script(lines)
-    told = json.dumps([_FORMAT, [astuple(line) for line in lines]])
+    told = json.dumps([_FORMAT, [astuple(line) for line in lines], template])
     path = folder / f"scripted-{hashlib.sha256(told.encode()).hexdigest()[:16]}.gguf"
     if path.exists():
         return path
@@ -36,14 +36,14 @@ def make_model(lines: Iterable[Line], folder: Path) -> Path:
     handle, unfinished = tempfile.mkstemp(prefix=path.stem, suffix=".part", dir=folder)
     os.close(handle)
     try:
-        _write(Path(unfinished), words, make_weights(script, words))
+        _write(Path(unfinished), words, make_weights(script, words), template)
         Path(unfinished).replace(path)
     finally:
         Path(unfinished).unlink(missing_ok=True)
     return path
 
 
-def _write(path: Path, words: Vocabulary, weights: Weights) -> None:
+def _write(path: Path, words: Vocabulary, weights: Weights, template: str | None) -> None:
     try:
         import gguf
     except ImportError as error:
@@ -78,6 +78,8 @@ def _write(path: Path, words: Vocabulary, weights: Weights) -> None:
     writer.add_pad_token_id(words.ends[ENDS[-1]])
     writer.add_add_bos_token(False)
     writer.add_add_eos_token(False)
+    if template is not None:
+        writer.add_chat_template(template)
     for name, tensor in weights.tensors.items():
         writer.add_tensor(name, tensor)
     writer.write_header_to_file()

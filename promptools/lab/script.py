@@ -12,6 +12,8 @@ ENDS = ("<|im_end|>", "<|return|>", "<|call|>", "<|endoftext|>")
 """End-of-turn tokens; a reply that ends in one is closed by it, any other by the first."""
 
 _LONGEST_PIECE = 6
+_MOST_PIECES = 128
+"""Roughly: a long reply is cut into longer pieces, so that neither the model nor the wait for it grows with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +64,13 @@ def cut(text: bytes) -> tuple[bytes, ...]:
 
     The model finds its place by the piece it has just spoken, so a piece must not come twice in one reply.
     """
+    longest = max(_LONGEST_PIECE, 2 * len(text) // _MOST_PIECES)
     sizes = random.Random(len(text))  # noqa: S311 - sizes of pieces, no secret; seeded so that a file is reproducible
     pieces: list[bytes] = []
     used: set[bytes] = set()
     at = 0
     while at < len(text):
-        end = at + sizes.randint(2, _LONGEST_PIECE)
+        end = at + sizes.randint(2, longest)
         while end < len(text) and text[at:end] in used:
             end += 1
         if len(text) - end < 2:
