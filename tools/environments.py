@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from dataclasses import astuple, replace
 from pathlib import Path
 
+from recipes.ollama import OLLAMA
 from recipes.recipe import CannotMakeError, Recipe, install
 
 CORE = ("jsonschema==4.26.0", "ollama==0.6.3", "pydantic==2.14.3", "regex==2026.11.15", "tenacity==9.2.1")
@@ -48,6 +49,8 @@ ENVIRONMENTS: dict[str, Recipe] = {
             *TESTS,
         )
     ),
+    # real servers for the tests
+    "ollama": OLLAMA,
 }
 
 UNAVAILABLE = 69

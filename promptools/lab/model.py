@@ -23,7 +23,8 @@ _FORMAT = 2  # raise when the weights of the same script change
 def make_model(lines: Iterable[Line], folder: Path, *, template: str | None = None) -> Path:
     """Write the model that speaks `lines` into `folder` and give its path; a file that is there already is kept.
 
-    `template` is the chat template (Jinja) that the file carries, for servers that are not told one. The name holds a digest of the script, and the file appears whole or not at all. Under a second, 5 to 20 MB.
+    `template` is the chat template (Jinja) that the file carries, for servers that are not told one. The name holds a
+    digest of both, and the file appears whole or not at all. Under a second, 5 to 20 MB.
     """
     lines = tuple(lines)
     script = read_script(lines)

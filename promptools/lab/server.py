@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -15,6 +16,9 @@ from urllib.error import URLError
 from urllib.request import ProxyHandler, build_opener
 
 from promptools.errors import UpstreamError
+
+GUARDED = (sys.executable, "-m", "promptools.lab.guard")
+"""What goes before the command of a server that starts further processes: they end with it."""
 
 _KEEP_LOGS_SECONDS = 7 * 24 * 3600.0
 
@@ -69,19 +73,22 @@ def start(
     *,
     health: str,
     seconds: float,
+    environment: Mapping[str, str] | None = None,
 ) -> Server:
     """Run `command` until `stop()` closes its standard input, and wait at most `seconds` until it answers.
 
     `address` finds the server's root URL in what it has printed so far; `health` is the path that answers 200 when it
-    is up. Its output goes to a log in `folder`, where logs older than a week are dropped. Raises `UpstreamError`, with
-    the end of the log, when the process ends or the time is over.
+    is up. `environment` replaces this process's own. Its output goes to a log in `folder`, where logs older than a
+    week are dropped. Raises `UpstreamError`, with the end of the log, when the process ends or the time is over.
     """
     folder.mkdir(parents=True, exist_ok=True)
     _drop_old_logs(folder)
     handle, path = tempfile.mkstemp(prefix=f"{name}-", suffix=".log", dir=folder)
     log = Path(path)
     with os.fdopen(handle, "wb") as output:
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, env=environment
+        )
     try:
         return Server(name, _wait(process, log, address, health, seconds), log, process)
     except BaseException:

@@ -22,6 +22,8 @@ class Recipe:
     """Requirements, each with its version."""
     overrides: tuple[str, ...] = ()
     """Requirements that replace what the pins themselves ask for (uv's --override); pip cannot do it."""
+    only_binary: tuple[str, ...] = ()
+    """Packages that are taken as a wheel or not at all: building them here would take too long."""
     finish: Callable[[Path], None] | None = None
     """Called with the folder once the pins are installed; raises `CannotMakeError`."""
     check: Callable[[], None] | None = None
@@ -36,13 +38,14 @@ def install(folder: Path, recipe: Recipe) -> None:
     """Make the venv in `folder` and install the pins, with uv where it works and with pip where it does not."""
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     python = folder / "bin" / "python"
-    fast: list[str | Path] = [sys.executable, "-m", "uv", "pip", "install", "-q", "--python", python]
+    wheels = [word for package in recipe.only_binary for word in ("--only-binary", package)]
+    fast: list[str | Path] = [sys.executable, "-m", "uv", "pip", "install", "-q", "--python", python, *wheels]
     if recipe.overrides:
         overrides = folder / "overrides.txt"
         overrides.write_text("\n".join(recipe.overrides) + "\n", encoding="utf-8")
         run([*fast, "--override", overrides, *recipe.pins])
     elif not _tried([*fast, *recipe.pins]):
-        run([python, "-m", "pip", "install", "-q", "--disable-pip-version-check", *recipe.pins])
+        run([python, "-m", "pip", "install", "-q", "--disable-pip-version-check", *wheels, *recipe.pins])
 
 
 def need(program: str, what_to_do: str) -> str:

@@ -1,0 +1,133 @@
+"""A real Ollama on scripted models: its own server, scheduler, templates and parsers; only the words are ours.
+
+A model's template decides who reads its calls, and so how it fails: Ollama's Go code reads them off a Go template, one
+of its built-in parsers does, or llama.cpp's server by the chat template in the model file. There is a kind for each.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from promptools.errors import UpstreamError, UsageError
+from promptools.lab.llamacpp import TEMPLATES
+from promptools.lab.model import CONTEXT, make_model
+from promptools.lab.script import Line
+from promptools.lab.server import GUARDED, Server, cache, start
+
+Template = Literal["go", "jinja", "gptoss", "coder", "think", "notools"]
+"""How a model's prompt is written and its reply read; `modelfiles/` says more about each."""
+
+MODELFILES = Path(__file__).parent / "modelfiles"
+_BOOT_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """One scripted model of a server."""
+
+    name: str
+    lines: tuple[Line, ...]
+    template: Template = "go"
+    context: int | None = CONTEXT
+    """Its `num_ctx`, in tokens; without one the server's default holds (4,096)."""
+
+
+def find_ollama() -> Path | None:
+    """Give the program `ollama` on PATH, if there is one."""
+    found = shutil.which("ollama")
+    return Path(found) if found else None
+
+
+def serve(
+    lines: Iterable[Line],
+    *,
+    template: Template = "go",
+    name: str = "scripted",
+    folder: Path | None = None,
+    slots: int = 1,
+    context: int | None = CONTEXT,
+    program: Path | None = None,
+) -> Server:
+    """Start Ollama with one model that speaks `lines`; see `serve_models`. `context` is in tokens, for each slot."""
+    models = [Model(name, tuple(lines), template, context)]
+    return serve_models(models, folder=folder, program=program, settings={"OLLAMA_NUM_PARALLEL": str(slots)})
+
+
+def serve_models(
+    models: Sequence[Model],
+    *,
+    folder: Path | None = None,
+    program: Path | None = None,
+    port: int = 0,
+    settings: Mapping[str, str] | None = None,
+) -> Server:
+    """Start Ollama, make `models` in it and wait until it knows them (about a second, and a third for each model).
+
+    `program` is the `ollama` to run, by default the one on PATH. Everything that it keeps is in `folder`, without one
+    `lab/ollama` in the cache folder; models that are there already stay. `settings` are environment variables of
+    the server (OLLAMA_MAX_QUEUE and the like). `port` 0 is any free one. The server is named after the first model.
+    Raises `UsageError` where there is no Ollama, and `UpstreamError` where it does not come up or refuses a model.
+    """
+    program = program or find_ollama()
+    if program is None:
+        raise UsageError("running Ollama here needs the program `ollama` on PATH, or its path as `program`")
+    folder = folder or cache() / "lab" / "ollama"
+    environment = _environment(folder, port, settings or {})
+    # an Ollama that is killed leaves its runners behind: the guard ends them all
+    server = start(
+        models[0].name,
+        [*GUARDED, str(program), "serve"],
+        folder,
+        _address,
+        health="/api/version",
+        seconds=_BOOT_SECONDS,
+        environment=environment,
+    )
+    try:
+        for model in models:
+            _create(model, folder, program, environment | {"OLLAMA_HOST": server.url})
+    except BaseException:
+        server.stop()
+        raise
+    return server
+
+
+def _environment(folder: Path, port: int, settings: Mapping[str, str]) -> dict[str, str]:
+    """Keep the server to itself: nothing of the user's Ollama is read or written, nothing goes out."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("OLLAMA_")}
+    return {
+        **kept,
+        "HOME": str(folder / "home"),
+        "OLLAMA_HOST": f"127.0.0.1:{port}",
+        "OLLAMA_MODELS": str(folder / "models"),
+        "OLLAMA_NOPRUNE": "1",
+        "OLLAMA_NO_CLOUD": "1",
+        **settings,
+    }
+
+
+def _address(printed: str) -> str | None:
+    found = re.search(r"Listening on (127\.0\.0\.1:\d+)", printed)
+    return f"http://{found[1]}" if found else None
+
+
+def _create(model: Model, folder: Path, program: Path, environment: Mapping[str, str]) -> None:
+    jinja = (TEMPLATES / "hermes.jinja").read_text(encoding="utf-8") if model.template == "jinja" else None
+    weights = make_model(model.lines, folder, template=jinja)
+    text = f"FROM {weights}\n" + (MODELFILES / f"{model.template}.Modelfile").read_text(encoding="utf-8")
+    if model.context is not None:
+        text += f"PARAMETER num_ctx {model.context}\n"
+    path = folder / f"{model.name}.Modelfile"
+    path.write_text(text, encoding="utf-8")
+    done = subprocess.run(
+        [program, "create", model.name, "-f", path], check=False, capture_output=True, text=True, env=environment
+    )
+    if done.returncode != 0:
+        raise UpstreamError(f"Ollama refused the model {model.name!r} ({path}): {done.stderr.strip()[-800:]}")
