@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING
 
 from promptools.exchange.effects import Head
 from promptools.exchange.intake import header
-from promptools.exchange.outlet import dump, own_headers
-from promptools.wire.chunks import error_body
-from promptools.wire.sse import comment
+from promptools.exchange.outlet import own_headers
 
 if TYPE_CHECKING:
     from promptools.errors import UsageError
@@ -22,9 +20,9 @@ _LINK = frozenset({"connect", "timeout", "cut"})
 
 def refuse(ledger: Ledger, error: UsageError) -> Steps[None]:
     """Answer a request that cannot be: 400, and nothing to retry."""
-    body = dump(error_body(str(error), kind="UsageError", code="usage"))
+    body = ledger.front.error(str(error), kind="UsageError", code="usage")
     head = Head(400, (("content-type", _JSON), ("x-should-retry", "false")))
-    yield from ledger.emit(_event(body) if ledger.head_sent else body, lambda: head)
+    yield from ledger.emit(ledger.front.in_stream(body) if ledger.head_sent else body, lambda: head)
 
 
 def conclude(ledger: Ledger, failure: Failure, mode: str) -> Steps[None]:
@@ -33,24 +31,20 @@ def conclude(ledger: Ledger, failure: Failure, mode: str) -> Steps[None]:
     Raises the shell's own exception where there was no answer, so that the SDK retries it as it would without us.
     """
     sends = len(ledger.attempts)
-    body = dump(_body(ledger, failure))
+    body = _body(ledger, failure)
     head = Head(502, (*own_headers((), _JSON, mode, sends), ("x-should-retry", "false")))
     if ledger.head_sent:
-        said = comment(f"promptools mode={mode} attempts={sends}")
-        yield from ledger.emit(_event(body) + said, lambda: head)
+        said = f"promptools mode={mode} attempts={sends}"
+        yield from ledger.emit(ledger.front.in_stream(body, said), lambda: head)
         return
     late = ledger.policy.left(ledger.now) == 0
     if failure.error and not late and (failure.kind in {"connect", "timeout"} or sends == 1):
         raise failure.error
     if _as_it_was(failure, sends) and failure.opened:
-        kind = header(failure.opened.headers, "content-type") or _JSON
-        head = Head(failure.opened.status, own_headers(failure.opened.headers, kind, mode, sends))
-        body = failure.body
+        body = ledger.front.server_error(failure)
+        kind = header(failure.opened.headers, "content-type") if body is failure.body else _JSON
+        head = Head(failure.opened.status, own_headers(failure.opened.headers, kind or _JSON, mode, sends))
     yield from ledger.emit(body, lambda: head)
-
-
-def _event(body: bytes) -> bytes:
-    return b"event: error\ndata: %b\n\n" % body
 
 
 def _as_it_was(failure: Failure, sends: int) -> bool:
@@ -60,7 +54,7 @@ def _as_it_was(failure: Failure, sends: int) -> bool:
     return sends == 1 or failure.kind in {"refused", "crashed"}
 
 
-def _body(ledger: Ledger, failure: Failure) -> dict[str, object]:
+def _body(ledger: Ledger, failure: Failure) -> bytes:
     attempts = ledger.attempts
     if failure.kind in _MODEL:
         kind, what = "ModelError", "the model's reply cannot be used"
@@ -70,4 +64,4 @@ def _body(ledger: Ledger, failure: Failure) -> dict[str, object]:
         kind, what = "Exhausted", "every attempt failed"
     tried = "; ".join(f"{n}. {each.mode} mode: {each.outcome}" for n, each in enumerate(attempts, 1))
     message = f"{what} ({failure.kind}: {failure.why}). Tried: {tried}"
-    return error_body(message, kind=kind, code=failure.kind, attempts=attempts)
+    return ledger.front.error(message, kind=kind, code=failure.kind, attempts=attempts)

@@ -8,14 +8,13 @@ yet be found wrong is held: blank text before anything else, all text while a ca
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from promptools.parsing.events import CallArgs, CallEnd, CallStart, Event, Reasoning, Text, WasReasoning
 from promptools.types import Discarded, Malformed, Span
-from promptools.wire.chunks import ChunkWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from promptools.modes.ask import Ask
     from promptools.types import Call, Reply
@@ -24,16 +23,32 @@ if TYPE_CHECKING:
 _NOWHERE = Span(0, 0)
 
 
-class Line:
-    """One choice of a stream, on its way to the client."""
+class Writer(Protocol):
+    """Turns the events of one choice into the shapes of the client's API."""
 
-    def __init__(self, ask: Ask, index: int = 0, *, begun: bool = False) -> None:
+    def role(self, content: str | None = "") -> dict[str, Any] | None:
+        """Write what opens a stream; None where the API has nothing of the kind."""
+        ...
+
+    def write(self, event: Event, logprobs: Any = None) -> list[dict[str, Any]]:
+        """Write what `event` shows to the client, a text with its log probabilities."""
+        ...
+
+    def finish(self, reply: Reply, *, logprobs: Any = None) -> dict[str, Any]:
+        """Write what ends the choice."""
+        ...
+
+
+class Line:
+    """One choice of a stream, on its way to the client; `writer` makes its writer."""
+
+    def __init__(self, ask: Ask, writer: Callable[[Envelope], Writer], *, begun: bool = False) -> None:
         self.committed = False
         self.broken: Malformed | None = None
         """The live call that failed: its JSON stays open and an error has to follow."""
         self._ask = ask
-        self._index = index
-        self._writer: ChunkWriter | None = None
+        self._make = writer
+        self._writer: Writer | None = None
         self._begun = begun
         self._held: list[Event] = []
         self._doubt = False
@@ -65,8 +80,8 @@ class Line:
             if call.id not in self._given:
                 chunks += self._write(CallEnd(-1 - place, call, call.span), envelope)
         writer = self._writer_for(envelope)
-        role = [] if self._begun else [writer.role()]
-        return [*chunks, *role, writer.finish(reply, logprobs=self._take_logprobs())]
+        role = None if self._begun else writer.role()
+        return [*chunks, *([role] if role else []), writer.finish(reply, logprobs=self._take_logprobs())]
 
     # -- one event
 
@@ -164,19 +179,17 @@ class Line:
 
     def _write(self, event: Event, envelope: Envelope) -> list[dict[str, Any]]:
         writer = self._writer_for(envelope)
-        chunks = writer.write(event)
-        if chunks and isinstance(event, Text):
-            chunks[0]["choices"][0]["logprobs"] = self._take_logprobs()
+        chunks = writer.write(event, self._take_logprobs() if isinstance(event, Text) else None)
         if chunks and not self._begun:
             self._begun = True
-            chunks.insert(0, writer.role("" if isinstance(event, Text) else None))
+            role = writer.role("" if isinstance(event, Text) else None)
+            return [role, *chunks] if role else chunks
         return chunks
 
-    def _writer_for(self, envelope: Envelope) -> ChunkWriter:
+    def _writer_for(self, envelope: Envelope) -> Writer:
         """Give the writer; the first attempt that sends anything lends its envelope to the whole stream."""
         if self._writer is None:
-            live = self._ask.options.arguments == "live"
-            self._writer = ChunkWriter(envelope, self._index, live=live, legacy=self._ask.legacy)
+            self._writer = self._make(envelope)
         return self._writer
 
     def _take_logprobs(self) -> Any:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from promptools.exchange.line import Line
+from promptools.exchange.line import Line, Writer
 from promptools.wire import chunks
 from promptools.wire.chat import Envelope
 from promptools.wire.sse import DONE, comment, encode
@@ -24,6 +25,19 @@ _OURS = frozenset({
     "etag", "content-md5", "digest",
 })  # fmt: skip
 """Fields that describe the server's own bytes, which are not the ones that the client gets."""
+
+
+class Account(NamedTuple):
+    """What is said at the end of an answer."""
+
+    usage: Mapping[str, Any] | None
+    """Summed over all sends."""
+    report: Mapping[str, Any] | None
+    """The `promptools` key, if there is to be one."""
+    said: str
+    """A comment, for APIs that have such."""
+    seconds: float
+    """How long it all took."""
 
 
 class Outlet(Protocol):
@@ -51,13 +65,13 @@ class Outlet(Protocol):
         """End a choice with its reply."""
         ...
 
-    def end(self, usage: Mapping[str, Any] | None, report: Mapping[str, Any] | None, said: str) -> bytes:
-        """End the answer: the summed `usage`, the `promptools` key if there is to be one, a comment where it can be."""
+    def end(self, account: Account) -> bytes:
+        """End the answer."""
         ...
 
 
 class StreamOutlet:
-    """Writes server-sent events."""
+    """Writes server-sent events; what other streams do otherwise stands in the methods with an underscore."""
 
     content_type = "text/event-stream; charset=utf-8"
 
@@ -66,6 +80,7 @@ class StreamOutlet:
         self._begun = begun
         self._lines: dict[int, Line] = {}
         self._last: dict[str, Any] | None = None
+        self._tail: Mapping[str, Any] = {}
         self._envelope: Envelope | None = None
 
     def take(self, index: int, events: Iterable[Event], envelope: Envelope, logprobs: Any) -> bytes:
@@ -73,7 +88,7 @@ class StreamOutlet:
         sent = self._line(index).take(events, self._envelope or envelope, logprobs)
         if sent:
             self._envelope = self._envelope or envelope
-        return _events(sent)
+        return self._encoded(sent)
 
     def committed(self, index: int) -> bool:
         """Tell whether a choice is past its commit point."""
@@ -90,22 +105,36 @@ class StreamOutlet:
     def finish(self, index: int, reply: Reply, envelope: Envelope, tail: Mapping[str, Any], *, good: bool) -> bytes:
         """End a choice; its last chunk waits for `end`, or for another choice's."""
         self._envelope = self._envelope or envelope
-        *sent, last = self._line(index).finish(reply, self._envelope, good=good)
-        waiting = [self._last] if self._last else []
-        self._last = {**last, **{key: value for key, value in tail.items() if key not in last}}
-        return _events([*waiting, *sent])
+        waiting = [self._ended()] if self._last else []
+        *sent, self._last = self._line(index).finish(reply, self._envelope, good=good)
+        self._tail = tail
+        return self._encoded([*waiting, *sent])
 
-    def end(self, usage: Mapping[str, Any] | None, report: Mapping[str, Any] | None, said: str) -> bytes:
+    def end(self, account: Account) -> bytes:
         """Write the last chunk, then the comment, then `[DONE]`."""
-        last = [self._last] if self._last else []
-        if self._ask.include_usage and usage is not None:
-            last.append(chunks.usage_chunk(self._envelope or Envelope(), usage))
-        if report is not None and last:
-            last[-1] = {**last[-1], "promptools": report}
-        return _events(last) + comment(said) + encode(DONE)
+        last = [self._ended()] if self._last else []
+        if self._ask.include_usage and account.usage is not None:
+            last.append(chunks.usage_chunk(self._envelope or Envelope(), account.usage))
+        if account.report is not None and last:
+            last[-1] = {**last[-1], "promptools": account.report}
+        return self._encoded(last) + comment(account.said) + encode(DONE)
+
+    def _ended(self) -> dict[str, Any]:
+        """Give the last chunk with what the server put beside its own."""
+        last = self._last or {}
+        return {**last, **{key: value for key, value in self._tail.items() if key not in last}}
+
+    def _encoded(self, bodies: Iterable[Mapping[str, Any]]) -> bytes:
+        return b"".join(b"data: %b\n\n" % dump(body) for body in bodies)
+
+    def _writer(self, index: int, envelope: Envelope) -> Writer:
+        live = self._ask.options.arguments == "live"
+        return chunks.ChunkWriter(envelope, index, live=live, legacy=self._ask.legacy)
 
     def _line(self, index: int) -> Line:
-        return self._lines.setdefault(index, Line(self._ask, index, begun=self._begun))
+        if index not in self._lines:
+            self._lines[index] = Line(self._ask, partial(self._writer, index), begun=self._begun)
+        return self._lines[index]
 
 
 class WholeOutlet:
@@ -119,17 +148,17 @@ class WholeOutlet:
         self._envelope: Envelope | None = None
         self._logprobs: dict[int, Any] = {}
 
-    def take(self, index: int, events: Iterable[Event], envelope: Envelope, logprobs: Any) -> bytes:  # noqa: ARG002 one signature for both outlets
+    def take(self, index: int, events: Iterable[Event], envelope: Envelope, logprobs: Any) -> bytes:  # noqa: ARG002 one signature for all outlets
         """Keep the log probabilities; the reply itself comes with `finish`."""
         if logprobs:
             self._logprobs[index] = logprobs
         return b""
 
-    def committed(self, index: int) -> bool:  # noqa: ARG002 one signature for both outlets
+    def committed(self, index: int) -> bool:  # noqa: ARG002 one signature for all outlets
         """Nothing goes out before the end."""
         return False
 
-    def broken(self, index: int) -> Malformed | None:  # noqa: ARG002 one signature for both outlets
+    def broken(self, index: int) -> Malformed | None:  # noqa: ARG002 one signature for all outlets
         """Nothing goes out live."""
         return None
 
@@ -137,25 +166,20 @@ class WholeOutlet:
         """Forget what a failed attempt left behind."""
         self._logprobs.pop(index, None)
 
-    def finish(self, index: int, reply: Reply, envelope: Envelope, tail: Mapping[str, Any], *, good: bool) -> bytes:  # noqa: ARG002 one signature for both outlets
+    def finish(self, index: int, reply: Reply, envelope: Envelope, tail: Mapping[str, Any], *, good: bool) -> bytes:  # noqa: ARG002 one signature for all outlets
         """Keep a choice."""
         logprobs = self._logprobs.get(index)
         self._choices[index] = chunks.choice(reply, index, logprobs=logprobs, legacy=self._ask.legacy)
         self._envelope = self._envelope or envelope
         return b""
 
-    def end(self, usage: Mapping[str, Any] | None, report: Mapping[str, Any] | None, said: str) -> bytes:  # noqa: ARG002 one signature for both outlets
+    def end(self, account: Account) -> bytes:
         """Write the whole reply; what a stream says in a comment stands in the headers here."""
         choices = [self._choices[index] for index in sorted(self._choices)]
-        body = chunks.completion(self._envelope or Envelope(), choices, usage)
-        if report is not None:
-            body["promptools"] = report
+        body = chunks.completion(self._envelope or Envelope(), choices, account.usage)
+        if account.report is not None:
+            body["promptools"] = account.report
         return dump(body)
-
-
-def outlet_for(ask: Ask, *, begun: bool = False) -> Outlet:
-    """Make the outlet that the request asks for; `begun` when part of a stream has gone out already."""
-    return StreamOutlet(ask, begun=begun) if ask.stream else WholeOutlet(ask)
 
 
 def own_headers(upstream: Headers, content_type: str, mode: str, attempts: int) -> Headers:
@@ -167,10 +191,6 @@ def own_headers(upstream: Headers, content_type: str, mode: str, attempts: int) 
         ("x-promptools-mode", mode),
         ("x-promptools-attempts", str(attempts)),
     )
-
-
-def _events(bodies: Iterable[Mapping[str, Any]]) -> bytes:
-    return b"".join(b"data: %b\n\n" % dump(body) for body in bodies)
 
 
 def dump(body: Mapping[str, Any]) -> bytes:

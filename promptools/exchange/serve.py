@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from promptools.exchange.failure import Failure, of_live, of_verdict
+from promptools.exchange.outlet import Account
 from promptools.exchange.recover import recover
 from promptools.exchange.sending import Sending
 from promptools.wire.chat import Envelope
@@ -54,7 +55,8 @@ class Service:
         assert self._sending is not None
         sends = len(self._ledger.attempts)
         report = _report(self.traced()) if ask.options.trace else None
-        data = self._outlet.end(self._ledger.usage, report, f"promptools mode={self.mode} attempts={sends}")
+        said = f"promptools mode={self.mode} attempts={sends}"
+        data = self._outlet.end(Account(self._ledger.usage, report, said, self._ledger.seconds))
         yield from self._ledger.emit(data, self._sending.head)
 
     def serve(self, plan: Plan, indices: Sequence[int], failure: Failure | None = None) -> Steps[Failure | None]:
@@ -182,6 +184,7 @@ def _report(replies: Sequence[Reply]) -> dict[str, Any]:
         "mode": trace.mode,
         "attempts": [each.to_dict() for each in trace.attempts],
         "notes": list(trace.notes),
+        "seen": trace.seen.to_dict() if trace.seen else None,
         "choices": [
             {
                 "index": index,

@@ -125,7 +125,7 @@ class Watch:
 
 def pass_on(ledger: Ledger, body: bytes, watch: Watch) -> Steps[Failure | None]:
     """Send `body` and hand on what comes; gives a failure that the fallback may mend, with no content gone on yet."""
-    opened = yield from ledger.send(body)
+    opened = yield from ledger.send(body, ledger.front.path)
     if isinstance(opened, Failed):
         return of_link(opened)
     head = Head(opened.status, opened.headers)

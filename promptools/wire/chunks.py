@@ -137,11 +137,11 @@ class ChunkWriter:
         """
         return self.chunk({"role": "assistant", "content": content})
 
-    def write(self, event: Event) -> list[dict[str, Any]]:
-        """Write what `event` shows to the client; nothing for what it does not."""
+    def write(self, event: Event, logprobs: Any = None) -> list[dict[str, Any]]:
+        """Write what `event` shows to the client, a text with its log probabilities; nothing for what it does not."""
         match event:
             case Text(text=text):
-                return [self.chunk({"content": text})]
+                return [self.chunk({"content": text}, logprobs=logprobs)]
             case Reasoning(text=text):
                 return [self.chunk(_reasoning(text))]
             case CallStart(index=i, id=call_id, name=name) if self._live:

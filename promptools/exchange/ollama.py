@@ -1,0 +1,57 @@
+"""What a client of Ollama's own API gets: the lines of a stream, or one whole answer. Such an answer has one choice."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from promptools.exchange.outlet import StreamOutlet, WholeOutlet, dump
+from promptools.wire.ollama import answer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from promptools.exchange.line import Writer
+    from promptools.exchange.outlet import Account
+    from promptools.types import Reply
+    from promptools.wire.chat import Envelope
+
+NDJSON = "application/x-ndjson"
+
+
+class LinesOutlet(StreamOutlet):
+    """Writes newline-delimited JSON."""
+
+    content_type = NDJSON
+
+    def end(self, account: Account) -> bytes:
+        """Write the last line, with what it all cost."""
+        last = self._last or {}
+        cost = answer.figures(account.usage, self._tail, account.seconds)
+        return self._encoded([_told(last | cost, account)])
+
+    def _encoded(self, bodies: Iterable[Mapping[str, Any]]) -> bytes:
+        return b"".join(b"%b\n" % dump(body) for body in bodies)
+
+    def _writer(self, index: int, envelope: Envelope) -> Writer:  # noqa: ARG002 one signature for all streams
+        return answer.LineWriter(envelope)
+
+
+class AnswerOutlet(WholeOutlet):
+    """Gathers a whole answer."""
+
+    def finish(self, index: int, reply: Reply, envelope: Envelope, tail: Mapping[str, Any], *, good: bool) -> bytes:  # noqa: ARG002 one signature for all outlets
+        """Keep the answer."""
+        said = answer.message(reply.content, reply.reasoning, reply.calls)
+        self._choices[index] = answer.ended(answer.line(envelope, said, logprobs=self._logprobs.get(index)), reply)
+        self._envelope = self._envelope or envelope
+        return b""
+
+    def end(self, account: Account) -> bytes:
+        """Write the whole answer, with what it all cost."""
+        extra = self._envelope.extra if self._envelope else {}
+        body = {**next(iter(self._choices.values()), {}), **answer.figures(account.usage, extra, account.seconds)}
+        return dump(_told(body, account))
+
+
+def _told(body: dict[str, Any], account: Account) -> dict[str, Any]:
+    return body if account.report is None else body | {"promptools": account.report}
