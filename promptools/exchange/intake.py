@@ -6,13 +6,17 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from promptools.wire.chat import Delta, Envelope, UpstreamProblem, read_chunk, read_envelope, read_reply
+from promptools.wire import chat
+from promptools.wire.chat import Delta, Envelope, UpstreamProblem
+from promptools.wire.ndjson import LineDecoder
+from promptools.wire.ollama import reply as ollama
 from promptools.wire.sse import DONE, SseDecoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from promptools.exchange.effects import Headers
+    from promptools.profiles.profile import Wire
 
 
 def header(headers: Headers, name: str) -> str:
@@ -25,7 +29,9 @@ class Intake:
     """Reads a body under HTTP 200, and keeps what is said beside the choices."""
 
     streamed: bool
-    """Is it an event stream?"""
+    """Is it a stream of events, or of lines?"""
+    wire: Wire = "chat"
+    """The API whose reply it is."""
     spare: Callable[[], Envelope] = Envelope
     """Makes what stands in for the id and the model that the server leaves out."""
     envelope: Envelope = field(default_factory=Envelope)
@@ -43,6 +49,7 @@ class Intake:
     garbled: str | None = None
     """Why the body is no reply at all."""
     _sse: SseDecoder = field(default_factory=SseDecoder)
+    _lines: LineDecoder = field(default_factory=LineDecoder)
     _whole: list[bytes] = field(default_factory=list[bytes])
     _begun: bool = False
 
@@ -56,12 +63,12 @@ class Intake:
         if not self.streamed:
             self._whole.append(data)
             return []
-        return [delta for event in self._sse.feed(data) for delta in self._event(event.data)]
+        return [delta for text in self._texts(data) for delta in self._read(text)]
 
     def close(self) -> list[Delta]:
         """Give what is left at the end of the body."""
         if self.streamed:
-            return [delta for event in self._sse.close() for delta in self._event(event.data)]
+            return [delta for text in self._texts(None) for delta in self._read(text)]
         text = self.body.decode("utf-8", "replace")
         try:
             body = json.loads(text)
@@ -69,10 +76,17 @@ class Intake:
             self.garbled = "the reply is not JSON"
             return []
         self._enclose(body)
-        return self._noted(read_reply(body))
+        return self._noted(ollama.read_reply(body) if self.wire == "ollama" else chat.read_reply(body))
 
-    def _event(self, data: str) -> list[Delta]:
-        """Read one event's data; a comment has none, and a line that is neither JSON nor an error is passed over."""
+    def _texts(self, data: bytes | None) -> list[str]:
+        """Give the data of the events, or the lines, that `data` completes; None ends the body."""
+        if self.wire == "ollama":
+            return self._lines.close() if data is None else self._lines.feed(data)
+        events = self._sse.close() if data is None else self._sse.feed(data)
+        return [event.data for event in events]
+
+    def _read(self, data: str) -> list[Delta]:
+        """Read an event's data, or a line; a comment has none, and what is neither JSON nor an error is passed over."""
         if self.problem or not data:
             return []
         if data.strip() == DONE:
@@ -82,20 +96,23 @@ class Intake:
             body = json.loads(data)
         except (ValueError, RecursionError):
             return []
-        deltas = self._noted(read_chunk(body))
+        deltas = self._noted(ollama.read_reply(body) if self.wire == "ollama" else chat.read_chunk(body))
         if deltas and not self._begun:  # Azure's first chunk has no choices and names nothing
             self._begun = True
             self._enclose(body)
         if any(delta.finish_reason for delta in deltas):
-            self.tail = dict(read_envelope(body).extra)
+            self.tail = dict(self._around(body).extra)
         return deltas
 
     def _enclose(self, body: Any) -> None:
-        said = read_envelope(body)
+        said = self._around(body)
         if not (said.id and said.model):
             spare = self.spare()
             said = replace(said, id=said.id or spare.id, model=said.model or spare.model)
         self.envelope = said
+
+    def _around(self, body: Any) -> Envelope:
+        return ollama.read_envelope(body) if self.wire == "ollama" else chat.read_envelope(body)
 
     def _noted(self, deltas: list[Delta]) -> list[Delta]:
         """Keep what is not for a reader, and give the deltas of choices."""
@@ -113,8 +130,8 @@ class Intake:
 
 
 def is_stream(headers: Headers, *, asked: bool) -> bool:
-    """Tell whether a reply is an event stream: by what it says it is, else by what was asked for."""
+    """Tell whether a reply is a stream: by what it says it is, else by what was asked for."""
     kind = header(headers, "content-type").lower()
-    if "event-stream" in kind:
+    if "event-stream" in kind or "ndjson" in kind:
         return True
     return asked and "json" not in kind

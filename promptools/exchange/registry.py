@@ -26,8 +26,6 @@ def modes_for(ask: Ask, *, tools: bool) -> tuple[ModeName, ...]:
 
     A request that has nothing to do with `tools` is the same in every mode: one is enough.
     """
-    if ask.profile.wire != "chat":
-        raise UsageError(f"the profile's wire is {ask.profile.wire!r}; the only one that is there is 'chat'")
     forced = ask.options.mode
     if forced is not None and forced not in MODES:
         raise UsageError(f"mode {forced!r} is not there yet; the modes are {', '.join(map(repr, MODES))}")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from promptools.exchange.effects import Failed, Head, Opened
 from promptools.exchange.failure import Failure, of_link, of_problem, of_status
 from promptools.exchange.intake import Intake, is_stream
+from promptools.exchange.letter import write_letter
 from promptools.exchange.outlet import Outlet, dump, own_headers
 from promptools.exchange.registry import mode_of
 from promptools.modes.checks import HARMONY_CALL, Verdict, verify
@@ -34,23 +35,25 @@ class Sending:
         self._ledger = ledger
         self._plan = plan
         self._outlet = outlet
-        self._upstream = mode_of(plan.mode).body(plan.ask)
+        upstream = mode_of(plan.mode).body(plan.ask)
+        self._letter = write_letter(upstream, plan.ask)
+        self._notes = (*upstream.notes, *self._letter.notes)
         new_id = ledger.context.new_id
         self.readers: dict[int, Reader] = {
-            index: mode_of(plan.mode).reader(plan.ask, self._upstream, new_id) for index in indices
+            index: mode_of(plan.mode).reader(plan.ask, upstream, new_id) for index in indices
         }
         self._places = dict(enumerate(indices))
         # the server counts its choices from 0, whichever of the client's they are
-        self.intake = Intake(streamed=plan.ask.stream, spare=self._spare)
+        self.intake = Intake(streamed=plan.ask.stream, wire=self._letter.wire, spare=self._spare)
 
     def _spare(self) -> Envelope:
         return Envelope(f"chatcmpl-{self._ledger.context.new_id()}", self._plan.ask.model)
 
     def run(self) -> Steps[Outcome]:
         """Send, read and judge."""
-        self._ledger.notes.extend((*self._plan.notes, *self._upstream.notes))
+        self._ledger.notes.extend((*self._plan.notes, *self._notes))
         self._plan.notes.clear()
-        opened = yield from self._ledger.send(dump(self._upstream.body), self._upstream.path)
+        opened = yield from self._ledger.send(dump(self._letter.body), self._letter.path)
         if isinstance(opened, Failed):
             return of_link(opened)
         if not 200 <= opened.status < 300:

@@ -15,7 +15,8 @@ from typing import Any
 
 from promptools.parsing.tolerant import Unreadable, read
 from promptools.types import Call, Result
-from promptools.wire.shapes import as_list, as_object, as_text, is_list, is_object
+from promptools.wire.content import split_parts
+from promptools.wire.shapes import as_list, as_object, as_text, is_object
 
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _NINE = re.compile(r"[0-9A-Za-z]{9}")
@@ -130,27 +131,6 @@ def _no_number(word: str) -> Any:
 
 def _dump(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
-
-
-def split_parts(content: Any) -> tuple[str, tuple[dict[str, Any], ...]]:
-    """Give the text of `content`, a string or parts, and the parts that are no text (images, sound, files)."""
-    if isinstance(content, str):
-        return content, ()
-    if content is None:
-        return "", ()
-    if not is_list(content):
-        return _dump(content), ()
-    words: list[str] = []
-    others: list[dict[str, Any]] = []
-    for part in content:
-        data = as_object(part)
-        if isinstance(part, str):
-            words.append(part)
-        elif isinstance(data.get("text"), str):
-            words.append(data["text"])
-        elif data:
-            others.append(data)
-    return "\n".join(words), tuple(others)
 
 
 def nine(said: str) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from promptools.modes.history import split_parts
 from promptools.wire.chat import REASONING_FIELDS
+from promptools.wire.content import split_parts
 from promptools.wire.shapes import as_text, is_list
 
 if TYPE_CHECKING:

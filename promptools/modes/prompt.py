@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from promptools import dialects
 from promptools.modes.constrain import answer_in_words, constrain, constraint
-from promptools.modes.history import Turn, read_history, split_parts
+from promptools.modes.history import Turn, read_history
 from promptools.modes.messages import Message, place_system, plain, settle, take_system
 from promptools.modes.mode import Upstream
 from promptools.modes.reader import ReplyReader
 from promptools.modes.request import passed_on
+from promptools.wire.content import split_parts
 from promptools.wire.shapes import as_list, as_text
 
 if TYPE_CHECKING:

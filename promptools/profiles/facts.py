@@ -101,6 +101,8 @@ def _fact_value(key: str, value: Any, place: Place) -> Any:
     taken = read(fact_types()[key], value, place)
     if key == "modes" and not taken:
         raise place.error("name at least one mode")
+    if key.startswith("num_ctx") and isinstance(taken, int) and taken < 1:
+        raise place.error(f"{taken} is no number of tokens; name at least one")
     if key == "tool_names":
         try:
             re.compile(taken)

@@ -12,6 +12,7 @@ ToolIds = Literal["any", "alnum9"]
 ReasoningField = Literal["reasoning", "reasoning_content", "thinking"]
 HistoryArguments = Literal["string", "object"]
 Placement = Literal["prepend", "append", "replace"]
+NumCtx = Literal["fit", "server"] | int
 
 GENERIC = "openai-compatible"
 """The kind of a server that nothing is known about."""
@@ -31,6 +32,11 @@ class Profile:
     """The API that is spoken upstream: OpenAI Chat Completions, or Ollama's own /api/chat."""
     needs_key: bool = True
     """Is it an error when the variable that `api_key_env` names is not set? Local servers take requests without."""
+    num_ctx: NumCtx = "fit"
+    """Context to ask Ollama's /api/chat for, in tokens. `fit`: the server's own, and more when a request needs it;
+    `server`: always the server's own."""
+    num_ctx_limit: int = 131_072
+    """The most that `fit` may ask for, in tokens: what the model was made for, or what memory there is."""
 
     # How to ask for tools
     modes: tuple[ModeName, ...] = ("native", "prompt")
@@ -39,6 +45,8 @@ class Profile:
     """Dialect that prompt mode asks for."""
     prompt_placement: Placement = "prepend"
     """Where a configured system prompt goes: before the tools' block, after it, or in place of the request's own."""
+    thinking: bool = True
+    """Does the model take `reasoning_effort`, `think` and their kin? If not they are not sent."""
     tool_choice: frozenset[ToolChoice] = frozenset(("auto", "none", "required", "named"))
     """Values of `tool_choice` that the server takes and heeds; the others are never sent, but enforced by us."""
     parallel_tool_calls: bool = True

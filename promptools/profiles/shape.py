@@ -1,6 +1,7 @@
 """Read plain data (TOML, JSON, a request's override) as typed values, with errors that name the file and the key.
 
-Types understood: `bool`, `int`, `str`, `Literal`, `X | None`, `tuple[X, ...]`, `frozenset[X]` and `Mapping[str, X]`.
+Types understood: `bool`, `int`, `str`, `Literal`, `X | None`, `Literal | int`, `tuple[X, ...]`, `frozenset[X]` and
+`Mapping[str, X]`.
 A bool is no number. `None` is never written: leave the key out.
 """
 
@@ -71,7 +72,7 @@ def read(kind: Any, value: Any, place: Place) -> Any:
     """Take `value` as the annotated type `kind`; arrays become tuples and frozensets."""
     origin, args = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
-        return read(next(arg for arg in args if arg is not type(None)), value, place)
+        return read(_way(args, value), value, place)
     if origin is Literal:
         return _literal(args, value, place)
     if origin in (tuple, frozenset):
@@ -81,6 +82,13 @@ def read(kind: Any, value: Any, place: Place) -> Any:
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise place.error(f"{WANTED[kind]} is wanted, not {clip(repr(value), 80)}")
     return value
+
+
+def _way(args: tuple[Any, ...], value: Any) -> Any:
+    """Choose how to read a value that may be of several kinds: a number as a number, else by the first kind."""
+    if int in args and isinstance(value, int):
+        return int
+    return next(arg for arg in args if arg is not type(None))
 
 
 def _literal(words: tuple[str, ...], value: Any, place: Place) -> str:

@@ -126,8 +126,8 @@ def _choice(choice: Mapping[str, Any], position: int, key: str) -> Delta:
     return Delta(
         index=index,
         content=content or as_text(choice.get("text")),  # /v1/completions
-        reasoning=_reasoning(said) or thought,
-        tool_calls=_calls(said),
+        reasoning=reasoning_of(said) or thought,
+        tool_calls=calls_of(said),
         refusal=as_text(said.get("refusal")),
         finish_reason=as_text(choice.get("finish_reason")) or None,
         stop_reason=stop if isinstance(stop, (str, int)) else None,
@@ -151,12 +151,13 @@ def _content(content: Any) -> tuple[str, str]:
     return "".join(words), "".join(thoughts)
 
 
-def _reasoning(said: Mapping[str, Any]) -> str:
-    """Give the thoughts; servers that send two fields repeat themselves."""
+def reasoning_of(said: Mapping[str, Any]) -> str:
+    """Give the thoughts of a message; servers that send two fields repeat themselves."""
     return next((said[name] for name in REASONING_FIELDS if isinstance(said.get(name), str) and said[name]), "")
 
 
-def _calls(said: Mapping[str, Any]) -> tuple[ToolDelta, ...]:
+def calls_of(said: Mapping[str, Any]) -> tuple[ToolDelta, ...]:
+    """Give the structured calls of a message, pieces or whole."""
     calls = tuple(_call(as_object(call)) for call in as_list(said.get("tool_calls")) if is_object(call))
     legacy = said.get("function_call")
     if calls or not is_object(legacy):  # llama-cpp-python sends both: the newer field counts

@@ -2,7 +2,8 @@ import json
 
 import pytest
 
-from promptools.modes.history import nine, read_history, split_parts
+from promptools.modes.history import nine, read_history
+from promptools.wire.content import split_parts
 
 
 def assistant(*calls, **keys):

@@ -1,0 +1,46 @@
+"""One request on its way: the mode's Chat Completions body, written for the API that the server is spoken to in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, assert_never
+
+from promptools.wire.ollama.request import PATH, write_request
+
+if TYPE_CHECKING:
+    from promptools.modes.ask import Ask
+    from promptools.modes.mode import Upstream
+    from promptools.profiles.profile import Wire
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """What is sent."""
+
+    body: dict[str, Any]
+    path: str
+    """The route below the API's base URL, or with a slash before it below the server's root."""
+    wire: Wire = "chat"
+    """The API that the reply comes back in."""
+    notes: tuple[str, ...] = ()
+    """What could not be passed on, in words, for the trace."""
+
+
+def write_letter(upstream: Upstream, ask: Ask) -> Letter:
+    """Write a mode's request for the profile's wire; what the wire cannot carry goes by Chat Completions."""
+    match ask.profile.wire:
+        case "chat":
+            return Letter(upstream.body, upstream.path)
+        case "ollama":
+            written = write_request(upstream.body, num_ctx=_context(ask))
+            if written.body is None:
+                return Letter(upstream.body, upstream.path, notes=written.notes)
+            return Letter(written.body, PATH, "ollama", written.notes)
+        case _:
+            assert_never(ask.profile.wire)
+
+
+def _context(ask: Ask) -> int | None:
+    """Give the context to ask for, in tokens; None leaves it to the server."""
+    said = ask.profile.num_ctx
+    return said if isinstance(said, int) else None

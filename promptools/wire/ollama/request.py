@@ -1,0 +1,211 @@
+"""A Chat Completions body as an `/api/chat` body: every parameter has its fate, and none is lost without a word."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from promptools.wire.ollama.messages import Uncarried, write_messages
+from promptools.wire.shapes import as_list, as_object, as_text, is_object
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PATH = "/api/chat"
+"""The route, below the server's root."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What becomes of one parameter."""
+
+    how: Literal["kept", "option", "shaped", "dropped", "needless"]
+    """`kept`: under its own name; `option`: in `options`; `shaped`: as another value; `dropped`: named in the trace;
+    `needless`: left out without a word, since nothing is lost."""
+    to: str = ""
+    """The key that it becomes, where that is another."""
+    why: str = ""
+    """Why it is dropped."""
+    harmless: tuple[Any, ...] = ()
+    """Values whose loss changes nothing: they are dropped without a word."""
+
+
+def _dropped(why: str, *harmless: Any) -> Fate:
+    return Fate("dropped", "", why, harmless)
+
+
+_IGNORED = "Ollama has nothing like it"
+_ACCOUNT = "it is for OpenAI's own accounts"
+
+FATES: dict[str, Fate] = {
+    # Chat Completions, as of openai 2.x
+    "model": Fate("kept"),
+    "messages": Fate("shaped"),
+    "tools": Fate("shaped"),
+    "stream": Fate("shaped"),
+    "stream_options": Fate("needless", why="the last line always tells the usage"),
+    "max_completion_tokens": Fate("option", "num_predict"),
+    "max_tokens": Fate("option", "num_predict"),
+    "temperature": Fate("option"),
+    "top_p": Fate("option"),
+    "seed": Fate("option"),
+    "stop": Fate("option"),
+    "frequency_penalty": Fate("option"),
+    "presence_penalty": Fate("option"),
+    "reasoning_effort": Fate("shaped", "think"),
+    "reasoning": Fate("shaped", "think"),
+    "response_format": Fate("shaped", "format"),
+    "logprobs": Fate("kept"),  # since 0.12.11
+    "top_logprobs": Fate("kept"),
+    "n": _dropped("it gives one choice", 1),
+    "tool_choice": _dropped("it is ignored there: the reply is checked instead", "auto"),
+    "parallel_tool_calls": _dropped("it is ignored there: the reply is checked instead", True),
+    "functions": _dropped("they are the old form of tools"),
+    "function_call": _dropped("it is the old form of tool_choice", "auto"),
+    "logit_bias": _dropped(_IGNORED),
+    "audio": _dropped(_IGNORED),
+    "modalities": _dropped(_IGNORED, ["text"]),
+    "prediction": _dropped(_IGNORED),
+    "verbosity": _dropped(_IGNORED),
+    "web_search_options": _dropped(_IGNORED),
+    "moderation": _dropped(_IGNORED),
+    "metadata": _dropped(_ACCOUNT),
+    "prompt_cache_key": _dropped(_ACCOUNT),
+    "prompt_cache_options": _dropped(_ACCOUNT),
+    "prompt_cache_retention": _dropped(_ACCOUNT),
+    "safety_identifier": _dropped(_ACCOUNT),
+    "service_tier": _dropped(_ACCOUNT, "auto", "default"),
+    "store": _dropped(_ACCOUNT, False),
+    "user": _dropped(_ACCOUNT),
+    # what clients of open servers send beside them
+    "top_k": Fate("option"),
+    "min_p": Fate("option"),
+    "typical_p": Fate("option"),
+    "repeat_penalty": Fate("option"),
+    "repetition_penalty": Fate("option", "repeat_penalty"),
+    "repeat_last_n": Fate("option"),
+    "num_ctx": Fate("option"),
+    "chat_template_kwargs": Fate("shaped", "think"),
+    # /api/chat's own, given by the application: they win over what is made of the others
+    "options": Fate("kept"),
+    "format": Fate("kept"),
+    "think": Fate("kept"),
+    "keep_alive": Fate("kept"),
+    "truncate": Fate("kept"),
+    "shift": Fate("kept"),
+}
+"""What becomes of each parameter of a request; one that is not here is dropped and named."""
+
+EFFORTS: dict[str, Any] = {"none": False, "minimal": "low", "xhigh": "max", "ultra": "max"}
+"""Efforts that `think` does not know, as Ollama's own /v1 takes them (openai/openai.go, 0.32.15)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A request for `/api/chat`, or why it cannot be one."""
+
+    body: dict[str, Any] | None
+    notes: tuple[str, ...] = ()
+    """What was left out, in words, for the trace."""
+
+
+def write_request(body: Mapping[str, Any], *, num_ctx: int | None = None) -> Written:
+    """Write a Chat Completions body for `/api/chat`; without a body where it has no place for something in it.
+
+    `num_ctx` is the context to ask for, in tokens, unless the request's own `options` say. O(n) in the conversation.
+    """
+    given = {key: value for key, value in body.items() if value is not None}
+    notes: list[str] = []
+    try:
+        said: dict[str, Any] = {"model": as_text(given.get("model")), "messages": _messages(given, notes)}
+    except Uncarried as what:
+        return Written(None, (f"sent by /v1/chat/completions: /api/chat has no place for {what}",))
+    said["stream"] = given.get("stream") is True  # the default there is true
+    tools = _tools(given.get("tools"), notes)
+    if tools:
+        said["tools"] = tools
+    said["truncate"] = False  # else the oldest messages are dropped without a word
+    said |= _shaped(given, notes)
+    options = _options(given, num_ctx)
+    said |= {key: value for key, value in given.items() if key in FATES and FATES[key].how == "kept"}
+    if options:
+        said["options"] = options
+    notes += _dropped_notes(given)
+    return Written(said, tuple(notes))
+
+
+def _messages(given: Mapping[str, Any], notes: list[str]) -> list[dict[str, Any]]:
+    messages = write_messages(given.get("messages"), notes)
+    if not messages:
+        raise Uncarried("a request without messages: it would only load the model")
+    return messages
+
+
+def _tools(given: Any, notes: list[str]) -> list[Any]:
+    """Give the function tools; another would become a tool without a name."""
+    tools = as_list(given)
+    ours = [each for each in tools if is_object(as_object(each).get("function"))]
+    if len(ours) < len(tools):
+        kinds = dict.fromkeys(repr(as_text(as_object(each).get("type"))) for each in tools if each not in ours)
+        notes.append(f"not sent: tools of type {', '.join(kinds)}, Ollama knows functions only")
+    return ours
+
+
+def _options(given: Mapping[str, Any], num_ctx: int | None) -> Any:
+    """Give `options`: the parameters that belong there, and over them the request's own."""
+    made: dict[str, Any] = {}
+    for key, fate in FATES.items():
+        if fate.how == "option" and key in given:
+            made.setdefault(fate.to or key, given[key])
+    if isinstance(made.get("stop"), str):
+        made["stop"] = [made["stop"]]
+    if num_ctx is not None:
+        made.setdefault("num_ctx", num_ctx)
+    own = given.get("options", {})
+    return {**made, **own} if is_object(own) else own  # what is no object is the server's to refuse
+
+
+def _shaped(given: Mapping[str, Any], notes: list[str]) -> dict[str, Any]:
+    said: dict[str, Any] = {}
+    form = _format(as_object(given.get("response_format")), notes)
+    if form is not None:
+        said["format"] = form
+    think = _think(given, notes)
+    if think is not None:
+        said["think"] = think
+    return said
+
+
+def _format(form: Mapping[str, Any], notes: list[str]) -> Any:
+    match form.get("type"):
+        case "json_object":
+            return "json"
+        case "json_schema":
+            return as_object(form.get("json_schema")).get("schema")
+        case None | "text":
+            return None
+        case other:
+            notes.append(f"not sent: response_format of type {other!r}, Ollama knows json_object and json_schema")
+            return None
+
+
+def _think(given: Mapping[str, Any], notes: list[str]) -> Any:
+    """Give `think`: from the effort, else from what vLLM's users tell the template."""
+    template = as_object(given.get("chat_template_kwargs"))
+    known = ("reasoning_effort", "enable_thinking", "thinking")
+    others = [key for key in template if key not in known]
+    if others:
+        notes.append(f"not sent: chat_template_kwargs of {', '.join(sorted(others))}, Ollama has nothing like it")
+    effort = given.get("reasoning_effort", as_object(given.get("reasoning")).get("effort"))
+    said = effort if effort is not None else next((template[key] for key in known if key in template), None)
+    return EFFORTS.get(said, said) if isinstance(said, str) else said
+
+
+def _dropped_notes(given: Mapping[str, Any]) -> list[str]:
+    """Name what was dropped, by the reason."""
+    lost: dict[str, list[str]] = {}
+    for key, value in given.items():
+        fate = FATES.get(key) or _dropped("Ollama does not know it")
+        if fate.how == "dropped" and value not in fate.harmless:
+            lost.setdefault(fate.why, []).append(key)
+    return [f"not sent: {', '.join(keys)}; {why}" for why, keys in lost.items()]
