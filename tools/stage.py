@@ -1,0 +1,36 @@
+"""Play the tests of one real server that is installed apart from the project.
+
+    python tools/stage.py ollama [ARGUMENTS OF PYTEST]
+
+Installs the server first (see `environments.py`), then runs the tests that are marked with its name. Where it cannot be
+installed, one line says why and nothing has failed; but with PROMPTOOLS_E2E=required, as in CI, that is a failure.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import environments
+from recipes.recipe import CannotMakeError
+
+ROOT = Path(__file__).parents[1]
+
+
+def main(name: str, arguments: list[str]) -> int:
+    """Install the server `name` and become pytest; give the exit status where it cannot be installed."""
+    try:
+        environments.path_of(name)
+    except CannotMakeError as error:
+        if os.environ.get("PROMPTOOLS_E2E") == "required":
+            print(f"== FAILED: {name} cannot be installed, and PROMPTOOLS_E2E asks for it: {error}", flush=True)
+            return environments.UNAVAILABLE
+        print(f"== SKIPPED: no test ran against a real {name}: {error}", flush=True)
+        return 0
+    os.chdir(ROOT)
+    os.execv(sys.executable, [sys.executable, "-m", "pytest", "-m", name, *arguments])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2:]))
