@@ -9,6 +9,7 @@ installed, one line says why and nothing has failed; but with PROMPTOOLS_E2E=req
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -19,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def main(name: str, arguments: list[str]) -> int:
-    """Install the server `name` and become pytest; give the exit status where it cannot be installed."""
+    """Install the server `name`, run its tests, and give the exit status."""
     try:
         environments.path_of(name)
     except CannotMakeError as error:
@@ -28,8 +29,8 @@ def main(name: str, arguments: list[str]) -> int:
             return environments.UNAVAILABLE
         print(f"== SKIPPED: no test ran against a real {name}: {error}", flush=True)
         return 0
-    os.chdir(ROOT)
-    os.execv(sys.executable, [sys.executable, "-m", "pytest", "-m", name, *arguments])
+    command = [sys.executable, "-m", "pytest", "-m", name, *arguments]
+    return subprocess.run(command, check=False, cwd=ROOT).returncode
 
 
 if __name__ == "__main__":
