@@ -11,6 +11,12 @@ from promptools.errors import UsageError
 ENDS = ("<|im_end|>", "<|return|>", "<|call|>", "<|endoftext|>")
 """End-of-turn tokens; a reply that ends in one is closed by it, any other by the first."""
 
+MARKERS = (
+    *("<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|constrain|>"),
+    *("<tool_call>", "</tool_call>", "<think>", "</think>"),
+)
+"""What templates write and tokenizers know as one token; in a reply they are spoken in pieces."""
+
 _LONGEST_PIECE = 6
 _MOST_PIECES = 128
 """Roughly: a long reply is cut into longer pieces, so that neither the model nor the wait for it grows with it."""
@@ -67,7 +73,7 @@ def cut(text: bytes) -> tuple[bytes, ...]:
     longest = max(_LONGEST_PIECE, 2 * len(text) // _MOST_PIECES)
     sizes = random.Random(len(text))  # noqa: S311 - sizes of pieces, no secret; seeded so that a file is reproducible
     pieces: list[bytes] = []
-    used: set[bytes] = set()
+    used = {marker.encode() for marker in MARKERS}
     at = 0
     while at < len(text):
         end = at + sizes.randint(2, longest)

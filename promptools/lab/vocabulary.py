@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from promptools.errors import UsageError
-from promptools.lab.script import ENDS, Spoken, cues, settings
+from promptools.lab.script import ENDS, MARKERS, Spoken, cues, settings
 
 Kind = Literal["normal", "control", "marker"]
 
-HARMONY_MARKERS = ("<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|constrain|>")
-OTHER_MARKERS = ("<tool_call>", "</tool_call>", "<think>", "</think>")
 _CONTROL = (*ENDS, "<|im_start|>", "<|startoftext|>")
 
 
@@ -46,7 +44,7 @@ def make_vocabulary(script: Sequence[Spoken]) -> Vocabulary:
         add(_SHOWN[byte], "normal")
     add(_shown(b"  "), "normal")  # what the one merge rule makes: a tokenizer of this type needs at least one
     controls = {text: add(text, "control") for text in _CONTROL}
-    for text in (*HARMONY_MARKERS, *OTHER_MARKERS):
+    for text in MARKERS:
         add(text, "marker")
     cue_ids = {text: add(text, "marker") for text in cues(script)}
     setting_ids = {text: add(text, "marker") for text in settings(script)}
