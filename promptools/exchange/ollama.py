@@ -49,7 +49,8 @@ class AnswerOutlet(WholeOutlet):
     def end(self, account: Account) -> bytes:
         """Write the whole answer, with what it all cost."""
         extra = self._envelope.extra if self._envelope else {}
-        body = {**next(iter(self._choices.values()), {}), **answer.figures(account.usage, extra, account.seconds)}
+        said = self._choices.get(0, {})
+        body = {**said, **answer.figures(account.usage, extra, account.seconds)}
         return dump(_told(body, account))
 
 

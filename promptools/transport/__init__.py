@@ -1,14 +1,19 @@
 """Exchanges over HTTP: httpx or httpx2, sync or async, one plan for all four."""
 
 from promptools.transport.answer import guarded
-from promptools.transport.carriers import Carrier, Start, carry, is_chat
+from promptools.transport.carriers import Carrier, Start, carry
+from promptools.transport.doors import CHAT_DOOR, OLLAMA_DOOR, OLLAMA_DOORS, Door
 from promptools.transport.family import Family, family_of, installed
 from promptools.transport.pump import AsyncPump, SyncPump
 from promptools.transport.session import Session, Settings
 
 __all__ = [
+    "CHAT_DOOR",
+    "OLLAMA_DOOR",
+    "OLLAMA_DOORS",
     "AsyncPump",
     "Carrier",
+    "Door",
     "Family",
     "Session",
     "Settings",
@@ -18,5 +23,4 @@ __all__ = [
     "family_of",
     "guarded",
     "installed",
-    "is_chat",
 ]

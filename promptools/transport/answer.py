@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from typing import TYPE_CHECKING
 
 from promptools.exchange import Emit, Exchange, Failed, Happening, Head
-from promptools.wire.chunks import error_body
+from promptools.exchange.front import CHAT, Front
 
 if TYPE_CHECKING:
     from promptools.types import Reply
@@ -15,8 +14,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("promptools")
 
 
-def guarded(exchange: Exchange) -> Exchange:
-    """Run `exchange`, answering 500 where it breaks before its head; what the HTTP library raised passes as it is."""
+def guarded(exchange: Exchange, front: Front = CHAT, *, quiet: bool = False) -> Exchange:
+    """Run `exchange`, answering 500 where it breaks before its head; what the HTTP library raised passes as it is.
+
+    A `quiet` one may end without an answer.
+    """
     told: Happening | None = None
     begun = False
     try:
@@ -27,7 +29,7 @@ def guarded(exchange: Exchange) -> Exchange:
             effect = exchange.send(told)
     except StopIteration as stop:
         reply: Reply | None = stop.value
-        if begun:
+        if begun or quiet:
             return reply
         failure: Exception = RuntimeError("no answer was given")
     except Exception as error:  # a bug is not known by its class
@@ -38,7 +40,7 @@ def guarded(exchange: Exchange) -> Exchange:
     finally:
         exchange.close()
     said = f"promptools failed on this request ({type(failure).__name__}: {failure}); the log holds the traceback"
-    body = json.dumps(error_body(said, kind="InternalError", code="promptools_bug")).encode()
+    body = front.error(said, kind="InternalError", code="promptools_bug")
     yield Emit(Head(500, (("content-type", "application/json"), ("x-should-retry", "false"))))
     yield Emit(body)
     return None

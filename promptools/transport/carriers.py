@@ -2,7 +2,7 @@
 
 A client is never changed: it is copied shallowly, so that its proxies, TLS, hooks, limits and time-outs stay its own
 and whoever else uses it sees nothing of us. Only the copy's transports, proxy mounts included, are ours; each hands
-chat completions to an exchange and everything else to the transport below, byte for byte.
+what is ours to an exchange and everything else to the transport below, byte for byte.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from promptools.exchange import Exchange, Request
 from promptools.transport.answer import guarded
+from promptools.transport.doors import OPENAI_DOORS, Door, door_for
 from promptools.transport.family import Family, decoded, family_of
 from promptools.transport.pump import AsyncPump, SyncPump
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-CHAT = "/chat/completions"
-Start = Callable[[Request], Exchange]
+Start = Callable[[Request, Door], Exchange]
 """Makes the exchange of one client request."""
 
 
-def is_chat(method: str, path: str) -> bool:
-    """Tell the requests that are ours from those that pass."""
-    return method == "POST" and path.rstrip("/").endswith(CHAT)
-
-
 class Carrier:
-    """What both colours share: the transport below, the client copied from, and how an exchange starts."""
+    """What both colours share: the transport below, the client copied from, what is ours and how it starts."""
 
-    def __init__(self, below: Any, origin: Any, family: Family, start: Start) -> None:
+    def __init__(self, below: Any, origin: Any, family: Family, start: Start, doors: tuple[Door, ...]) -> None:
         self.below = below
         self.origin = origin
         self.family = family
         self.start = start
+        self.doors = doors
+
+    def door(self, request: Any) -> Door | None:
+        """Give the door that a request comes in by; None when it is not ours."""
+        return door_for(self.doors, request.method, request.url.path)
 
     def check(self) -> None:
         """Refuse as httpx does when the client that we were copied from has been closed."""
@@ -50,11 +50,11 @@ class Carrier:
         """Choose the transport as the client would: a send to another place may need another proxy, or none."""
         return self.origin._transport_for_url(request.url)  # noqa: SLF001 - neither library has a public name for it
 
-    def exchange(self, request: Any) -> dict[str, Any]:
+    def exchange(self, request: Any, door: Door) -> dict[str, Any]:
         """Start the exchange of the client's request, and give a pump what it takes over from that request."""
-        exchange = guarded(
-            self.start(Request(request.method, str(request.url), decoded(request.headers), request.content))
-        )
+        body = b"" if door.quiet else request.content
+        asked = Request(request.method, str(request.url), decoded(request.headers), body)
+        exchange = guarded(self.start(asked, door), door.front, quiet=door.quiet)
         return {"exchange": exchange, "family": self.family, "extensions": request.extensions, "host": request.url.host}
 
 
@@ -64,12 +64,20 @@ class SyncCarrier(Carrier):
     def handle_request(self, request: Any) -> Any:
         """Answer one request of the HTTP client."""
         self.check()
-        if not is_chat(request.method, request.url.path):
+        door = self.door(request)
+        if door is None:
             return self.below.handle_request(request)
-        request.read()
-        pump = SyncPump(send=lambda each: self.below_for(each).handle_request(each), **self.exchange(request))
+        if not door.quiet:
+            request.read()
+        pump = SyncPump(send=self.send, **self.exchange(request, door))
         head = pump.head()
+        if head is None:
+            return self.below.handle_request(request)
         return self.family.response(head, classes(self.family).sync_body(pump), pump.facts)
+
+    def send(self, request: Any) -> Any:
+        """Open an upstream request."""
+        return self.below_for(request).handle_request(request)
 
     def close(self) -> None:
         """Close the client that we were copied from, and with it every transport below."""
@@ -95,12 +103,20 @@ class AsyncCarrier(Carrier):
     async def handle_async_request(self, request: Any) -> Any:
         """Answer one request of the HTTP client."""
         self.check()
-        if not is_chat(request.method, request.url.path):
+        door = self.door(request)
+        if door is None:
             return await self.below.handle_async_request(request)
-        await request.aread()
-        pump = AsyncPump(send=lambda each: self.below_for(each).handle_async_request(each), **self.exchange(request))
+        if not door.quiet:
+            await request.aread()
+        pump = AsyncPump(send=self.send, **self.exchange(request, door))
         head = await pump.head()
+        if head is None:
+            return await self.below.handle_async_request(request)
         return self.family.response(head, classes(self.family).async_body(pump), pump.facts)
+
+    async def send(self, request: Any) -> Any:
+        """Open an upstream request."""
+        return await self.below_for(request).handle_async_request(request)
 
     async def aclose(self) -> None:
         """Close the client that we were copied from, and with it every transport below."""
@@ -172,26 +188,28 @@ def classes(family: Family) -> Classes:
     )
 
 
-def carry(client: Any, start: Start) -> Any:
-    """Give the copy of an httpx or httpx2 client whose chat completions go through exchanges made by `start`.
+def carry(client: Any, start: Start, doors: tuple[Door, ...] = OPENAI_DOORS) -> Any:
+    """Give the copy of an httpx or httpx2 client; what comes in by `doors` goes through exchanges made by `start`.
 
     A copy that `carry` made is replaced by one of the same original, so that no exchange runs inside another.
     """
     family_of(client)
     carrier: Any = client.__dict__["_transport"]
     if not isinstance(carrier, Carrier):
-        return _copied(client, start)
-    return client if carrier.start is start else _copied(carrier.origin, start)
+        return _copied(client, start, doors)
+    return client if carrier.start is start else _copied(carrier.origin, start, doors)
 
 
-def _copied(client: Any, start: Start) -> Any:
+def _copied(client: Any, start: Start, doors: tuple[Door, ...]) -> Any:
     family = family_of(client)
     made = classes(family)
     build = made.sync_transport if isinstance(client, family.module.Client) else made.async_transport
     inside: dict[str, Any] = client.__dict__  # neither library has a public name for a client's transports
     main: Any = inside["_transport"]
     mounts: dict[Any, Any] = inside["_mounts"]
-    ours = {id(each): build(each, client, family, start) for each in (main, *mounts.values()) if each is not None}
+    ours = {
+        id(each): build(each, client, family, start, doors) for each in (main, *mounts.values()) if each is not None
+    }
     carried: Any = copy.copy(client)
     kind: Any = cast("Any", type(client))
     carried.__class__ = _quiet(kind)

@@ -1,0 +1,105 @@
+"""Ollama's other routes: left to the server where it is an Ollama, and answered here where it is known to be none.
+
+Of a server that nothing is known of, it answers for itself. The list of models has its like everywhere, `/v1/models`;
+for anything else there is none, and the error says so.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from promptools.errors import UsageError
+from promptools.exchange.answers import refuse
+from promptools.exchange.effects import Failed, Head, Headers
+from promptools.exchange.failure import of_status
+from promptools.exchange.ledger import Ledger
+from promptools.exchange.look import look
+from promptools.exchange.outlet import dump
+from promptools.profiles import Target, load_builtin
+from promptools.profiles.profile import GENERIC
+from promptools.wire.shapes import as_int, as_list, as_object, as_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from promptools.exchange.context import ClientRequest, Context
+    from promptools.exchange.ledger import Steps
+    from promptools.exchange.run import Exchange
+
+LIST = "tags"
+_JSON: Headers = (("content-type", "application/json"),)
+_NAMES = {LIST: "list", "blobs": "create_blob"}
+"""Functions of the ollama package whose routes are called otherwise."""
+
+
+def other(request: ClientRequest, context: Context) -> Exchange:
+    """Answer a request for a route that only Ollama has; ends without a word where the server is to answer it."""
+    ledger = Ledger(request, context)
+    try:
+        route = yield from look(ledger, context.route(None, None), "")
+        ledger.url, ledger.headers = route.url, route.headers
+        if _is_other(route.target):
+            yield from _answer(ledger, route.target)
+    except UsageError as error:
+        yield from refuse(ledger, error)
+    return None
+
+
+def _is_other(target: Target) -> bool:
+    """Tell whether the server is known to be no Ollama."""
+    kind = target.profile.kind
+    return kind != "ollama" and (kind != GENERIC or target.provider is not None)
+
+
+def _answer(ledger: Ledger, target: Target) -> Steps[None]:
+    root, _, rest = ledger.client.url.partition("?")[0].rpartition("/api/")
+    route = rest.split("/")[0]
+    if route == LIST:
+        yield from _list(ledger)
+        return
+    title = load_builtin(target.profile.kind).title
+    why = next((each for each in target.reasons if each.startswith("kind ")), "")
+    said = (
+        f"{_NAMES.get(route, route)!r} needs an Ollama server, and {root} is {title} ({why})."
+        f" There, chat and list work; for anything else use what {title} has of its own"
+    )
+    body = ledger.front.error(said, kind="UsageError", code="ollama_only")
+    yield from ledger.emit(body, lambda: Head(501, _JSON))
+
+
+def _list(ledger: Ledger) -> Steps[None]:
+    """Ask for the server's models, and list them as Ollama does."""
+    opened = yield from ledger.send(b"", "models", method="GET")
+    if isinstance(opened, Failed):
+        raise opened.error or UsageError(f"the server's models could not be listed ({opened.kind}: {opened.text})")
+    answer = yield from ledger.read_all()
+    body = as_object(_read(answer))
+    if not 200 <= opened.status < 300 or not isinstance(body.get("data"), list):
+        failure = of_status(opened, answer)
+        status = opened.status if opened.status >= 400 else 502
+        said = f"the server's models could not be listed (HTTP {opened.status}: {failure.why})"
+        error = ledger.front.error(said, kind="UpstreamError", code=failure.kind)
+        yield from ledger.emit(error, lambda: Head(status, _JSON))
+        return
+    listed = dump({"models": [_model(as_object(each)) for each in as_list(body["data"])]})
+    yield from ledger.emit(listed, lambda: Head(200, _JSON))
+
+
+def _read(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _model(listed: Mapping[str, Any]) -> dict[str, Any]:
+    """Write one model; what `/v1/models` does not tell is left out."""
+    name = as_text(listed.get("id"))
+    created = as_int(listed.get("created"))
+    size = as_int(as_object(listed.get("meta")).get("size"))  # llama.cpp tells it
+    made: dict[str, Any] = {"name": name, "model": name}
+    if created:
+        made["modified_at"] = datetime.fromtimestamp(created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return made | ({"size": size} if size is not None else {})

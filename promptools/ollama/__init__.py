@@ -1,0 +1,34 @@
+"""The ollama package with our transport inside: `from promptools import ollama` in place of `import ollama`.
+
+`Client` and `AsyncClient` are ours; everything else is the package's own, whatever its version has. The functions
+(`chat`, `list`, ...) are methods of one client, which is made when one of them is first named.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import ollama as _ollama
+
+from promptools.ollama.client import AsyncClient as AsyncClient
+from promptools.ollama.client import Client as Client
+
+__all__ = list(_ollama.__all__)  # pyright: ignore[reportUnsupportedDunderAll] - the stub has the names
+
+
+@cache
+def _default() -> Client:
+    """Give the client behind the module's functions."""
+    return Client()
+
+
+def __getattr__(name: str) -> object:
+    theirs: object = getattr(_ollama, name, None)
+    if theirs is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # the package's functions are methods of a client that it makes when it is imported
+    return getattr(_default(), name) if isinstance(getattr(theirs, "__self__", None), _ollama.Client) else theirs
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *dir(_ollama)})

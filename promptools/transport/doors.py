@@ -1,0 +1,60 @@
+"""Which requests are ours, by method and path; all others pass to the transport below, byte for byte."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from promptools.exchange import ClientRequest, Context, Exchange, run
+from promptools.exchange.front import CHAT, OLLAMA, Front
+from promptools.exchange.routes import LIST, other
+
+Begin: TypeAlias = Callable[[ClientRequest, Context], Exchange]
+"""Makes an exchange of a client's request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """Requests that are ours."""
+
+    method: str
+    path: str
+    """How their paths end; after a `/` at its end a last part of any name follows."""
+    front: Front = CHAT
+    """The API that they speak."""
+    begin: Begin = run
+
+    @property
+    def quiet(self) -> bool:
+        """Tell whether an exchange may end without an answer, and so leave the request, body unread, to the server."""
+        return self.begin is other
+
+    def takes(self, method: str, path: str) -> bool:
+        """Tell whether a request is one of these."""
+        if method != self.method:
+            return False
+        return self.path in path if self.path.endswith("/") else path.rstrip("/").endswith(self.path)
+
+
+CHAT_DOOR = Door("POST", "/chat/completions")
+OLLAMA_DOOR = Door("POST", "/api/chat", OLLAMA)
+
+OPENAI_DOORS = (CHAT_DOOR,)
+OLLAMA_DOORS = (
+    OLLAMA_DOOR,
+    Door("GET", f"/api/{LIST}", OLLAMA, other),
+    Door("GET", "/api/ps", OLLAMA, other),
+    Door("DELETE", "/api/delete", OLLAMA, other),
+    Door("POST", "/api/blobs/", OLLAMA, other),
+    *(
+        Door("POST", f"/api/{name}", OLLAMA, other)
+        for name in ("generate", "embed", "embeddings", "pull", "push", "create", "copy", "show")
+    ),
+)
+"""What the ollama package asks of a server: chat is ours, and all else where the server is no Ollama."""
+
+
+def door_for(doors: tuple[Door, ...], method: str, path: str) -> Door | None:
+    """Give the door of a request; None when it is not ours."""
+    return next((door for door in doors if door.takes(method, path)), None)
