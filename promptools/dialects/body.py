@@ -6,7 +6,8 @@ from promptools.dialects.envelope import NoCall, Node, Said, name_guess, node_of
 from promptools.dialects.settle import Place, Rules, broken, settle
 from promptools.parsing.extent import Extent
 from promptools.parsing.parts import Part
-from promptools.parsing.tolerant import Unreadable, members
+from promptools.parsing.strict import members
+from promptools.parsing.tolerant import Unreadable
 from promptools.schema.graph import is_object
 from promptools.types import Call, Fix, Malformed, MalformedReason
 
@@ -36,10 +37,9 @@ class JsonBody:
         if self._extent is None:
             found = members(piece, start) if piece[start] == "{" else None
             if found is not None:
-                value = {key: member[0] for key, member in found[0].items()}
-                self.node = Node(value, piece, start, found[1], exact=True, members=found[0])
-                self._pieces.append(piece[start : found[1]])
-                return found[1]
+                self.node = Node(found.value, piece, start, found.end, exact=True, places=found.places)
+                self._pieces.append(piece[start : found.end])
+                return found.end
             self._extent = Extent()
         end = self._extent.feed(piece, start)
         if whole and end is not None and piece[start] == "{":

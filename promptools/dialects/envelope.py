@@ -14,7 +14,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from promptools.parsing.extent import Extent
-from promptools.parsing.tolerant import Unreadable, members, read
+from promptools.parsing.strict import members
+from promptools.parsing.tolerant import Unreadable, read
 from promptools.schema.graph import is_array, is_object
 from promptools.types import Fix
 
@@ -54,6 +55,9 @@ if TYPE_CHECKING:
 FIRST_KEYS = frozenset((*NAME_KEYS, *ARGUMENT_KEYS, *WRAPPER_KEYS, *ASIDE_KEYS, "role"))
 """Keys that may open a call anywhere in prose."""
 
+_ARGUMENTS = frozenset(ARGUMENT_KEYS)
+_WRAPPERS = frozenset((*WRAPPER_KEYS, "function"))
+
 NESTING = 16
 """Levels of wrappers that are looked through: more is a trick, not a habit."""
 
@@ -75,8 +79,8 @@ class Node(NamedTuple):
     start: int
     end: int
     exact: bool
-    members: dict[str, tuple[Any, int, int]] | None = None
-    """The members of an exact object with their places, where they are known already."""
+    places: dict[str, tuple[int, int]] | None = None
+    """Where the values of an exact object's members stand, as far as that is known already."""
 
     def text(self) -> str | None:
         """Give the value's own text if it is strict JSON."""
@@ -113,14 +117,15 @@ def node_of(
 
 def child(node: Node, key: str) -> Node:
     """Give one member of an object with its place: the object's own where the text is not strict JSON."""
+    value = node.value[key]
     if not node.exact:
-        return Node(node.value[key], node.source, node.start, node.end, exact=False)
-    found = node.members
-    if found is None:
+        return Node(value, node.source, node.start, node.end, exact=False)
+    places = node.places
+    if places is None:
         again = members(node.source, node.start)
         assert again is not None  # strict JSON, as `read` found
-        found = again[0]
-    value, start, end = found[key]
+        places = again.places
+    start, end = places[key]
     return Node(value, node.source, start, end, exact=True)
 
 
@@ -192,6 +197,8 @@ def _with_fixes(said: Said, fixes: tuple[Fix, ...]) -> Said:
 
 def _said_in_object(node: Node, anchors: frozenset[str], tools: Tools | None, depth: int) -> list[Said]:
     keys: dict[str, Any] = node.value
+    if _WRAPPERS.isdisjoint(keys):  # one step instead of seven: most calls have no wrapper
+        return [_said(node, tools)]
     for wrapper in WRAPPER_KEYS:
         inner = keys.get(wrapper)
         if (is_object(inner) or is_array(inner)) and inner and _only_asides(keys, wrapper):
@@ -210,31 +217,37 @@ def _only_asides(keys: Mapping[str, Any], wrapper: str) -> bool:
 
 def _said(node: Node, tools: Tools | None) -> Said:
     keys: dict[str, Any] = node.value
-    name_key = argument_key = None
-    for key in NAME_KEYS:
-        if isinstance(keys.get(key), str):
-            name_key = key
+    for name_key in NAME_KEYS:
+        name = keys.get(name_key)
+        if isinstance(name, str):
             break
-    for key in ARGUMENT_KEYS:
-        if key in keys:
-            argument_key = key
-            break
-    if name_key is None:
-        return _unnamed(node, tools, argument_key)
-    flat = {key: value for key, value in keys.items() if key != name_key}
-    arguments = child(node, argument_key) if argument_key else None
-    return Said(node, keys[name_key].strip(), arguments, flat, (), name_key)
+    else:
+        return _unnamed(node, tools)
+    flat = keys.copy()
+    del flat[name_key]
+    arguments = argument_key(keys)
+    return Said(node, name.strip(), child(node, arguments) if arguments else None, flat, (), name_key)
 
 
-def _unnamed(node: Node, tools: Tools | None, argument_key: str | None) -> Said:
+def argument_key(keys: Mapping[str, Any]) -> str | None:
+    """Give the key that holds the arguments: the surest one, if there are several."""
+    if not _ARGUMENTS.isdisjoint(keys):
+        for key in ARGUMENT_KEYS:
+            if key in keys:
+                return key
+    return None
+
+
+def _unnamed(node: Node, tools: Tools | None) -> Said:
     """Read an object that names no tool: the name as the only key, or bare arguments."""
     keys: dict[str, Any] = node.value
     if tools is not None and len(keys) == 1:
         (key,) = keys
         if (is_object(keys[key]) or keys[key] is None) and tools.find(key) is not None:
             return Said(node, key, child(node, key), {}, (), "key")
-    if argument_key is not None and is_object(keys[argument_key]) and _only_asides(keys, argument_key):
-        return Said(node, None, child(node, argument_key), {}, ())
+    arguments = argument_key(keys)
+    if arguments is not None and is_object(keys[arguments]) and _only_asides(keys, arguments):
+        return Said(node, None, child(node, arguments), {}, ())
     return Said(node, None, node, {}, ())
 
 
