@@ -9,8 +9,8 @@ from promptools.dialects.body import JsonBody, read_calls
 from promptools.dialects.envelope import NoCall
 from promptools.dialects.settle import Place, Rules
 from promptools.errors import clip
-from promptools.parsing.parts import Candidate, Part, Undecided, note
-from promptools.types import Call, Fix, Result, Span, Try
+from promptools.parsing.parts import Candidate, Part, Tried, Undecided, note, size_of
+from promptools.types import Call, Fix, Result
 
 if TYPE_CHECKING:
     from promptools.schema import Tools
@@ -142,7 +142,7 @@ class JsonCandidate(Undecided):
                 stopped=finish_reason in ("stop", "tool_calls"),
             )
             self.tries.append(tried("json", len(raw), self.parts))
-            self.rest = raw[sum(len(part.raw) for part in self.parts) :]
+            self.rest = raw[size_of(self.parts) :]
             if self._surplus and not self.rest:
                 note(reversed(self.parts), Fix("closer", f"{self._surplus!r} too many"))
                 self.parts.append(Part("markup", self._surplus))
@@ -150,13 +150,15 @@ class JsonCandidate(Undecided):
                 self.rest += self._surplus
         except NoCall as no:
             self.parts = [Part("text", raw + self._surplus)]
-            self.tries.append(Try("json", Span(0, len(raw)), "text", str(no), len(raw)))
+            self.tries.append(Tried("json", "text", str(no), len(raw)))
 
 
-def tried(strategy: str, size: int, parts: Sequence[Part]) -> Try:
+def tried(strategy: str, size: int, parts: Sequence[Part]) -> Tried:
     """Note what came of a candidate of `size` characters."""
-    broken = next((part.malformed for part in parts if part.malformed), None)
-    if broken is not None:
-        return Try(strategy, Span(0, size), "malformed", clip(broken.message), size)
-    named = ", ".join(part.call.name for part in parts if part.call)
-    return Try(strategy, Span(0, size), "call", named, size)
+    named: list[str] = []
+    for part in parts:
+        if part.malformed is not None:
+            return Tried(strategy, "malformed", clip(part.malformed.message), size)
+        if part.call is not None:
+            named.append(part.call.name)
+    return Tried(strategy, "call", ", ".join(named), size)

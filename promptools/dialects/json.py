@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 def first_key(text: str, at: int, end: int) -> str | None:
     """Give the first key of the object that the head `text[at:end]` opens, None if the head is unfinished."""
     found = _COMPLETE.fullmatch(text, at, end)
-    return next(group for group in found.groups() if group is not None) if found else None
+    return found[found.lastindex or 0] if found else None
 
 
 def _object_begins(text: str, start: int, end: int, *, fresh: bool, known: Callable[[str], bool]) -> bool | None:

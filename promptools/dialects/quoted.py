@@ -10,8 +10,8 @@ from promptools.dialects.base import tried
 from promptools.dialects.body import read_calls
 from promptools.dialects.envelope import NoCall
 from promptools.dialects.settle import Place, Rules
-from promptools.parsing.parts import Part, Undecided
-from promptools.types import Fix, Span, Try
+from promptools.parsing.parts import Part, Tried, Undecided, size_of
+from promptools.types import Fix
 
 _INSIDE = re.compile(r'[^"\\]*(?:\\.[^"\\]*)*', re.DOTALL)
 
@@ -61,7 +61,7 @@ class QuotedCandidate(Undecided):
         except (ValueError, RecursionError, NoCall) as error:
             self._refuse(str(error))
             return
-        if sum(len(part.raw) for part in parts) < len(inner.strip()):
+        if size_of(parts) < len(inner.strip()):
             self._refuse("words follow the call inside the string")
             return
         self._encode(parts, raw, len(inner) - len(inner.lstrip()))
@@ -82,4 +82,4 @@ class QuotedCandidate(Undecided):
     def _refuse(self, why: str) -> None:
         raw = "".join(self._pieces)
         self.parts = [Part("text", raw)]
-        self.tries.append(Try("quoted", Span(0, len(raw)), "text", why, len(raw)))
+        self.tries.append(Tried("quoted", "text", why, len(raw)))

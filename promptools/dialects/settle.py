@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from promptools.dialects.envelope import ARGUMENT_KEYS, ASIDE_KEYS, NAME_KEYS, NoCall, Node, Said
+from promptools.dialects.envelope import ARGUMENT_KEYS, ASIDE_KEYS, NAME_KEYS, NoCall, Node, Said, argument_key
 from promptools.errors import clip
 from promptools.parsing.tolerant import Unreadable, Value, read
 from promptools.schema.graph import is_object
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 NAME_LIMIT = 256
 """Characters of a name with everything that models put around it."""
+NO_NAME = frozenset("{}\n")
+"""Characters that no name has."""
 PLAUSIBLE_NAME = re.compile(r"[^\W\d][\w.:/ -]{0,127}\Z")
 """What may be a tool's name when nobody said which tools there are."""
 
@@ -49,7 +51,7 @@ def settle(said: Said, rules: Rules, place: Place) -> Call | Malformed:
     """Make a `Call`, or a `Malformed` that says what is wrong. Raises `NoCall` when this is no call at all."""
     if said.name is None:
         return _inferred(said, rules, place)
-    if len(said.name) > NAME_LIMIT or any(char in said.name for char in "{}\n"):
+    if len(said.name) > NAME_LIMIT or not NO_NAME.isdisjoint(said.name):
         raise NoCall("what stands where the name belongs is no name")
     if rules.tools is None:
         return _unchecked(said, place)
@@ -222,7 +224,7 @@ def _reads_flat(said: Said, tool: Tool, flat: dict[str, Any], rules: Rules) -> b
     assert rules.tools is not None
     assert said.arguments is not None
     keys = rules.tools.keys(tool.name)
-    if not flat or not all(key in keys for key in flat):
+    if not flat or not keys.issuperset(flat):
         return False
     if rules.tools.check(tool, flat).errors:
         return False
@@ -292,7 +294,7 @@ def _unwrapped(
     assert rules.tools is not None
     keys = rules.tools.keys(tool.name)
     while True:
-        inner_key = next((key for key in ARGUMENT_KEYS if key in arguments), None)
+        inner_key = argument_key(arguments)
         if inner_key is None or inner_key in keys:
             return node, arguments
         name_key = next((key for key in NAME_KEYS if isinstance(arguments.get(key), str) and key not in keys), None)

@@ -17,8 +17,8 @@ from promptools.dialects.base import tried
 from promptools.dialects.body import JsonBody, read_calls
 from promptools.dialects.envelope import NoCall, Node
 from promptools.dialects.settle import Place, Rules, broken
-from promptools.parsing.parts import Part, Undecided, note
-from promptools.types import Fix, Span, Try
+from promptools.parsing.parts import Part, Tried, Undecided, note, size_of
+from promptools.types import Fix
 
 if TYPE_CHECKING:
     from promptools.dialects.live import LiveArguments
@@ -157,7 +157,7 @@ class WrappedCandidate(Undecided):
 
     def _gap_after(self, parts: list[Part], inside: str) -> bool:
         """Tell whether the parts take all of `inside`, but for what may stand before a closer."""
-        after = inside[sum(len(part.raw) for part in parts) :]
+        after = inside[size_of(parts) :]
         if self._closers.gap.fullmatch(after) is None:
             return False
         self._done += parts
@@ -203,7 +203,7 @@ class WrappedCandidate(Undecided):
 
             return agree(parts, raw, self._rules)
         except NoCall as no:
-            self.tries.append(Try(self._place.dialect, Span(0, len(raw)), "text", str(no), len(raw)))
+            self.tries.append(Tried(self._place.dialect, "text", str(no), len(raw)))
             return None
 
     def _close_body(self, finish_reason: str | None) -> None:
@@ -308,7 +308,7 @@ class WrappedCandidate(Undecided):
         self.parts = [*self._opening(), *self._done]
         if closing:
             self.parts.append(Part("markup", closing))
-        self.tries.append(tried(self._place.dialect, sum(len(part.raw) for part in self.parts), self.parts))
+        self.tries.append(tried(self._place.dialect, size_of(self.parts), self.parts))
         self._over = True
 
     def _note(self, fix: Fix) -> None:
@@ -335,7 +335,7 @@ class WrappedCandidate(Undecided):
         cut = len(raw) if keep is None else len(raw) + keep
         self.parts = self._given_up(raw[:cut], why)
         self.rest = raw[cut:]
-        self.tries.append(Try(self._place.dialect, Span(0, len(raw)), "text", why, len(raw)))
+        self.tries.append(Tried(self._place.dialect, "text", why, len(raw)))
         self._over = True
 
 

@@ -59,6 +59,8 @@ class Output:
         self._live: CallStart | None = None
         self._live_sent = 0
         self._finish_reason: str | None = None
+        self.told = True
+        """Somebody takes the events."""
         self.fresh = True
         """Nothing but white space, reasoning and markup has been seen since the start."""
 
@@ -120,6 +122,12 @@ class Output:
             self._utter(held[:-SPACE_HOLD])
             self._space, self._held = [held[-SPACE_HOLD:]], SPACE_HOLD
 
+    def _leave_out(self) -> None:
+        """Leave out the space that is held: what it stands beside is no text."""
+        if self._space:
+            self._overflow()
+            self._discard(self._release(), "space")
+
     def _release(self) -> str:
         if not self._space:
             return ""
@@ -132,10 +140,10 @@ class Output:
         self._unhashed.append(text)
         if self._zone == "text":
             self._content.append(text)
-            self._events.append(Text(text, span))
         else:
             self._reasoning.append(text)
-            self._events.append(Reasoning(text, span))
+        if self.told:
+            self._events.append(Text(text, span) if self._zone == "text" else Reasoning(text, span))
 
     def _advance(self, raw: str) -> Span:
         start = self._at
@@ -160,8 +168,7 @@ class Output:
     def was_reasoning(self, raw: str) -> None:
         """Take a closer without an opener: the text so far was reasoning."""
         self.reject()
-        self._overflow()
-        self._discard(self._release(), "space")
+        self._leave_out()
         self._events.append(WasReasoning(Span(0, self._at)))
         self._reasoning.extend(self._content)
         self._content = []
@@ -228,8 +235,7 @@ class Output:
                 self._say(part.raw)
 
     def _emit(self, part: Part) -> None:
-        self._overflow()
-        self._discard(self._release(), "space")
+        self._leave_out()
         if part.kind == "call":
             assert part.call is not None
             if self._live is None and self._repeats(part.call):
@@ -247,7 +253,8 @@ class Output:
         if not raw:
             return
         event = Discarded(raw, why, self._advance(raw))
-        self._events.append(event)
+        if self.told:
+            self._events.append(event)
         last = self._discarded[-1] if self._discarded else None
         if last is None or last[-1].why != why or last[-1].span.end != event.span.start:
             self._discarded.append([event])
@@ -259,8 +266,7 @@ class Output:
     def go_live(self, started: Started | Fragment, head: str) -> None:
         """Let a call out while it comes: the markup before it, its name, then pieces of its arguments."""
         if isinstance(started, Started):
-            self._overflow()
-            self._discard(self._release(), "space")
+            self._leave_out()
             self._discard(head, "markup")
             self._live = CallStart(self._index, self._id(), started.name, Span(self._at, self._at))
             self._events.append(self._live)
@@ -271,13 +277,14 @@ class Output:
 
     def _call(self, raw: str, call: Call) -> None:
         span = self._advance(raw)
-        place = Span(span.start, span.start)
         live, self._live = self._live, None
-        call = replace(call, id=live.id if live else self._id(), span=span)
-        if live is None:
-            self._events.append(CallStart(self._index, call.id, call.name, place))
-        self._events.append(CallArgs(self._index, call.arguments_json[self._live_sent :], place))
-        self._events.append(CallEnd(self._index, call, span))
+        call = _sent(call, live.id if live else self._id(), span)
+        if self.told:
+            place = Span(span.start, span.start)
+            if live is None:
+                self._events.append(CallStart(self._index, call.id, call.name, place))
+            self._events.append(CallArgs(self._index, call.arguments_json[self._live_sent :], place))
+            self._events.append(CallEnd(self._index, call, span))
         self._calls.append(call)
         self._ended(raw)
 
@@ -297,7 +304,7 @@ class Output:
         call = malformed.call
         live, self._live = self._live, None
         if call is not None:
-            call = replace(call, id=live.id if live else self._id(), span=span)
+            call = _sent(call, live.id if live else self._id(), span)
         event = replace(malformed, index=self._index, raw=raw, span=span, call=call)
         self._events.append(event)
         self._malformed.append(event)
@@ -317,8 +324,9 @@ class Output:
             import hashlib
 
             self._digest = hashlib.blake2b(digest_size=8)
-        self._digest.update("".join(self._unhashed).encode("utf-8", "surrogatepass"))
-        self._unhashed = []
+        if self._unhashed:
+            self._digest.update("".join(self._unhashed).encode("utf-8", "surrogatepass"))
+            self._unhashed = []
         digest = self._digest.copy()
         digest.update(self._index.to_bytes(4, "big"))
         return digest.hexdigest()[:ID_LENGTH]
@@ -339,7 +347,8 @@ class Output:
         elif held:
             self._utter(held)
         self._finish_reason = finish_reason
-        self._events.append(End(finish_reason, Span(self._at, self._at)))
+        if self.told:
+            self._events.append(End(finish_reason, Span(self._at, self._at)))
 
     @property
     def reply(self) -> Reply:
@@ -353,6 +362,20 @@ class Output:
             finish_reason=self._finish_reason,
             trace=Trace(tries=tuple(self._tries)),
         )
+
+
+def _sent(call: Call, new_id: str, span: Span) -> Call:
+    """Give a call its id and its place; `dataclasses.replace` takes three times as long."""
+    return Call(
+        new_id,
+        call.name,
+        call.arguments,
+        call.arguments_json,
+        call.fixes,
+        span,
+        call.dialect,
+        call.unknown_tool,
+    )
 
 
 def _joined(pieces: list[Discarded]) -> Discarded:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Protocol
 
-from promptools.types import Call, DiscardWhy, Fix, Malformed, Try
+from promptools.types import Call, DiscardWhy, Fix, Malformed
 
 PartKind = Literal["text", "call", "malformed"] | DiscardWhy
 
@@ -19,6 +19,11 @@ class Part:
     raw: str
     call: Call | None = None
     malformed: Malformed | None = None
+
+
+def size_of(parts: Sequence[Part]) -> int:
+    """Count the characters that parts take."""
+    return len(parts[0].raw) if len(parts) == 1 else sum(len(part.raw) for part in parts)
 
 
 def note(parts: Iterable[Part], fix: Fix) -> None:
@@ -41,6 +46,16 @@ class Fragment(NamedTuple):
     text: str
 
 
+class Tried(NamedTuple):
+    """One strategy on a candidate's text, from its beginning: the engine knows where that stands."""
+
+    strategy: str
+    outcome: Literal["call", "malformed", "text"]
+    why: str
+    cost: int
+    """Characters looked at."""
+
+
 class Undecided:
     """What every candidate holds from its beginning, for `Candidate`."""
 
@@ -50,7 +65,7 @@ class Undecided:
         self.parts: list[Part] = []
         self.rest = ""
         self.live: list[Started | Fragment] = []
-        self.tries: list[Try] = []
+        self.tries: list[Tried] = []
 
 
 class Candidate(Protocol):
@@ -67,7 +82,7 @@ class Candidate(Protocol):
     firm: bool
     live: list[Started | Fragment]
     head: str
-    tries: list[Try]
+    tries: list[Tried]
 
     def feed(self, piece: str, start: int) -> int | None:
         """Take more text."""

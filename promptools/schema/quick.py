@@ -74,6 +74,7 @@ _TYPES: dict[str, Predicate] = {
     "number": is_number,
     "null": lambda value: value is None,
 }
+_SCALARS = (str, int, float, type(None))
 _SIZES = {"Length": str, "Items": list, "Properties": dict}
 
 
@@ -190,7 +191,7 @@ def _enum(members: list[Any]) -> Predicate:
     wanted = {(isinstance(each, bool), each) for each in members}
 
     def test(value: Any) -> bool:
-        return isinstance(value, str | int | float | None) and (isinstance(value, bool), value) in wanted
+        return isinstance(value, _SCALARS) and (isinstance(value, bool), value) in wanted
 
     return test
 

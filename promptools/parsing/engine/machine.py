@@ -131,7 +131,8 @@ class Machine(ABC):
         self._candidate = None
         lead, self._lead = self._lead, []
         parts = candidate.parts
-        is_call = any(part.kind in ("call", "malformed") for part in parts)
+        kinds = [part.kind for part in parts]
+        is_call = "call" in kinds or "malformed" in kinds
         if is_call:
             self._out.parts([*lead, *parts], firm=candidate.firm)
             self._state = self._back
@@ -142,8 +143,7 @@ class Machine(ABC):
         if not is_call or self._state != self._fence:
             self._fence_fresh = False
         for each in candidate.tries:
-            start = self._opened_at + each.span.start
-            span = Span(start, start + each.span.end - each.span.start)
+            span = Span(self._opened_at, self._opened_at + each.cost)
             self._out.tried(Try(each.strategy, span, each.outcome, each.why, each.cost))
         self._rest = candidate.rest
 

@@ -11,6 +11,7 @@ What is held back: the longest end that may become a marker (at most a few hundr
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 from promptools import dialects as registry
@@ -86,8 +87,8 @@ class StreamParser(Fences, Thought, Prose):
         if self._closed:
             return []
         self._closed = True
-        carry, self._carry = self._carry, ""
-        self._run(carry, final=True)
+        if self._carry:
+            self._run(self._carry, final=True)
         if self._suspect:
             self._unsuspect(finish_reason)
         for left in reversed(range(RESYNCS)):
@@ -111,24 +112,38 @@ class StreamParser(Fences, Thought, Prose):
     def _read_alone(self, text: str, finish_reason: str | None) -> Reply:
         """Read `text` as a reply of its own, by the same rules."""
         rules = self._rules
-        alone = StreamParser(
+        alone = _WholeParser(
             rules.tools,
             dialect=self._pinned,
             expect=rules.expect,
             strictness=rules.strictness,
             json_answer=rules.json_answer,
         )
-        alone.feed(text)
-        alone.close(finish_reason)
-        return alone.reply
+        return alone.read(text, finish_reason)
+
+
+class _WholeParser(StreamParser):
+    """A parser whose events nobody takes: it does not make them."""
+
+    def read(self, text: str, finish_reason: str | None) -> Reply:
+        """Read a whole reply."""
+        self._out.told = False
+        self.feed(text)
+        self.close(finish_reason)
+        return self.reply
 
 
 def _prepared(tools: Tools | list[ToolLike] | None) -> Tools | None:
     if tools is None:
         return None
-    from promptools.schema import Tools
+    return _tools().prepare(tools)
 
-    return Tools.prepare(tools)
+
+@cache  # even a repeated import costs what a dozen steps do
+def _tools() -> type[Tools]:
+    from promptools.schema.tools import Tools
+
+    return Tools
 
 
 def parse(
@@ -148,7 +163,7 @@ def parse(
     >>> parse('{"tool": "add", "arguments": {"a": 1, "b": 2}}').calls[0].arguments
     {'a': 1, 'b': 2}
     """
-    parser = StreamParser(
+    parser = _WholeParser(
         tools,
         dialect=dialect,
         expect=expect,
@@ -157,6 +172,4 @@ def parse(
         json_answer=json_answer,
         new_id=new_id,
     )
-    parser.feed(text)
-    parser.close(finish_reason)
-    return parser.reply
+    return parser.read(text, finish_reason)
