@@ -2,7 +2,8 @@
 #
 #   make demo     a real llama.cpp server, our proxy before it, a whole conversation five ways (about a minute at first)
 #   make test     lint, types, the whole suite and the real-server suite
-#   make e2e      the tests against real servers that are installed apart: needs Go and a C compiler for Ollama
+#   make e2e      the tests against real servers that are installed apart: needs Go and a C compiler for Ollama,
+#                 and 6 GB of disk and npm for vLLM
 #   make bench    the benchmarks, side by side with other libraries
 #
 # Each makes .venv itself. Further environments go to PROMPTOOLS_CACHE (default ~/.cache/promptools).
@@ -11,7 +12,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTEST ?=
 
-.PHONY: demo test lint types suite e2e e2e-ollama bench clean
+.PHONY: demo test lint types suite e2e e2e-ollama e2e-vllm bench clean
 .DEFAULT_GOAL := test
 
 demo: .venv/.demo
@@ -36,11 +37,16 @@ suite: .venv/.dev
 
 # Each installs its server and runs the tests marked with its name. Where that cannot be done a line says why; with
 # PROMPTOOLS_E2E=required it is a failure.
-e2e: e2e-ollama
+e2e: e2e-ollama e2e-vllm
 
 e2e-ollama: .venv/.dev
 	@echo '== pytest, real Ollama'
 	@$(BIN)/python tools/stage.py ollama -n auto $(PYTEST)
+
+# one worker: a vLLM takes a minute to boot, so all tests share each
+e2e-vllm: .venv/.dev
+	@echo '== pytest, real vLLM'
+	@$(BIN)/python tools/stage.py vllm -n 0 $(PYTEST)
 
 bench: .venv/.dev
 	@python="$$($(BIN)/python tools/environments.py bench)" && PYTHONPATH=. "$$python" -m benchmarks $(ARGS)

@@ -21,11 +21,12 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import astuple, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from recipes.ollama import OLLAMA
 from recipes.recipe import CannotMakeError, Recipe, install
+from recipes.vllm import OLD_VERSION, OLD_VLLM, VLLM, VOCABULARY
 
 CORE = ("jsonschema==4.26.0", "ollama==0.6.3", "pydantic==2.14.3", "regex==2026.11.15", "tenacity==9.2.1")
 """What promptools needs at run time, without the OpenAI client."""
@@ -51,6 +52,9 @@ ENVIRONMENTS: dict[str, Recipe] = {
     ),
     # real servers for the tests
     "ollama": OLLAMA,
+    "vllm": VLLM,
+    f"vllm-{OLD_VERSION}": OLD_VLLM,
+    "o200k": VOCABULARY,
 }
 
 UNAVAILABLE = 69
@@ -96,7 +100,8 @@ def _make(name: str, folder: Path) -> None:
     recipe = ENVIRONMENTS[name]
     if recipe.check is not None:
         recipe.check()
-    print(f"environment {name}: making {folder}", file=sys.stderr, flush=True)
+    takes = f" ({recipe.takes})" if recipe.takes else ""
+    print(f"environment {name}: making {folder}{takes}", file=sys.stderr, flush=True)
     shutil.rmtree(folder, ignore_errors=True)
     install(folder, recipe)
     if recipe.finish is not None:
@@ -106,8 +111,10 @@ def _make(name: str, folder: Path) -> None:
 
 
 def _told(recipe: Recipe) -> list[object]:
-    """Give what tells one making from another: all of the recipe but its functions."""
-    return list(astuple(replace(recipe, finish=None, check=None)))
+    """Give what tells one making from another: all of the recipe but its functions and what is told of it."""
+    told = asdict(replace(recipe, finish=None, check=None))
+    del told["takes"]
+    return list(told.values())
 
 
 @contextlib.contextmanager
@@ -128,4 +135,4 @@ if __name__ == "__main__":
             sys.exit(UNAVAILABLE)
     else:
         for each in ENVIRONMENTS:
-            print(f"{each:10} {'made' if is_made(each) else 'not made':9} {folder_of(each)}")
+            print(f"{each:12} {'made' if is_made(each) else 'not made':9} {folder_of(each)}")

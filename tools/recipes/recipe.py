@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -32,14 +33,24 @@ class Recipe:
     """What the environment is made for, relative to its folder."""
     marks: tuple[str, ...] = ()
     """What else makes it another environment when it changes: versions and sources that `finish` uses."""
+    takes: str = ""
+    """How long it takes and how large it gets, where that is much: told before it begins."""
 
 
 def install(folder: Path, recipe: Recipe) -> None:
-    """Make the venv in `folder` and install the pins, with uv where it works and with pip where it does not."""
+    """Make the venv in `folder` and install the pins, with uv where it works and with pip where it does not.
+
+    Without pins there is no venv, just the folder.
+    """
+    if not recipe.pins:
+        folder.mkdir(parents=True)
+        return
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     python = folder / "bin" / "python"
     wheels = [word for package in recipe.only_binary for word in ("--only-binary", package)]
     fast: list[str | Path] = [sys.executable, "-m", "uv", "pip", "install", "-q", "--python", python, *wheels]
+    # pip reads this setting by itself
+    fast += [word for links in os.environ.get("PIP_FIND_LINKS", "").split() for word in ("--find-links", links)]
     if recipe.overrides:
         overrides = folder / "overrides.txt"
         overrides.write_text("\n".join(recipe.overrides) + "\n", encoding="utf-8")

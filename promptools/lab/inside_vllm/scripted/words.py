@@ -1,0 +1,86 @@
+"""A logits processor that makes any model speak a script: `--logits-processors scripted.words:Words`.
+
+The next token of the reply is made far likelier than all others. What the server itself forbids stays forbidden, as
+with a real model: where a grammar does not let the reply through, the model says something that it does let through,
+and ends as soon as it may. PROMPTOOLS_LINES names the script.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .lines import Script
+
+# neither has types where this project is checked
+_LogitsProcessor: Any = importlib.import_module("vllm.v1.sample.logits_processor").LogitsProcessor
+_AutoTokenizer: Any = importlib.import_module("transformers").AutoTokenizer
+
+_ENDS = ("<|im_end|>", "<|return|>", "<|call|>", "<|endoftext|>")
+"""As in `promptools.lab.script.ENDS`."""
+
+_PUSH = 1e5
+"""Added to a logit: more than any model gives, and nothing beside the minus infinity of what is forbidden."""
+
+
+@dataclass(slots=True)
+class _Reply:
+    """What one request is answered with: token ids, and the list that the engine keeps of those that came out."""
+
+    tokens: list[int]
+    out: list[int]
+    followed: int = 0
+    strayed: bool = False
+
+    def next(self) -> int:
+        """Give the token to say now; once something else has come out, the one that ends the reply."""
+        for at in range(self.followed, len(self.out)):
+            self.strayed = self.strayed or at >= len(self.tokens) or self.out[at] != self.tokens[at]
+        self.followed = len(self.out)
+        return self.tokens[-1] if self.strayed or self.followed >= len(self.tokens) else self.tokens[self.followed]
+
+
+class Words(_LogitsProcessor):  # type: ignore[misc]  # pyright: ignore[reportUntypedBaseClass]
+    """The processor; vLLM keeps one for all requests, which it tells apart by their row in the batch."""
+
+    def __init__(self, vllm_config: Any, device: Any, is_pin_memory: bool) -> None:  # noqa: ARG002 - vLLM gives them
+        self._tokenizer: Any = _AutoTokenizer.from_pretrained(vllm_config.model_config.tokenizer)
+        self._script = Script(Path(os.environ["PROMPTOOLS_LINES"]))
+        self._rows: dict[int, _Reply] = {}
+
+    def is_argmax_invariant(self) -> bool:
+        """Tell that it changes what is said even where nothing is left to chance."""
+        return False
+
+    def update_state(self, batch_update: Any) -> None:
+        """Follow which request sits in which row; the order of the three kinds of change is vLLM's."""
+        if batch_update is None:
+            return
+        for row in batch_update.removed:
+            self._rows.pop(row, None)
+        for row, _, prompt, out in batch_update.added:
+            self._rows[row] = _Reply(self._tokens(prompt or ()), out)
+        for one, other, direction in batch_update.moved:
+            first, second = self._rows.pop(one, None), self._rows.pop(other, None)
+            if first is not None:
+                self._rows[other] = first
+            if second is not None and direction.name == "SWAP":
+                self._rows[one] = second
+
+    def apply(self, logits: Any) -> Any:
+        """Push the next token of every row."""
+        for row, reply in self._rows.items():
+            logits[row, reply.next()] += _PUSH
+        return logits
+
+    def _tokens(self, prompt: Any) -> list[int]:
+        """Give the ids of the reply to a prompt; markers are the vocabulary's own tokens, and an end comes last."""
+        says = self._script.answer(self._tokenizer.decode(prompt, skip_special_tokens=False))
+        known = self._tokenizer.get_vocab()
+        written = next((end for end in _ENDS if says.endswith(end)), None)
+        end = known.get(written, self._tokenizer.eos_token_id)
+        text = says.removesuffix(written or "")
+        return [*self._tokenizer.encode(text, add_special_tokens=False), end]

@@ -1,0 +1,188 @@
+"""A real vLLM on a scripted model: its own server, engine, templates and parsers; only the words are ours.
+
+It runs on the CPU, from an environment of its own (`tools/environments.py vllm` makes one). A boot takes half a minute
+to a minute and a half; so what the model says can be changed while it runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from promptools.errors import UpstreamError, UsageError
+from promptools.lab.llamacpp import TEMPLATES
+from promptools.lab.model import CONTEXT
+from promptools.lab.script import Line
+from promptools.lab.server import GUARDED, Server, cache, start
+
+Template = Literal["hermes", "harmony", "plain"]
+"""Hermes tags and no tags on a tiny Llama, and gpt-oss, whose prompts vLLM writes itself."""
+
+INSIDE = Path(__file__).parent / "inside_vllm"
+PARSERS: dict[Template, str] = {"hermes": "hermes", "harmony": "openai", "plain": "hermes"}
+_BOOT_SECONDS = 600.0  # a machine with other work on it takes ten times as long
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """What vLLM runs from."""
+
+    python: Path
+    """A Python that has vLLM and what it needs."""
+    version: str
+    """vLLM's, for messages."""
+    packages: Path | None = None
+    """A folder with another vLLM, which goes before the environment's own."""
+    vocabulary: Path | None = None
+    """The folder of `o200k_base.tiktoken`; only gpt-oss needs it."""
+
+
+@dataclass(frozen=True, slots=True)
+class VllmServer(Server):
+    """A running vLLM."""
+
+    script: Path
+    """The file with its lines."""
+    session: int
+    """The id of the session, and process group, that all its processes are in."""
+
+    def say(self, lines: Iterable[Line]) -> None:
+        """Change what the model says, from the next request on."""
+        write_script(lines, self.script)
+
+
+def serve(
+    lines: Iterable[Line],
+    *,
+    installed: Installed,
+    template: Template = "hermes",
+    tools: bool = True,
+    name: str = "scripted",
+    folder: Path | None = None,
+    slots: int = 4,
+    context: int = CONTEXT,
+    port: int = 0,
+    tell: Callable[[str], None] | None = None,
+) -> VllmServer:
+    """Start vLLM on a model that speaks `lines`, and wait until it answers (half a minute to a minute and a half).
+
+    With `tools`, it has the two flags without which vLLM refuses tools: --enable-auto-tool-choice and
+    --tool-call-parser. `slots` requests run at once, the others wait. `context` is in tokens, for each. `port` 0 is any
+    free one. `tell` is given what goes on, by default on stderr. Raises `UsageError` where the vocabulary is missing,
+    and `UpstreamError` where a model cannot be made or the server does not come up.
+    """
+    tell = tell or _tell
+    folder = folder or cache() / "lab" / "vllm"
+    folder.mkdir(parents=True, exist_ok=True)
+    script = folder / f"{name}.lines.json"
+    write_script(lines, script)
+    port = port or _free_port()
+    flags = ["--enable-auto-tool-choice", "--tool-call-parser", PARSERS[template]] if tools else []
+    words = TEMPLATES / f"{template}.jinja"
+    command = [
+        *(str(installed.python), "-m", "vllm.entrypoints.openai.api_server"),
+        *("--model", str(_model(template, installed, tell)), "--served-model-name", name),
+        *("--host", "127.0.0.1", "--port", str(port)),
+        *("--enforce-eager", "--max-num-seqs", str(slots), "--max-model-len", str(context)),
+        *("--max-num-batched-tokens", "4096", "--logits-processors", "scripted.words:Words"),
+        *([] if template == "harmony" else ["--chat-template", str(words)]),
+        *flags,
+    ]
+    began = time.monotonic()
+    what = f"vLLM {installed.version}, {template}, {'with' if tools else 'without'} tool flags"
+    tell(f"{what}: booting")
+    server = start(
+        name,
+        [*GUARDED, *command],
+        folder,
+        lambda printed: f"http://127.0.0.1:{port}" if "Application startup complete" in printed else None,
+        health="/health",
+        seconds=_BOOT_SECONDS,
+        environment=_environment(installed, script),
+    )
+    tell(f"{what}: up after {time.monotonic() - began:.0f} s")
+    session = re.search(r"guard: running (\d+)", server.log.read_text(encoding="utf-8", errors="replace"))
+    assert session is not None, "the guard says what it runs before anything else"
+    return VllmServer(server.name, server.url, server.log, server.process, script, int(session[1]))
+
+
+def write_script(lines: Iterable[Line], path: Path) -> None:
+    """Write lines where a running vLLM reads them; whole or not at all."""
+    unfinished = path.with_suffix(".part")
+    unfinished.write_text(json.dumps([(line.cue, line.says, line.setting) for line in lines]), encoding="utf-8")
+    unfinished.replace(path)
+
+
+def _environment(installed: Installed, script: Path) -> dict[str, str]:
+    """Keep vLLM on the CPU and to itself: nothing is fetched, nothing goes out, no user's setting comes in."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("VLLM_")}
+    # without its bytecode cache vLLM spends half of its boot compiling
+    kept.pop("PYTHONDONTWRITEBYTECODE", None)
+    paths = [str(path) for path in (installed.packages, INSIDE) if path is not None]
+    told: Mapping[str, str] = {
+        "PYTHONPATH": os.pathsep.join(paths),
+        "PROMPTOOLS_LINES": str(script),
+        "HF_HUB_OFFLINE": "1",
+        "DO_NOT_TRACK": "1",
+        "OMP_NUM_THREADS": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine does its work itself: one process less to boot
+        "VLLM_SYSTEM_START_DATE": "2026-01-01",  # of the date in gpt-oss's system message
+    }
+    if installed.vocabulary is not None:
+        told = {**told, "TIKTOKEN_ENCODINGS_BASE": str(installed.vocabulary)}
+    return {**kept, **told}
+
+
+def _model(template: Template, installed: Installed, tell: Callable[[str], None]) -> Path:
+    """Give the folder of the model that a template needs, made when it is not there; it appears whole."""
+    kind = "gptoss" if template == "harmony" else "llama"
+    source = [(INSIDE / "scripted" / "models.py").read_bytes()]
+    ranks: list[str] = []
+    if kind == "gptoss":
+        if installed.vocabulary is None:
+            raise UsageError("gpt-oss needs the folder of o200k_base.tiktoken: give it as `Installed.vocabulary`")
+        ranks = [str(installed.vocabulary / "o200k_base.tiktoken")]
+        source.append(Path(ranks[0]).read_bytes())
+    folder = cache() / "lab" / f"vllm-{kind}-{hashlib.sha256(b''.join(source)).hexdigest()[:16]}"
+    if folder.exists():
+        return folder
+    tell(f"vLLM: making the model {kind} in {folder}")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f"{folder.name}-", dir=folder.parent) as made:
+        done = subprocess.run(
+            [installed.python, "-m", "scripted.models", kind, made, *ranks],
+            check=False,
+            capture_output=True,
+            text=True,
+            env=os.environ | {"PYTHONPATH": str(INSIDE), "HF_HUB_OFFLINE": "1"},
+        )
+        if done.returncode != 0:
+            raise UpstreamError(f"the model {kind} could not be made with {installed.python}: {done.stderr[-800:]}")
+        if not folder.exists():  # another process was faster
+            Path(made).rename(folder)
+            Path(made).mkdir()  # for the one who takes the temporary folder away
+    return folder
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)  # noqa: T201 - a boot is long: silence would look like a hang
