@@ -228,6 +228,43 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
+class Seen:
+    """What a look at a server found out: its kind and version, what its model can do, and how that is known."""
+
+    kind: str | None = None
+    """None: nothing that it answered says so."""
+    version: str | None = None
+    capabilities: tuple[str, ...] | None = None
+    """The model's, in the server's words; None: not told."""
+    context: int | None = None
+    """Tokens that the model was made for; None: not told."""
+    asked: tuple[tuple[str, str], ...] = ()
+    """Each question, and what came of it: `("GET /api/version", "HTTP 200")`."""
+    why: str = ""
+    seconds: float = 0.0
+    """What the look cost this request; 0 when it was remembered."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the JSON form."""
+        return {
+            "kind": self.kind,
+            "version": self.version,
+            "capabilities": None if self.capabilities is None else list(self.capabilities),
+            "context": self.context,
+            "asked": [list(each) for each in self.asked],
+            "why": self.why,
+            "seconds": self.seconds,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Seen:
+        """Read what `to_dict` wrote."""
+        told = data["capabilities"]
+        asked = tuple((question, answer) for question, answer in data["asked"])
+        return cls(**{**data, "capabilities": None if told is None else tuple(told), "asked": asked})
+
+
+@dataclass(frozen=True, slots=True)
 class Trace:
     """How a reply came to be: strategies tried, upstream attempts, the mode that answered, and what was left out."""
 
@@ -235,6 +272,8 @@ class Trace:
     attempts: tuple[Attempt, ...] = ()
     mode: str | None = None
     notes: tuple[str, ...] = ()
+    seen: Seen | None = None
+    """What a look at the server found out; None: there was no look."""
 
     def to_dict(self) -> dict[str, Any]:
         """Give the JSON form."""
@@ -243,6 +282,7 @@ class Trace:
             "attempts": [each.to_dict() for each in self.attempts],
             "mode": self.mode,
             "notes": list(self.notes),
+            "seen": self.seen.to_dict() if self.seen else None,
         }
 
     @classmethod
@@ -253,6 +293,7 @@ class Trace:
             attempts=tuple(Attempt(**each) for each in data["attempts"]),
             mode=data["mode"],
             notes=tuple(data["notes"]),
+            seen=Seen.from_dict(data["seen"]) if data.get("seen") else None,
         )
 
 

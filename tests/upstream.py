@@ -89,11 +89,16 @@ def chunk(delta=None, finish=None, **kw):
 
 
 class Upstream:
-    """The server. `answers` are used up in order, the last one again and again."""
+    """The server. `answers` are used up in order, the last one again and again.
+
+    What a look asks is not among them: it is answered as `about` says by path, else with 404, and kept in `looks`.
+    """
 
     def __init__(self):
         self.answers = []
+        self.about = {}
         self.seen = []
+        self.looks = []
         self.gone = threading.Event()
         self.sent = 0
         owner = self
@@ -125,6 +130,7 @@ class Upstream:
     def play(self, *answers):
         self.answers = [a if isinstance(a, Answer) else unary(a) for a in answers]
         self.seen.clear()
+        self.looks.clear()
         self.gone.clear()
         self.sent = 0
         return self
@@ -134,7 +140,15 @@ class Upstream:
         body = http.rfile.read(length)
         if http.headers.get("transfer-encoding") == "chunked":
             body = _dechunk(http.rfile)
-        self.seen.append(Seen(http.command, http.path, http.headers, body))
+        seen = Seen(http.command, http.path, http.headers, body)
+        if http.headers["user-agent"] == "promptools":
+            self.looks.append(seen)
+            said = self.about.get(http.path, Answer(404))
+            answer = said if isinstance(said, Answer) else unary(said)
+            if not (answer.before and self.left(http, answer.before)):
+                self.say(http, answer)
+            return
+        self.seen.append(seen)
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if answer.before and self.left(http, answer.before):
             http.close_connection = True

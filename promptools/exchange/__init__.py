@@ -11,6 +11,8 @@ from promptools.exchange.effects import (
     Happening,
     Head,
     Headers,
+    Look,
+    Looked,
     Opened,
     Piece,
     Read,
@@ -18,6 +20,7 @@ from promptools.exchange.effects import (
     Send,
     Wait,
 )
+from promptools.exchange.look import Sights
 from promptools.exchange.run import Exchange, run
 
 __all__ = [
@@ -33,6 +36,8 @@ __all__ = [
     "Happening",
     "Head",
     "Headers",
+    "Look",
+    "Looked",
     "Opened",
     "Piece",
     "Read",
@@ -40,6 +45,7 @@ __all__ = [
     "Route",
     "Router",
     "Send",
+    "Sights",
     "Wait",
     "run",
 ]

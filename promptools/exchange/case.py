@@ -1,4 +1,8 @@
-"""A client's request, looked at once: where it goes, whether it is ours to touch, and what it asks for."""
+"""A client's request, opened once: where it goes, what is known of that place, and whether it is ours to touch.
+
+This is the entrance: once the server is known, `Front.read` writes the client's request as a Chat Completions body, and
+from there on nothing knows of the front until the outlet writes the answer.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,17 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from promptools.exchange.look import look
+from promptools.exchange.mend import REASONING_KEYS, mend
 from promptools.exchange.outlet import dump
 from promptools.modes.ask import Ask, Options, concerns_tools, read_ask
 from promptools.wire.shapes import as_object, as_text, is_object
 
 if TYPE_CHECKING:
-    from promptools.exchange.context import Context, Route
-    from promptools.exchange.effects import Request
+    from promptools.exchange.context import Route
+    from promptools.exchange.front import Front
+    from promptools.exchange.ledger import Ledger, Steps
+    from promptools.profiles import Profile
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +28,7 @@ class Case:
     """What is to be done with a request."""
 
     body: dict[str, Any]
-    """The client's body, with the model's real name and the config's defaults in it."""
+    """The client's body as Chat Completions have it, with the model's real name and the config's defaults in it."""
     route: Route
     url: str
     """Where the request is sent."""
@@ -29,6 +37,8 @@ class Case:
     """Has it to do with tools at all?"""
     payload: bytes | None
     """What to send as it is; None when the request has to be read and written anew."""
+    notes: tuple[str, ...] = ()
+    """What of the request has no like in Chat Completions."""
 
     @property
     def place(self) -> tuple[str, str]:
@@ -36,15 +46,20 @@ class Case:
         target = self.route.target
         return target.provider or target.base_url or self.url, as_text(self.body.get("model"))
 
-    def ask(self) -> Ask:
-        """Read and check it; `UsageError` for what cannot be."""
+    def ask(self, notes: list[str]) -> Ask:
+        """Read and check it, noting what is left out; `UsageError` for what cannot be."""
         target = self.route.target
         marks, prompt = target.marks or None, target.system_prompt or ""
-        return read_ask(self.body, target.profile, self.defaults, marks=marks, system_prompt=prompt)
+        ask = read_ask(self.body, target.profile, self.defaults, marks=marks, system_prompt=prompt)
+        less = None if target.profile.thinking else mend("no_reasoning", ask, "")
+        if less:
+            notes.append("the reasoning parameters were left out: the model does not take them")
+        return less or ask
 
 
-def look(request: Request, context: Context) -> Case:
-    """Look at a request. A body that is no JSON object goes on as it is: the server knows best what to say to it."""
+def open_case(ledger: Ledger) -> Steps[Case]:
+    """Open a request. A body that is no JSON object goes on as it is: the server knows best what to say to it."""
+    request, context, front = ledger.client, ledger.context, ledger.front
     defaults = context.options or Options()
     try:
         given: Any = json.loads(request.body)
@@ -53,13 +68,20 @@ def look(request: Request, context: Context) -> Case:
     data = as_object(given)
     options = defaults.override(data.get("promptools"))
     route = context.route(as_text(data.get("model")) or None, options.provider)
-    url = route.url or request.url
-    body = {**route.target.defaults, **data}
-    if route.target.model:
-        body["model"] = route.target.model
-    tools = concerns_tools(body)
-    touch = tools or "promptools" in data or options.mode is not None or route.target.profile.wire != "chat"
     if not is_object(given):
-        return Case(data, route, url, defaults, tools=False, payload=request.body)
-    as_it_is = request.body if body == data else dump(body)
-    return Case(body, route, url, defaults, tools, payload=None if touch else as_it_is)
+        return Case(data, route, route.url or request.url, defaults, tools=False, payload=request.body)
+    route = yield from look(ledger, route, route.target.model or as_text(data.get("model")))
+    own = {**route.target.defaults, **data}
+    if route.target.model:
+        own["model"] = route.target.model
+    body, notes = front.read(own, route.target.profile)
+    tools = concerns_tools(body)
+    touch = tools or "promptools" in data or options.mode is not None or _unlike(body, route.target.profile, front)
+    as_it_is = request.body if own == data else dump(own)
+    payload = None if touch else as_it_is
+    return Case(body, route, route.url or request.url, defaults, tools, payload, notes)
+
+
+def _unlike(body: dict[str, Any], profile: Profile, front: Front) -> bool:
+    """Tell whether the server cannot be sent the request as it came."""
+    return profile.wire != front.wire or (not profile.thinking and any(key in body for key in REASONING_KEYS))

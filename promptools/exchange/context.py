@@ -6,21 +6,24 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
+from promptools.exchange.front import CHAT, Front
+from promptools.exchange.look import Sights
 from promptools.fallback import Breaker, Stop, WaitFor
 
 if TYPE_CHECKING:
     from promptools.exchange.effects import Headers, Request
     from promptools.modes.ask import Options
     from promptools.profiles import Target
-    from promptools.types import NewId, Reply
+    from promptools.types import NewId, Reply, Seen
 
 
 @dataclass(frozen=True, slots=True)
 class ClientRequest:
-    """One request of the client, its body whole, and the shell's clock when it came."""
+    """One request of the client, its body whole, the shell's clock when it came, and the API that it speaks."""
 
     request: Request
     at: float
+    front: Front = CHAT
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,8 @@ class Route:
     """The whole URL of the server's chat completions (None: the URL that the client's request carries)."""
     headers: Headers = ()
     """Set on every send, in place of the client's fields of the same name; `authorization`, for one."""
+    resolve: Callable[[Seen], Target] | None = None
+    """Makes the target anew from what a look at the server found out; None: no look is taken."""
 
 
 Router: TypeAlias = Callable[[str | None, str | None], Route]
@@ -45,6 +50,7 @@ class Context:
     route: Router
     new_id: NewId
     breaker: Breaker = field(default_factory=Breaker)
+    sights: Sights = field(default_factory=Sights)
     options: Options | None = None
     """Defaults of the request's `promptools` key."""
     stop: Stop | None = None

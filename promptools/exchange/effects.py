@@ -2,6 +2,7 @@
 
 The exchange is a generator. It yields an effect and is sent one happening:
 
+    Look(requests)  -> Looked              send small requests side by side; none is open afterwards
     Send(request)   -> Opened | Failed     open one upstream request; one is open at a time
     Read()          -> Piece | Ended | Failed
     Abandon()       -> Done                close the open upstream request, read or not
@@ -17,6 +18,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+from promptools.profiles.detect import Answer
 
 Headers: TypeAlias = tuple[tuple[str, str], ...]
 """Header fields in order; names as the peer wrote them, compared without case."""
@@ -38,6 +41,14 @@ class Head:
 
     status: int
     headers: Headers
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Send all of `requests` side by side, follow no redirection, and be done with all after `timeout` seconds."""
+
+    requests: tuple[Request, ...]
+    timeout: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +83,15 @@ class Emit:
     what: Head | bytes
 
 
-Effect: TypeAlias = Send | Read | Abandon | Wait | Emit
+Effect: TypeAlias = Look | Send | Read | Abandon | Wait | Emit
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What came back, in the order of the requests; None where nothing did, whatever the reason."""
+
+    answers: tuple[Answer | None, ...]
+    at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,4 +138,4 @@ class Done:
     at: float
 
 
-Happening: TypeAlias = Opened | Piece | Ended | Failed | Done
+Happening: TypeAlias = Looked | Opened | Piece | Ended | Failed | Done

@@ -14,6 +14,8 @@ from promptools.exchange.effects import (
     Happening,
     Head,
     Headers,
+    Look,
+    Looked,
     Opened,
     Piece,
     Read,
@@ -22,17 +24,19 @@ from promptools.exchange.effects import (
     Wait,
 )
 from promptools.fallback import Policy
-from promptools.types import Attempt, Reply
+from promptools.types import Attempt, Reply, Seen
 from promptools.wire.chunks import add_usage
 
 if TYPE_CHECKING:
     from promptools.exchange.context import ClientRequest, Context
     from promptools.exchange.failure import Failure
+    from promptools.profiles.detect import Answer
 
 T = TypeVar("T")
 Steps: TypeAlias = Generator[Effect, Happening, T]
 """A part of an exchange."""
 
+_CHAT = "/chat/completions"
 _PER_HOP = frozenset({"content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer", "upgrade"})
 
 
@@ -41,6 +45,7 @@ class Ledger:
 
     def __init__(self, client: ClientRequest, context: Context) -> None:
         self.client = client.request
+        self.front = client.front
         self.context = context
         self.now = client.at
         self.url: str | None = None
@@ -52,17 +57,31 @@ class Ledger:
         self.opened: Opened | None = None
         """The last answer's status and headers."""
         self.head_sent = False
-        self._began = client.at
+        self.seen: Seen | None = None
+        """What a look at the server found out, if there was one."""
+        self._came = self._began = client.at
+
+    @property
+    def seconds(self) -> float:
+        """Give how long the request has taken so far."""
+        return self.now - self._came
 
     # -- effects
 
-    def send(self, body: bytes, path: str = "chat/completions") -> Steps[Opened | Failed]:
-        """Open a send with this body."""
+    def look(self, requests: tuple[Request, ...], seconds: float) -> Steps[tuple[Answer | None, ...]]:
+        """Send small requests side by side; gives their answers."""
+        happened = yield Look(requests, seconds)
+        self.now = happened.at
+        assert isinstance(happened, Looked), happened
+        return happened.answers
+
+    def send(self, body: bytes, path: str = "chat/completions", method: str = "POST") -> Steps[Opened | Failed]:
+        """Open a send with this body; for `path` see `Front.path`."""
         self._began = self.now
         self.policy.sent()
-        url = (self.url or self.client.url).replace("chat/completions", path, 1)
+        url = endpoint(self.url or self.client.url, path)
         headers = upstream_headers(self.client.headers, self.headers)
-        happened = yield Send(Request("POST", url, headers, body), self.policy.left(self.now))
+        happened = yield Send(Request(method, url, headers, body), self.policy.left(self.now))
         self.now = happened.at
         assert isinstance(happened, (Opened, Failed)), happened
         if isinstance(happened, Opened):
@@ -124,7 +143,25 @@ class Ledger:
     def traced(self, reply: Reply, mode: str) -> Reply:
         """Put the account into a reply's trace."""
         notes = (*dict.fromkeys((*self.notes, *reply.trace.notes)),)
-        return reply.with_trace(attempts=tuple(self.attempts), mode=mode, notes=notes)
+        return reply.with_trace(attempts=tuple(self.attempts), mode=mode, notes=notes, seen=self.seen)
+
+
+def base_of(url: str) -> str:
+    """Give the base URL of the server whose Chat Completions, or a route of Ollama's, are at `url`."""
+    own = url.partition("?")[0].rstrip("/")
+    root, mark, _ = own.rpartition("/api/")
+    if own.endswith(_CHAT) or not mark:
+        return own.removesuffix(_CHAT)
+    return root.removesuffix("/v1") + "/v1"
+
+
+def endpoint(url: str, path: str) -> str:
+    """Give the URL of another route on the server whose Chat Completions, or a route of Ollama's, are at `url`."""
+    own, mark, query = url.partition("?")
+    if own.rstrip("/").endswith(f"/{path.lstrip('/')}"):
+        return url
+    base = base_of(url)
+    return (base.removesuffix("/v1") + path if path.startswith("/") else f"{base}/{path}") + mark + query
 
 
 def upstream_headers(client: Headers, route: Headers) -> Headers:

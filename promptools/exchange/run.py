@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from promptools.errors import UsageError
 from promptools.exchange.answers import conclude, refuse
-from promptools.exchange.case import look
+from promptools.exchange.case import open_case
 from promptools.exchange.effects import Effect, Happening, Head
 from promptools.exchange.ledger import Ledger
-from promptools.exchange.outlet import outlet_for
 from promptools.exchange.plan import Plan
 from promptools.exchange.registry import modes_for
 from promptools.exchange.serve import Service, single
@@ -35,8 +34,9 @@ def run(request: ClientRequest, context: Context) -> Exchange:
     """
     ledger = Ledger(request, context)
     try:
-        case = look(request.request, context)
+        case = yield from open_case(ledger)
         ledger.url, ledger.headers = case.route.url, case.route.headers
+        ledger.notes.extend(case.notes)
         replies = yield from _touch(ledger, case) if case.payload is None else _pass(ledger, case, case.payload)
     except UsageError as error:
         yield from refuse(ledger, error)
@@ -49,7 +49,8 @@ def run(request: ClientRequest, context: Context) -> Exchange:
 
 def _pass(ledger: Ledger, case: Case, payload: bytes) -> Steps[list[Reply]]:
     """Pass a request untouched; the fallback takes over where the server lost the reply before any of it went on."""
-    watch = Watch(streamed=case.body.get("stream") is True, swallows=case.route.target.profile.swallows)
+    streamed, swallows = case.body.get("stream") is True, case.route.target.profile.swallows
+    watch = Watch(streamed=streamed, swallows=swallows)
     failure = yield from pass_on(ledger, payload, watch)
     if failure is None:
         return []
@@ -64,8 +65,8 @@ def _touch(
     ledger: Ledger, case: Case, failure: Failure | None = None, watch: Watch | None = None
 ) -> Steps[list[Reply]]:
     """Serve a request, from a `failure` on when it came back that way; gives its replies, a failed one too."""
-    ask = case.ask()
-    outlet = outlet_for(ask, begun=ledger.head_sent)
+    ask = case.ask(ledger.notes)
+    outlet = ledger.front.outlet(ask, begun=ledger.head_sent)
     service = Service(ledger, outlet, strict=ask.options.on_malformed == "error")
     fatal = yield from _choices(service, case, ask, failure)
     if fatal is None:

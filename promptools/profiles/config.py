@@ -40,6 +40,8 @@ class Provider:
     api_key_env: str | None = None
     default_model: str | None = None
     server_version: str | None = None
+    detect: bool | None = None
+    """May its server be looked at? None: not to find out its kind; for what a model of Ollama's can do."""
     system_prompt: str | None = None
     models: Mapping[str, Model] = field(default_factory=dict[str, Model])
     facts: Mapping[str, Any] = field(default_factory=dict[str, Any])

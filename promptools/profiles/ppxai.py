@@ -2,7 +2,7 @@
 
 What says where a provider is and how it does tools is used; other documented keys are left alone; keys that are neither
 are warned about by name. Keys that begin with `__comment` are comments. A provider may hold our own `kind`,
-`server_version` and `profile`, a model our own `aliases`, `family` and `profile`: ppxai passes over them.
+`server_version`, `detect` and `profile`, a model our own `aliases`, `family` and `profile`: ppxai passes over them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TOP = frozenset((
 PROVIDER = frozenset((
     "name", "base_url", "api_key_env", "models", "default_model", "coding_model", "pricing", "capabilities",
     "system_prompt", "system_prompt_mode", "generation_params", "extra_body", "options", "web_search", "tool_calling",
-    "kind", "server_version", "profile",
+    "kind", "server_version", "detect", "profile",
 ))  # fmt: skip
 MODEL = frozenset((
     "name", "description", "context_limit", "max_tokens", "generation_params", "tool_calling", "extra_body",
@@ -72,6 +72,7 @@ class _Reader:
             api_key_env=section.text("api_key_env"),
             default_model=section.text("default_model") or (models[0].name if models else None),
             server_version=section.text("server_version"),
+            detect=section.get(bool, "detect"),
             system_prompt=section.text("system_prompt") or top.text("system_prompt"),
             models=by_name(models, section.place / "models"),
             facts={

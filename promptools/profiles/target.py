@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from promptools.errors import UsageError
 from promptools.profiles.config import DEFAULT, Config, Model, Provider
+from promptools.profiles.detect import OLLAMA, facts_of
 from promptools.profiles.facts import NO_FAMILY, check_facts, family_of, kind_of, kinds, load_builtin
 from promptools.profiles.profile import GENERIC, Profile
 from promptools.profiles.shape import Place, near
+from promptools.types import Seen
+
+WorthALook = Literal["server", "model"]
+"""Which server it is and what its model can do, or the latter alone (of Ollama, which tells)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,8 @@ class Target:
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Keys for the request's body that are set when the request does not set them."""
     server_version: str | None = None
+    look: WorthALook | None = None
+    """What a look at the server may tell; None: what is known is settled."""
 
 
 class _Draft:
@@ -56,6 +63,12 @@ class _Draft:
             self.lay({"needs_key": False}, "the address is on this machine or a private network")
         if self.family:
             self.lay_builtin(self.family, version)
+
+    def lay_seen(self, seen: Seen) -> None:
+        """Lay what the server told about the model."""
+        modes = self.facts.get("modes", Profile().modes)
+        for key, value, why in facts_of(seen, modes):
+            self.lay({key: value}, why)
 
     def lay_builtin(self, name: str, version: str | None) -> None:
         """Lay those facts about a kind or family that hold here."""
@@ -80,22 +93,25 @@ def resolve(
     config: Config | None = None,
     overrides: Mapping[str, Any] | None = None,
     server_version: str | None = None,
+    seen: Seen | None = None,
 ) -> Target:
     """Say where a request for `model` goes and what is known there; nothing is asked of the server.
 
-    Facts are laid over each other, the last one deciding: defaults, the server's kind, the model's family, the config's
-    provider, the config's model, `overrides`. Facts bound to server versions hold for `server_version`, else for the
-    provider's, else for the newest. Raises `UsageError` for names that mean nothing and overrides that do not fit.
+    Facts are laid over each other, the last one deciding: defaults, the server's kind, the model's family, what was
+    `seen` of the model in a look, the config's provider, the config's model, `overrides`. Facts bound to server
+    versions hold for `server_version`, else for the provider's, else for the one seen, else for the newest. Raises `UsageError` for names that mean nothing and overrides that do not fit.
     """
     config = config or Config()
     chosen, provider_why = _provider(provider, base_url, config)
     entry, model_why = _model(model, chosen, config)
-    kind, kind_why = _kind(chosen)
+    kind, kind_why = _kind(chosen, seen)
     url, url_why = _base_url(base_url, chosen, kind, config)
     family, family_why = _family(entry)
-    version = server_version or chosen.server_version
+    version = server_version or chosen.server_version or (seen.version if seen and seen.kind == kind else None)
     draft = _Draft(kind, family)
     draft.lay_shipped(version, url)
+    if seen:
+        draft.lay_seen(seen)
     draft.lay(chosen.facts, f"{config.file}, provider {chosen.name!r}")
     draft.lay(entry.facts, f"{config.file}, model {entry.name!r}")
     draft.lay(check_facts(overrides or {}, Place("overrides")), "the request's override")
@@ -110,6 +126,7 @@ def resolve(
         system_prompt=chosen.system_prompt,
         defaults={**chosen.defaults, **entry.defaults},
         server_version=version,
+        look=_look(chosen, kind),
     )
 
 
@@ -182,14 +199,25 @@ def _same(one: str, other: str) -> bool:
     return one.rstrip("/").lower() == other.rstrip("/").lower()
 
 
-def _kind(provider: Provider) -> tuple[str, str]:
-    """Find the server's kind: as configured, else the provider's name if that is a kind, else generic."""
+def _kind(provider: Provider, seen: Seen | None) -> tuple[str, str]:
+    """Find the server's kind: as configured, else the provider's name if that is a kind, else what was seen."""
     if provider.kind:
         return provider.kind, f"kind {provider.kind!r}: of provider {provider.name!r}"
     kind = kind_of(provider.name)
     if kind:
         return kind, f"kind {kind!r}: the provider's name"
-    return GENERIC, f"kind {GENERIC!r}: nothing says what server it is"
+    if seen and seen.kind:
+        version = f", version {seen.version!r}" if seen.version else ""
+        return seen.kind, f"kind {seen.kind!r}{version}: {seen.why}"
+    return GENERIC, f"kind {GENERIC!r}: {seen.why if seen else 'nothing says what server it is'}"
+
+
+def _look(provider: Provider, kind: str) -> WorthALook | None:
+    """Say what a look may tell: all where nobody named the server, what its model can do where it is an Ollama."""
+    named = bool(provider.name)
+    if provider.detect is False or (named and kind != OLLAMA and not provider.detect):
+        return None
+    return "model" if provider.kind or kind_of(provider.name) else "server"
 
 
 def _base_url(asked: str | None, provider: Provider, kind: str, config: Config) -> tuple[str | None, str]:

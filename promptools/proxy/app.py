@@ -12,8 +12,8 @@ from anyio.lowlevel import checkpoint
 from promptools.errors import UsageError
 from promptools.exchange import Request
 from promptools.proxy.asgi import DisconnectedError, answer, read_body, start, travelling, until_gone
-from promptools.transport import AsyncPump, Session, Settings, family_of, guarded, installed, is_chat
-from promptools.transport.carriers import CHAT
+from promptools.transport import AsyncPump, Session, Settings, family_of, guarded, installed
+from promptools.transport.doors import CHAT_DOOR
 from promptools.wire.chunks import error_body
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("promptools")
 VERSION = "/v1"
+CHAT = CHAT_DOOR.path
 OURS = frozenset({CHAT, VERSION + CHAT})
 """The paths of chat completions (clients may leave /v1 out); one elsewhere on the server is asked there."""
 TIMEOUT = 600.0
@@ -97,7 +98,7 @@ class Proxy:
             body = await read_body(receive)
         except DisconnectedError:
             return
-        work = self._chat if is_chat(scope["method"], scope["path"]) else self._pass
+        work = self._chat if CHAT_DOOR.takes(scope["method"], scope["path"]) else self._pass
         async with anyio.create_task_group() as tasks:
 
             async def watch() -> None:
@@ -138,8 +139,9 @@ class Proxy:
         headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in fields)
         exchange = guarded(self.session(Request("POST", self._url(scope), headers, body)))
         extensions = {"timeout": self.http.timeout.as_dict()}
-        pump = AsyncPump(exchange, family_of(self.http), self._follow, extensions=extensions)
+        pump = AsyncPump(exchange, family_of(self.http), self._follow, self._stay, extensions=extensions)
         head = await pump.head()
+        assert head is not None, "an exchange of chat completions answers"
         try:
             await start(
                 send, head.status, [(name.encode("latin-1"), value.encode("latin-1")) for name, value in head.headers]
@@ -173,6 +175,10 @@ class Proxy:
     async def _follow(self, request: Any) -> Any:
         """Send, and follow where the server points: the client must not be led past the proxy."""
         return await self.http.send(request, stream=True, follow_redirects=True)
+
+    async def _stay(self, request: Any) -> Any:
+        """Send, and stay where the request goes: a server that points elsewhere tells nothing about itself."""
+        return await self.http.send(request, stream=True, follow_redirects=False)
 
     def _url(self, scope: Scope) -> str:
         """Map a path: what stands below /v1 goes below `base_url`, all else below its root."""

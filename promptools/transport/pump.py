@@ -21,6 +21,7 @@ from promptools.exchange import (
     Failed,
     Happening,
     Head,
+    Look,
     Opened,
     Piece,
     Read,
@@ -28,11 +29,12 @@ from promptools.exchange import (
     Wait,
 )
 from promptools.transport.family import decoded
+from promptools.transport.look import look, look_async
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterator
 
-    from promptools.exchange.effects import FailKind
+    from promptools.exchange.effects import FailKind, Request
     from promptools.transport.family import Family
     from promptools.types import Reply
 
@@ -63,7 +65,7 @@ class Pump:
         self.clock = time.monotonic
         self.failure: type[Exception] = family.module.RequestError
 
-    def step(self, told: Happening | None) -> Send | Read | Abandon | Wait | None:
+    def step(self, told: Happening | None) -> Look | Send | Read | Abandon | Wait | None:
         """Tell the exchange what happened and get what it wants next; None when it is over or broken.
 
         What it emits is kept in `ready`, to be handed on before anything that takes time and at the end. So the
@@ -93,13 +95,16 @@ class Pump:
         return [*heads, pieces] if pieces else heads
 
     def build(self, send: Send) -> Any:
-        """Make the upstream request: the client's own extensions, with time-outs cut to the send's."""
+        """Make the request of a send, whose whole time begins now."""
         self.deadline = None if send.timeout is None else self.clock() + send.timeout
+        return self.request(send.request, send.timeout)
+
+    def request(self, wanted: Request, timeout: float | None) -> Any:
+        """Make an upstream request: the client's own extensions, with its time-outs cut to `timeout` seconds."""
         extensions = dict(self.extensions)
-        if send.timeout is not None:
+        if timeout is not None:
             own: dict[str, float | None] = extensions.get("timeout", {})
-            extensions["timeout"] = {phase: _least(own.get(phase), send.timeout) for phase in PHASES}
-        wanted = send.request
+            extensions["timeout"] = {phase: _least(own.get(phase), timeout) for phase in PHASES}
         headers = tuple(pair for pair in wanted.headers if self._stays(pair[0].lower(), wanted.url))
         return self.family.request(wanted.method, wanted.url, headers, wanted.body, extensions)
 
@@ -156,22 +161,33 @@ def _least(own: float | None, bound: float) -> float:
 
 
 class SyncPump(Pump):
-    """Drives an exchange with blocking calls; `send` opens a request: a transport's or a client's own method."""
+    """Drives an exchange with blocking calls; `send` opens a request: a transport's or a client's own method.
 
-    def __init__(self, exchange: Exchange, family: Family, send: Callable[[Any], Any], **shared: Any) -> None:
+    `look` opens one that follows no redirection, where `send` does.
+    """
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        family: Family,
+        send: Callable[[Any], Any],
+        look: Callable[[Any], Any] | None = None,
+        **shared: Any,
+    ) -> None:
         super().__init__(exchange, family, **shared)
         self.send = send
+        self.look = look or send
         self.pieces: Iterator[bytes] = iter(())
         self.emitted = self._run()
 
-    def head(self) -> Head:
-        """Run to the head of the answer."""
+    def head(self) -> Head | None:
+        """Run to the head of the answer; None when the exchange ends without one."""
         try:
-            head = next(self.emitted)
+            head = next(self.emitted, None)
         except BaseException:
             self.close()
             raise
-        assert isinstance(head, Head), "an exchange emits its head first"
+        assert not isinstance(head, bytes), "an exchange emits its head first"
         return head
 
     def body(self) -> Iterator[bytes]:
@@ -198,6 +214,8 @@ class SyncPump(Pump):
                     yield what
                     self.working = True
                 match effect:
+                    case Look():
+                        told = look(self, effect)
                     case Send():
                         told = self._open(effect)
                         if (head := self.elsewhere(told)) is not None:
@@ -252,21 +270,27 @@ class AsyncPump(Pump):
     """Drives an exchange on an event loop: `SyncPump` with `await`."""
 
     def __init__(
-        self, exchange: Exchange, family: Family, send: Callable[[Any], Awaitable[Any]], **shared: Any
+        self,
+        exchange: Exchange,
+        family: Family,
+        send: Callable[[Any], Awaitable[Any]],
+        look: Callable[[Any], Awaitable[Any]] | None = None,
+        **shared: Any,
     ) -> None:
         super().__init__(exchange, family, **shared)
         self.send = send
+        self.look = look or send
         self.pieces: AsyncIterator[bytes] | None = None
         self.emitted = self._run()
 
-    async def head(self) -> Head:
-        """Run to the head of the answer."""
+    async def head(self) -> Head | None:
+        """Run to the head of the answer; None when the exchange ends without one."""
         try:
-            head = await anext(self.emitted)
+            head = await anext(self.emitted, None)
         except BaseException:
             await self.close()
             raise
-        assert isinstance(head, Head), "an exchange emits its head first"
+        assert not isinstance(head, bytes), "an exchange emits its head first"
         return head
 
     async def body(self) -> AsyncGenerator[bytes]:
@@ -295,6 +319,8 @@ class AsyncPump(Pump):
                     yield what
                     self.working = True
                 match effect:
+                    case Look():
+                        told = await look_async(self, effect)
                     case Send():
                         told = await self._open(effect)
                         if (head := self.elsewhere(told)) is not None:

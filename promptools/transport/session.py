@@ -9,16 +9,18 @@ import random
 import string
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from promptools import dialects
 from promptools.errors import UsageError
-from promptools.exchange import ClientRequest, Context, Exchange, Request, Route, run
+from promptools.exchange import ClientRequest, Context, Exchange, Request, Route, Sights
+from promptools.exchange.ledger import base_of
 from promptools.fallback import Breaker
 from promptools.modes.ask import OPTIONS, Options
 from promptools.profiles import Config, Target, api_key, find_config, load_config, resolve
-from promptools.transport.carriers import CHAT
+from promptools.transport.doors import CHAT_DOOR, Door
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from promptools.exchange import Headers
     from promptools.fallback import Stop, WaitFor
     from promptools.modes.ask import Arguments, Hold, OnMalformed
-    from promptools.types import ModeName, Reply, Strictness
+    from promptools.types import ModeName, Reply, Seen, Strictness
 
 log = logging.getLogger("promptools")
 ALPHABET = string.ascii_letters + string.digits
@@ -47,6 +49,8 @@ class Settings(TypedDict, total=False):
     """A config, or the path of one (None: the first that is found; `Config()`: none)."""
     overrides: Mapping[str, Any] | None
     """Profile facts that hold for every request."""
+    detect: bool
+    """Find out at first use what server nobody named is (default: yes)."""
     breaker: Breaker | None
     stop: Stop | None
     wait: WaitFor | None
@@ -73,9 +77,14 @@ def new_id() -> str:
 
 
 class Session:
-    """Starts exchanges: called with a client's request, it gives one. The copies of a client share its breaker."""
+    """Starts exchanges: called with a client's request, it gives one.
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
+    The copies of a client share its breaker, and what was seen of servers.
+    """
+
+    def __init__(
+        self, settings: Mapping[str, Any], sights: Sights | None = None
+    ) -> None:
         """Check the settings, find and read the config; `UsageError` for what cannot be."""
         unknown = settings.keys() - NAMES
         if unknown:
@@ -83,6 +92,7 @@ class Session:
         self.config = read_config(settings.get("config"))
         self.provider: str | None = settings.get("provider")
         self.overrides: Mapping[str, Any] | None = settings.get("overrides")
+        self.detect = settings.get("detect", True) is not False
         options = {key: value for key, value in settings.items() if key in DEFAULTS}
         if options.get("dialect") is not None:
             dialects.get(options["dialect"])
@@ -90,6 +100,7 @@ class Session:
             route=_nowhere,
             new_id=new_id,
             breaker=settings.get("breaker") or Breaker(),
+            sights=sights or Sights(),
             options=Options().override(options, "promptools"),
             stop=settings.get("stop"),
             wait=settings.get("wait"),
@@ -98,46 +109,68 @@ class Session:
             log=log.warning,
         )
         self.settings = {**settings, "config": self.config, "breaker": self.context.breaker}
-        self._targets: dict[tuple[str | None, str | None, str | None], Target] = {}
+        self._targets: dict[tuple[str | None, str | None, str | None, Seen | None], Target] = {}
 
     def changed(self, settings: Mapping[str, Any]) -> Session:
         """Copy with some settings replaced; the breaker stays shared unless another is given."""
-        return Session({**self.settings, **settings})
+        return Session({**self.settings, **settings}, self.context.sights)
 
-    def __call__(self, request: Request) -> Exchange:
-        """Start the exchange of one client request.
+    def __call__(self, request: Request, door: Door = CHAT_DOOR) -> Exchange:
+        """Start the exchange of one client request, which came in by `door`.
 
         It goes where its own URL says, unless it names another provider of the config; a kind of server that it names
         only says what is known of that place.
         """
-        base_url = request.url.partition("?")[0].rstrip("/").removesuffix(CHAT)
+        base_url = base_of(request.url)
 
         def route(model: str | None, provider: str | None) -> Route:
             if provider is None or provider == self.provider or provider not in self.config.providers:
-                return Route(self.target(model, base_url=base_url, provider=provider or self.provider))
-            return self.elsewhere(self.target(model, provider=provider), request.headers)
+                return self.route(model, base_url, provider or self.provider)
+            return self.elsewhere(self.route(model, None, provider), request.headers)
 
-        return run(ClientRequest(request, time.monotonic()), replace(self.context, route=route))
+        asked = ClientRequest(request, time.monotonic(), door.front)
+        return door.begin(asked, replace(self.context, route=route))
 
-    def target(self, model: str | None, *, base_url: str | None = None, provider: str | None = None) -> Target:
+    def route(self, model: str | None, base_url: str | None, provider: str | None) -> Route:
+        """Resolve a model at a place, and say how to do so once the server has been seen, if it is to be."""
+        find = partial(self.target, model, base_url=base_url, provider=provider)
+        target = find()
+        return Route(target, resolve=(lambda seen: find(seen=seen)) if self.detect and target.look else None)
+
+    def target(
+        self,
+        model: str | None,
+        *,
+        base_url: str | None = None,
+        provider: str | None = None,
+        seen: Seen | None = None,
+    ) -> Target:
         """Resolve a model at a place, remembering what was found."""
-        key = (model, base_url, provider)
+        seen = seen and replace(seen, asked=(), seconds=0.0)
+        key = (model, base_url, provider, seen)
         target = self._targets.get(key)
         if target is None:
             if len(self._targets) >= ROUTES:
                 self._targets.clear()
-            config, overrides = self.config, self.overrides
-            target = resolve(model, base_url=base_url, provider=provider, config=config, overrides=overrides)
+            target = resolve(
+                model,
+                base_url=base_url,
+                provider=provider,
+                config=self.config,
+                overrides=self.overrides,
+                seen=seen,
+            )
             self._targets[key] = target
         return target
 
-    def elsewhere(self, target: Target, headers: Headers) -> Route:
+    def elsewhere(self, route: Route, headers: Headers) -> Route:
         """Route to another server than the request's own: its address, its key, and none of the client's secrets."""
+        target = route.target
         if target.base_url is None:
             raise UsageError(f"provider {target.provider!r} has no base_url; set it in {self.config.file}")
         blank = {name.lower(): "" for name, _ in headers if name.lower() in CREDENTIALS}
         blank["authorization"] = f"Bearer {self.key(target) or NO_KEY}"
-        return Route(target, target.base_url.rstrip("/") + CHAT, tuple(blank.items()))
+        return replace(route, url=target.base_url.rstrip("/") + CHAT_DOOR.path, headers=tuple(blank.items()))
 
     def key(self, target: Target) -> str | None:
         """Find the key of a target; `UsageError` when it needs one and the variable is not set."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
+from urllib.parse import urlsplit
 
 from promptools.exchange import (
     Abandon,
@@ -17,6 +18,8 @@ from promptools.exchange import (
     Ended,
     Failed,
     Head,
+    Look,
+    Looked,
     Opened,
     Piece,
     Read,
@@ -28,6 +31,7 @@ from promptools.exchange import (
 )
 from promptools.modes.ask import Options
 from promptools.profiles import Profile, Target
+from promptools.profiles.detect import Answer as Told
 from promptools.types import Reply
 
 URL = "http://server/v1/chat/completions"
@@ -112,6 +116,7 @@ class Seen:
     """What came of a run."""
 
     sent: list[Request] = field(default_factory=list)
+    looks: list[Look] = field(default_factory=list)
     timeouts: list[float | None] = field(default_factory=list)
     head: Head | None = None
     pieces: list[bytes] = field(default_factory=list)
@@ -201,9 +206,19 @@ def make_context(seen: Seen, **given: Any) -> Context:
 
 
 def play(
-    body: Any, answers: Iterable[Answer], *, headers=(), at: float = 100.0, spare: bool = False, **context: Any
+    body: Any,
+    answers: Iterable[Answer],
+    *,
+    headers=(),
+    at: float = 100.0,
+    spare: bool = False,
+    looked: dict[str, Any] | None = None,
+    **context: Any,
 ) -> Seen:
-    """Run one request against scripted answers; all are asked for, unless some may be `spare`."""
+    """Run one request against scripted answers; all are asked for, unless some may be `spare`.
+
+    `looked` is what a look gets, by path: a JSON value, a `(status, body)`, or None for no answer; 404 where it is not.
+    """
     seen = Seen()
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     request = ClientRequest(Request("POST", URL, headers, data), at)
@@ -228,6 +243,10 @@ def play(
                 told = Opened(current.status, current.headers, now)
                 if not current.status:
                     told = Failed(current.broken.kind, current.broken.text, now, current.broken.error)
+            case Look(requests, timeout):
+                seen.looks.append(effect)
+                now += 0.25
+                told = Looked(tuple(told_of(each, looked or {}) for each in requests), now)
             case Read():
                 piece = next(pieces, None)
                 if piece is None and current.broken:
@@ -250,6 +269,14 @@ def play(
                 assert data, "no empty bytes"
                 seen.pieces.append(data)
                 told = Done(now)
+
+
+def told_of(request: Request, looked: dict[str, Any]) -> Any:
+    """What a look's request gets."""
+    said = looked.get(urlsplit(request.url).path, (404, b"not here"))
+    if said is None or isinstance(said, tuple):
+        return said and Told(*said)
+    return Told(200, json.dumps(said).encode())
 
 
 WEATHER = {

@@ -1,0 +1,89 @@
+"""Looks over HTTP: a few small requests side by side, each bounded in time and in size; what fails is no answer."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import aclosing, closing
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from promptools.exchange import Looked
+from promptools.profiles.detect import Answer
+
+if TYPE_CHECKING:
+    from promptools.exchange import Look, Request
+    from promptools.transport.pump import AsyncPump, SyncPump
+
+LIMIT = 1_000_000
+"""Bytes of an answer that are read; the rest is left."""
+
+
+def look(pump: SyncPump, effect: Look) -> Looked:
+    """Ask in threads, and leave behind those that are still at it when the time is up: their answers count no more."""
+    until = pump.clock() + effect.timeout
+    answers: list[Answer | None] = [None] * len(effect.requests)
+
+    def ask(place: int, request: Request) -> None:
+        answers[place] = _answer(pump, request, until)
+
+    asking = [
+        threading.Thread(target=ask, args=each, name="promptools-look", daemon=True)
+        for each in enumerate(effect.requests)
+    ]
+    for thread in asking:
+        thread.start()
+    for thread in asking:
+        thread.join(max(0.0, until - pump.clock()))
+    return Looked(tuple(answers), pump.clock())
+
+
+def _answer(pump: SyncPump, request: Request, until: float) -> Answer | None:
+    try:
+        made = pump.request(request, max(0.0, until - pump.clock()))
+        with closing(pump.look(made)) as response:
+            response.request = made
+            body = bytearray()
+            for piece in response.iter_bytes():
+                body += piece
+                if len(body) >= LIMIT:
+                    break
+                if pump.clock() > until:
+                    return None
+            return Answer(response.status_code, bytes(body[:LIMIT]))
+    except Exception:  # noqa: BLE001 - a look never stands in the way of the request; there is simply no answer
+        return None
+
+
+async def look_async(pump: AsyncPump, effect: Look) -> Looked:
+    """Ask in tasks, which end when the time is up."""
+    answers: list[Answer | None] = [None] * len(effect.requests)
+
+    async def ask(place: int, request: Request) -> None:
+        answers[place] = await _answer_async(pump, request, effect.timeout)
+
+    with anyio.move_on_after(effect.timeout):
+        async with anyio.create_task_group() as tasks:
+            for place, request in enumerate(effect.requests):
+                tasks.start_soon(ask, place, request)
+    return Looked(tuple(answers), pump.clock())
+
+
+async def _answer_async(pump: AsyncPump, request: Request, seconds: float) -> Answer | None:
+    try:
+        made = pump.request(request, seconds)
+        response: Any = await pump.look(made)
+        try:
+            response.request = made
+            body = bytearray()
+            async with aclosing(response.aiter_bytes()) as pieces:
+                async for piece in pieces:
+                    body += piece
+                    if len(body) >= LIMIT:
+                        break
+            return Answer(response.status_code, bytes(body[:LIMIT]))
+        finally:
+            with anyio.CancelScope(shield=True):
+                await response.aclose()
+    except Exception:  # noqa: BLE001 - a look never stands in the way of the request; there is simply no answer
+        return None
