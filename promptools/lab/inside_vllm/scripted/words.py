@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .lines import Script
-
-# neither has types where this project is checked
+# the first two have no types where this project is checked, and the name of this package depends on where it is
 _LogitsProcessor: Any = importlib.import_module("vllm.v1.sample.logits_processor").LogitsProcessor
 _AutoTokenizer: Any = importlib.import_module("transformers").AutoTokenizer
+_Script: Any = importlib.import_module(".lines", __package__).Script
 
 _ENDS = ("<|im_end|>", "<|return|>", "<|call|>", "<|endoftext|>")
 """As in `promptools.lab.script.ENDS`."""
@@ -48,7 +47,7 @@ class Words(_LogitsProcessor):  # type: ignore[misc]  # pyright: ignore[reportUn
 
     def __init__(self, vllm_config: Any, device: Any, is_pin_memory: bool) -> None:  # noqa: ARG002 - vLLM gives them
         self._tokenizer: Any = _AutoTokenizer.from_pretrained(vllm_config.model_config.tokenizer)
-        self._script = Script(Path(os.environ["PROMPTOOLS_LINES"]))
+        self._script: Any = _Script(Path(os.environ["PROMPTOOLS_LINES"]))
         self._rows: dict[int, _Reply] = {}
 
     def is_argmax_invariant(self) -> bool:
@@ -78,7 +77,7 @@ class Words(_LogitsProcessor):  # type: ignore[misc]  # pyright: ignore[reportUn
 
     def _tokens(self, prompt: Any) -> list[int]:
         """Give the ids of the reply to a prompt; markers are the vocabulary's own tokens, and an end comes last."""
-        says = self._script.answer(self._tokenizer.decode(prompt, skip_special_tokens=False))
+        says: str = self._script.answer(self._tokenizer.decode(prompt, skip_special_tokens=False))
         known = self._tokenizer.get_vocab()
         written = next((end for end in _ENDS if says.endswith(end)), None)
         end = known.get(written, self._tokenizer.eos_token_id)
