@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from promptools.exchange.effects import Head
 from promptools.exchange.intake import header
 from promptools.exchange.outlet import own_headers
+from promptools.fallback import read_overflow
 
 if TYPE_CHECKING:
     from promptools.errors import UsageError
@@ -15,7 +16,10 @@ if TYPE_CHECKING:
 
 _JSON = "application/json"
 _MODEL = frozenset({"malformed", "truncated", "unknown_tool", "choice"})
-_LINK = frozenset({"connect", "timeout", "cut"})
+LONGER = (
+    "Shorten it, or give the model a longer context (Ollama: num_ctx, up to num_ctx_limit in its profile; vLLM: "
+    "--max-model-len; llama.cpp: --ctx-size; SGLang: --context-length; LM Studio: in the model's settings)"
+)
 
 
 def refuse(ledger: Ledger, error: UsageError) -> Steps[None]:
@@ -31,8 +35,8 @@ def conclude(ledger: Ledger, failure: Failure, mode: str) -> Steps[None]:
     Raises the shell's own exception where there was no answer, so that the SDK retries it as it would without us.
     """
     sends = len(ledger.attempts)
-    body = _body(ledger, failure)
-    head = Head(502, (*own_headers((), _JSON, mode, sends), ("x-should-retry", "false")))
+    status, body = (400, _overflow(ledger, failure)) if failure.kind == "overflow" else (502, _body(ledger, failure))
+    head = Head(status, (*own_headers((), _JSON, mode, sends), ("x-should-retry", "false")))
     if ledger.head_sent:
         said = f"promptools mode={mode} attempts={sends}"
         yield from ledger.emit(ledger.front.in_stream(body, said), lambda: head)
@@ -49,9 +53,21 @@ def conclude(ledger: Ledger, failure: Failure, mode: str) -> Steps[None]:
 
 def _as_it_was(failure: Failure, sends: int) -> bool:
     """Tell whether the server's own answer is the best there is: nothing was tried on it, or nothing can be."""
-    if failure.opened is None or failure.opened.status < 400:
+    if failure.opened is None or failure.opened.status < 400 or failure.kind == "overflow":
         return False
     return sends == 1 or failure.kind in {"refused", "crashed"}
+
+
+def _overflow(ledger: Ledger, failure: Failure) -> bytes:
+    """Say that the prompt is too long: in the same words, and under OpenAI's code, whatever server it was."""
+    tried = _tried(ledger)
+    message = f"the conversation does not fit: {read_overflow(failure.text)}. {LONGER}. Tried: {tried}"
+    attempts = ledger.attempts
+    return ledger.front.error(message, kind="UpstreamError", code="context_length_exceeded", attempts=attempts)
+
+
+def _tried(ledger: Ledger) -> str:
+    return "; ".join(f"{n}. {each.mode} mode: {each.outcome}" for n, each in enumerate(ledger.attempts, 1))
 
 
 def _body(ledger: Ledger, failure: Failure) -> bytes:
@@ -62,6 +78,5 @@ def _body(ledger: Ledger, failure: Failure) -> bytes:
         kind, what = "UpstreamError", "the server failed"
     else:
         kind, what = "Exhausted", "every attempt failed"
-    tried = "; ".join(f"{n}. {each.mode} mode: {each.outcome}" for n, each in enumerate(attempts, 1))
-    message = f"{what} ({failure.kind}: {failure.why}). Tried: {tried}"
+    message = f"{what} ({failure.kind}: {failure.why}). Tried: {_tried(ledger)}"
     return ledger.front.error(message, kind=kind, code=failure.kind, attempts=attempts)

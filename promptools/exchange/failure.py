@@ -13,6 +13,7 @@ from promptools.wire.chat import UpstreamProblem, error_of
 if TYPE_CHECKING:
     from promptools.exchange.effects import Failed, Opened
     from promptools.modes.checks import Verdict, VerdictKind
+    from promptools.profiles.profile import Wire
     from promptools.types import Malformed, Reply
 
 
@@ -28,6 +29,8 @@ class Failure:
     opened: Opened | None = None
     body: bytes = b""
     """The server's answer as it came, when it was an error."""
+    wire: Wire = "chat"
+    """The API that it came in."""
     error: BaseException | None = None
     """The shell's own exception."""
     verdict: Verdict | None = None

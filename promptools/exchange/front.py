@@ -78,8 +78,11 @@ class ChatFront:
         return b"event: error\ndata: %b\n\n" % error + (comment(said) if said else b"")
 
     def server_error(self, failure: Failure) -> bytes:
-        """Give the error as it came."""
-        return failure.body
+        """Give the error as it came, or as Ollama's own /v1 writes it where it came from /api/chat."""
+        if failure.wire == "chat":
+            return failure.body
+        kind = {400: "invalid_request_error", 404: "not_found_error"}.get(failure.status or 0, "api_error")
+        return dump({"error": {"message": failure.text, "type": kind, "param": None, "code": None}})
 
 
 class OllamaFront:

@@ -43,4 +43,4 @@ def write_letter(upstream: Upstream, ask: Ask) -> Letter:
 def _context(ask: Ask) -> int | None:
     """Give the context to ask for, in tokens; None leaves it to the server."""
     said = ask.profile.num_ctx
-    return said if isinstance(said, int) else None
+    return said if isinstance(said, int) else ask.num_ctx

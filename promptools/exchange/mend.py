@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from promptools.fallback import fitting, read_overflow
+from promptools.wire.ollama.request import own_context
 from promptools.wire.shapes import as_object
 
 if TYPE_CHECKING:
@@ -14,35 +16,37 @@ if TYPE_CHECKING:
 REASONING_KEYS = ("reasoning_effort", "reasoning", "think", "thinking", "include_reasoning")
 _TEMPLATE_KEYS = ("enable_thinking", "thinking", "reasoning_effort")
 
+_Said: TypeAlias = Literal[
+    "relax_schema", "ids", "object_history", "null_content", "plain_content", "no_stream_options", "no_parallel"
+]
+FACTS: dict[_Said, dict[str, Any]] = {
+    "relax_schema": {"relax_schema": True},
+    "ids": {"tool_ids": "alnum9"},
+    "object_history": {"history_arguments": "object"},
+    "null_content": {"null_content": False},
+    "plain_content": {"content_parts": False, "result_parts": False},
+    "no_stream_options": {"stream_usage": False},
+    "no_parallel": {"parallel_tool_calls": False},
+}
+"""What the server has said about itself by refusing: the facts of the profile that mend it."""
+
 
 def mend(what: Mend, ask: Ask, text: str) -> Ask | None:
     """Give the request with one thing mended, as the server's error `text` wants it; None when that changes nothing."""
     match what:
-        case "relax_schema":
-            return _profile(ask, relax_schema=True)
         case "tool_choice":
             return _less_choice(ask)
         case "functions_only":
             return replace(ask, others=()) if ask.others else None
-        case "ids":
-            return _profile(ask, tool_ids="alnum9")
-        case "object_history":
-            return _profile(ask, history_arguments="object")
         case "roles":
             fold = "system" in text.lower() and "not supported" in text.lower()
             return _profile(ask, alternate_roles=True, system_role=ask.profile.system_role and not fold)
         case "no_reasoning":
             return _without_reasoning(ask)
-        case "null_content":
-            return _profile(ask, null_content=False)
-        case "plain_content":
-            return _profile(ask, content_parts=False, result_parts=False)
-        case "no_stream_options":
-            return _profile(ask, stream_usage=False)
-        case "no_parallel":
-            return _profile(ask, parallel_tool_calls=False)
+        case "fit":
+            return _fitted(ask, text)
         case _:
-            assert_never(what)
+            return _profile(ask, **FACTS[what])
 
 
 def _profile(ask: Ask, **facts: Any) -> Ask | None:
@@ -58,6 +62,15 @@ def _less_choice(ask: Ask) -> Ask | None:
         if said in taken:
             return _profile(ask, tool_choice=taken - {said})
     return None
+
+
+def _fitted(ask: Ask, text: str) -> Ask | None:
+    """Ask for a context that holds the prompt, unless the request or the config says which one to ask for."""
+    profile, prompt = ask.profile, read_overflow(text).prompt
+    if profile.wire != "ollama" or profile.num_ctx != "fit" or own_context(ask.body) is not None or prompt is None:
+        return None
+    size = fitting(prompt, answer=ask.max_tokens, limit=profile.num_ctx_limit)
+    return None if size is None or size <= (ask.num_ctx or 0) else replace(ask, num_ctx=size)
 
 
 def _without(ask: Ask, *keys: str) -> Ask | None:

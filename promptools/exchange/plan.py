@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from promptools.exchange.mend import mend
-from promptools.fallback import LASTING, OF_THE_REQUEST, REMEDIES, Breaker, Key, Mend, Step
+from promptools.fallback import LASTING, OF_THE_REQUEST, REMEDIES, Key, Mend, Step
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from promptools.exchange.context import Context
     from promptools.exchange.failure import Failure
     from promptools.modes.ask import Ask
     from promptools.types import ModeName
@@ -28,6 +29,7 @@ WORDS: dict[Mend, str] = {
     "plain_content": "sent again with content as plain strings",
     "no_stream_options": "sent again without `stream_options`",
     "no_parallel": "sent again without `parallel_tool_calls`",
+    "fit": "sent again with a context that holds the prompt",
 }
 
 
@@ -35,12 +37,13 @@ class Plan:
     """What to send now (`mode`, `ask`), and after a failure what to send next."""
 
     def __init__(
-        self, ask: Ask, modes: Sequence[ModeName], place: tuple[str, str], breaker: Breaker, at: float
+        self, ask: Ask, modes: Sequence[ModeName], place: tuple[str, str], context: Context, at: float
     ) -> None:
-        self.ask = ask
+        self.ask = replace(ask, num_ctx=context.windows.size(place, at)) if ask.profile.num_ctx == "fit" else ask
         self.notes: list[str] = []
         self._place = place
-        self._breaker = breaker
+        self._context = context
+        self._breaker = context.breaker
         self._corrections = ask.options.corrections
         self._forced = ask.options.mode is not None
         self._again = False
@@ -57,13 +60,16 @@ class Plan:
 
     def single(self, ask: Ask) -> Plan:
         """Make the plan of one choice alone, from where this one stands."""
-        plan = deepcopy(self, {id(self._breaker): self._breaker, id(self.ask): ask})
+        shared = {id(each): each for each in (self._context, self._breaker)}
+        plan = deepcopy(self, {**shared, id(self.ask): ask})
         plan.notes = []
         return plan
 
-    def worked(self) -> None:
+    def worked(self, at: float) -> None:
         """Report a good reply in the current mode."""
         self._breaker.worked(self.key)
+        if self.ask.num_ctx is not None:
+            self._context.windows.raised(self._place, self.ask.num_ctx, at)
 
     def after(self, failure: Failure, at: float) -> str | None:
         """Choose what to send after a failure, and say it in words; None when nothing is left to try."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from promptools.exchange.effects import Failed, Head, Opened
@@ -60,7 +61,7 @@ class Sending:
             body = yield from self._ledger.read_all()
             if not body and self._ledger.policy.left(self._ledger.now) == 0:
                 return Failure("timeout", f"the deadline passed before the text of an HTTP {opened.status} came")
-            return of_status(opened, body)
+            return replace(of_status(opened, body), wire=self._letter.wire)
         self.intake.streamed = is_stream(opened.headers, asked=self._plan.ask.stream)
         broke = yield from self._read()
         return (yield from self._judge(opened, broke))

@@ -15,10 +15,10 @@ from promptools.wire.chunks import finish_reason
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from promptools.exchange.context import Context
     from promptools.exchange.ledger import Ledger, Steps
     from promptools.exchange.outlet import Outlet
     from promptools.exchange.plan import Plan
-    from promptools.fallback import Breaker
     from promptools.modes.ask import Ask
     from promptools.modes.checks import Verdict
     from promptools.types import Reply
@@ -37,9 +37,9 @@ class Service:
         self._sending: Sending | None = None
 
     @property
-    def breaker(self) -> Breaker:
-        """Give the memory of what failed."""
-        return self._ledger.context.breaker
+    def context(self) -> Context:
+        """Give what stays the same from request to request."""
+        return self._ledger.context
 
     @property
     def now(self) -> float:
@@ -84,7 +84,7 @@ class Service:
         first = next(iter(failed.values()), None)
         self._ledger.record(plan.mode, first, sending.intake.usage)
         if first is None:
-            plan.worked()
+            plan.worked(self.now)
         return first if first and len(indices) == 1 else failed
 
     def _settle(self, sending: Sending, verdicts: Mapping[int, Verdict]) -> Steps[dict[int, Failure]]:

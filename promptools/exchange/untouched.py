@@ -14,6 +14,7 @@ from promptools.exchange.failure import Failure, of_link, of_problem, of_status
 from promptools.exchange.intake import Intake
 from promptools.exchange.sending import CALL_REASONS
 from promptools.modes.checks import FEW, HARMONY_CALL
+from promptools.profiles.profile import Wire
 from promptools.wire.shapes import as_int
 
 if TYPE_CHECKING:
@@ -22,19 +23,20 @@ if TYPE_CHECKING:
     from promptools.exchange.ledger import Ledger, Steps
     from promptools.wire.chat import Delta
 
-MENDED = frozenset({"harmony", "server_parser"})
-"""Errors that come of what the model said, not of what the client asked."""
-_BLOCK = re.compile(rb"\r\n\r\n|\n\n|\r\r")
-"""The end of an event."""
+MENDED = frozenset({"harmony", "server_parser", "overflow"})
+"""Errors that come of what the model said, not of what the client asked; and one that every server words otherwise."""
+_BLOCK: dict[Wire, re.Pattern[bytes]] = {"chat": re.compile(rb"\r\n\r\n|\n\n|\r\r"), "ollama": re.compile(rb"\n")}
+"""The end of an event, or of a line."""
 
 
 class Watch:
     """Looks at a reply as it passes, until content has been seen; from then on bytes pass unread."""
 
-    def __init__(self, *, streamed: bool, swallows: bool) -> None:
+    def __init__(self, *, streamed: bool, swallows: bool, wire: Wire = "chat") -> None:
         self.said = False
         """Has content, or a call, gone on?"""
-        self._intake = Intake(streamed=streamed)
+        self._intake = Intake(streamed=streamed, wire=wire)
+        self._end = _BLOCK[wire]
         self._swallows = swallows
         self._unread = bytearray()
         self._searched = 0
@@ -67,7 +69,7 @@ class Watch:
 
     def _block(self) -> bytes:
         """Take the next whole event, if it is there; what has been searched is not searched again."""
-        found = _BLOCK.search(self._unread, self._searched)
+        found = self._end.search(self._unread, self._searched)
         if found is None:
             self._searched = max(0, len(self._unread) - 3)  # the end of an event may be cut itself
             return b""

@@ -1,6 +1,7 @@
 """Which attempt next, and why: the table of failures, the breaker, the policies, what an error text still holds."""
 
 from promptools.fallback.breaker import Breaker, BreakerState, Key
+from promptools.fallback.overflow import Overflow, fitting, read_overflow
 from promptools.fallback.policy import Policy, PolicyState, Stop, WaitFor
 from promptools.fallback.salvage import Salvage, salvage
 from promptools.fallback.table import (
@@ -15,6 +16,7 @@ from promptools.fallback.table import (
     classify,
     explain,
 )
+from promptools.fallback.windows import Windows
 
 __all__ = [
     "LASTING",
@@ -26,6 +28,7 @@ __all__ = [
     "FailureKind",
     "Key",
     "Mend",
+    "Overflow",
     "Policy",
     "PolicyState",
     "Rule",
@@ -33,7 +36,10 @@ __all__ = [
     "Step",
     "Stop",
     "WaitFor",
+    "Windows",
     "classify",
     "explain",
+    "fitting",
+    "read_overflow",
     "salvage",
 ]

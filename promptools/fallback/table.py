@@ -30,6 +30,7 @@ FailureKind = Literal[
     "content_parts",  # it wants a string where `content` was a list of parts
     "stream_options",  # it does not know `stream_options`
     "parallel",  # it does not know `parallel_tool_calls`
+    "overflow",  # the prompt is longer than its context
     "crashed",  # any other HTTP 500: its parser may have broken on the model's call
     "refused",  # any other error: the server's own, handed on as it was
     # what the server did
@@ -58,6 +59,7 @@ Mend = Literal[
     "plain_content",  # parts joined to a string
     "no_stream_options",
     "no_parallel",
+    "fit",  # ask for a longer context, where the request can
 ]
 """One thing changed in the request, in the same mode."""
 
@@ -90,6 +92,7 @@ RULES: tuple[Rule, ...] = (
     Rule("server_parser", r"unexpected empty grammar stack", "llama.cpp's grammar, seen through Ollama 0.32"),
     Rule("server_parser", r"tool call parsing failed|failed to create tool parser", "Ollama: ollama#15315, #11155"),
     Rule("server_parser", r"\Aeof\Z", "Ollama 0.32 qwen3-coder parser on a JSON body"),
+    Rule("server_parser", r"\Afailed to parse json: ", "Ollama 0.32 qwen3 parsers: what follows is Go's own error"),
     Rule("harmony", r"structure_info not used with harmonyparser", "SGLang: sglang#19074"),
     Rule("harmony", r"harmonyerror|harmony parser", "openai-harmony under vLLM: vllm#23567, vllm#51977"),
     Rule("harmony", r"unexpected tokens remaining in message header", "openai-harmony: vllm#51977, harmony#38"),
@@ -109,6 +112,13 @@ RULES: tuple[Rule, ...] = (
     Rule("no_native_tools", r"(?:tools|function call\w*|tool call\w*) (?:is|are) not supported", "hosted vLLM kin"),
     Rule("beside_tools", r"not supported with tools", "llama.cpp b11549: logprobs in a stream"),
     Rule("beside_tools", r"cannot use custom grammar constraints with tools", "llama.cpp b11549: a grammar"),
+    Rule("overflow", r"exceeds? the available context size", "llama.cpp; Ollama 0.32 over it, with truncate false"),
+    Rule("overflow", r"context size has been exceeded", "llama.cpp: in a stream, the answer filled the context"),
+    Rule("overflow", r"maximum context length (?:is|of) \d+ tokens", "vLLM 0.8 to 0.32; llama-cpp-python; SGLang 0.5"),
+    Rule("overflow", r"exceeds the maximum allowed length|longer than the model's context length", "SGLang 0.5"),
+    Rule("overflow", r"prompt is longer than the context length|input length exceeds the context", "Ollama 0.32.15"),
+    Rule("overflow", r"trying to keep the first \d+ tokens when context the overflows", "LM Studio 0.3"),
+    Rule("overflow", r"initial prompt is greater than the context length|reached context length of", "LM Studio 0.3"),
     Rule("schema", r"json schema conversion failed|json schema error at", "llama.cpp: llama.cpp#26930, #19716"),
     Rule("schema", r"unrecognized schema", "llama.cpp, LM Studio: llama.cpp#19716, lmstudio-bug-tracker#2247"),
     Rule("schema", r"no such schema .{0,80}located in", "LM Studio: lmstudio-bug-tracker#738"),
@@ -166,6 +176,7 @@ REMEDIES: dict[FailureKind, tuple[Step, ...]] = {
     "content_parts": ("plain_content",),
     "stream_options": ("no_stream_options",),
     "parallel": ("no_parallel",),
+    "overflow": ("fit",),
     "crashed": ("next",),
     "refused": (),
     "cut": ("next", "again"),
@@ -184,7 +195,7 @@ REMEDIES: dict[FailureKind, tuple[Step, ...]] = {
 LASTING: frozenset[FailureKind] = frozenset({"no_native_tools"})
 """Failures that are a fact about the server as it was started: one is enough to open the breaker."""
 
-OF_THE_REQUEST: frozenset[FailureKind] = frozenset({"beside_tools", "tool_media"})
+OF_THE_REQUEST: frozenset[FailureKind] = frozenset({"beside_tools", "tool_media", "overflow"})
 """Failures that lie in what one request holds: the breaker hears nothing of them."""
 
 _COMPILED = tuple((re.compile(rule.pattern, re.IGNORECASE), rule) for rule in RULES)

@@ -138,6 +138,8 @@ class Ask:
     """Did the client speak `functions` and `function_call`? Then the answer does too."""
     system_prompt: str = ""
     """The config's own system prompt, placed by `profile.prompt_placement`."""
+    num_ctx: int | None = None
+    """Context to ask Ollama for, in tokens, where the profile leaves it to us; None: the server's own."""
     feedback: tuple[dict[str, Any], ...] = ()
     """Messages that corrections added, in the client's shape; modes put them after the request's own."""
 
@@ -150,6 +152,13 @@ class Ask:
     def model(self) -> str:
         """Give the model's name as the server knows it."""
         return as_text(self.body.get("model"))
+
+    @property
+    def max_tokens(self) -> int | None:
+        """Give the most tokens that the answer may have; None where the request sets no limit."""
+        own = as_int(as_object(self.body.get("options")).get("num_predict"))  # Ollama's, which wins there
+        limits = (as_int(self.body.get(key)) for key in ("max_completion_tokens", "max_tokens"))
+        return next((each for each in (own, *limits) if each), None)
 
     @property
     def sends(self) -> int:

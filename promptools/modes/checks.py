@@ -91,8 +91,7 @@ def _answers_none(ask: Ask, reply: Reply) -> bool:
 
 def _say_length(ask: Ask, reply: Reply, usage: Mapping[str, Any] | None) -> Reply:
     """Set `length` where the server hid it: some call a reply that ran into `max_tokens` `tool_calls` or `stop`."""
-    limits = (as_int(ask.body.get(key)) for key in ("max_completion_tokens", "max_tokens"))
-    limit = next((each for each in limits if each), None)
+    limit = ask.max_tokens
     spent = as_int((usage or {}).get("completion_tokens"))
     cut = any(each.reason == "truncated" for each in reply.malformed)
     if cut and limit is not None and spent is not None and spent >= limit and reply.finish_reason is not None:

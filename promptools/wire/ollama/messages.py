@@ -32,12 +32,10 @@ def write_messages(given: Any, notes: list[str]) -> list[dict[str, Any]]:
     lost: dict[str, None] = {}
     written: list[dict[str, Any]] = []
     for message in map(as_object, as_list(given)):
-        written.append(_message(message, names, notes))
-        lost |= dict.fromkeys(
-            key for key, value in message.items() if key not in _TAKEN and value is not None and key not in written[-1]
-        )
-        if written[-1]["role"] == "tool":
-            lost.pop("name", None)  # it is the `tool_name`
+        said = _message(message, names, notes)
+        written.append(said)
+        taken = _TAKEN | {"name"} if said["role"] == "tool" else _TAKEN  # it is the `tool_name`
+        lost |= dict.fromkeys(key for key, value in message.items() if key not in taken and value is not None)
     if lost:
         notes.append(f"keys of messages were not sent, /api/chat has no place for them: {', '.join(sorted(lost))}")
     return written

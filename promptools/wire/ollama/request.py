@@ -134,6 +134,11 @@ def write_request(body: Mapping[str, Any], *, num_ctx: int | None = None) -> Wri
     return Written(said, tuple(notes))
 
 
+def own_context(body: Mapping[str, Any]) -> Any:
+    """Give the context that a Chat Completions body itself asks Ollama for; None when it leaves that open."""
+    return as_object(body.get("options")).get("num_ctx", body.get("num_ctx"))
+
+
 def _messages(given: Mapping[str, Any], notes: list[str]) -> list[dict[str, Any]]:
     messages = write_messages(given.get("messages"), notes)
     if not messages:

@@ -1,0 +1,76 @@
+"""A prompt that is longer than the server's context: how each server says so, and the context that would hold it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+ROOM = 4_096
+"""Tokens kept for an answer whose request sets no `max_tokens`: a call after some thoughts."""
+LEAST = 512
+"""An answer that gets fewer tokens than this, though it may need more, is not worth a send."""
+STEP = 1_024
+"""A context grows by whole steps: each other size makes the server load the model anew."""
+
+# every text is a row of the failure table too, as kind "overflow"; a `more` is a count that may be higher
+_TEXTS = (
+    # llama.cpp b10500 and later, and Ollama 0.32 over it
+    r"request \((?P<prompt>\d+) tokens\) exceeds the available context size \((?P<context>\d+) tokens\)",
+    # vLLM 0.28 to 0.32
+    r"maximum context length is (?P<context>\d+) tokens.{0,40}your prompt contains (?P<more>at least )?(?P<prompt>\d+)",
+    # OpenAI, vLLM before 0.12, llama-cpp-python
+    r"length is (?P<context>\d+) tokens.{0,40}\((?P<prompt>\d+) in the messages, (?P<answer>\d+) in the completion",
+    r"maximum context length is (?P<context>\d+) tokens.{0,80}requested (?P<prompt>\d+) tokens",
+    # vLLM from 0.10 on, when the prompt alone would fit
+    r"too large: (?P<answer>\d+).{0,40}length is (?P<context>\d+) tokens and your request has (?P<prompt>\d+) input",
+    # SGLang 0.5
+    r"input length \((?P<prompt>\d+) tokens\) exceeds the maximum allowed length \((?P<context>\d+) tokens\)",
+    r"input \((?P<prompt>\d+) tokens\) is longer than the model's context length \((?P<context>\d+) tokens\)",
+    r"length of (?P<context>\d+) tokens\..{0,60}: (?P<prompt>\d+) tokens from the input.{0,20} (?P<answer>\d+) tokens",
+    # LM Studio 0.3
+    r"keep the first (?P<prompt>\d+) tokens when context the overflows.{0,80}only (?P<context>\d+) tokens",
+)
+_COMPILED = tuple(re.compile(text, re.IGNORECASE | re.DOTALL) for text in _TEXTS)
+
+
+@dataclass(frozen=True, slots=True)
+class Overflow:
+    """The numbers of an overflow, in tokens, as far as the server tells them."""
+
+    prompt: int | None = None
+    context: int | None = None
+    answer: int | None = None
+    """What was asked for beside the prompt, where that is what does not fit."""
+    more: bool = False
+    """The prompt has at least `prompt` tokens: the server stopped counting."""
+
+    def __str__(self) -> str:
+        """Say the numbers."""
+        prompt = "the prompt is longer than the model's context"
+        if self.prompt is not None:
+            prompt = f"the prompt has {'at least ' if self.more else ''}{self.prompt} tokens"
+        asked = f", {self.answer} more are asked for the answer" if self.answer else ""
+        holds = "" if self.context is None else f", and the context holds {self.context}"
+        return f"{prompt}{asked}{holds}"
+
+
+def read_overflow(text: str) -> Overflow:
+    """Take the numbers out of a server's error text."""
+    found = next((found for pattern in _COMPILED if (found := pattern.search(text))), None)
+    if found is None:
+        return Overflow()
+    said = found.groupdict()
+    numbers = {key: int(said[key]) for key in ("prompt", "context", "answer") if said.get(key)}
+    return Overflow(**numbers, more=bool(said.get("more")))
+
+
+def fitting(prompt: int, *, answer: int | None, limit: int) -> int | None:
+    """Give the context that holds a prompt and its answer (None: `ROOM`), in tokens; None when `limit` is too small.
+
+    Where the limit leaves less than was asked for, the answer gets what is left, as long as that is worth it.
+    """
+    wanted = ROOM if answer is None or answer < 1 else answer
+    size = -(-(prompt + wanted) // STEP) * STEP
+    if size <= limit:
+        return size
+    return limit if limit - prompt >= min(wanted, LEAST) else None

@@ -1,0 +1,54 @@
+"""Newline-delimited JSON, cut anywhere."""
+
+import time
+
+import pytest
+
+from promptools.wire.ndjson import LineDecoder
+
+LINES = ['{"a": "Grüße 你好 🙂"}', '{"b": 1}', '{"c": "\\n"}']
+
+
+def lines(data, size):
+    decoder = LineDecoder()
+    step = size or len(data) or 1
+    found = [line for start in range(0, len(data), step) for line in decoder.feed(data[start : start + step])]
+    return [*found, *decoder.close()]
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 7])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\n\n", "\n \r\n"])
+@pytest.mark.parametrize("last", ["", "\n"])
+def test_lines_come_whole(size, end, last):
+    assert lines((end.join(LINES) + last).encode(), size) == LINES
+
+
+@pytest.mark.parametrize("size", [0, 1])
+def test_a_byte_order_mark_and_broken_utf8(size):
+    assert lines(b'\xef\xbb\xbf{"a": "\xff"}\n', size) == ['{"a": "\ufffd"}']
+
+
+def test_nothing_is_no_line():
+    assert lines(b"", 0) == []
+    assert lines(b"\n\r\n\n", 1) == []
+
+
+def test_a_line_is_not_given_before_its_end():
+    decoder = LineDecoder()
+    assert decoder.feed(b'{"a"') == []
+    assert decoder.feed(b": 1}") == []
+    assert decoder.feed(b"\n{") == ['{"a": 1}']
+    assert decoder.close() == ["{"]
+    assert decoder.close() == []
+
+
+def test_one_long_line_in_small_pieces_costs_no_more_a_byte():
+    def cost(count):
+        decoder, start = LineDecoder(), time.process_time()
+        for _ in range(count):
+            decoder.feed(b"xxxx")
+        decoder.close()
+        return time.process_time() - start
+
+    cost(1_000)
+    assert cost(200_000) < 60 * max(cost(20_000), 0.001)
