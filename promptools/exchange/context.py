@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from promptools.exchange.front import CHAT, Front
 from promptools.exchange.look import Sights
-from promptools.fallback import Breaker, Stop, WaitFor
+from promptools.fallback import Breaker, Stop, WaitFor, Windows
 
 if TYPE_CHECKING:
     from promptools.exchange.effects import Headers, Request
@@ -50,6 +50,7 @@ class Context:
     route: Router
     new_id: NewId
     breaker: Breaker = field(default_factory=Breaker)
+    windows: Windows = field(default_factory=Windows)
     sights: Sights = field(default_factory=Sights)
     options: Options | None = None
     """Defaults of the request's `promptools` key."""

@@ -50,7 +50,7 @@ def run(request: ClientRequest, context: Context) -> Exchange:
 def _pass(ledger: Ledger, case: Case, payload: bytes) -> Steps[list[Reply]]:
     """Pass a request untouched; the fallback takes over where the server lost the reply before any of it went on."""
     streamed, swallows = case.body.get("stream") is True, case.route.target.profile.swallows
-    watch = Watch(streamed=streamed, swallows=swallows)
+    watch = Watch(streamed=streamed, swallows=swallows, wire=ledger.front.wire)
     failure = yield from pass_on(ledger, payload, watch)
     if failure is None:
         return []
@@ -87,10 +87,10 @@ def _choices(service: Service, case: Case, ask: Ask, failure: Failure | None) ->
     """Serve every choice: together where the server heeds `n`, else one by one."""
     modes = modes_for(ask, tools=case.tools)
     if ask.sends == 1:
-        plan = Plan(ask, modes, case.place, service.breaker, service.now)
+        plan = Plan(ask, modes, case.place, service.context, service.now)
         return (yield from service.serve(plan, range(ask.n), failure))
     for index in range(ask.n):
-        plan = Plan(single(ask), modes, case.place, service.breaker, service.now)
+        plan = Plan(single(ask), modes, case.place, service.context, service.now)
         fatal = yield from service.serve(plan, [index], failure)
         if fatal:
             return fatal

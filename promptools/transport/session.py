@@ -17,7 +17,7 @@ from promptools import dialects
 from promptools.errors import UsageError
 from promptools.exchange import ClientRequest, Context, Exchange, Request, Route, Sights
 from promptools.exchange.ledger import base_of
-from promptools.fallback import Breaker
+from promptools.fallback import Breaker, Windows
 from promptools.modes.ask import OPTIONS, Options
 from promptools.profiles import Config, Target, api_key, find_config, load_config, resolve
 from promptools.transport.doors import CHAT_DOOR, Door
@@ -79,11 +79,11 @@ def new_id() -> str:
 class Session:
     """Starts exchanges: called with a client's request, it gives one.
 
-    The copies of a client share its breaker, and what was seen of servers.
+    The copies of a client share its breaker, what was seen of servers, and what contexts they were raised to.
     """
 
     def __init__(
-        self, settings: Mapping[str, Any], sights: Sights | None = None
+        self, settings: Mapping[str, Any], sights: Sights | None = None, windows: Windows | None = None
     ) -> None:
         """Check the settings, find and read the config; `UsageError` for what cannot be."""
         unknown = settings.keys() - NAMES
@@ -101,6 +101,7 @@ class Session:
             new_id=new_id,
             breaker=settings.get("breaker") or Breaker(),
             sights=sights or Sights(),
+            windows=windows or Windows(),
             options=Options().override(options, "promptools"),
             stop=settings.get("stop"),
             wait=settings.get("wait"),
@@ -113,7 +114,7 @@ class Session:
 
     def changed(self, settings: Mapping[str, Any]) -> Session:
         """Copy with some settings replaced; the breaker stays shared unless another is given."""
-        return Session({**self.settings, **settings}, self.context.sights)
+        return Session({**self.settings, **settings}, self.context.sights, self.context.windows)
 
     def __call__(self, request: Request, door: Door = CHAT_DOOR) -> Exchange:
         """Start the exchange of one client request, which came in by `door`.
