@@ -1,13 +1,14 @@
 """A logits processor that makes any model speak a script: `--logits-processors scripted.words:Words`.
 
 The next token of the reply is made far likelier than all others. What the server itself forbids stays forbidden, as
-with a real model: where a grammar does not let the reply through, the model says something that it does let through,
-and ends as soon as it may. PROMPTOOLS_LINES names the script.
+with a real model: what a grammar does not let through is left out of the reply, and where it wants more than the reply
+has, the model says what it likes. PROMPTOOLS_LINES names the script.
 """
 
 from __future__ import annotations
 
 import importlib
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,15 +32,19 @@ class _Reply:
 
     tokens: list[int]
     out: list[int]
-    followed: int = 0
-    strayed: bool = False
+    at: int = 0
+    """The place of the next token; the last one ends the reply and stays the next for ever."""
+    said: int = 0
 
-    def next(self) -> int:
-        """Give the token to say now; once something else has come out, the one that ends the reply."""
-        for at in range(self.followed, len(self.out)):
-            self.strayed = self.strayed or at >= len(self.tokens) or self.out[at] != self.tokens[at]
-        self.followed = len(self.out)
-        return self.tokens[-1] if self.strayed or self.followed >= len(self.tokens) else self.tokens[self.followed]
+    def next(self, scores: Any) -> int:
+        """Give the token to say now, by the scores of all; asked twice before one came out, it gives the same."""
+        last = len(self.tokens) - 1
+        if len(self.out) > self.said:
+            self.said = len(self.out)
+            self.at = min(self.at + 1, last)
+        while self.at < last and scores[self.tokens[self.at]] == -math.inf:
+            self.at += 1
+        return self.tokens[self.at]
 
 
 class Words(_LogitsProcessor):  # type: ignore[misc]  # pyright: ignore[reportUntypedBaseClass]
@@ -61,7 +66,9 @@ class Words(_LogitsProcessor):  # type: ignore[misc]  # pyright: ignore[reportUn
         for row in batch_update.removed:
             self._rows.pop(row, None)
         for row, _, prompt, out in batch_update.added:
-            self._rows[row] = _Reply(self._tokens(prompt or ()), out)
+            # a request that was put aside comes back with what it had said
+            tokens = self._tokens(prompt or ())
+            self._rows[row] = _Reply(tokens, out, at=min(len(out), len(tokens) - 1), said=len(out))
         for one, other, direction in batch_update.moved:
             first, second = self._rows.pop(one, None), self._rows.pop(other, None)
             if first is not None:
@@ -72,7 +79,8 @@ class Words(_LogitsProcessor):  # type: ignore[misc]  # pyright: ignore[reportUn
     def apply(self, logits: Any) -> Any:
         """Push the next token of every row."""
         for row, reply in self._rows.items():
-            logits[row, reply.next()] += _PUSH
+            scores = logits[row]
+            scores[reply.next(scores)] += _PUSH
         return logits
 
     def _tokens(self, prompt: Any) -> list[int]:
