@@ -1,22 +1,19 @@
-"""Real llama.cpp servers, one of a kind a worker, and promptools before them: inside the client, or as a proxy."""
+"""Real servers, each started when a test first asks for it, and promptools before them: in the client or as a proxy."""
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import asking
 import httpx
 import openai
 import pytest
-from scenes import gpt_oss, hermes
+from asking import FORMS, Got, Proxies
+from rig_ollama import ollama  # noqa: F401 - a fixture
+from rigs import Servers
 
-from promptools.cli.gather import Answer
 from promptools.client import OpenAI
-from promptools.lab.llamacpp import can_serve, serve
 from promptools.lab.server import Server
-from promptools.lab.weather import prompt_mark
 from promptools.profiles import Config, Provider
 
 Connect = Callable[..., openai.OpenAI]
@@ -27,35 +24,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.e2e)
-            if not can_serve():
-                item.add_marker(pytest.mark.skip(reason="xllamacpp or gguf is not installed here"))
 
 
 @pytest.fixture(scope="session")
-def prompted() -> str:
-    """A phrase that stands in every request of prompt mode, and nowhere else."""
-    return prompt_mark()
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    running = Servers(tmp_path_factory.mktemp)
+    yield running
+    running.stop()
 
 
 @pytest.fixture(scope="session")
-def harmony_server(tmp_path_factory: pytest.TempPathFactory, prompted: str) -> Iterator[Server]:
-    folder = tmp_path_factory.mktemp("harmony")
-    with serve(gpt_oss(prompted), template="harmony", name="gpt-oss-scripted", folder=folder) as server:
-        yield server
+def harmony_server(servers: Servers) -> Server:
+    return servers["llamacpp-harmony"]
 
 
 @pytest.fixture(scope="session")
-def hermes_server(tmp_path_factory: pytest.TempPathFactory, prompted: str) -> Iterator[Server]:
-    folder = tmp_path_factory.mktemp("hermes")
-    with serve(hermes(prompted), template="hermes", name="hermes-scripted", folder=folder, slots=8) as server:
-        yield server
+def hermes_server(servers: Servers) -> Server:
+    return servers["llamacpp-hermes"]
 
 
 @pytest.fixture(scope="session")
-def plain_server(tmp_path_factory: pytest.TempPathFactory, prompted: str) -> Iterator[Server]:
-    folder = tmp_path_factory.mktemp("plain")
-    with serve(hermes(prompted), template="plain", name="plain-scripted", folder=folder) as server:
-        yield server
+def plain_server(servers: Servers) -> Server:
+    return servers["llamacpp-plain"]
 
 
 @pytest.fixture(scope="session")
@@ -64,38 +54,9 @@ def http() -> Iterator[httpx.Client]:
         yield client
 
 
-def config_of(server: Server) -> Config:
-    box = Provider("box", kind="llamacpp", base_url=server.base_url, default_model=server.name)
+def config_of(server: Server, kind: str = "llamacpp") -> Config:
+    box = Provider("box", kind=kind, base_url=server.base_url, default_model=server.name)
     return Config(default_provider="box", providers={"box": box})
-
-
-class Proxies:
-    """`promptools serve` before servers, one process each."""
-
-    def __init__(self) -> None:
-        self._shared: dict[str, str] = {}
-        self._running: list[subprocess.Popen[str]] = []
-
-    def before(self, server: Server) -> str:
-        """Give the URL of a proxy that all tests of the session share."""
-        if server.base_url not in self._shared:
-            self._shared[server.base_url] = self.fresh(server)
-        return self._shared[server.base_url]
-
-    def fresh(self, server: Server) -> str:
-        """Give the URL of a proxy that has seen nothing yet."""
-        command = [sys.executable, "-m", "promptools", "serve", "--port", "0", "--provider", "llamacpp"]
-        process = subprocess.Popen([*command, "--base-url", server.base_url], stdout=subprocess.PIPE, text=True)
-        self._running.append(process)
-        assert process.stdout is not None
-        return next(line.split()[1] for line in process.stdout if line.startswith("listening "))
-
-    def stop(self) -> None:
-        for process in self._running:
-            process.terminate()
-            process.wait(timeout=10)
-            assert process.stdout is not None
-            process.stdout.close()
 
 
 @pytest.fixture(scope="session")
@@ -110,12 +71,12 @@ def connect(request: pytest.FixtureRequest, proxies: Proxies) -> Iterator[Connec
     """Make a client whose requests go through promptools: the transport inside it, or a proxy before the server."""
     made: list[openai.OpenAI] = []
 
-    def make(server: Server, *, fresh: bool = False) -> openai.OpenAI:
+    def make(server: Server, *, fresh: bool = False, kind: str = "llamacpp") -> openai.OpenAI:
         if request.param == "client":
-            client: openai.OpenAI = OpenAI(config=config_of(server), max_retries=0, timeout=60)
+            client: openai.OpenAI = OpenAI(config=config_of(server, kind), max_retries=0, timeout=60)
         else:
-            url = proxies.fresh(server) if fresh else proxies.before(server)
-            client = openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=60)
+            proxy = proxies.fresh if fresh else proxies.before
+            client = openai.OpenAI(base_url=proxy(server.base_url, kind), api_key="none", max_retries=0, timeout=60)
         made.append(client)
         return client
 
@@ -124,54 +85,13 @@ def connect(request: pytest.FixtureRequest, proxies: Proxies) -> Iterator[Connec
         client.close()
 
 
-@dataclass
-class Got:
-    """One answer, streamed or whole, as an app sees it."""
-
-    answer: Answer
-    headers: Any
-
-    @property
-    def content(self) -> str:
-        return self.answer.reply.content
-
-    @property
-    def calls(self) -> list[tuple[str, str]]:
-        return [(call.name, call.arguments) for call in self.answer.reply.calls]
-
-    @property
-    def ids(self) -> list[str]:
-        return [call.id for call in self.answer.reply.calls]
-
-    @property
-    def finish_reason(self) -> str | None:
-        return self.answer.reply.finish_reason
-
-    @property
-    def attempts(self) -> list[tuple[str, str]]:
-        return [(each["mode"], each["outcome"]) for each in self.answer.attempts]
-
-    def message(self) -> dict[str, Any]:
-        return self.answer.reply.message(reasoning=False)
-
-
-@pytest.fixture(params=["whole", "streamed"])
+@pytest.fixture(params=FORMS)
 def ask(request: pytest.FixtureRequest) -> Callable[..., Got]:
-    """Ask through a client of the official SDK, and put the answer together."""
-    stream = request.param == "streamed"
+    """Ask through a client of the official SDK, with a trace, and gather the answer."""
 
     def put(client: openai.OpenAI, model: str, *said: Any, options: dict[str, Any] | None = None, **keys: Any) -> Got:
-        messages: list[Any] = [{"role": "user", "content": each} if isinstance(each, str) else each for each in said]
-        raw: Any = client.chat.completions.with_raw_response.create(
-            model=model,
-            messages=messages,
-            stream=stream,
-            extra_body={"promptools": {"trace": True, **(options or {})}},
-            **keys,
-        )
-        answer = Answer()
-        for part in raw.parse() if stream else [raw.parse()]:
-            list(answer.take(part))
-        return Got(answer, raw.headers)
+        messages = [{"role": "user", "content": each} if isinstance(each, str) else each for each in said]
+        body = {"promptools": {"trace": True, **(options or {})}}
+        return asking.ask(client, model, messages, request.param, extra_body=body, **keys)
 
     return put

@@ -33,7 +33,7 @@ def test_forty_streams_at_once(hermes_server, proxies, way):
         if way == "client":
             client = AsyncOpenAI(config=config_of(hermes_server), max_retries=0, timeout=120)
         else:
-            url = proxies.before(hermes_server)
+            url = proxies.before(hermes_server.base_url, "llamacpp")
             client = openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0, timeout=120)
         async with client:
             return await asyncio.gather(*(one(client, hermes_server.name, number) for number in range(CROWD)))

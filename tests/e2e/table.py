@@ -1,0 +1,135 @@
+"""The table of cases for all real servers, `cases.toml`: what the model says, what is asked, what the app must see.
+
+A row:
+
+    name          unique; the user's message is made of it, and is the model's cue
+    why, source   why the row is so; where it was seen (a server's issue, or a measurement)
+    hermes        what a model says whose template has Hermes tags
+    harmony       what gpt-oss says
+    coder         what Qwen3-Coder says
+    text          what every model says that has no words of its own above; Harmony puts it into its final channel
+    prompted      what each says instead where the tools are in the prompt
+    answer        what it says when it has the results of its calls; then the conversation goes on to there
+    request       keys of the body besides `model` and `messages`; tools by name, ["get_weather"] where none are given
+    history       messages between the question and the answer, as JSON
+    options       the `promptools` key of the request
+    calls         [[name, arguments], ...] that the app must see, arguments as JSON
+    content       text that it must see, but for white space around it; without the key nothing is checked
+    reasoning     the same
+    finish_reason what it must be: `tool_calls` beside calls, else `stop`, where nothing else is said
+    error         a part of the error that it must see instead
+    fixes         kinds of the fixes on record
+    mode          the mode that answers, where it is not the rig's own; "" where none does, "any" where chance decides
+    on.RIG        keys of the above that are other on that rig; `skip` says why the row cannot be played there
+
+Only families with words can play a row. `{words}` and `{long}` are some 700 bytes and some 5 KB of words.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from promptools.lab.script import Line
+
+Family = Literal["hermes", "harmony", "coder"]
+
+WORDS = " ".join(f"word{number}" for number in range(100))
+LONG = " ".join(f"word{number}" for number in range(700))
+
+
+def _read() -> dict[str, Any]:
+    text = (Path(__file__).parent / "cases.toml").read_text("utf-8")
+    return tomllib.loads(text.replace("{words}", WORDS).replace("{long}", LONG))
+
+
+BOOK = _read()
+TOOLS: dict[str, Any] = {name: json.loads(text) for name, text in BOOK["tool"].items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One row."""
+
+    name: str
+    why: str = ""
+    source: str = ""
+    hermes: str | None = None
+    harmony: str | None = None
+    coder: str | None = None
+    text: str | None = None
+    prompted: str | None = None
+    answer: str | None = None
+    request: dict[str, Any] = field(default_factory=dict)
+    history: str = "[]"
+    options: dict[str, Any] = field(default_factory=dict)
+    calls: list[tuple[str, Any]] = field(default_factory=list)
+    content: str | None = None
+    reasoning: str | None = None
+    finish_reason: str | None = None
+    error: str | None = None
+    fixes: list[str] = field(default_factory=list)
+    mode: str | None = None
+    skip: str | None = None
+    on: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    @property
+    def question(self) -> str:
+        return f"Case: {self.name}."
+
+    @property
+    def result(self) -> str:
+        """What the tools of this row give back; the cue of `answer`."""
+        return f"Result: {self.name}."
+
+    @property
+    def tools(self) -> list[Any]:
+        return [TOOLS[name] for name in self.request.get("tools", ["get_weather"])]
+
+    def body(self) -> dict[str, Any]:
+        """Give the request's keys, but for the model."""
+        messages = [{"role": "user", "content": self.question}, *json.loads(self.history)]
+        keys = {**self.request, "tools": self.tools} if self.tools else {}
+        return {"messages": messages, **keys}
+
+    def ends(self) -> str:
+        return self.finish_reason or ("tool_calls" if self.calls else "stop")
+
+    def says(self, family: Family) -> str | None:
+        """Give what a model of this family says; None where the row is not for it."""
+        own = getattr(self, family)
+        return own if own is not None or self.text is None else spoken(self.text, family)
+
+    def seen(self, rig: str, family: Family) -> Case | None:
+        """Give the row as it is on a rig; None where it is not played there."""
+        here = replace(self, **self.on.get(rig, {}))
+        return None if here.skip or here.says(family) is None else here
+
+
+def spoken(text: str, family: Family) -> str:
+    """Write plain text as a model of this family says it."""
+    return f"<|channel|>final<|message|>{text}<|return|>" if family == "harmony" else text
+
+
+def _case(row: dict[str, Any]) -> Case:
+    return Case(**{**row, "calls": [tuple(each) for each in row.get("calls", ())]})
+
+
+CASES = [_case(row) for row in BOOK["case"]]
+
+
+def lines(family: Family, prompted: str) -> Iterator[Line]:
+    """Give the lines of a model of this family; `prompted` is a phrase that only our prompted requests hold."""
+    for case in CASES:
+        said = case.says(family)
+        if said is None:
+            continue
+        yield Line(case.question, said)
+        if case.prompted is not None:
+            yield Line(case.question, spoken(case.prompted, family), setting=prompted)
+        if case.answer is not None:
+            yield Line(case.result, spoken(case.answer, family))
