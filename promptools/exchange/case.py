@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from promptools.exchange.context import Route
     from promptools.exchange.front import Front
     from promptools.exchange.ledger import Ledger, Steps
-    from promptools.profiles import Profile
+    from promptools.profiles import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +76,15 @@ def open_case(ledger: Ledger) -> Steps[Case]:
         own["model"] = route.target.model
     body, notes = front.read(own, route.target.profile)
     tools = concerns_tools(body)
-    touch = tools or "promptools" in data or options.mode is not None or _unlike(body, route.target.profile, front)
+    touch = tools or "promptools" in data or options.mode is not None or _unlike(body, route.target, front)
     as_it_is = request.body if own == data else dump(own)
     payload = None if touch else as_it_is
     return Case(body, route, route.url or request.url, defaults, tools, payload, notes)
 
 
-def _unlike(body: dict[str, Any], profile: Profile, front: Front) -> bool:
-    """Tell whether the server cannot be sent the request as it came."""
-    return profile.wire != front.wire or (not profile.thinking and any(key in body for key in REASONING_KEYS))
+def _unlike(body: dict[str, Any], target: Target, front: Front) -> bool:
+    """Tell whether the server cannot be sent the request as it came; a config's defaults are Chat Completions' keys."""
+    profile = target.profile
+    if profile.wire != front.wire or (front.wire != "chat" and target.defaults):
+        return True
+    return not profile.thinking and any(key in body for key in REASONING_KEYS)

@@ -11,6 +11,10 @@ Constrained = Literal["response_format", "structured_outputs", "json_schema", "f
 ToolIds = Literal["any", "alnum9"]
 ReasoningField = Literal["reasoning", "reasoning_content", "thinking"]
 HistoryArguments = Literal["string", "object"]
+Sampling = Literal[
+    "top_k", "min_p", "typical_p", "repeat_penalty", "repetition_penalty", "repeat_last_n", "mirostat", "mirostat_tau",
+    "mirostat_eta",
+]  # fmt: skip
 Placement = Literal["prepend", "append", "replace"]
 NumCtx = Literal["fit", "server"] | int
 
@@ -61,6 +65,10 @@ class Profile:
     """Does the server choke on legal JSON Schema? Then it is sent a relaxed copy; the original checks the reply."""
     tool_names: str = r"[a-zA-Z0-9_-]{1,64}"
     """Regular expression that a tool's name must match whole; others travel under a mapped name."""
+    sampling: frozenset[Sampling] = frozenset()
+    """Parameters of sampling that the server takes beside OpenAI's own; others of Ollama's `options` are left out."""
+    template_kwargs: bool = False
+    """Does the server hand `chat_template_kwargs` on to the model's template? Thinking is switched on and off there."""
 
     # How to write the conversation
     tool_ids: ToolIds = "any"

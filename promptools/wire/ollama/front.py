@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _ALIKE = ("temperature", "top_p", "seed", "stop", "presence_penalty", "frequency_penalty")
 """Options that Chat Completions have under the same name."""
+_RENAMED = {"repeat_penalty": ("repetition_penalty",)}
+"""Options that some servers know by another name."""
 _OLLAMAS = ("options", "think", "keep_alive", "truncate", "shift")
 """Keys that only Ollama knows."""
 _TYPES = frozenset(("string", "number", "integer", "boolean", "object", "array", "null"))
@@ -43,9 +45,9 @@ def read_request(data: Mapping[str, Any], profile: Profile) -> tuple[dict[str, A
     else:
         if not data.get("messages"):
             raise UsageError("'messages' is empty, which loads a model on Ollama; this server is none: send a message")
-        body |= _parameters(as_object(data.get("options")), notes)
-        body |= _thinking(data.get("think"), notes)
-        notes += [f"{key!r} was left out: only Ollama knows it" for key in _OLLAMAS[2:] if data.get(key) is not None]
+        body |= _parameters(as_object(data.get("options")), profile, notes)
+        body |= _thinking(data.get("think"), profile, notes)
+        notes += [f"not sent: {key}; only Ollama knows it" for key in _OLLAMAS[2:] if data.get(key) is not None]
     return body | _form(data.get("format"), profile), tuple(notes)
 
 
@@ -99,26 +101,34 @@ def _schema(value: Any) -> Any:
 # --- parameters ------------------------------------------------------------------------------------------------------
 
 
-def _parameters(options: Mapping[str, Any], notes: list[str]) -> dict[str, Any]:
-    """Write `options` as the parameters of Chat Completions."""
-    made = {key: options[key] for key in _ALIKE if options.get(key) is not None}
-    most = options.get("num_predict")
-    if isinstance(most, int) and most > 0:  # -1 is no limit and -2 the rest of the context: what servers do by default
-        made["max_tokens"] = most
-    known = {*_ALIKE, "num_predict"}
-    notes += [
-        f"option {key!r} was left out: this server does not know it"
-        for key, value in options.items()
-        if key not in known and value is not None
-    ]
+def _parameters(options: Mapping[str, Any], profile: Profile, notes: list[str]) -> dict[str, Any]:
+    """Write `options` as parameters; those that OpenAI's API lacks go to servers that are known to take them."""
+    made: dict[str, Any] = {}
+    lost: list[str] = []
+    for key, value in options.items():
+        names = (key, *_RENAMED.get(key, ()))
+        name = next((each for each in names if each in _ALIKE or each in profile.sampling), None)
+        if value is None:
+            continue
+        if name is not None:
+            made[name] = value
+        elif key != "num_predict":
+            lost.append(key)
+        elif isinstance(value, int) and value > 0:  # below it, no limit is meant: as it is without one
+            made["max_tokens"] = value
+    if lost:
+        notes.append(f"not sent: {', '.join(lost)} of options; this server is not known to take it with a request")
     return made
 
 
-def _thinking(think: Any, notes: list[str]) -> dict[str, Any]:
+def _thinking(think: Any, profile: Profile, notes: list[str]) -> dict[str, Any]:
+    """Write `think`: an effort as such, yes and no as templates read it."""
     if isinstance(think, str) and think:
         return {"reasoning_effort": think}
+    if isinstance(think, bool) and profile.template_kwargs:
+        return {"chat_template_kwargs": {"enable_thinking": think}}
     if think is not None:
-        notes.append("'think' was left out: nothing says how this server is told so")
+        notes.append("not sent: think; nothing says how this server is told to think or not")
     return {}
 
 
