@@ -41,7 +41,7 @@ def family(request):
     return named(request.param)
 
 
-def plain(request: Request):
+def plain(request: Request, door=None):
     """Pass one request and its answer, nothing else."""
     opened = yield Send(request)
     if isinstance(opened, Failed):
@@ -103,7 +103,7 @@ def test_an_exchange_is_over_before_its_last_bytes_go_out(server, family):
     server.play(completion())
     over = []
 
-    def watched(request):
+    def watched(request, door):
         yield from plain(request)
         yield Emit(b"last")
         over.append(True)
@@ -131,7 +131,7 @@ def test_gzip_is_read_decoded_and_the_headers_say_so(server, family):
 def test_other_paths_and_methods_pass_below(server, family):
     server.play(Answer(pieces=(b"y" * 5000,), gzip=True))
 
-    def never(request):
+    def never(request, door):
         raise AssertionError(request)
 
     for ask in Both(family, never):
@@ -166,7 +166,7 @@ def test_a_sends_whole_time_is_bounded(server, family, answer):
     server.play(answer)
     told = []
 
-    def hurried(request):
+    def hurried(request, door):
         happening = yield Send(request, timeout=0.3)
         while isinstance(happening, (Opened, Piece)):
             happening = yield Read()
@@ -184,7 +184,7 @@ def test_a_sends_whole_time_is_bounded(server, family, answer):
 
 
 def test_a_second_send_after_abandon_and_wait(server, family):
-    def twice(request):
+    def twice(request, door):
         opened = yield Send(request)
         assert isinstance(opened, Opened)
         done = yield Abandon()
@@ -202,7 +202,7 @@ def test_a_second_send_after_abandon_and_wait(server, family):
 
 
 def test_a_send_elsewhere_has_the_other_hosts_name(server, family):
-    def elsewhere(request):
+    def elsewhere(request, door):
         moved = Request(request.method, request.url.replace("127.0.0.1", "localhost"), request.headers, request.body)
         return plain(moved)
 
@@ -216,7 +216,7 @@ def test_a_send_elsewhere_has_the_other_hosts_name(server, family):
 
 
 def test_a_bug_in_the_exchange_is_answered_not_raised(server, family, caplog):
-    def broken(request):
+    def broken(request, door):
         yield Wait(0)
         raise KeyError("oops")
 
@@ -229,7 +229,7 @@ def test_a_bug_in_the_exchange_is_answered_not_raised(server, family, caplog):
 
 
 def test_a_bug_after_the_head_is_raised(server, family):
-    def broken(request):
+    def broken(request, door):
         yield Emit(Head(200, ()))
         yield Emit(b"")
         yield Emit(b"x")
@@ -259,7 +259,7 @@ def test_closing_early_closes_the_upstream(server, family):
     server.play(sse(chunk({"content": "a"}), done=False, then="hang"))
     closed = []
 
-    def watched(request):
+    def watched(request, door):
         try:
             yield from plain(request)
         except GeneratorExit:
@@ -389,7 +389,7 @@ def test_an_exchange_that_has_ended_gives_its_reply(server, family):
 
 
 def test_an_exchange_without_an_answer_is_a_bug_that_is_answered(family):
-    def mute(request):
+    def mute(request, door):
         yield Wait(0)
 
     for ask in Both(family, mute):
@@ -416,7 +416,7 @@ def test_closing_from_another_task_or_thread_ends_the_stream(server, family):
 
 
 def test_a_send_elsewhere_takes_that_places_proxy(server, family):
-    def elsewhere(request):
+    def elsewhere(request, door):
         return plain(Request(request.method, f"{server.url}/chat/completions", request.headers, request.body))
 
     class Never(family.module.BaseTransport):
