@@ -1,0 +1,174 @@
+"""A real vLLM in five ways: with and without the flags that let it take tools, on a model with Hermes tags and on
+gpt-oss, and the last release that raises HarmonyError. What each model says, beside the words of the table.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import environments
+import httpx
+import pytest
+import scenes
+from recipes.recipe import CannotMakeError
+from recipes.vllm import OLD_VERSION, VERSION
+from scenes import FENCED_CALL, HARMONY_CALL, HERMES_CALL, THOUGHT
+
+from promptools.lab.script import Line
+from promptools.lab.server import Server
+from promptools.lab.vllm import Installed, VllmServer, serve
+
+Family = Literal["hermes", "harmony"]
+
+FINAL = "<|channel|>final<|message|>"
+BAD_HEADER = "No header at all."
+NO_START = "<|channel|>analysis<|message|>Hm.<|end|>assistant<|channel|>final<|message|>x<|return|>"
+OUT = '{"city": "Par\x01is"}'
+
+
+def hermes(prompted: str) -> list[Line]:
+    """Lines of the model with Hermes tags, for the tests of vLLM alone."""
+    return [
+        *scenes.hermes(prompted),
+        # an argument without quotes
+        Line("Broken in Paris?", HERMES_CALL.replace('"Paris"', "Paris")),
+        Line("Broken in Paris?", FENCED_CALL, setting=prompted),
+        # an argument whose string is never closed
+        Line("Unclosed in Paris?", HERMES_CALL.replace('Paris"}}', "Par")),
+        Line("Unclosed in Paris?", FENCED_CALL, setting=prompted),
+        Line("Closer in Paris?", HERMES_CALL.replace("Paris", "Paris </tool_call>")),
+        Line("Closer in Paris?", FENCED_CALL.replace("Paris", "Paris </tool_call>"), setting=prompted),
+        # what a grammar of the envelope alone lets through
+        Line("Odd in Paris?", HERMES_CALL.replace('{"city": "Paris"}', '["Paris"]')),
+        Line("Odd in Paris?", FENCED_CALL, setting=prompted),
+        Line("Bare in Paris?", '{"city": "Paris"}'),
+        Line("Control in Paris?", OUT),
+        Line("Think in Paris?", f"<think>\nNeed the tool.\n</think>\n\n{HERMES_CALL}"),
+    ]
+
+
+def gpt_oss(prompted: str) -> list[Line]:
+    """Lines of gpt-oss, for the tests of vLLM alone."""
+    broken = HARMONY_CALL.replace('"Paris"', "Paris")
+    prompt = f"{THOUGHT}{FINAL}{FENCED_CALL}<|return|>"
+    return [
+        *scenes.gpt_oss(prompted),
+        Line("Broken in Paris?", THOUGHT + broken),
+        Line("Broken in Paris?", prompt, setting=prompted),
+        # no <|start|> after <|end|>: HarmonyError in vLLM before 0.32
+        Line("No start in Paris?", NO_START),
+        Line("No start in Paris?", prompt, setting=prompted),
+        # words without a header, and the end
+        Line("Header in Paris?", f"{BAD_HEADER}<|return|>"),
+        Line("Header in Paris?", prompt, setting=prompted),
+        # a header that is never finished
+        Line("Half a header in Paris?", f"{THOUGHT} to=functions.get_weather<|channel|>commentary json<|return|>"),
+        Line("Half a header in Paris?", prompt, setting=prompted),
+        Line("No prefix in Paris?", THOUGHT + HARMONY_CALL.replace("functions.", "")),
+        Line("Control in Paris?", f"{FINAL}{OUT}<|return|>"),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Boot:
+    """One way to run vLLM."""
+
+    family: Family
+    tools: bool = True
+    """Whether it has the flags."""
+    version: str = VERSION
+
+    @property
+    def title(self) -> str:
+        model = "gpt-oss" if self.family == "harmony" else "a template with Hermes tags"
+        return f"vLLM {self.version}, {model}, {'with' if self.tools else 'without'} the flags for tools"
+
+    def more(self, prompted: str) -> list[Line]:
+        return hermes(prompted) if self.family == "hermes" else gpt_oss(prompted)
+
+    def start(self, lines: list[Line], name: str, folder: Path, **keys: Any) -> VllmServer:
+        """Start it; where vLLM cannot be installed, the test is skipped or fails."""
+        return serve(
+            lines,
+            installed=self.installed(),
+            template=self.family,
+            tools=self.tools,
+            name=name,
+            folder=folder,
+            **keys,
+        )
+
+    def installed(self) -> Installed:
+        try:
+            return Installed(
+                environments.path_of("vllm"),
+                self.version,
+                None if self.version == VERSION else environments.path_of(f"vllm-{self.version}"),
+                environments.path_of("o200k") if self.family == "harmony" else None,
+            )
+        except CannotMakeError as error:
+            if os.environ.get("PROMPTOOLS_E2E") == "required":
+                pytest.fail(f"vLLM cannot be installed, and PROMPTOOLS_E2E asks for it: {error}")
+            pytest.skip(f"vLLM cannot be installed: {error}")
+
+
+BOOTS = {
+    "vllm-hermes": Boot("hermes"),
+    "vllm-hermes-bare": Boot("hermes", tools=False),
+    "vllm-harmony": Boot("harmony"),
+    "vllm-harmony-bare": Boot("harmony", tools=False),
+    "vllm-harmony-old": Boot("harmony", version=OLD_VERSION),
+}
+
+
+def post(http: httpx.Client, server: Server, *messages: str | dict[str, Any], **keys: Any) -> httpx.Response:
+    """Ask the server itself."""
+    said = [{"role": "user", "content": each} if isinstance(each, str) else each for each in messages]
+    return http.post(f"{server.base_url}/chat/completions", json={"model": server.name, "messages": said, **keys})
+
+
+def complete(http: httpx.Client, server: Server, prompt: str, **keys: Any) -> httpx.Response:
+    """Ask the server's raw completions."""
+    return http.post(f"{server.base_url}/completions", json={"model": server.name, "prompt": prompt, **keys})
+
+
+def choice(reply: httpx.Response) -> dict[str, Any]:
+    """Give the one choice of a whole answer, without what vLLM always leaves empty."""
+    assert reply.status_code == 200, reply.text
+    (one,) = reply.json()["choices"]
+    return _told(one) | {"message": _told(one["message"]) | {"content": one["message"]["content"]}}
+
+
+def events(reply: httpx.Response) -> list[Any]:
+    """Give the events of a streamed answer, `[DONE]` as it is."""
+    assert reply.status_code == 200, reply.text
+    lines = [line.removeprefix("data: ") for line in reply.text.splitlines() if line.startswith("data: ")]
+    return [line if line == "[DONE]" else json.loads(line) for line in lines]
+
+
+def deltas(told: list[Any]) -> list[dict[str, Any]]:
+    """Give what the chunks of a stream say."""
+    chunks = [each for each in told if each != "[DONE]" and each.get("choices")]
+    return [each["choices"][0]["delta"] for each in chunks]
+
+
+def ends(told: list[Any]) -> list[tuple[str, Any]]:
+    """Give finish and stop reasons of a stream; one pair where all is well."""
+    chunks = [each for each in told if each != "[DONE]" and each.get("choices")]
+    choices = [each["choices"][0] for each in chunks]
+    return [(each["finish_reason"], each.get("stop_reason")) for each in choices if each["finish_reason"]]
+
+
+def error(reply: httpx.Response) -> tuple[int, str, Any]:
+    """Give an error's status, its message and its type."""
+    told = reply.json()["error"]
+    assert told["code"] == reply.status_code
+    return reply.status_code, told["message"], told["type"]
+
+
+def _told(given: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if value is not None}
