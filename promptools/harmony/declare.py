@@ -1,0 +1,229 @@
+"""Tools as gpt-oss was trained to see them: a namespace of TypeScript-like types.
+
+The text is openai-harmony's (0.0.8), byte for byte, oddities included: the indentation, the doubled description of an
+object, the comma on a line of its own. It differs where that library loses what a schema says, and nowhere else:
+
+- `anyOf`, `allOf`, `$ref`, `const` and enumerations of anything but strings are written out, where it writes `any`;
+- the items of an array that are a choice stand in parentheses, `("a" | "b")[]`, where it writes `"a" | "b"[]`;
+- a list of types keeps the items of its array and the properties of its object, where it writes the bare word, and
+  properties without a type are an object's, where it writes `any`; so is `null` by itself;
+- every line of a description, a title or a default is a comment, where it comments the first alone;
+- a key that is no identifier is quoted, and so is a quote inside an enumeration.
+
+A type that holds itself is `any` where it comes again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from promptools.schema.graph import Graph, build, is_array, is_object
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from promptools.types import Schema
+
+_IDENTIFIER = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
+_WORDS = {"string": "string", "number": "number", "integer": "number", "boolean": "boolean"}
+
+
+class Declared(NamedTuple):
+    """One function as the model is told of it; without `parameters` it takes none."""
+
+    name: str
+    description: str = ""
+    parameters: Schema | None = None
+
+
+def namespace(name: str, functions: Sequence[Declared], description: str = "") -> str:
+    """Write the section of one namespace; of one without functions only what its description says.
+
+    Raises UsageError for parameters that are no schema. O(n) in the schemas, their references written out.
+    """
+    if not functions:
+        return f"## {name}\n\n{description}"
+    types = "".join(f"{_function(each)}\n" for each in functions)
+    return f"## {name}\n\n{comments(description)}namespace {name} {{\n\n{types}}} // namespace {name}"
+
+
+def comments(text: str, indent: str = "") -> str:
+    """Write each line of a text as a comment; nothing for no text."""
+    return "".join(f"{indent}// {line}\n" for line in text.splitlines())
+
+
+def type_of(schema: Schema, name: str = "(unnamed)") -> str:
+    """Write a schema's type; `name` is the function's, for errors."""
+    graph = build(schema, name)
+    return _Types(graph).of(graph.root, "")
+
+
+def _function(function: Declared) -> str:
+    given = function.parameters
+    parameters = "" if given is None else f"_: {type_of(given, function.name)}"
+    return f"{comments(function.description)}type {function.name} = ({parameters}) => any;\n"
+
+
+class _Types:
+    """Writes the types of one schema. `trail` holds the ids of the nodes that are being written."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._trail: set[int] = set()
+
+    def of(self, node: Any, indent: str) -> str:
+        """Write the type of a node; its further lines begin with `indent`."""
+        if not is_object(node) or id(node) in self._trail:
+            return "any"
+        self._trail.add(id(node))
+        try:
+            return self._of(self._whole(node), indent)
+        finally:
+            self._trail.discard(id(node))
+
+    def _whole(self, node: Schema) -> Schema:
+        """Give one node for all that hold together by `$ref` and `allOf`: the first to say a word is heard."""
+        parts = list(self._graph.spread(node, ("allOf",)))
+        if len(parts) == 1:
+            return node
+        whole: Schema = {}
+        for part in parts:
+            for word, value in part.items():
+                if word == "properties":
+                    whole[word] = {**value, **whole.get(word, {})}
+                elif word == "required":
+                    whole[word] = [*whole.get(word, ()), *value]
+                elif word not in {"$ref", "allOf"}:
+                    whole.setdefault(word, value)
+        return whole
+
+    def _of(self, node: Schema, indent: str) -> str:
+        if is_array(node.get("oneOf")):
+            return "".join(f"\n{line}" for line in self._choices(node["oneOf"], indent))
+        if "const" in node:
+            return _literal(node["const"])
+        if _members(node):
+            return " | ".join(map(_literal, node["enum"]))
+        if is_array(node.get("anyOf")):
+            return self._union(node["anyOf"], indent)
+        kinds = node.get("type")
+        if is_array(kinds):
+            return " | ".join(self._typed(node, kind, indent, listed=True) for kind in kinds)
+        return self._typed(node, kinds, indent)
+
+    def _typed(self, node: Schema, kind: Any, indent: str, *, listed: bool = False) -> str:
+        if listed and ((kind == "object" and not node.get("properties")) or (kind == "array" and "items" not in node)):
+            return str(kind)
+        if kind == "object" or (kind is None and "properties" in node):
+            return self._object(node, indent)
+        if kind == "array":
+            return self._array(node, indent)
+        return "null" if kind == "null" else _WORDS.get(str(kind), "any")
+
+    def _object(self, node: Schema, indent: str) -> str:
+        required = frozenset(node.get("required", ()))
+        above = _remark(node["description"], indent) if isinstance(node.get("description"), str) else ""
+        members = node.get("properties", {}).items()
+        written = "".join(self._property(key, each, indent, optional=key not in required) for key, each in members)
+        return f"{above}{{\n{written}{indent}}}"
+
+    def _array(self, node: Schema, indent: str) -> str:
+        if "items" not in node:
+            return "Array<any>"
+        items = self.of(node["items"], indent)
+        return f"({items})[]" if self._is_choice(node["items"]) else f"{items}[]"
+
+    def _is_choice(self, node: Any) -> bool:
+        if not is_object(node):
+            return False
+        whole = self._whole(node)
+        if len(whole.get("enum", ())) > 1 or len(whole.get("oneOf", ())) > 1 or len(whole.get("anyOf", ())) > 1:
+            return True
+        return is_array(whole.get("type")) and len(whole["type"]) > 1
+
+    def _union(self, variants: Sequence[Any], indent: str) -> str:
+        """Write a choice in one line, unless its variants have something to say."""
+        if any("description" in each or "default" in each for each in variants if is_object(each)):
+            return "".join(f"\n{line}" for line in self._choices(variants, indent))
+        return " | ".join(dict.fromkeys(self.of(each, indent) for each in variants))
+
+    def _choices(
+        self, variants: Sequence[Any], indent: str, above: str | None = None, *, bare: bool = False
+    ) -> Iterator[str]:
+        """Write a choice, a variant a line; `above` is the description that stands over all of them.
+
+        `bare` is for the choices of a property: there the default of an enumeration stands without quotes.
+        """
+        for place, variant in enumerate(variants):
+            whole = self._whole(variant) if is_object(variant) else {}
+            said = whole.get("description")
+            told = "" if not isinstance(said, str) or said == above or (place == 0 and above is not None) else said
+            default = f"default: {_default(whole, bare=bare)}" if "default" in whole else ""
+            trailing = " ".join(filter(None, (_line(told), default)))
+            yield f"{indent} | {self._nullable(variant, indent + '   ')}{f' // {trailing}' if trailing else ''}"
+
+    def _nullable(self, node: Any, indent: str) -> str:
+        written = self.of(node, indent)
+        nullable = is_object(node) and node.get("nullable") is True and "null" not in written
+        return f"{written} | null" if nullable else written
+
+    def _property(self, key: str, node: Any, indent: str, *, optional: bool) -> str:
+        whole = self._whole(node) if is_object(node) else {}
+        name = (key if _IDENTIFIER.fullmatch(key) else json.dumps(key, ensure_ascii=False)) + ("?" if optional else "")
+        variants = whole.get("oneOf")
+        said = whole.get("description")
+        above = f"{_remark(whole['title'], indent)}{indent}//\n" if isinstance(whole.get("title"), str) else ""
+        if isinstance(said, str) and not (is_array(variants) and said == _first_description(variants)):
+            above += _remark(said, indent)
+        above += _examples(whole.get("examples"), indent)
+        default = f"// default: {_default(whole)}" if "default" in whole else ""
+        if not is_array(variants):
+            written = self._nullable(node, indent + "    ")
+            return f"{above}{indent}{name}: {written},{' ' if default else ''}{default}\n"
+        if default:
+            above += f"{indent}{default}\n"
+        lines = "".join(f"{line}\n" for line in self._choices(variants, indent, said, bare=True))
+        return f"{above}{indent}{name}:\n{lines}{indent},\n"
+
+
+def _members(node: Schema) -> bool:
+    return is_array(node.get("enum")) and bool(node["enum"])
+
+
+def _first_description(variants: Sequence[Any]) -> Any:
+    return variants[0].get("description") if variants and is_object(variants[0]) else None
+
+
+def _remark(text: str, indent: str) -> str:
+    """Write a text as comments; an empty one is an empty comment."""
+    return comments(text, indent) or f"{indent}// \n"
+
+
+def _examples(given: Any, indent: str) -> str:
+    if not is_array(given) or not given:
+        return ""
+    shown = "".join(f"{indent}// - {_quoted(each)}\n" for each in given if isinstance(each, str))
+    return f"{indent}// Examples:\n{shown}"
+
+
+def _default(node: Schema, *, bare: bool = True) -> str:
+    """Write a default; one of an enumeration stands there without quotes where that is `bare`."""
+    value = node["default"]
+    if not isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return _line(value) if bare and _members(node) else _quoted(value)
+
+
+def _quoted(text: str) -> str:
+    """Put a text into quotes, as it stands where it is one line."""
+    return f'"{text}"' if len(text.splitlines()) < 2 else json.dumps(text, ensure_ascii=False)
+
+
+def _line(text: str) -> str:
+    return " ".join(text.splitlines())
+
+
+def _literal(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
