@@ -46,24 +46,29 @@ class Failure:
         return self.opened.status if self.opened else None
 
 
-def of_status(opened: Opened, body: bytes) -> Failure:
+def of_status(opened: Opened, body: bytes, wire: Wire = "chat") -> Failure:
     """Read an answer whose HTTP status is an error."""
     text = body.decode("utf-8", "replace")
     try:
         found = error_of(json.loads(text))
     except (ValueError, RecursionError):
         found = None
-    return of_problem(found or UpstreamProblem(text), opened, body)
+    return of_problem(found or UpstreamProblem(text), opened, body, wire=wire)
 
 
-def of_problem(problem: UpstreamProblem, opened: Opened, body: bytes, part: Reply | None = None) -> Failure:
+def of_problem(
+    problem: UpstreamProblem, opened: Opened, body: bytes, part: Reply | None = None, wire: Wire = "chat"
+) -> Failure:
     """Read an error that the server reports, under whatever status."""
     said = clip(" ".join(problem.message.split())) or "an error without a text"
     kind = classify(problem.message)
     # vLLM's parsers raise whatever Python raises, and only the 500 tells (vllm#10589, vllm#36849)
     if kind == "refused" and 500 in {opened.status, problem.status}:
         kind = "crashed"
-    return Failure(kind, said, problem.message, opened, body, part=part)
+    # Ollama refuses a request by its status; what it says after a 200 is that the model, or its parser, broke
+    if kind == "refused" and wire == "ollama" and opened.status == 200:
+        kind = "cut"
+    return Failure(kind, said, problem.message, opened, body, wire, part=part)
 
 
 def of_link(failed: Failed, opened: Opened | None = None, part: Reply | None = None) -> Failure:

@@ -39,7 +39,7 @@ class Plan:
     def __init__(
         self, ask: Ask, modes: Sequence[ModeName], place: tuple[str, str], context: Context, at: float
     ) -> None:
-        self.ask = replace(ask, num_ctx=context.windows.size(place, at)) if ask.profile.num_ctx == "fit" else ask
+        self.ask = ask
         self.notes: list[str] = []
         self._place = place
         self._context = context
@@ -49,6 +49,12 @@ class Plan:
         self._again = False
         self._used: set[tuple[ModeName, Mend]] = set()
         self._rest = list(modes)
+        raised = context.windows.size(place, at) if ask.profile.num_ctx == "fit" else None
+        if raised is not None:
+            self.ask = replace(ask, num_ctx=raised)
+            self.notes.append(
+                f"num_ctx is {raised}: an earlier request needed it, and another makes the model load anew"
+            )
         first = self._rest[0]
         # when every mode is open there is still a request to serve: the first mode is as good as any
         self.mode: ModeName = self._next(at) or first
@@ -112,7 +118,7 @@ class Plan:
             return None
         self._used.add((self.mode, step))
         self.ask = mended
-        return WORDS[step]
+        return f"{WORDS[step]} (num_ctx {mended.num_ctx})" if step == "fit" else WORDS[step]
 
     def _move(self, failure: Failure, at: float) -> str | None:
         if not self._rest or (failure.verdict and not failure.verdict.elsewhere):

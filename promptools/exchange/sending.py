@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from promptools.exchange.effects import Failed, Head, Opened
@@ -61,7 +60,7 @@ class Sending:
             body = yield from self._ledger.read_all()
             if not body and self._ledger.policy.left(self._ledger.now) == 0:
                 return Failure("timeout", f"the deadline passed before the text of an HTTP {opened.status} came")
-            return replace(of_status(opened, body), wire=self._letter.wire)
+            return of_status(opened, body, self._letter.wire)
         self.intake.streamed = is_stream(opened.headers, asked=self._plan.ask.stream)
         broke = yield from self._read()
         return (yield from self._judge(opened, broke))
@@ -103,7 +102,7 @@ class Sending:
         if broke:
             return of_link(broke, opened, part)
         if intake.problem:
-            return of_problem(intake.problem, opened, intake.body, part)
+            return of_problem(intake.problem, opened, intake.body, part, intake.wire)
         if intake.garbled:
             return Failure("garbled", intake.garbled, opened=opened, body=intake.body)
         if intake.streamed and not (self._plan.ask.stream or intake.finish or intake.done):

@@ -88,6 +88,18 @@ RULES: tuple[Rule, ...] = (
     Rule("history", r"failed to parse tool call arguments as json", "llama.cpp: broken arguments in the history"),
     Rule("server_parser", r"failed to parse tool call", "LM Studio 0.3.23: lmstudio-bug-tracker#942"),
     Rule("server_parser", r"xml syntax error on line", "Ollama qwen3-coder parser: ollama#12380"),
+    Rule(
+        "server_parser",
+        r"failed to parse (?:json|xml|laguna|function call|arguments).{0,200}"
+        r"(?:invalid character|unexpected end|value looks like|syntax error)",
+        "Ollama 0.32.15: its qwen3, glm46, laguna and olmo3 parsers",
+    ),
+    Rule(
+        "server_parser",
+        r"incomplete glm tool call|mismatched arg_key and arg_value|required argument .{1,80} is missing for tool"
+        r"|tool .{1,80} is not declared|\Atool '.{1,80}' not found\Z|\Aempty function name\Z",
+        "Ollama 0.32.15: its glm46, qwen3 and ministral parsers",
+    ),
     Rule("server_parser", r"returned invalid tool call arguments", "Ollama 0.32 over llama-server"),
     Rule("server_parser", r"unexpected empty grammar stack", "llama.cpp's grammar, seen through Ollama 0.32"),
     Rule("server_parser", r"tool call parsing failed|failed to create tool parser", "Ollama: ollama#15315, #11155"),

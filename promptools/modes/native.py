@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from promptools.modes.constrain import answer_in_words
 from promptools.modes.history import Turn, nine, read_history
-from promptools.modes.messages import Message, place_system, plain, settle, take_system
+from promptools.modes.messages import GAP, Message, place_system, plain, settle, take_system
 from promptools.modes.mode import Upstream
 from promptools.modes.names import mapped, rename_tool
 from promptools.modes.reader import ReplyReader
@@ -34,7 +35,7 @@ class Native:
         sent = mapped([*ask.tools.names, *(call.name for turn in turns for call in turn.calls)], ask.profile.tool_names)
         notes = [f"the tool {name!r} was sent as {other!r}" for name, other in sent.items()]
         body = passed_on(ask)
-        order = _offer(ask, body, sent, notes)
+        order = GAP.join(filter(None, (_offer(ask, body, sent, notes), _form(ask, body, notes))))
         body["messages"] = _messages(ask, turns, order, sent)
         return Upstream(body, (*notes, *mended), names={other: name for name, other in sent.items()})
 
@@ -87,6 +88,17 @@ def _choose(ask: Ask, body: dict[str, Any], sent: Mapping[str, str], notes: list
     if kind == "none" or ("auto" in heeded and ask.body.get("tool_choice") == "auto"):
         body["tool_choice"] = kind
     return ""
+
+
+def _form(ask: Ask, body: dict[str, Any], notes: list[str]) -> str:
+    """Give the words that stand in for a `response_format` that would make calls impossible."""
+    if not (body.get("tools") and ask.json_answer) or ask.profile.format_beside_tools:
+        return ""
+    del body["response_format"]
+    if ask.choice.forced:
+        return ""
+    notes.append("response_format was put into words: enforced, no call would be possible")
+    return answer_in_words(ask).strip()
 
 
 def _tool(tool: dict[str, Any], profile: Profile, sent: Mapping[str, str], notes: list[str]) -> dict[str, Any]:

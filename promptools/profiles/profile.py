@@ -61,6 +61,8 @@ class Profile:
     """The request key that forces the reply into a JSON Schema; None: there is none that can be relied on."""
     constrained_ok: bool = True
     """May constrained decoding be used with this model? Grammars garble Harmony on some engines."""
+    format_beside_tools: bool = True
+    """May a reply that `response_format` forces into a form still hold calls? If not, it is put into words instead."""
     relax_schema: bool = False
     """Does the server choke on legal JSON Schema? Then it is sent a relaxed copy; the original checks the reply."""
     tool_names: str = r"[a-zA-Z0-9_-]{1,64}"

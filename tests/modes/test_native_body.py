@@ -273,3 +273,41 @@ def test_the_configured_system_prompt_has_its_place(placement, text):
     assert upstream.body["messages"] == [{"role": "system", "content": text}, USER]
     without = sent([{"role": "system", "content": "yours"}, USER], profile)
     assert without.body["messages"][0]["content"] == "yours"
+
+
+FORM = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"enum": ["yes", "no"]}}}
+APART = Profile(format_beside_tools=False)
+
+
+def test_a_form_that_leaves_no_room_for_calls_is_put_into_words():
+    upstream = sent(profile=APART, tools=[tool()], response_format=FORM)
+    assert "response_format" not in upstream.body
+    assert '{"enum": ["yes", "no"]}' in upstream.body["messages"][0]["content"]
+    assert upstream.notes == ("response_format was put into words: enforced, no call would be possible",)
+
+
+def test_the_words_for_a_form_follow_those_for_a_choice():
+    weak = Profile(format_beside_tools=False, tool_choice=WEAK)
+    upstream = sent(profile=weak, tools=[tool()], response_format={"type": "json_object"}, system_prompt="Be brief.")
+    system = upstream.body["messages"][0]["content"]
+    assert system == "Be brief.\n\nAn answer that is no tool call is one JSON object and nothing else."
+
+
+def test_a_form_is_no_matter_where_a_call_must_come():
+    upstream = sent(profile=APART, tools=[tool()], tool_choice="required", response_format=FORM)
+    assert "response_format" not in upstream.body
+    assert upstream.body["messages"] == [{"role": "user", "content": "hi"}]
+
+
+@pytest.mark.parametrize(
+    ("profile", "body"),
+    [
+        (Profile(), {"tools": [tool()], "response_format": FORM}),
+        (APART, {"response_format": FORM}),
+        (APART, {"tools": [tool()], "response_format": {"type": "text"}}),
+        (APART, {"tools": [tool()], "tool_choice": "none", "response_format": FORM}),
+    ],
+)
+def test_a_form_stays_where_it_takes_nothing_away(profile, body):
+    weak = Profile(format_beside_tools=profile.format_beside_tools, tool_choice=WEAK)
+    assert sent(profile=weak, **body).body["response_format"] == body["response_format"]

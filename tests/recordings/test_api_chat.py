@@ -194,6 +194,7 @@ def test_an_error_after_content_comes_in_band():
 def test_a_runner_that_died_after_content_is_an_error_in_the_stream():
     seen = asked("runner killed mid-stream")
     assert seen.choice().content == "word word word it"
+    assert seen.events[-1]["error"]["code"] == "cut"
     assert "error was encountered while running the model" in seen.events[-1]["error"]["message"]
     assert not seen.done
 

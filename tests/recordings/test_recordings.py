@@ -198,10 +198,16 @@ def test_an_unknown_model_is_the_servers_to_tell(server):
     assert seen.body.decode() == RECORDED[server, "unknown model"]["body"]
 
 
-def test_a_full_context_is_the_servers_to_tell():
+def test_a_full_context_is_told_in_the_same_words_for_every_server():
     seen = played(("vllm", "context overflow"))
     assert seen.head.status == 400
-    assert seen.body.decode() == RECORDED["vllm", "context overflow"]["body"]
+    assert seen.headers["x-should-retry"] == "false"
+    told = seen.json["error"]
+    assert told["code"] == "context_length_exceeded"
+    assert told["message"].startswith(
+        "the conversation does not fit: the prompt has at least 2049 tokens, and the context holds 2048. Shorten it"
+    )
+    assert [each["outcome"] for each in told["attempts"]] == ["overflow"]
 
 
 def test_a_call_without_tools_is_swallowed_and_asked_for_again():
