@@ -1,0 +1,37 @@
+"""Control tokens of Harmony: their names, their ids, and how their text is made harmless inside a message."""
+
+from __future__ import annotations
+
+import re
+from types import MappingProxyType
+
+IDS = MappingProxyType({
+    "startoftext": 199998,
+    "endoftext": 199999,
+    "return": 200002,
+    "constrain": 200003,
+    "channel": 200005,
+    "start": 200006,
+    "end": 200007,
+    "message": 200008,
+    "call": 200012,
+    "endofprompt": 200018,
+})  # fmt: skip
+"""Ids in the vocabulary `o200k_harmony` (openai-harmony 0.0.8); the others up to 201087 are named `reserved_N`."""
+
+_NAMES = "|".join((*IDS, "reserved_[0-9]+"))
+_CONTROL = re.compile(rf"<(?=\\*\|(?:{_NAMES})\|>)")
+_ESCAPED = re.compile(rf"<\\(?=\\*\|(?:{_NAMES})\|>)")
+
+
+def escape(text: str) -> str:
+    r"""Write control tokens inside a text so that no tokenizer takes them for real: `<|end|>` becomes `<\|end|>`.
+
+    A text that holds `<\|end|>` already gets one stroke more, so `unescape` gives back what it was. O(n).
+    """
+    return _CONTROL.sub(r"<\\", text)
+
+
+def unescape(text: str) -> str:
+    """Undo `escape`."""
+    return _ESCAPED.sub("<", text)
