@@ -1,0 +1,276 @@
+"""The same server and models as in `test_ollama_alone`, with promptools between: the app sees what it should.
+
+Every test runs four times: with our transport inside the official client and through our proxy, the answer whole and
+streamed. Every request is the first that its provider sees: no failure of another test has closed a mode.
+"""
+
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import asking
+import openai
+import pytest
+from asking import FORMS, Got, Proxies
+from rig_ollama import BEFORE, KINDS, cue
+from scenes import ANSWER, FENCED_CALL, HERMES_CALL, QUESTION, RESULT, WEATHER, WORDS
+
+from promptools.client import OpenAI
+from promptools.fallback import Breaker
+from promptools.lab.server import Server
+from promptools.profiles import Config
+
+pytestmark = pytest.mark.ollama
+
+CALL = ("get_weather", '{"city": "Paris"}')
+ROME = ("get_weather", '{"city": "Rome"}')
+NUMBER = ("get_weather", '{"city": "75001"}')
+STOCKS = ("get_stocks", '{"city": "Paris"}')
+PROVIDERS = 400
+"""More than there are requests in a session."""
+
+Put = Callable[..., Got]
+
+
+@pytest.fixture(scope="session")
+def inside(ollama: Server) -> Iterator[OpenAI]:
+    """A client with our transport."""
+    with OpenAI(
+        base_url=ollama.base_url, provider="ollama", config=Config(), api_key="none", max_retries=0, timeout=60
+    ) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def before(
+    ollama: Server, proxies: Proxies, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[openai.OpenAI, Iterator[int]]]:
+    """A client of our proxy, and the names of providers that are all the one server."""
+    told = f'kind = "ollama"\nbase_url = {json.dumps(ollama.base_url)}\n'
+    path = tmp_path_factory.mktemp("proxy") / "promptools.toml"
+    providers = "\n".join(f"[providers.p{number}]\n{told}" for number in range(PROVIDERS))
+    path.write_text(f'default_provider = "p0"\n{providers}', encoding="utf-8")
+    with openai.OpenAI(base_url=proxies.configured(path), api_key="none", max_retries=0, timeout=60) as client:
+        yield client, iter(range(PROVIDERS))
+
+
+@pytest.fixture(params=list(itertools.product(["client", "proxy"], FORMS)), ids="-".join)
+def put(request: pytest.FixtureRequest, inside: OpenAI, before: Any) -> Put:
+    """Ask through promptools, with a trace, and gather the answer; `put.form` is its form."""
+    way, form = request.param
+
+    def asked(model: str, *said: Any, options: dict[str, Any] | None = None, **keys: Any) -> Got:
+        messages = [{"role": "user", "content": each} if isinstance(each, str) else each for each in said]
+        options = {"trace": True, **(options or {})}
+        if way == "client":
+            client: openai.OpenAI = inside.with_options(breaker=Breaker())
+        else:
+            client, numbers = before
+            options["provider"] = f"p{next(numbers)}"
+        return asking.ask(client, model, messages, form, extra_body={"promptools": options}, **keys)
+
+    asked.form = form
+    return asked
+
+
+@dataclass(frozen=True)
+class Healed:
+    """What the app sees of one way to fail with one kind of model."""
+
+    calls: list[tuple[str, str]] = field(default_factory=lambda: [CALL])
+    content: str = ""
+    why: str | None = None
+    """How native mode failed, before prompt mode answered."""
+    fixes: list[str] = field(default_factory=list)
+
+
+def mended(why: str) -> Healed:
+    """Say that prompt mode answered after native mode had failed."""
+    return Healed(content=BEFORE.strip(), why=why)
+
+
+FINE = Healed()
+BOTH = Healed([CALL, ROME])
+IN_TEXT = Healed(content=BEFORE.strip())
+COERCED = Healed([NUMBER], fixes=["coerce"])
+
+HEALED = {
+    "go": {
+        "fine": FINE,
+        "broken": mended("swallowed"),
+        "unknown": mended("swallowed"),
+        "after": FINE,
+        "unclosed": FINE,
+        "string": FINE,
+        "types": COERCED,
+        "two": BOTH,
+        "fenced": IN_TEXT,
+    },
+    "gptoss": {
+        "fine": FINE,
+        "broken": mended("server_parser"),
+        "foreign": mended("swallowed"),
+        "string": mended("server_parser"),
+        "types": COERCED,
+        "fenced": IN_TEXT,
+    },
+    "coder": {
+        "fine": FINE,
+        "broken": mended("server_parser"),
+        "after": Healed(content="That was the call."),
+        "unclosed": mended("swallowed"),
+        "types": Healed([NUMBER]),
+        "two": BOTH,
+        "fenced": IN_TEXT,
+    },
+    "think": {
+        "fine": FINE,
+        "broken": mended("server_parser"),
+        "after": Healed(content="That was the call."),
+        "unclosed": mended("swallowed"),
+        "string": mended("server_parser"),
+        "types": COERCED,
+        "two": BOTH,
+        "fenced": IN_TEXT,
+    },
+    "jinja": {"fine": FINE, "two": BOTH, "fenced": IN_TEXT},
+}
+
+
+@pytest.mark.parametrize(("kind", "cell"), [(kind, cell) for kind, cells in HEALED.items() for cell in cells])
+def test_the_call_comes_through(put, kind, cell):
+    expected = HEALED[kind][cell]
+    got = put(kind, cue(cell), tools=[WEATHER])
+    assert got.error is None
+    assert (got.calls, got.finish_reason) == (expected.calls, "tool_calls")
+    assert got.content.strip() == expected.content
+    if expected.why is None:
+        assert got.attempts == [("native", "answered")]
+    else:
+        assert got.attempts == [("native", expected.why), ("prompt", "answered")]
+    fixes = [fix["kind"] for each in got.trace["choices"][0]["fixes"].values() for fix in each]
+    assert fixes == expected.fixes
+
+
+@pytest.mark.parametrize("kind", ["coder", "think", "jinja"])
+def test_a_parser_that_breaks_after_text_is_told_of_or_mended(put, kind):
+    got = put(kind, cue("foreign"), tools=[WEATHER])
+    if put.form == "whole":
+        assert (got.error, got.calls, got.content.strip()) == (None, [CALL], BEFORE.strip())
+    else:
+        # the text is with the app already: asking again would say it twice
+        assert (got.calls, got.content.strip(), got.finish_reason) == ([], BEFORE.strip(), None)
+        assert "server_parser" in got.error
+
+
+@pytest.mark.parametrize("kind", ["gptoss", "coder", "think"])
+def test_a_tool_that_was_not_offered_is_marked(put, kind):
+    got = put(kind, cue("unknown"), tools=[WEATHER])
+    assert (got.calls, got.finish_reason) == ([STOCKS], "tool_calls")
+    assert [outcome for _, outcome in got.attempts] == ["unknown_tool", "unknown_tool"], "and the model was told so"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_truncated_call_is_never_handed_over(put, kind):
+    got = put(kind, cue("cut"), tools=[WEATHER], max_tokens=40)
+    assert (got.error, got.calls, got.finish_reason) == (None, [], "length")
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "notools"])
+def test_a_whole_conversation(put, kind):
+    first = put(kind, QUESTION, tools=[WEATHER])
+    assert (first.calls, first.finish_reason) == ([CALL], "tool_calls")
+    mode = "prompt" if kind == "notools" else "native"
+    assert first.attempts[-1] == (mode, "answered")
+    result = {"role": "tool", "tool_call_id": first.ids[0], "content": RESULT}
+    second = put(kind, QUESTION, first.message(), result, tools=[WEATHER])
+    assert (second.calls, second.finish_reason, second.content) == ([], "stop", ANSWER)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_prompt_mode_works_with_every_kind(put, kind):
+    first = put(kind, QUESTION, tools=[WEATHER], options={"mode": "prompt"})
+    assert (first.calls, first.content.strip(), first.finish_reason) == ([CALL], BEFORE.strip(), "tool_calls")
+    result = {"role": "tool", "tool_call_id": first.ids[0], "content": RESULT}
+    second = put(kind, QUESTION, first.message(), result, tools=[WEATHER], options={"mode": "prompt"})
+    assert (second.calls, second.finish_reason, second.content) == ([], "stop", ANSWER)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_plain_talk_passes(put, kind):
+    got = put(kind, "Say words", tools=[WEATHER])
+    assert (got.content, got.calls, got.finish_reason) == (WORDS, [], "stop")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("arguments", ['{"city": "Par', "", "null", '{"city": "Paris"}', {"city": "Paris"}])
+def test_no_arguments_in_the_history_brick_the_conversation(put, kind, arguments):
+    call = {"id": "a", "type": "function", "function": {"name": "get_weather", "arguments": arguments}}
+    history = [
+        QUESTION,
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "a", "content": RESULT},
+    ]
+    got = put(kind, *history, tools=[WEATHER])
+    assert (got.error, got.content) == (None, ANSWER)
+    assert len(got.attempts) == 1, "what is known is not found out again"
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "notools"])
+def test_tool_choice_none_gives_no_call(put, kind):
+    got = put(kind, QUESTION, tools=[WEATHER], tool_choice="none")
+    assert got.calls == []
+    if kind in {"go", "jinja", "notools"}:
+        assert (got.error, got.finish_reason) == (None, "stop")
+        assert "get_weather" in got.content, "what the model said instead is not lost"
+    else:
+        # the server's parser took the call out of the text, or lost it: the trace or the error says so
+        assert {outcome for _, outcome in got.attempts} <= {"choice", "swallowed"}
+        assert got.attempts or "swallowed" in got.error
+
+
+@pytest.mark.parametrize("kind", ["go", "gptoss", "coder"])
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "get_weather"}}])
+def test_a_forced_call_comes(put, kind, choice):
+    got = put(kind, QUESTION, tools=[WEATHER], tool_choice=choice)
+    assert got.calls == [CALL]
+
+
+@pytest.mark.parametrize("kind", ["go", "notools"])
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "get_weather"}}])
+def test_a_call_that_is_forced_by_grammar_fits_the_schema(put, kind, choice):
+    # a model that would rather talk: in prompt mode a grammar has it write a call, whatever is in it
+    got = put(kind, "Say words", tools=[WEATHER], tool_choice=choice)
+    assert (got.error, got.attempts[-1], got.finish_reason) == (None, ("prompt", "answered"), "tool_calls")
+    assert {name for name, _ in got.calls} == {"get_weather"}
+    assert all(isinstance(json.loads(arguments)["city"], str) for _, arguments in got.calls)
+
+
+def test_one_call_at_a_time_is_kept_by_us(put):
+    assert put("go", cue("two"), tools=[WEATHER], parallel_tool_calls=False).calls == [CALL]
+
+
+@pytest.mark.parametrize("kind", ["go", "notools"])
+def test_a_model_that_does_not_think_is_not_asked_to(put, kind):
+    got = put(kind, QUESTION, tools=[WEATHER], reasoning_effort="high")
+    assert (got.calls, got.error) == ([CALL], None)
+
+
+def test_thoughts_come_as_reasoning(put):
+    got = put("think", cue("fine"), tools=[WEATHER])
+    assert (got.reasoning.strip(), got.calls) == ("Need the tool.", [CALL])
+
+
+def test_what_was_written_without_tools_is_text(put):
+    for kind, text in (("go", HERMES_CALL), ("notools", FENCED_CALL)):
+        got = put(kind, cue("fine"))
+        assert (got.content, got.calls, got.finish_reason) == (text, [], "stop")
+
+
+def test_tokens_are_summed_over_all_sends(put):
+    got = put("go", cue("broken"), tools=[WEATHER])
+    spent = [each["usage"]["completion_tokens"] for each in got.trace["attempts"]]
+    assert len(spent) == 2
+    assert got.usage["completion_tokens"] == sum(spent)
