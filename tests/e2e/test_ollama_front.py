@@ -1,0 +1,169 @@
+"""The ollama package's clients, with our transport inside, on a real Ollama: the same failures healed, all else as it is.
+
+Nobody says what server it is: the first request of each client finds out.
+"""
+
+import json
+import logging
+
+import ollama as package
+import pytest
+from asking_ollama import WAYS, Said, ask
+from rig_ollama import BEFORE, KINDS, cue
+from scenes import ANSWER, HERMES_CALL, QUESTION, RESULT, WEATHER, WORDS
+from test_ollama_healed import HEALED
+
+from promptools.lab.server import Server
+from promptools.ollama import Client
+
+pytestmark = pytest.mark.ollama
+
+CALL = ("get_weather", {"city": "Paris"})
+
+
+def get_weather(city: str) -> str:
+    """Tell the weather.
+
+    Args:
+      city: Name of the city.
+    """
+    return RESULT if city == "Paris" else "no idea"
+
+
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.ERROR, logger="promptools")
+
+
+def result(said: Said) -> dict[str, str]:
+    (call,) = said.calls
+    return {"role": "tool", "tool_name": call[0], "content": get_weather(**call[1])}
+
+
+@pytest.mark.parametrize(("kind", "cell"), [(kind, cell) for kind, cells in HEALED.items() for cell in cells])
+def test_the_call_comes_through(ollama: Server, way: str, kind: str, cell: str) -> None:
+    expected = HEALED[kind][cell]
+    got = ask(ollama.url, way, kind, cue(cell), tools=[WEATHER])
+    assert got.calls == [(name, json.loads(arguments)) for name, arguments in expected.calls]
+    assert (got.content.strip(), got.last.done_reason) == (expected.content, "stop")
+    if expected.why is None:
+        assert got.attempts == [("native", "answered")]
+    else:
+        assert got.attempts == [("native", expected.why), ("prompt", "answered")]
+    assert [fix.kind for call in got.reply.calls for fix in call.fixes] == expected.fixes
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "notools"])
+def test_a_whole_conversation(ollama: Server, way: str, kind: str) -> None:
+    first = ask(ollama.url, way, kind, QUESTION, tools=[get_weather])
+    assert first.calls == [CALL]
+    assert first.attempts == [("prompt" if kind == "notools" else "native", "answered")]
+    assert first.reply.trace.seen.kind == "ollama"
+    second = ask(ollama.url, way, kind, QUESTION, first.message, result(first), tools=[get_weather])
+    assert (second.content, second.calls, second.last.done_reason) == (ANSWER, [], "stop")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_truncated_call_is_never_handed_over(ollama: Server, way: str, kind: str) -> None:
+    got = ask(ollama.url, way, kind, cue("cut"), tools=[WEATHER], options={"num_predict": 40})
+    assert (got.calls, got.last.done_reason) == ([], "length")
+
+
+def test_a_parser_that_breaks_after_text_is_told_of_or_mended(ollama: Server, way: str) -> None:
+    if "streamed" in way:
+        # the text is with the app already: asking again would say it twice
+        with pytest.raises(package.ResponseError, match="server_parser") as raised:
+            ask(ollama.url, way, "coder", cue("foreign"), tools=[WEATHER])
+        assert raised.value.status_code == -1
+    else:
+        got = ask(ollama.url, way, "coder", cue("foreign"), tools=[WEATHER])
+        assert (got.content.strip(), got.calls) == (BEFORE.strip(), [CALL])
+
+
+def test_options_reach_the_server(ollama: Server, way: str) -> None:
+    keys = {"options": {"num_predict": 7, "num_ctx": 2048, "seed": 1}, "keep_alive": "10m"}
+    got = ask(ollama.url, way, "go", "Say words", tools=[WEATHER], **keys)
+    assert (got.last.done_reason, got.last.eval_count) == ("length", 7)
+    with package.Client(ollama.url) as client:
+        (loaded,) = (each for each in client.ps().models if each.model == "go:latest")
+    assert loaded.context_length == 2048
+
+
+def test_thinking(ollama: Server, way: str) -> None:
+    got = ask(ollama.url, way, "think", cue("fine"), tools=[get_weather], think=True)
+    assert (got.thinking.strip(), got.calls) == ("Need the tool.", [CALL])
+
+
+def test_a_model_that_does_not_think_is_not_asked_to(ollama: Server, way: str) -> None:
+    got = ask(ollama.url, way, "go", QUESTION, tools=[get_weather], think=True)
+    assert got.calls == [CALL]
+    assert got.reply.trace.notes == ("the reasoning parameters were left out: the model does not take them",)
+
+
+def test_an_answer_in_a_form(ollama: Server, way: str) -> None:
+    form = {"type": "object", "properties": {"sunny": {"type": "boolean"}}, "required": ["sunny"]}
+    got = ask(ollama.url, way, "go", "Say words", format=form, options={"num_predict": 300, "seed": 3})
+    assert set(json.loads(got.content)) == {"sunny"}
+
+
+@pytest.mark.parametrize(("kind", "text"), [("go", HERMES_CALL), ("notools", WORDS)])
+def test_a_chat_without_tools_is_ollamas_own(ollama: Server, way: str, kind: str, text: str) -> None:
+    question = cue("fine") if kind == "go" else "Say words"
+    got = ask(ollama.url, way, kind, question)
+    assert (got.content, got.calls, got.last.done_reason) == (text, [], "stop")
+    assert got.last.load_duration > 0
+    assert got.reply is None, "it was not read"
+
+
+def test_a_prompt_that_does_not_fit_is_one_clear_error(ollama: Server, way: str) -> None:
+    with pytest.raises(package.ResponseError, match=r"the prompt has \d+ tokens, and the context holds \d+") as raised:
+        ask(ollama.url, way, "go", "word " * 6000 + QUESTION, tools=[get_weather])
+    assert raised.value.status_code == 400
+
+
+@pytest.mark.parametrize("tools", [[], [WEATHER]])
+def test_an_unknown_model_is_the_servers_own_error(ollama: Server, way: str, tools: list[object]) -> None:
+    with pytest.raises(package.ResponseError, match="model 'nope' not found") as raised:
+        ask(ollama.url, way, "nope", QUESTION, tools=tools)
+    assert raised.value.status_code == 404
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        lambda client: client.list(),
+        lambda client: client.show("go"),
+        lambda client: client.show("gptoss"),
+        lambda client: client.embed("go", "words").embeddings,
+        lambda client: client.generate("go", "Say words").response,
+        lambda client: [part.response for part in client.generate("go", "Say words", stream=True)],
+        lambda client: client.create("again", from_="go"),
+        lambda client: list(client.create("again", from_="go", stream=True)),
+        lambda client: client.copy("go", "copied"),
+        lambda client: (client.copy("go", "deleted"), client.delete("deleted")),
+        lambda client: client.create_blob(__file__),
+        lambda client: [each.model for each in client.ps().models],
+        lambda client: client.chat("go"),
+        lambda client: client.show("nope"),
+        lambda client: client.delete("nope"),
+        lambda client: list(client.pull("nope.invalid/me/nope", stream=True)),
+    ],
+)
+def test_every_other_route_is_ollamas_own(ollama: Server, asked: object) -> None:
+    def outcome(client: package.Client) -> object:
+        try:
+            got = asked(client)
+        except package.ResponseError as error:
+            return error.error, error.status_code
+        return {**got.model_dump(), **OF_THE_MOMENT} if isinstance(got, package.ChatResponse) else got
+
+    with package.Client(ollama.url) as theirs, Client(ollama.url) as ours:
+        assert outcome(ours) == outcome(theirs)
+
+
+OF_THE_MOMENT = {"created_at": "", "total_duration": 0, "load_duration": 0}
