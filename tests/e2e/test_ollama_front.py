@@ -1,4 +1,4 @@
-"""The ollama package's clients, with our transport inside, on a real Ollama: the same failures healed, all else as it is.
+"""The ollama package's clients, with our transport inside, on a real Ollama: its failures healed, all else as it is.
 
 Nobody says what server it is: the first request of each client finds out.
 """
@@ -106,7 +106,8 @@ def test_a_model_that_does_not_think_is_not_asked_to(ollama: Server, way: str) -
 
 
 def test_an_answer_in_a_form(ollama: Server, way: str) -> None:
-    form = {"type": "object", "properties": {"sunny": {"type": "boolean"}}, "required": ["sunny"]}
+    sunny = {"properties": {"sunny": {"type": "boolean"}}, "required": ["sunny"]}
+    form = {"type": "object", **sunny, "additionalProperties": False}
     got = ask(ollama.url, way, "go", "Say words", format=form, options={"num_predict": 300, "seed": 3})
     assert set(json.loads(got.content)) == {"sunny"}
 
