@@ -1,0 +1,329 @@
+"""A real Ollama that dies, stalls, restarts or is busy amid a conversation: the app gets a call that the model made, or
+an error that says what happened; it never hangs, and nothing is said twice.
+"""
+
+import itertools
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import asking
+import openai
+import pytest
+from asking import FORMS, Got, Proxies
+from rig_ollama import program
+from scenes import ANSWER, FENCED_CALL, HERMES_CALL, QUESTION, RESULT, WEATHER
+
+from promptools.client import OpenAI
+from promptools.fallback import Breaker
+from promptools.lab.ollama import Model, serve_models
+from promptools.lab.script import Line
+from promptools.lab.server import Server
+from promptools.lab.weather import prompt_mark
+from promptools.profiles import Config
+
+pytestmark = pytest.mark.ollama
+
+CALL = ("get_weather", '{"city": "Paris"}')
+LONG = " ".join(f"word{number}" for number in range(2000))
+TRIES = 10
+"""How often a test may come too late, when the model had finished before it struck."""
+
+
+def models() -> list[Model]:
+    prompted = prompt_mark()
+    plain = (
+        Line(QUESTION, HERMES_CALL),
+        Line(QUESTION, FENCED_CALL, setting=prompted),
+        Line(RESULT, ANSWER),
+        Line("Break in Paris?", HERMES_CALL.replace('"Paris"', "Paris")),
+        Line("Break in Paris?", FENCED_CALL, setting=prompted),
+        Line("Say words", LONG),
+    )
+    thoughts = (
+        Line("Think long.", f"{LONG}\n</think>\n\n{HERMES_CALL}"),
+        Line("Think long.", f"Simple.\n</think>\n\n{FENCED_CALL}", setting=prompted),
+    )
+    return [Model("go", plain), Model("think", thoughts, "think")]
+
+
+def start(folder: Path, **keys: Any) -> Server:
+    return serve_models(models(), folder=folder, program=program(), **keys)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server that tests may take the runners of."""
+    with start(tmp_path_factory.mktemp("ollama")) as running:
+        yield running
+
+
+@pytest.fixture
+def doomed(tmp_path: Path) -> Iterator[Server]:
+    """A server of the test's own."""
+    with start(tmp_path) as running:
+        yield running
+
+
+def pid(server: Server) -> int:
+    """Give the process id of Ollama itself; the server's own process is its guard."""
+    found = re.search(r"^guard: running (\d+)$", server.log.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
+    assert found
+    return int(found[1])
+
+
+def children(parent: int) -> list[int]:
+    """Give the processes that `parent` has started and that still live."""
+    found: list[int] = []
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, ppid = entry.read_text(encoding="utf-8").rpartition(")")[2].split()[:2]
+        except OSError:
+            continue  # it has just ended
+        if int(ppid) == parent and state != "Z":
+            found.append(int(entry.parent.name))
+    return found
+
+
+def kill_runners(server: Server) -> None:
+    for runner in children(pid(server)):
+        os.kill(runner, signal.SIGKILL)
+
+
+def kill(server: Server) -> None:
+    os.kill(pid(server), signal.SIGKILL)
+
+
+def client_of(server: Server, **settings: Any) -> OpenAI:
+    keys: dict[str, Any] = {"config": Config(), "api_key": "none", "max_retries": 0, "timeout": 60, **settings}
+    return OpenAI(base_url=server.base_url, provider="ollama", **keys)
+
+
+def ask(client: openai.OpenAI, question: str, form: asking.Form = "whole", model: str = "go", **keys: Any) -> Got:
+    messages = [{"role": "user", "content": question}]
+    keys = {"tools": [WEATHER], **keys}
+    return asking.ask(client, model, messages, form, extra_body={"promptools": {"trace": True}}, **keys)
+
+
+class Struck:
+    """What came of a stream that something was done to, once its first text had come."""
+
+    def __init__(self, client: openai.OpenAI, model: str, question: str, strike: Callable[[], object]) -> None:
+        self.content = self.reasoning = ""
+        self.calls: list[str] = []
+        self.finish_reason: str | None = None
+        self.error: str | None = None
+        begun = time.monotonic()
+        try:
+            self._read(client, model, question, strike)
+        except openai.APIError as error:
+            self.error = f"{type(error).__name__}: {error.body or error}"
+        self.seconds = time.monotonic() - begun
+
+    def _read(self, client: openai.OpenAI, model: str, question: str, strike: Callable[[], object]) -> None:
+        messages: list[Any] = [{"role": "user", "content": question}]
+        struck = False
+        for chunk in client.chat.completions.create(model=model, messages=messages, tools=[WEATHER], stream=True):  # type: ignore[list-item]
+            for choice in chunk.choices:
+                self.content += choice.delta.content or ""
+                extra = choice.delta.model_extra or {}
+                self.reasoning += extra.get("reasoning") or extra.get("reasoning_content") or ""
+                self.calls += [call.function.name for call in choice.delta.tool_calls or () if call.function.name]
+                self.finish_reason = choice.finish_reason or self.finish_reason
+            if (self.content or self.reasoning) and not struck:
+                struck = True
+                strike()
+
+
+@pytest.fixture(params=["client", "proxy"])
+def connect(request: pytest.FixtureRequest, proxies: Proxies) -> Callable[[Server], openai.OpenAI]:
+    """Make a client that goes through promptools, and has seen no failure yet."""
+
+    def make(server: Server) -> openai.OpenAI:
+        if request.param == "client":
+            return client_of(server)
+        url = proxies.fresh(server.base_url, "ollama")
+        return openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=60)
+
+    return make
+
+
+def test_a_runner_that_dies_after_text_is_an_error_in_the_stream(connect, server):
+    with connect(server) as client:
+        for _ in range(TRIES):
+            got = Struck(client, "go", "Say words", lambda: kill_runners(server))
+            if got.error:
+                break
+            assert got.content == LONG, "it was done before the runner was"
+    assert got.error
+    assert "error was encountered while running the model" in got.error
+    assert LONG.startswith(got.content)
+    assert (got.calls, got.finish_reason) == ([], None)
+
+
+def test_a_runner_that_dies_while_thinking_is_made_good(connect, server):
+    for _ in range(TRIES):
+        with connect(server) as client:
+            got = Struck(client, "think", "Think long.", lambda: kill_runners(server))
+        if "Simple." in got.reasoning:
+            break
+        assert (got.error, got.reasoning.strip()) == (None, LONG), "it was done before the runner was"
+    assert (got.error, got.calls, got.finish_reason) == (None, ["get_weather"], "tool_calls")
+    assert "Simple." in got.reasoning, "prompt mode answered, on a runner that Ollama had started anew"
+
+
+def test_a_server_that_dies_after_text_is_an_error_in_the_stream(connect, tmp_path):
+    for number in range(TRIES):
+        with start(tmp_path / str(number)) as doomed, connect(doomed) as client:
+            got = Struck(client, "go", "Say words", lambda server=doomed: kill(server))
+        if got.error:
+            break
+        assert got.content == LONG, "it was done before the server was"
+    assert got.error
+    assert LONG.startswith(got.content)
+    assert (got.calls, got.finish_reason) == ([], None)
+
+
+def test_a_server_that_dies_while_thinking_is_an_error_that_says_what_was_tried(tmp_path):
+    for number in range(TRIES):
+        with start(tmp_path / str(number)) as doomed, client_of(doomed) as client:
+            got = Struck(client, "think", "Think long.", lambda server=doomed: kill(server))
+        if got.error:
+            break
+        assert got.reasoning.strip() == LONG, "it was done before the server was"
+    assert got.error
+    assert "native mode: cut" in got.error
+    assert "prompt mode: connect" in got.error
+    assert (got.content, got.calls, got.finish_reason) == ("", [], None)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_server_that_is_gone_is_a_connection_error_and_works_when_it_is_back(doomed, tmp_path, form):
+    port = int(doomed.url.rpartition(":")[2])
+    with client_of(doomed) as client:
+        assert ask(client, QUESTION, form).calls == [CALL]
+        kill(doomed)
+        doomed.process.wait(timeout=10)
+        for _ in range(4):
+            gone = ask(client, QUESTION, form)
+            assert gone.calls == []
+            assert gone.error
+        with start(tmp_path, port=port):
+            back = ask(client, QUESTION, form)
+    assert (back.calls, back.error) == ([CALL], None)
+    assert back.attempts == [("native", "answered")], "that there was no server is no mark against a mode"
+
+
+def test_a_mode_that_failed_is_left_alone_for_a_while_and_then_tried_again(doomed, tmp_path):
+    port = int(doomed.url.rpartition(":")[2])
+    with client_of(doomed, breaker=Breaker(cool_down=20)) as client:
+        tried = [[mode for mode, _ in ask(client, "Break in Paris?").attempts] for _ in range(4)]
+        assert tried == [["native", "prompt"]] * 3 + [["prompt"]]
+        begun = time.monotonic()
+        doomed.stop()
+        with start(tmp_path, port=port):
+            assert ask(client, QUESTION).attempts == [("prompt", "answered")], "open still"
+            time.sleep(max(0.0, 21 - (time.monotonic() - begun)))
+            assert ask(client, QUESTION).attempts == [("native", "answered")], "half-open: this was the probe"
+            assert ask(client, QUESTION).attempts == [("native", "answered")], "closed"
+
+
+@contextmanager
+def stopped(processes: list[int]) -> Iterator[None]:
+    """Stop processes for as long as the block runs."""
+    for each in processes:
+        os.kill(each, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for each in processes:
+            os.kill(each, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("who", ["server", "runner"])
+def test_a_server_that_stalls_before_it_answers_is_given_up_at_the_deadline(server, form, who):
+    with client_of(server, deadline=2.0) as client:
+        ask(client.with_options(deadline=None), QUESTION)  # the model is loaded
+        with stopped([pid(server)] if who == "server" else children(pid(server))):
+            begun = time.monotonic()
+            got = ask(client, QUESTION, form)
+            seconds = time.monotonic() - begun
+    assert (got.calls, got.content) == ([], "")
+    assert got.error
+    assert 1.5 < seconds < 20
+
+
+def test_a_server_that_stalls_amid_an_answer_is_given_up_at_the_deadline(server):
+    with client_of(server, deadline=4.0) as client:
+        ask(client.with_options(deadline=None), QUESTION)
+        for _ in range(TRIES):
+            with ExitStack() as stack:
+                got = Struck(client, "go", "Say words", partial(stack.enter_context, stopped(children(pid(server)))))
+            if got.error:
+                break
+            assert got.content == LONG, "it was done before the runner was stopped"
+    assert got.error
+    assert LONG.startswith(got.content)
+    assert (got.calls, got.finish_reason) == ([], None)
+    assert got.seconds < 25
+
+
+def test_a_model_that_is_unloaded_between_the_turns_is_loaded_again(server, http):
+    with client_of(server) as client:
+        first = ask(client, QUESTION)
+        assert first.calls == [CALL]
+        gone = http.post(f"{server.url}/api/chat", json={"model": "go", "messages": [], "keep_alive": 0})
+        assert gone.json()["done_reason"] == "unload"
+        result = {"role": "tool", "tool_call_id": first.ids[0], "content": RESULT}
+        messages: list[Any] = [{"role": "user", "content": QUESTION}, first.message(), result]
+        second = asking.ask(client, "go", messages, "streamed", tools=[WEATHER])
+    assert (second.error, second.content) == (None, ANSWER)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_queue_that_is_full_is_the_servers_own_503(tmp_path, form):
+    settings = {"OLLAMA_MAX_QUEUE": "1", "OLLAMA_MAX_LOADED_MODELS": "1", "OLLAMA_NUM_PARALLEL": "1"}
+    with start(tmp_path, settings=settings) as busy, client_of(busy) as client:
+        ask(client, QUESTION)
+        waiting: list[threading.Thread] = []
+        with stopped(children(pid(busy))):
+            # one that is being answered keeps its model; those for another model wait for it to go
+            for model in itertools.chain(["go"], ["think"] * 4):
+                waiting.append(threading.Thread(target=ask, args=(client, QUESTION, "whole", model)))
+                waiting[-1].start()
+                time.sleep(0.5)
+            got = ask(client, QUESTION, form, "think")
+        for each in waiting:
+            each.join(timeout=60)
+            assert not each.is_alive()
+    assert (got.status, got.calls) == (503, [])
+    assert "server busy" in got.error
+    assert [outcome for _, outcome in got.attempts] == []
+
+
+def test_nothing_is_left_running(doomed):
+    with client_of(doomed) as client:
+        ask(client, QUESTION)
+    runners = children(pid(doomed))
+    assert runners
+    kill(doomed)  # it has no time to end its runners
+    doomed.process.wait(timeout=10)
+    until = time.monotonic() + 10
+    while any(alive(each) for each in runners) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert [each for each in runners if alive(each)] == []
+
+
+def alive(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
