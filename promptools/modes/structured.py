@@ -153,6 +153,11 @@ def read_call(name: str, text: str, rules: Rules, *, ended: bool) -> list[Call |
         except Unreadable as error:
             found.append(broken(error.kind, error.reason, NATIVE, _clean(name) or None))
             break
+        if body[0] == '"' and _is_words(node.value):
+            found.append(
+                broken("not_an_object", "its arguments are a string, not an object", NATIVE, _clean(name) or None)
+            )
+            break
         rest = body[node.end :].lstrip()
         body = rest if rest.startswith("{") else ""
         if rest and not body:
@@ -179,6 +184,15 @@ def _node(body: str, rules: Rules, *, ended: bool) -> tuple[Node, tuple[Fix, ...
     if _is_tail(body[node.end :].lstrip()):
         return node, fixes
     raise Unreadable(node.end, "text follows the arguments", "invalid_json")
+
+
+def _is_words(value: object) -> bool:
+    """Tell whether a JSON string holds no JSON itself.
+
+    Raw words may be what the model meant (ollama#10221). A JSON string is what comes of an engine that was asked for a
+    call and constrains no more than its envelope (vLLM 0.32, required and named).
+    """
+    return isinstance(value, str) and bool(value.strip()) and value.lstrip()[0] not in '{["'
 
 
 def _restarts(body: str) -> bool:

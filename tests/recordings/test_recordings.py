@@ -8,7 +8,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "exchange"))
 
-from scripted import Answer, play, reply, stream
+from scripted import WEATHER, Answer, ask, play, reply, stream
+
+from promptools.profiles import Target, resolve
 
 HERE = Path(__file__).parent
 RECORDED = {
@@ -83,6 +85,9 @@ FAILED = {
     ("vllm", "no flags, streamed"): ("no_native_tools", "prompt"),
     ("vllm", "no flags, required"): ("no_native_tools", "prompt"),
     ("vllm", "no flags, named"): ("no_native_tools", "prompt"),
+    ("vllm", "hermes required, arguments that are no objects"): ("malformed", "native"),
+    ("vllm", "hermes required, arguments that are no objects, streamed"): ("malformed", "native"),
+    ("vllm", "hermes named, arguments that are no object"): ("malformed", "native"),
     ("vllm", "hermes broken"): ("malformed", "native"),
     ("vllm", "hermes broken, streamed"): ("truncated", "prompt"),
     ("llamacpp", "gpt-oss without a header"): ("server_parser", "prompt"),
@@ -107,6 +112,12 @@ FAILED = {
     ("ollama", "thinking without an end"): ("swallowed", "prompt"),
     ("ollama", "no thinking"): ("reasoning_param", "native"),
     ("others", "transformers serve, required"): ("choice", "prompt"),
+}
+
+CONTROL = {
+    # constrained decoding lets control characters into strings: the arguments of the call that is read from them
+    ("vllm", "json_schema with a control character"): {"city": "]}}}G\x08"},
+    ("vllm", "json_schema with another control character"): {"city": "}30N\x1a>"},
 }
 
 OTHERS = {
@@ -144,8 +155,8 @@ def said(seen):
 
 
 def test_every_recording_is_used_once():
-    assert {*CALLS, *CUT, *FAILED, *OTHERS} == set(RECORDED)
-    assert len(CALLS) + len(CUT) + len(FAILED) + len(OTHERS) == len(RECORDED)
+    assert {*CALLS, *CUT, *FAILED, *CONTROL, *OTHERS} == set(RECORDED)
+    assert sum(map(len, (CALLS, CUT, FAILED, CONTROL, OTHERS))) == len(RECORDED)
 
 
 def label(name):
@@ -182,6 +193,18 @@ def test_what_was_wrong_is_asked_for_again(name, cut):
     content, _, calls, finish = said(seen)
     assert (content, calls, finish) == ("", ['{"city": "Lima"}'], "tool_calls")
     assert seen.bodies[1] != seen.bodies[0]
+
+
+@pytest.mark.parametrize("name", CONTROL, ids=label)
+def test_control_characters_in_what_was_constrained_are_read(name):
+    # the schema is the one that prompt mode forces vLLM into, where a call must come
+    asked = {**ask(WEATHER, tool_choice="required"), "promptools": {"mode": "prompt"}}
+    vllm = Target("vllm", None, "", None, resolve("tiny", provider="vllm").profile)
+    seen = play(asked, [Answer(200, RECORDED[name]["body"].encode())], target=vllm)
+    assert seen.bodies[0]["structured_outputs"]["json"]["properties"]["tool"] == {"const": "get_weather"}
+    (call,) = seen.reply.calls
+    assert call.arguments == json.loads(call.arguments_json) == CONTROL[name]
+    assert [fix.detail for fix in call.fixes] == ["control character in a string"]
 
 
 def test_an_error_after_content_comes_in_band():
