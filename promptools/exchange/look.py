@@ -114,7 +114,9 @@ class _Asking:
         self._ledger = ledger
         fields = upstream_headers(ledger.client.headers, route)
         kept = tuple(pair for pair in fields if pair[0].lower() not in _OF_THE_BODY)
-        self._headers = (*kept, ("accept", "application/json"), ("user-agent", "promptools"))
+        # closed at once: a server with one worker would wait on a connection that is kept
+        own = (("accept", "application/json"), ("connection", "close"), ("user-agent", "promptools"))
+        self._headers = (*kept, *own)
         self._until = ledger.now + SECONDS
 
     def __call__(self, questions: Sequence[Question]) -> Steps[tuple[Answer | None, ...]]:
