@@ -109,7 +109,8 @@ def test_an_answer_in_a_form(ollama: Server, way: str) -> None:
     sunny = {"properties": {"sunny": {"type": "boolean"}}, "required": ["sunny"]}
     form = {"type": "object", **sunny, "additionalProperties": False}
     got = ask(ollama.url, way, "go", "Say words", format=form, options={"num_predict": 300, "seed": 3})
-    assert set(json.loads(got.content)) == {"sunny"}
+    answer, _ = json.JSONDecoder().raw_decode(got.content)  # a scripted model talks on after it
+    assert set(answer) == {"sunny"}
 
 
 @pytest.mark.parametrize(("kind", "text"), [("go", HERMES_CALL), ("notools", WORDS)])
