@@ -9,7 +9,6 @@ import httpx
 import openai
 import pytest
 from asking import FORMS, Got, Proxies
-from rig_ollama import ollama  # noqa: F401 - a fixture
 from rigs import Servers
 
 from promptools.client import OpenAI
@@ -46,6 +45,12 @@ def hermes_server(servers: Servers) -> Server:
 @pytest.fixture(scope="session")
 def plain_server(servers: Servers) -> Server:
     return servers["llamacpp-plain"]
+
+
+@pytest.fixture(scope="session")
+def ollama(servers: Servers) -> Server:
+    """The Ollama of all tests that do it no harm; its models are named after their kinds."""
+    return servers.host("ollama")
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +15,7 @@ from typing import Any, Literal
 import environments
 import httpx
 import pytest
+import table
 from recipes.recipe import CannotMakeError
 from scenes import ANSWER, FENCED_CALL, HARMONY_CALL, HERMES_CALL, QUESTION, RESULT, THOUGHT, WORDS
 
@@ -82,11 +82,22 @@ def cue(cell: str) -> str:
     return f"Cell: {cell}."
 
 
+FAMILIES: dict[Template, table.Family] = {
+    "go": "hermes",
+    "jinja": "hermes",
+    "gptoss": "harmony",
+    "coder": "coder",
+    "notools": "hermes",
+}
+"""How those kinds speak that the table is played on."""
+
+
 def lines(kind: Template) -> list[Line]:
     """Give what the model of a kind says."""
     prompted = prompt_mark()
     said = SAID.get(kind, {"fine": FENCED_CALL})
     return [
+        *(table.lines(f"ollama-{kind}", FAMILIES[kind], prompted) if kind in FAMILIES else ()),
         Line(QUESTION, said["fine"]),
         Line(QUESTION, _plain(kind, BEFORE + FENCED_CALL), setting=prompted),
         Line(RESULT, _plain(kind, ANSWER)),
@@ -120,13 +131,6 @@ def start(folder: Path, **keys: Any) -> Server:
     """Start one with a model of each kind, named after it."""
     models = [Model(kind, tuple(lines(kind)), kind) for kind in (*KINDS, "notools")]
     return serve_models(models, folder=folder, program=program(), settings=SETTINGS, **keys)
-
-
-@pytest.fixture(scope="session")
-def ollama(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One server for all tests that do it no harm; its models are named after their kinds."""
-    with start(tmp_path_factory.mktemp("ollama")) as server:
-        yield server
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,17 +6,21 @@ Adding a server is adding a `Rig` here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
+import rig_ollama
+import rig_vllm
 import scenes
 import table
+from recipes.ollama import VERSION as OLLAMA_VERSION
 from table import Family
 
 from promptools.lab import llamacpp
+from promptools.lab.ollama import Template
 from promptools.lab.script import Line
 from promptools.lab.server import Server
 from promptools.lab.weather import prompt_mark
@@ -39,13 +43,19 @@ class Rig:
     mode: str = "native"
     """The mode that answers where nothing goes wrong."""
     more: Callable[[str], Iterable[Line]] = lambda prompted: ()
-    """Lines for the tests of this server alone."""
+    """Lines for the tests of this server alone; `prompted` is a phrase of all that we prompt, and of nothing else."""
+    host: str | None = None
+    """The server that has this model among others, which starts it; the rest of the name is the model's."""
     mark: str | None = None
     """The marker that chooses its tests."""
 
+    @property
+    def model(self) -> str:
+        return self.name if self.host is None else self.name.removeprefix(f"{self.host}-")
+
     def lines(self) -> list[Line]:
         prompted = prompt_mark()
-        return [*table.lines(self.family, prompted), *self.more(prompted)]
+        return [*table.lines(self.name, self.family, prompted), *self.more(prompted)]
 
 
 def _llamacpp(template: llamacpp.Template, **settings: Any) -> Start:
@@ -59,6 +69,36 @@ def _llamacpp(template: llamacpp.Template, **settings: Any) -> Start:
 
 def _llamacpp_version() -> str:
     return f"llama.cpp (xllamacpp {version('xllamacpp')})" if llamacpp.can_serve() else "llama.cpp"
+
+
+def _unused(lines: list[Line], name: str, folder: Path) -> Server:
+    raise AssertionError("the model is one of a server that is started with all of them")
+
+
+def _ollama(kind: Template, title: str, mode: str = "native") -> Rig:
+    return Rig(
+        f"ollama-{kind}",
+        f"Ollama {OLLAMA_VERSION}, {title}",
+        kind="ollama",
+        family=rig_ollama.FAMILIES[kind],
+        start=_unused,
+        mode=mode,
+        host="ollama",
+        mark="ollama",
+    )
+
+
+def _vllm(name: str, boot: rig_vllm.Boot) -> Rig:
+    return Rig(
+        name,
+        boot.title,
+        kind="vllm",
+        family=boot.family,
+        start=boot.start,
+        mode="native" if boot.tools else "prompt",
+        more=boot.more,
+        mark="vllm",
+    )
 
 
 RIGS = {
@@ -88,8 +128,17 @@ RIGS = {
             start=_llamacpp("plain"),
             more=scenes.hermes,
         ),
+        _ollama("go", "a template in Go, with Hermes tags"),
+        _ollama("jinja", "a chat template in the model file, with Hermes tags"),
+        _ollama("gptoss", "gpt-oss"),
+        _ollama("coder", "Qwen3-Coder"),
+        _ollama("notools", "a template that knows no tools", mode="prompt"),
+        *(_vllm(name, boot) for name, boot in rig_vllm.BOOTS.items()),
     )
 }
+
+HOSTS: dict[str, Callable[[Path], Server]] = {"ollama": rig_ollama.start}
+"""Servers that have several models, and how they are started."""
 
 
 class Servers:
@@ -101,12 +150,22 @@ class Servers:
         self._failed: dict[str, BaseException] = {}
 
     def __getitem__(self, name: str) -> Server:
+        """Give the server of a rig, named after its model."""
+        rig = RIGS[name]
+        if rig.host is not None:
+            return replace(self.host(rig.host), name=rig.model)
+        return self._started(name, lambda folder: rig.start(rig.lines(), rig.model, folder))
+
+    def host(self, name: str) -> Server:
+        """Give a server that has several models."""
+        return self._started(name, HOSTS[name])
+
+    def _started(self, name: str, start: Callable[[Path], Server]) -> Server:
         if name in self._failed:
             raise self._failed[name]  # a skip or a failure to start is not tried again
         if name not in self._running:
-            rig = RIGS[name]
             try:
-                self._running[name] = rig.start(rig.lines(), f"{name}-scripted", self._folder(name))
+                self._running[name] = start(self._folder(name))
             except BaseException as error:
                 self._failed[name] = error
                 raise

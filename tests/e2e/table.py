@@ -20,7 +20,8 @@ A row:
     error         a part of the error that it must see instead
     fixes         kinds of the fixes on record
     mode          the mode that answers, where it is not the rig's own; "" where none does, "any" where chance decides
-    on.RIG        keys of the above that are other on that rig; `skip` says why the row cannot be played there
+    on.RIG        keys of the above that are other on that rig, or on all whose names begin with RIG and a hyphen; `skip`
+                  says why the row cannot be played there
 
 Only families with words can play a row. `{words}` and `{long}` are some 700 bytes and some 5 KB of words.
 """
@@ -67,11 +68,11 @@ class Case:
     request: dict[str, Any] = field(default_factory=dict)
     history: str = "[]"
     options: dict[str, Any] = field(default_factory=dict)
-    calls: list[tuple[str, Any]] = field(default_factory=list)
+    calls: list[list[Any]] = field(default_factory=list)
     content: str | None = None
     reasoning: str | None = None
     finish_reason: str | None = None
-    error: str | None = None
+    error: str = ""
     fixes: list[str] = field(default_factory=list)
     mode: str | None = None
     skip: str | None = None
@@ -106,7 +107,7 @@ class Case:
 
     def seen(self, rig: str, family: Family) -> Case | None:
         """Give the row as it is on a rig; None where it is not played there."""
-        here = replace(self, **self.on.get(rig, {}))
+        here = replace(self, **{**self.on.get(rig.partition("-")[0], {}), **self.on.get(rig, {})})
         return None if here.skip or here.says(family) is None else here
 
 
@@ -115,20 +116,21 @@ def spoken(text: str, family: Family) -> str:
     return f"<|channel|>final<|message|>{text}<|return|>" if family == "harmony" else text
 
 
-def _case(row: dict[str, Any]) -> Case:
-    return Case(**{**row, "calls": [tuple(each) for each in row.get("calls", ())]})
+CASES = [Case(**row) for row in BOOK["case"]]
 
 
-CASES = [_case(row) for row in BOOK["case"]]
-
-
-def lines(family: Family, prompted: str) -> Iterator[Line]:
-    """Give the lines of a model of this family; `prompted` is a phrase that only our prompted requests hold."""
+def played(rig: str, family: Family) -> Iterator[Case]:
+    """Give the rows that are played on a rig, as they are there."""
     for case in CASES:
-        said = case.says(family)
-        if said is None:
-            continue
-        yield Line(case.question, said)
+        here = case.seen(rig, family)
+        if here is not None:
+            yield here
+
+
+def lines(rig: str, family: Family, prompted: str) -> Iterator[Line]:
+    """Give the lines of a rig's model; `prompted` is a phrase that only our prompted requests hold."""
+    for case in played(rig, family):
+        yield Line(case.question, case.says(family) or "")
         if case.prompted is not None:
             yield Line(case.question, spoken(case.prompted, family), setting=prompted)
         if case.answer is not None:
