@@ -24,6 +24,7 @@ from promptools.exchange.effects import (
     Wait,
 )
 from promptools.fallback import Policy
+from promptools.profiles.detect import root_of
 from promptools.types import Attempt, Reply, Seen
 from promptools.wire.chunks import add_usage
 
@@ -86,6 +87,8 @@ class Ledger:
         assert isinstance(happened, (Opened, Failed)), happened
         if isinstance(happened, Opened):
             self.opened = happened
+        elif happened.kind == "connect":
+            self.context.sights.forget(root_of(base_of(url)))
         return happened
 
     def read(self) -> Steps[bytes | Failed | None]:

@@ -38,7 +38,7 @@ _OF_THE_BODY = frozenset({"accept", "accept-encoding", "content-type", "user-age
 class Sights:
     """What was seen, by a server's root, and for Ollama by its root and the model.
 
-    At most `limit` are kept, the least recently used go first. Every method is one short run of Python code over a
+    At most `limit` are kept, the oldest go first. Every method is one short run of Python code over a
     dict, so threads may share it.
     """
 

@@ -99,7 +99,8 @@ def resolve(
 
     Facts are laid over each other, the last one deciding: defaults, the server's kind, the model's family, what was
     `seen` of the model in a look, the config's provider, the config's model, `overrides`. Facts bound to server
-    versions hold for `server_version`, else for the provider's, else for the one seen, else for the newest. Raises `UsageError` for names that mean nothing and overrides that do not fit.
+    versions hold for `server_version`, else for the provider's, else for the one seen, else for the newest. Raises
+    `UsageError` for names that mean nothing and overrides that do not fit.
     """
     config = config or Config()
     chosen, provider_why = _provider(provider, base_url, config)

@@ -1,0 +1,257 @@
+"""The look at a server before it is first spoken to: when, what with, what is remembered, and what it changes."""
+
+import json
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from scripted import WEATHER, Answer, ask, error, play, reply
+
+from promptools.exchange import Failed, Route, Sights
+from promptools.profiles import Config, resolve
+from promptools.types import Seen
+
+RECORDED = json.loads((Path(__file__).parents[1] / "recordings/looks/servers.json").read_text(encoding="utf-8"))
+OLLAMA = {path: tuple(said) for path, said in RECORDED["ollama 0.32.15"].items() if path not in {"*", "/api/show"}}
+SHOW = {name: said for name, (_, said) in RECORDED["ollama 0.32.15"]["/api/show"].items()}
+SEVEN = ["/api/version", "/version", "/props", "/api/v0/models", "/api/v1/models", "/v1/models"]
+URL = "http://server/v1/chat/completions"
+CONFIG = Config()
+
+
+def told(body):
+    status, value = body
+    return status, json.dumps(value).encode()
+
+
+def ollama(model=None):
+    looked = {path: told(said) for path, said in OLLAMA.items()}
+    return {**looked, "/api/show": SHOW[model] if model else (404, b'{"error":"model not found"}')}
+
+
+VLLM = {"/version": {"version": "0.32.0"}, "/v1/models": {"data": [{"id": "m", "owned_by": "vllm"}]}}
+
+
+def routed(provider=None, headers=(), url=None, **overrides):
+    """Routes as a session makes them."""
+
+    def route(model, named):
+        def find(seen=None):
+            base = None if provider else "http://server/v1"
+            return resolve(model, base_url=base, provider=provider, config=CONFIG, overrides=overrides, seen=seen)
+
+        target = find()
+        return Route(target, url, headers, resolve=find if target.look else None)
+
+    return route
+
+
+def paths(seen):
+    return [[urlsplit(each.url).path for each in look.requests] for look in seen.looks]
+
+
+def called():
+    """A call as /api/chat writes it."""
+    call = {"function": {"name": "get_weather", "arguments": {"city": "Paris"}}}
+    body = {"model": "m", "message": {"role": "assistant", "content": "", "tool_calls": [call]}, "done": True}
+    return Answer(body=json.dumps({**body, "done_reason": "stop", "eval_count": 9}).encode())
+
+
+def test_a_server_is_looked_at_once():
+    sights = Sights()
+    first = play(ask(), [reply("hi")], looked=VLLM, route=routed(), sights=sights)
+    assert paths(first) == [SEVEN]
+    assert first.sent[0].url == URL
+    again = play(ask(WEATHER), [reply("hi")], looked=VLLM, route=routed(), sights=sights)
+    assert again.looks == []
+    assert again.reply.trace.seen.kind == "vllm"
+    assert again.reply.trace.seen.seconds == 0.0
+    other = play(ask(), [reply("hi")], looked=VLLM, route=routed())
+    assert paths(other) == [SEVEN]
+
+
+def test_what_was_seen_is_in_the_trace_and_in_the_answer():
+    body = {**ask(WEATHER), "promptools": {"trace": True}}
+    seen = play(body, [reply("It is sunny.")], looked=VLLM, route=routed())
+    found = seen.reply.trace.seen
+    assert (found.kind, found.version, found.why) == ("vllm", "0.32.0", "its models are owned by vllm")
+    assert found.asked[0] == ("GET /api/version", "HTTP 404")
+    assert found.seconds == 0.25
+    assert seen.json["promptools"]["seen"] == found.to_dict()
+
+
+def test_without_a_look_the_trace_says_nothing_of_one():
+    seen = play({**ask(WEATHER), "promptools": {"trace": True}}, [reply("It is sunny.")])
+    assert seen.looks == []
+    assert seen.reply.trace.seen is None
+    assert seen.json["promptools"]["seen"] is None
+
+
+def test_a_server_that_is_named_is_not_looked_at():
+    seen = play(ask(WEATHER), [reply("It is sunny.")], route=routed("vllm"))
+    assert seen.looks == []
+
+
+def test_an_ollama_that_is_seen_is_asked_by_its_own_api_and_what_its_model_can_do():
+    sights = Sights()
+    seen = play(ask(WEATHER, model="go"), [called()], looked=ollama("go"), route=routed(), sights=sights)
+    assert paths(seen) == [SEVEN, ["/api/show"]]
+    (show,) = seen.looks[1].requests
+    assert (show.method, json.loads(show.body)) == ("POST", {"model": "go"})
+    assert urlsplit(seen.sent[0].url).path == "/api/chat"
+    assert seen.message["tool_calls"][0]["function"]["arguments"] == '{"city": "Paris"}'
+    assert seen.reply.trace.seen.capabilities == ("completion", "tools")
+    again = play(ask(WEATHER, model="go"), [called()], route=routed(), sights=sights)
+    assert again.looks == []
+    other = play(ask(WEATHER, model="gptoss"), [called()], looked=ollama("gptoss"), route=routed(), sights=sights)
+    assert paths(other) == [["/api/show"]]
+    assert other.reply.trace.seen.capabilities == ("completion", "tools", "thinking")
+    assert other.reply.trace.seen.asked[0] == ("GET /api/version", "HTTP 200")
+
+
+def test_both_looks_at_an_ollama_share_two_seconds():
+    seen = play(ask(WEATHER, model="go"), [called()], looked=ollama("go"), route=routed())
+    assert [look.timeout for look in seen.looks] == [2.0, 1.75]
+
+
+def test_a_model_without_tools_is_prompted_at_once_and_not_told_to_think():
+    fenced = '```json\n{"tool": "get_weather", "arguments": {"city": "Paris"}}\n```'
+    said = {"message": {"role": "assistant", "content": fenced}, "done": True, "done_reason": "stop"}
+    answer = Answer(body=json.dumps(said).encode())
+    body = ask(WEATHER, model="notools", reasoning_effort="high")
+    seen = play(body, [answer], looked=ollama("notools"), route=routed())
+    assert seen.headers["x-promptools-mode"] == "prompt"
+    assert "tools" not in seen.bodies[0]
+    assert "think" not in seen.bodies[0]
+    assert "the reasoning parameters were left out: the model does not take them" in seen.reply.trace.notes
+
+
+def test_reasoning_parameters_are_left_out_of_what_would_pass_untouched():
+    body = ask(model="m", reasoning_effort="high")
+    seen = play(body, [reply("hi")], route=routed("vllm", thinking=False))
+    assert "reasoning_effort" not in seen.bodies[0]
+    kept = play(body, [reply("hi")], route=routed("vllm"))
+    assert kept.bodies[0] == body
+
+
+def test_of_an_ollama_that_is_named_only_the_model_is_asked_about():
+    seen = play(ask(WEATHER, model="go"), [called()], looked=ollama("go"), route=routed("ollama"))
+    assert paths(seen) == [["/api/show"]]
+    found = seen.reply.trace.seen
+    assert (found.kind, found.version, found.why) == (
+        "ollama", None, "the server is named; only the model was asked about"
+    )  # fmt: skip
+
+
+def test_a_model_that_is_not_there_yet_is_asked_about_again():
+    sights = Sights()
+    for _ in range(2):
+        seen = play(ask(WEATHER, model="go"), [called()], looked=ollama(), route=routed(), sights=sights)
+        assert seen.looks[-1].requests[0].url == "http://server/api/show"
+    assert paths(seen) == [["/api/show"]]
+    assert seen.reply.trace.seen.capabilities is None
+
+
+def test_without_a_model_there_is_none_to_ask_about():
+    body = {"messages": [{"role": "user", "content": "hi"}]}
+    seen = play(body, [error("model is required", 400)], looked=ollama(), route=routed())
+    assert paths(seen) == [SEVEN]
+
+
+def test_a_look_that_nobody_answered_is_taken_again():
+    sights = Sights()
+    silent = dict.fromkeys([*SEVEN])
+    seen = play(ask(WEATHER), [reply("hi")], looked=silent, route=routed(), sights=sights)
+    assert seen.reply.trace.seen.why == "nothing answered in time"
+    again = play(ask(WEATHER), [reply("hi")], looked=VLLM, route=routed(), sights=sights)
+    assert again.reply.trace.seen.kind == "vllm"
+
+
+def test_a_server_that_tells_nothing_is_not_looked_at_again():
+    sights = Sights()
+    for looks in (1, 0):
+        seen = play(ask(WEATHER), [reply("hi")], route=routed(), sights=sights)
+        assert len(seen.looks) == looks
+        assert seen.reply.trace.seen.kind is None
+
+
+def test_a_server_that_went_away_is_looked_at_again():
+    sights = Sights()
+    play(ask(WEATHER), [reply("hi")], looked=VLLM, route=routed(), sights=sights)
+    gone = Answer(0, broken=Failed("connect", "refused", 0.0, ConnectionError("refused")))
+    with pytest.raises(ConnectionError):
+        play(ask(WEATHER), [gone, gone], route=routed(), sights=sights, spare=True)
+    seen = play(ask(WEATHER), [reply("hi")], looked=VLLM, route=routed(), sights=sights)
+    assert paths(seen) == [SEVEN]
+
+
+def test_sglang_is_asked_for_its_version_too():
+    looked = {
+        "/v1/models": {"data": [{"id": "m", "owned_by": "sglang"}]},
+        "/get_server_info": {"version": "0.5.10", "api_key": "secret"},
+    }
+    seen = play(ask(WEATHER), [reply("hi")], looked=looked, route=routed())
+    assert paths(seen) == [SEVEN, ["/server_info", "/get_server_info"]]
+    assert seen.reply.trace.seen.version == "0.5.10"
+    assert "secret" not in json.dumps(seen.reply.to_dict())
+
+
+def test_the_look_carries_the_clients_own_key_and_nothing_of_its_body():
+    headers = (
+        ("Authorization", "Bearer sk-mine"), ("X-Gateway", "g"), ("Content-Type", "application/json"),
+        ("Content-Length", "99"), ("Accept", "text/event-stream"), ("User-Agent", "OpenAI/Python"),
+    )  # fmt: skip
+    seen = play(ask(WEATHER, model="go"), [called()], headers=headers, looked=ollama("go"), route=routed())
+    fields = {name.lower(): value for name, value in seen.looks[0].requests[0].headers}
+    assert fields == {
+        "authorization": "Bearer sk-mine",
+        "x-gateway": "g",
+        "accept": "application/json",
+        "connection": "close",
+        "user-agent": "promptools",
+    }
+    (show,) = seen.looks[1].requests
+    assert ("content-type", "application/json") in show.headers
+    assert "sk-mine" not in json.dumps(seen.reply.to_dict())
+    assert not any("sk-mine" in line for line in seen.log)
+
+
+def test_a_look_elsewhere_goes_there_with_that_places_key():
+    route = routed("ollama", (("authorization", "Bearer theirs"), ("cookie", "")), "http://other:1/v1/chat/completions")
+    headers = (("Authorization", "Bearer sk-mine"), ("Cookie", "secret"))
+    seen = play(ask(WEATHER, model="go"), [called()], headers=headers, looked=ollama("go"), route=route)
+    (show,) = seen.looks[0].requests
+    assert show.url == "http://other:1/api/show"
+    assert [value for name, value in show.headers if name.lower() in {"authorization", "cookie"}] == ["Bearer theirs"]
+
+
+@pytest.mark.parametrize(("deadline", "timeouts"), [(10.0, [2.0, 1.75]), (0.75, [0.75, 0.5]), (0.25, [0.25])])
+def test_a_look_ends_with_the_requests_deadline(deadline, timeouts):
+    seen = play(
+        ask(WEATHER, model="go"), [called()], looked=ollama("go"), route=routed(), deadline=deadline, spare=True
+    )
+    assert [look.timeout for look in seen.looks] == timeouts
+
+
+def test_a_body_that_is_no_json_is_sent_on_without_a_look():
+    seen = play(b"{", [error("bad JSON", 400)], route=routed())
+    assert seen.looks == []
+    assert seen.head.status == 400
+
+
+def test_a_request_that_passes_untouched_is_still_the_clients_own_bytes():
+    body = b'{ "model":"m", "messages": [] }'
+    seen = play(body, [reply("hi")], looked=VLLM, route=routed())
+    assert paths(seen) == [SEVEN]
+    assert seen.sent[0].body == body
+
+
+def test_sights_are_bounded_and_forgotten_by_server():
+    sights = Sights(limit=2)
+    for root in ("a", "b", "c"):
+        sights.put(root, "", Seen(kind="vllm", seconds=1.0))
+    assert sights.get("a") is None
+    assert sights.get("c") == Seen(kind="vllm")
+    sights.put("c", "m", Seen())
+    sights.forget("c")
+    assert sights.get("c") is sights.get("c", "m") is None
