@@ -60,8 +60,9 @@ def _as_it_was(failure: Failure, sends: int) -> bool:
 
 def _overflow(ledger: Ledger, failure: Failure) -> bytes:
     """Say that the prompt is too long: in the same words, and under OpenAI's code, whatever server it was."""
-    tried = _tried(ledger)
-    message = f"the conversation does not fit: {read_overflow(failure.text)}. {LONGER}. Tried: {tried}"
+    raised = "" if failure.limit is None else f"; it may be raised to {failure.limit} (num_ctx_limit)"
+    numbers = f"{read_overflow(failure.text)}{raised}"
+    message = f"the conversation does not fit: {numbers}. {LONGER}. Tried: {_tried(ledger)}"
     attempts = ledger.attempts
     return ledger.front.error(message, kind="UpstreamError", code="context_length_exceeded", attempts=attempts)
 

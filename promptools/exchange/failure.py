@@ -39,6 +39,8 @@ class Failure:
     """What was read before it failed."""
     lost: bool = False
     """Did the server say that there was a call, and send none?"""
+    limit: int | None = None
+    """How far the context may be raised, in tokens, where it is too short and that is left to us."""
 
     @property
     def status(self) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, assert_never
 
-from promptools.wire.ollama.request import PATH, write_request
+from promptools.wire.ollama.request import PATH, own_context, write_request
 
 if TYPE_CHECKING:
     from promptools.modes.ask import Ask
@@ -38,6 +38,13 @@ def write_letter(upstream: Upstream, ask: Ask) -> Letter:
             return Letter(written.body, PATH, "ollama", written.notes)
         case _:
             assert_never(ask.profile.wire)
+
+
+def context_limit(ask: Ask) -> int | None:
+    """Give how far the context may be raised to fit a prompt, in tokens; None where that is not left to us."""
+    profile = ask.profile
+    ours = profile.wire == "ollama" and profile.num_ctx == "fit" and own_context(ask.body) is None
+    return profile.num_ctx_limit if ours else None
 
 
 def _context(ask: Ask) -> int | None:

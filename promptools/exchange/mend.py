@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from promptools.exchange.letter import context_limit
 from promptools.fallback import fitting, read_overflow
-from promptools.wire.ollama.request import own_context
 from promptools.wire.shapes import as_object
 
 if TYPE_CHECKING:
@@ -66,10 +66,10 @@ def _less_choice(ask: Ask) -> Ask | None:
 
 def _fitted(ask: Ask, text: str) -> Ask | None:
     """Ask for a context that holds the prompt, unless the request or the config says which one to ask for."""
-    profile, prompt = ask.profile, read_overflow(text).prompt
-    if profile.wire != "ollama" or profile.num_ctx != "fit" or own_context(ask.body) is not None or prompt is None:
+    prompt, limit = read_overflow(text).prompt, context_limit(ask)
+    if prompt is None or limit is None:
         return None
-    size = fitting(prompt, answer=ask.max_tokens, limit=profile.num_ctx_limit)
+    size = fitting(prompt, answer=ask.max_tokens, limit=limit)
     return None if size is None or size <= (ask.num_ctx or 0) else replace(ask, num_ctx=size)
 
 

@@ -1,109 +1,141 @@
-"""Prompts that are longer than a real Ollama's context: nothing is cut off without a word, what can be fitted is."""
+"""Prompts that are too long for a real Ollama: alone it cuts them in silence, or says so in its own way; through
+promptools the context is raised to hold them, or the app gets one clear error.
 
-from collections.abc import Callable, Iterator
+The scripted models read one token a byte, and were made for 16,384.
+"""
+
+from collections.abc import Iterator
 from typing import Any
 
 import asking
 import httpx
 import openai
 import pytest
-from asking import FORMS, Got
-from rig_ollama import program
-from scenes import HERMES_CALL, QUESTION, WEATHER, WORDS
+from asking import FORMS, Got, Proxies
+from rig_ollama import WAYS, post, program
+from scenes import ANSWER, FENCED_CALL, HERMES_CALL, QUESTION, RESULT, WEATHER
 
+from promptools.client import OpenAI
+from promptools.lab.model import CONTEXT
 from promptools.lab.ollama import Model, serve_models
 from promptools.lab.script import Line
 from promptools.lab.server import Server
+from promptools.lab.weather import prompt_mark
+from promptools.profiles import Config
 
 pytestmark = pytest.mark.ollama
 
 CALL = ("get_weather", '{"city": "Paris"}')
-KINDS = ("go", "jinja")
-"""Where the template is rendered: by Ollama, or by llama.cpp's server."""
 SMALL = 2048
-LONG = "word " * 800
-"""Some 4,000 tokens: the scripted model knows letters and little more."""
-ENDLESS = "word " * 4000
-"""More than the model was made for (16,384 tokens)."""
-
-
-FRESH = 9
-"""Models of each kind whose context no test has raised yet; each test that raises one takes its own."""
+RULE = "Say bonjour."
+LONG = "Hello there. " * 300
+TOO_LONG = "Hello there. " * 1300
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    lines = (Line(QUESTION, HERMES_CALL), Line("Say words", WORDS))
-    models = [Model(f"{kind}{number}", lines, kind, SMALL) for kind in KINDS for number in range(FRESH)]
+    lines = (
+        Line(QUESTION, HERMES_CALL),
+        Line(QUESTION, FENCED_CALL, setting=prompt_mark()),
+        Line(RESULT, ANSWER),
+        # what an early rule asks for, unless the rule was cut off
+        Line("Greet me.", "Hello."),
+        Line("Greet me.", "Bonjour.", setting=RULE),
+    )
+    models = [
+        Model("go", lines, context=SMALL),
+        Model("jinja", lines, "jinja", context=SMALL),
+        Model("untold", lines, context=None),
+    ]
     with serve_models(models, folder=tmp_path_factory.mktemp("ollama"), program=program()) as running:
         yield running
 
 
-@pytest.fixture(scope="module")
-def fresh() -> Callable[[str], str]:
-    """Give the name of a model that no test has used."""
-    left = {kind: iter(range(1, FRESH)) for kind in KINDS}
-    return lambda kind: f"{kind}{next(left[kind])}"
+def client_of(server: Server, **overrides: Any) -> OpenAI:
+    return OpenAI(
+        base_url=server.base_url,
+        provider="ollama",
+        config=Config(),
+        overrides=overrides,
+        api_key="none",
+        max_retries=0,
+        timeout=60,
+    )
 
 
-@pytest.fixture(params=FORMS)
-def put(request: pytest.FixtureRequest, connect: Callable[..., openai.OpenAI], server: Server) -> Callable[..., Got]:
-    """Ask through promptools, with a trace; `extra` are keys that the SDK does not know."""
-    client = connect(server, kind="ollama")
-
-    def asked(model: str, text: str, *, extra: dict[str, Any] | None = None, **keys: Any) -> Got:
-        body = {"promptools": {"trace": True}, **(extra or {})}
-        messages = [{"role": "user", "content": text}]
-        return asking.ask(client, model, messages, request.param, extra_body=body, **keys)
-
-    return asked
-
-
-def loaded(http: httpx.Client, server: Server, model: str) -> int:
-    """Give the context that a model is loaded with."""
-    models = http.get(f"{server.url}/api/ps").json()["models"]
-    return next(each["context_length"] for each in models if each["name"] == f"{model}:latest")
+@pytest.fixture(params=["client", "proxy"])
+def client(request: pytest.FixtureRequest, server: Server, proxies: Proxies) -> Iterator[openai.OpenAI]:
+    """A client before the server, which knows nothing of earlier requests."""
+    if request.param == "client":
+        with client_of(server) as made:
+            yield made
+    else:
+        url = proxies.fresh(server.base_url, "ollama")
+        with openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=60) as made:
+            yield made
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_context_is_raised_to_fit_and_stays(put, server, fresh, http, kind):
-    model = fresh(kind)
-    seen = put(model, LONG + QUESTION, tools=[WEATHER])
-    assert (seen.error, seen.calls) == (None, [CALL])
-    assert seen.attempts == [("native", "overflow"), ("native", "answered")]
-    assert seen.usage["prompt_tokens"] > 4000
-    size = loaded(http, server, model)
-    assert size > seen.usage["prompt_tokens"] + 4000
-    # the next request asks for the same: the model is not loaded anew
-    again = put(model, QUESTION, tools=[WEATHER])
-    assert (again.calls, again.attempts) == ([CALL], [("native", "answered")])
-    assert loaded(http, server, model) == size
-    assert any(note.startswith(f"num_ctx is {size}") for note in again.trace["notes"])
+def ask(client: openai.OpenAI, form: asking.Form, *said: Any, model: str = "go", **options: Any) -> Got:
+    messages = [{"role": "user", "content": each} if isinstance(each, str) else each for each in said]
+    extra = {"promptools": {"trace": True, **options}}
+    return asking.ask(client, model, messages, form, extra_body=extra, tools=[WEATHER])
 
 
-def test_talk_without_tools_is_fitted_too(put, server, fresh, http):
-    model = fresh("go")
-    seen = put(model, LONG + "Say words", max_tokens=40)
-    assert seen.error is None
-    assert WORDS.startswith(seen.content)
-    assert seen.attempts == [("native", "overflow"), ("native", "answered")]
-    assert loaded(http, server, model) < seen.usage["prompt_tokens"] + 2048
+@pytest.mark.parametrize("way", WAYS)
+def test_alone_the_beginning_is_cut_off_in_silence(http: httpx.Client, server: Server, way):
+    greeting = [RULE, {"role": "assistant", "content": "Ok."}, "Greet me."]
+    assert post(http, server, way, "go", *greeting).content == "Bonjour."
+    cut = post(http, server, way, "go", RULE, {"role": "assistant", "content": LONG}, "Greet me.")
+    assert (cut.status, cut.content, cut.error) == (200, "Hello.", None)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_cannot_be_fitted_is_an_error_with_its_numbers(put, kind):
-    model = f"{kind}0"
-    named = put(model, LONG + QUESTION, tools=[WEATHER], extra={"options": {"num_ctx": SMALL}})
-    endless = put(model, ENDLESS + QUESTION, tools=[WEATHER])
-    for seen in (named, endless):
-        assert seen.status == 400
-        assert "'code': 'context_length_exceeded'" in seen.error
-        assert "and the context holds 2048. Shorten it, or give the model a longer context" in seen.error
-        assert (seen.calls, seen.content) == ([], "")
+def test_alone_the_length_is_4096_where_nothing_says_otherwise(http: httpx.Client, server: Server):
+    assert post(http, server, "chat", "untold", "Hello there. " * 290, truncate=False).status == 200
+    refused = post(http, server, "chat", "untold", "Hello there. " * 330, truncate=False)
+    assert refused.status == 400
+    assert "exceeds the available context size (4096 tokens)" in refused.error
 
 
-def test_who_asks_for_it_gets_ollamas_own_way(put):
-    own = {"truncate": True, "options": {"num_ctx": SMALL}}
-    seen = put("go0", LONG + QUESTION, tools=[WEATHER], extra=own)
-    assert (seen.error, seen.calls) == (None, [CALL])
-    assert seen.usage["prompt_tokens"] < SMALL
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("model", ["go", "jinja", "untold"])
+def test_the_context_is_raised_to_hold_the_prompt(client, form, model):
+    long = LONG + LONG if model == "untold" else LONG
+    first = ask(client, form, long + QUESTION, model=model)
+    assert (first.error, first.calls, first.finish_reason) == (None, [CALL], "tool_calls")
+    assert first.attempts == [("native", "overflow"), ("native", "answered")]
+    result = {"role": "tool", "tool_call_id": first.ids[0], "content": RESULT}
+    second = ask(client, form, long + QUESTION, first.message(), result, model=model)
+    assert (second.error, second.content) == (None, ANSWER)
+    assert second.attempts == [("native", "answered")], "what has fitted once is asked for at once"
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_it_is_raised_in_prompt_mode_too(client, form):
+    got = ask(client, form, LONG + QUESTION, mode="prompt")
+    assert (got.error, got.calls) == (None, [CALL])
+    assert got.attempts == [("prompt", "overflow"), ("prompt", "answered")]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_nothing_is_cut_off_where_a_prompt_fits(client, form):
+    got = ask(client, form, RULE, {"role": "assistant", "content": LONG}, "Greet me.")
+    assert (got.error, got.content) == (None, "Bonjour.")
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("overrides", [{"num_ctx": "server"}, {"num_ctx": SMALL}, {"num_ctx_limit": 3000}])
+def test_where_it_may_not_be_raised_the_error_has_the_numbers(server, form, overrides):
+    with client_of(server, **overrides) as client:
+        got = ask(client, form, LONG + QUESTION)
+    assert (got.status, got.calls) == (400, [])
+    assert "context_length_exceeded" in got.error
+    assert str(SMALL) in got.error
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_no_context_of_the_model_holds_is_an_error_and_no_endless_raising(client, form):
+    got = ask(client, form, TOO_LONG + QUESTION)
+    assert (got.status, got.calls) == (400, [])
+    assert "context_length_exceeded" in got.error
+    assert str(CONTEXT) in got.error
+    assert ask(client, form, QUESTION).calls == [CALL], "the conversation can go on"
