@@ -29,6 +29,7 @@ from promptools.exchange import (
     Wait,
     run,
 )
+from promptools.exchange.front import CHAT, Front
 from promptools.modes.ask import Options
 from promptools.profiles import Profile, Target
 from promptools.profiles.detect import Answer as Told
@@ -213,6 +214,8 @@ def play(
     at: float = 100.0,
     spare: bool = False,
     looked: dict[str, Any] | None = None,
+    url: str = URL,
+    front: Front = CHAT,
     **context: Any,
 ) -> Seen:
     """Run one request against scripted answers; all are asked for, unless some may be `spare`.
@@ -221,7 +224,7 @@ def play(
     """
     seen = Seen()
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    request = ClientRequest(Request("POST", URL, headers, data), at)
+    request = ClientRequest(Request("POST", url, headers, data), at, front)
     exchange = run(request, make_context(seen, **context))
     script = iter(answers)
     now, told, current, pieces = at, None, None, iter(())
