@@ -11,7 +11,8 @@ from promptools.parsing.parts import Part
 from promptools.parsing.zones import CLOSER_OF, RESULTS
 from promptools.types import Fix
 
-_INLINE = re.compile(r"(`{1,2})(?!`)[^`\n]*\1(?!`)(?!\Z)")
+_INLINE = re.compile(r"(?:(`{1,2})(?!`)[^`\n]*\1(?!`)(?!\Z)(?:[ ,.;:(){}]*+(?=`))?+){1,64}")
+"""Pieces of inline code, and between them what begins no marker before a backtick."""
 _PLAIN_FENCE = re.compile(r"(`{3,63}+|~{3,63}+)[\w.+#-]{0,32}\r?\n(?:[\w#/@$(][^`~]*+)?\1(?![`~]|\Z)")
 """A short way past a fence of code that cannot begin a call."""
 _SEPARATOR = re.compile(r"[,;]\s{0,256}(?:(?=[{\[])|\Z)")
