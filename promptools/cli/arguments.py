@@ -29,13 +29,21 @@ def add_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", metavar="FILE", help="promptools.toml or ppxai-config.json (default: searched for)")
 
 
+def add_detect(parser: argparse.ArgumentParser) -> None:
+    """Add `--no-detect`."""
+    parser.add_argument(
+        "--no-detect", dest="detect", action="store_false", help="do not look at what server it is before its first use"
+    )
+
+
 def add_endpoint(parser: argparse.ArgumentParser) -> None:
-    """Add what names a server and model: `--provider`, `--base-url`, `--api-key`, `--model`, `--config`."""
+    """Add what names a server and model: `--provider`, `--base-url`, `--api-key`, `--model`, `--config`, and a look."""
     parser.add_argument("--provider", metavar="NAME", help="a provider of the config, or a kind of server")
     parser.add_argument("--base-url", metavar="URL", help="root of the server's API, with /v1")
     parser.add_argument("--api-key", metavar="KEY", help="key for --base-url (default: OPENAI_API_KEY, if set)")
     parser.add_argument("--model", metavar="M", help="model to ask (default: the provider's)")
     add_config(parser)
+    add_detect(parser)
 
 
 def read_text(name: str | None) -> str:

@@ -80,7 +80,7 @@ def connect(arguments: argparse.Namespace) -> tuple[openai.OpenAI, str]:
         }
     elif arguments.api_key:
         options = {"api_key": arguments.api_key}
-    client = OpenAI(provider=arguments.provider, config=arguments.config, **options)
+    client = OpenAI(provider=arguments.provider, config=arguments.config, detect=arguments.detect, **options)
     return client, arguments.model or default_model(client)
 
 

@@ -9,7 +9,7 @@ import socket
 from typing import TYPE_CHECKING, Any, get_args
 
 from promptools import dialects
-from promptools.cli.arguments import add_config, read_config
+from promptools.cli.arguments import add_config, add_detect, read_config
 from promptools.errors import UsageError
 from promptools.modes.ask import Hold
 from promptools.types import ModeName, Strictness
@@ -27,6 +27,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--base-url", metavar="URL", help="the server behind the proxy, with /v1")
     parser.add_argument("--provider", metavar="NAME", help="a provider of the config, or a kind of server")
     add_config(parser)
+    add_detect(parser)
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
     parser.add_argument(
         "--port", type=int, default=8100, help="port to listen on; 0 takes any free one (default: 8100)"
@@ -44,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Serve until interrupted. The line `listening URL` on stdout says that it is up."""
     from promptools.proxy import Proxy
 
-    chosen = ("base_url", "provider", "mode", "dialect", "strictness", "hold", "deadline")
+    chosen = ("base_url", "provider", "mode", "dialect", "strictness", "hold", "deadline", "detect")
     settings: dict[str, Any] = {
         name: getattr(arguments, name) for name in chosen if getattr(arguments, name) is not None
     }

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from promptools.exchange.effects import Request
-from promptools.exchange.ledger import base_of, upstream_headers
+from promptools.exchange.ledger import Ledger, base_of, upstream_headers
 from promptools.profiles.detect import (
     OLLAMA,
     about_model,
@@ -24,9 +24,9 @@ from promptools.types import Seen
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from promptools.exchange.context import Route
+    from promptools.exchange.context import ClientRequest, Context, Route
     from promptools.exchange.effects import Headers
-    from promptools.exchange.ledger import Ledger, Steps
+    from promptools.exchange.ledger import Steps
     from promptools.profiles.detect import Answer, Question
 
 SECONDS = 2.0
@@ -81,6 +81,13 @@ def look(ledger: Ledger, route: Route, model: str) -> Steps[Route]:
         seen = replace(seen, seconds=ledger.now - began)
     ledger.seen = seen
     return replace(route, target=route.resolve(seen))
+
+
+def examine(request: ClientRequest, context: Context, model: str) -> Steps[tuple[Route, Seen]]:
+    """Look at the server of a request, and leave it at that."""
+    ledger = Ledger(request, context)
+    route = yield from look(ledger, context.route(model or None, None), model)
+    return route, ledger.seen or Seen(why="what server it is has been settled")
 
 
 def _server(ask: _Asking, sights: Sights, base: str) -> Steps[Seen]:

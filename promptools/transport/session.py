@@ -17,6 +17,7 @@ from promptools import dialects
 from promptools.errors import UsageError
 from promptools.exchange import ClientRequest, Context, Exchange, Request, Route, Sights
 from promptools.exchange.ledger import base_of
+from promptools.exchange.look import examine
 from promptools.fallback import Breaker, Windows
 from promptools.modes.ask import OPTIONS, Options
 from promptools.profiles import Config, Target, api_key, find_config, load_config, resolve
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from promptools.exchange import Headers
+    from promptools.exchange.ledger import Steps
     from promptools.fallback import Stop, WaitFor
     from promptools.modes.ask import Arguments, Hold, OnMalformed
     from promptools.types import ModeName, Reply, Seen, Strictness
@@ -138,6 +140,12 @@ class Session:
         base_url, provider = base_of(url), self.config.providers.get(self.provider or "")
         known = provider and provider.base_url and provider.base_url.rstrip("/")
         return known if known and f"{known}/v1" == base_url else base_url
+
+    def examine(self, base_url: str, model: str, headers: Headers) -> Steps[tuple[Route, Seen]]:
+        """Look at the server at a place, for one who wants to know."""
+        request = Request("POST", base_url.rstrip("/") + CHAT_DOOR.path, headers, b"")
+        context = replace(self.context, route=lambda model, provider: self.route(model, base_url, provider))
+        return examine(ClientRequest(request, time.monotonic()), context, model)
 
     def route(self, model: str | None, base_url: str | None, provider: str | None) -> Route:
         """Resolve a model at a place, and say how to do so once the server has been seen, if it is to be."""

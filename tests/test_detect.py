@@ -1,0 +1,233 @@
+"""Looks of a whole client, proxy and command, against a real HTTP server that answers as real ones do."""
+
+import asyncio
+import json
+import threading
+import time
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import openai
+import pytest
+from upstream import Answer, completion, running
+
+from promptools.cli import main
+from promptools.client import AsyncOpenAI, OpenAI, wrap
+from promptools.profiles import Config, Provider
+from promptools.proxy import Proxy
+
+uvicorn = pytest.importorskip("uvicorn")
+RECORDED = json.loads((Path(__file__).parent / "recordings/looks/servers.json").read_text(encoding="utf-8"))
+OLLAMA = {path: said[1] for path, said in RECORDED["ollama 0.32.15"].items() if path not in {"*", "/api/show"}}
+OLLAMA["/api/show"] = RECORDED["ollama 0.32.15"]["/api/show"]["go"][1]
+VLLM = {"/version": {"version": "0.32.0"}, "/v1/models": {"data": [{"id": "m", "owned_by": "vllm"}]}}
+HELLO = {"model": "go", "messages": [{"role": "user", "content": "hi"}], "extra_body": {"promptools": {"trace": True}}}
+SAID = {"model": "go", "message": {"role": "assistant", "content": "hi"}, "done": True, "done_reason": "stop"}
+
+
+@pytest.fixture
+def server():
+    with running() as upstream:
+        yield upstream
+
+
+def made(server, **more):
+    return {"base_url": server.url, "api_key": "sk-mine", "max_retries": 0, "config": Config(), **more}
+
+
+@contextmanager
+def serving(app):
+    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error", loop="asyncio", ws="none")
+    running_app = uvicorn.Server(config)
+    thread = threading.Thread(target=running_app.run, daemon=True)
+    thread.start()
+    while not running_app.started:
+        assert thread.is_alive()
+        time.sleep(0.01)
+    try:
+        yield f"http://127.0.0.1:{running_app.servers[0].sockets[0].getsockname()[1]}/v1"
+    finally:
+        running_app.should_exit = True
+        thread.join(5)
+
+
+def paths(server):
+    return sorted(each.path for each in server.looks)
+
+
+def test_an_ollama_that_nobody_named_is_spoken_to_in_its_own_api(server):
+    server.about = OLLAMA
+    server.play(SAID)
+    with OpenAI(**made(server)) as client:
+        reply = client.chat.completions.create(**HELLO)
+        again = client.chat.completions.create(**HELLO)
+    assert reply.choices[0].message.content == "hi"
+    assert [each.path for each in server.seen] == ["/api/chat", "/api/chat"]
+    assert (reply.promptools["seen"]["kind"], reply.promptools["seen"]["version"]) == ("ollama", "0.32.15")
+    assert again.promptools["seen"]["seconds"] == 0
+    assert len(server.looks) == 7
+    assert {each.headers["authorization"] for each in server.looks} == {"Bearer sk-mine"}
+
+
+def test_the_async_client_looks_too(server):
+    server.about = VLLM
+    server.play(completion("hi"))
+
+    async def go():
+        async with AsyncOpenAI(**made(server)) as client:
+            return await client.chat.completions.create(**HELLO)
+
+    assert asyncio.run(go()).promptools["seen"]["version"] == "0.32.0"
+    assert len(server.looks) == 6
+
+
+def test_detect_false_asks_nothing(server):
+    server.about = OLLAMA
+    server.play(completion("hi"))
+    with OpenAI(**made(server, detect=False)) as client:
+        assert client.chat.completions.create(**HELLO).promptools["seen"] is None
+    with wrap(openai.OpenAI(base_url=server.url, api_key="k"), detect=False, config=Config()) as client:
+        client.chat.completions.create(**HELLO)
+    with OpenAI(**made(server)) as client:
+        client.with_options(detect=False).chat.completions.create(**HELLO)
+    proxy = serving(Proxy(base_url=server.url, config=Config(), detect=False))
+    with proxy as url, openai.OpenAI(base_url=url, api_key="k") as client:
+        client.chat.completions.create(**HELLO)
+    assert server.looks == []
+    assert {each.path for each in server.seen} == {"/v1/chat/completions"}
+
+
+def test_a_named_provider_and_one_of_the_config_ask_nothing(server):
+    server.play(completion("hi"))
+    config = Config(providers={"here": Provider("here", base_url=server.url)})
+    for settings in ({"provider": "vllm"}, {"config": config}):
+        with OpenAI(**made(server, **settings)) as client:
+            client.chat.completions.create(**HELLO)
+    assert server.looks == []
+
+
+def test_copies_and_wrapped_clients_share_what_was_seen(server):
+    server.about = VLLM
+    server.play(completion("hi"))
+    with wrap(openai.OpenAI(base_url=server.url, api_key="k", max_retries=0), config=Config()) as client:
+        for each in (client, client.with_options(timeout=9), wrap(client.with_options(), trace=True)):
+            each.chat.completions.create(**HELLO)
+    assert len(server.looks) == 6
+
+
+def test_a_proxy_looks_once_for_all_its_clients(server):
+    server.about = VLLM
+    server.play(completion("hi"))
+    with serving(Proxy(base_url=server.url, config=Config())) as url:
+        for key in ("one", "two"):
+            with openai.OpenAI(base_url=url, api_key=key, max_retries=0) as client:
+                assert client.chat.completions.create(**HELLO).promptools["seen"]["kind"] == "vllm"
+    assert len(server.looks) == 6
+    assert {each.headers["authorization"] for each in server.looks} == {"Bearer one"}
+
+
+def test_a_proxy_follows_no_redirection_with_the_clients_key(server):
+    server.about = {"/v1/models": Answer(307, headers={"Location": f"{server.root}/elsewhere"}), "/elsewhere": {}}
+    server.play(completion("hi"))
+    proxy = serving(Proxy(base_url=server.url, config=Config()))
+    with proxy as url, openai.OpenAI(base_url=url, api_key="k", max_retries=0) as client:
+        client.chat.completions.create(**HELLO)
+    assert "/elsewhere" not in paths(server)
+
+
+def test_a_server_that_keeps_still_costs_two_seconds_and_no_more(server):
+    paths = ("/api/version", "/version", "/props", "/api/v0/models", "/api/v1/models", "/v1/models")
+    server.about = {path: Answer(before=30.0) for path in paths}
+    server.play(completion("hi"))
+    began = time.monotonic()
+    with OpenAI(**made(server)) as client:
+        reply = client.chat.completions.create(**HELLO)
+    assert 1.9 < time.monotonic() - began < 15
+    assert reply.promptools["seen"]["why"] == "nothing answered in time"
+    assert reply.choices[0].message.content == "hi"
+
+
+def test_a_server_with_one_worker_is_not_held_up():
+    """Kept connections of a look would hold its only worker until they expire."""
+    with closing(OneWorker()) as server:
+        with OpenAI(base_url=server.url, api_key="k", max_retries=0, config=Config()) as client:
+            reply = client.chat.completions.create(**HELLO)
+        assert {answer for _, answer in reply.promptools["seen"]["asked"]} == {"HTTP 404"}
+
+
+class OneWorker:
+    """Serves one connection after the other, each as long as its client keeps it."""
+
+    def __init__(self):
+        from http.server import BaseHTTPRequestHandler, HTTPServer
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self):
+                self.answer(404, b"{}")
+
+            def do_POST(self):
+                self.rfile.read(int(self.headers["content-length"]))
+                self.answer(200, json.dumps(completion("hi")).encode())
+
+            def answer(self, status, body):
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *args):
+                pass
+
+        self.server = HTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}/v1"
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def test_detect_shows_what_a_server_tells(server, capsys):
+    server.about = OLLAMA
+    server.play()
+    assert main(["detect", server.root, "--model", "go", "--api-key", "sk-mine"]) == 0
+    printed = capsys.readouterr().out
+    assert "POST /api/show" in printed
+    assert "Ollama, version 0.32.15: GET /api/version answers as Ollama does" in printed
+    assert "go: completion, tools, made for 8192 tokens" in printed
+    assert "sk-mine" not in printed
+    assert {each.headers["authorization"] for each in server.looks} == {"Bearer sk-mine"}
+
+
+def test_detect_tells_a_script(server, capsys, monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    server.about = {}
+    server.play()
+    assert main(["detect", server.url, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert (data["base_url"], data["kind"], data["why"]) == (server.url, None, "no answer says what server it is")
+    assert server.looks[0].headers["authorization"] is None
+
+
+def test_detect_says_what_a_server_that_tells_nothing_is_taken_for(server, capsys):
+    server.play()
+    assert main(["detect", server.url]) == 0
+    assert "It is taken for 'openai-compatible': no answer says what server it is" in capsys.readouterr().out
+
+
+def test_detect_fails_where_nobody_answers(capsys):
+    assert main(["detect", "http://127.0.0.1:9/v1"]) == 1
+    assert "nothing answered in time" in capsys.readouterr().out
+    assert main(["detect", "localhost:8000"]) == 2
+    assert "'localhost:8000' is no address of a server" in capsys.readouterr().err
+
+
+def test_chat_can_be_told_not_to_look(server, capsys):
+    server.about = OLLAMA
+    server.play(completion("hi"))
+    assert main(["chat", "hi", "--json", "--model", "m", "--base-url", server.url, "--no-detect"]) == 0
+    assert json.loads(capsys.readouterr().out)["promptools"]["seen"] is None
+    assert server.looks == []
