@@ -263,6 +263,21 @@ def test_thoughts_come_as_reasoning(put):
     assert (got.reasoning.strip(), got.calls) == ("Need the tool.", [CALL])
 
 
+@pytest.mark.parametrize("kind", ["go", "gptoss", "coder"])
+def test_a_response_format_beside_tools_leaves_calls_possible(put, kind):
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+    got = put(kind, QUESTION, tools=[WEATHER], response_format=form)
+    assert (got.error, got.calls, got.attempts) == (None, [CALL], [("native", "answered")])
+    assert any("response_format" in note for note in got.trace["notes"]), "that it was put into words is told"
+
+
+def test_a_call_that_the_server_took_out_of_a_text_cannot_be_seen(put):
+    # the text comes as an answer like any other: nothing tells that a call stood behind it
+    got = put("go", cue("foreign"), tools=[WEATHER])
+    assert (got.error, got.content, got.calls, got.finish_reason) == (None, BEFORE, [], "stop")
+
+
 def test_what_was_written_without_tools_is_text(put):
     for kind, text in (("go", HERMES_CALL), ("notools", FENCED_CALL)):
         got = put(kind, cue("fine"))
