@@ -5,7 +5,6 @@ import inspect
 import json
 import subprocess
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
