@@ -54,6 +54,8 @@ class Words(_LogitsProcessor):  # type: ignore[misc]  # pyright: ignore[reportUn
         self._tokenizer: Any = _AutoTokenizer.from_pretrained(vllm_config.model_config.tokenizer)
         self._script: Any = _Script(Path(os.environ["PROMPTOOLS_LINES"]))
         self._rows: dict[int, _Reply] = {}
+        known: dict[str, int] = self._tokenizer.get_vocab()
+        self._ends = {end: known[end] for end in _ENDS if end in known}
 
     def is_argmax_invariant(self) -> bool:
         """Tell that it changes what is said even where nothing is left to chance."""
@@ -86,8 +88,6 @@ class Words(_LogitsProcessor):  # type: ignore[misc]  # pyright: ignore[reportUn
     def _tokens(self, prompt: Any) -> list[int]:
         """Give the ids of the reply to a prompt; markers are the vocabulary's own tokens, and an end comes last."""
         says: str = self._script.answer(self._tokenizer.decode(prompt, skip_special_tokens=False))
-        known = self._tokenizer.get_vocab()
-        written = next((end for end in _ENDS if says.endswith(end)), None)
-        end = known.get(written, self._tokenizer.eos_token_id)
-        text = says.removesuffix(written or "")
-        return [*self._tokenizer.encode(text, add_special_tokens=False), end]
+        written = next((end for end in _ENDS if says.endswith(end)), "")
+        end = self._ends.get(written, self._tokenizer.eos_token_id)
+        return [*self._tokenizer.encode(says.removesuffix(written), add_special_tokens=False), end]
