@@ -6,8 +6,7 @@ from promptools.dialects.envelope import NoCall, Node, Said, name_guess, node_of
 from promptools.dialects.settle import Place, Rules, broken, settle
 from promptools.parsing.extent import Extent
 from promptools.parsing.parts import Part
-from promptools.parsing.strict import members
-from promptools.parsing.tolerant import Unreadable
+from promptools.parsing.tolerant import Unreadable, whole
 from promptools.schema.graph import is_object
 from promptools.types import Call, Fix, Malformed, MalformedReason
 
@@ -15,7 +14,7 @@ from promptools.types import Call, Fix, Malformed, MalformedReason
 class JsonBody:
     """Finds the end of a value that starts with `{` or `[`, without ever looking at a character twice.
 
-    The first piece is tried as strict JSON at C speed; what does not end there is followed bracket by bracket.
+    The first piece is tried as strict JSON, or nearly, at C speed; what does not end there is followed by its brackets.
     """
 
     def __init__(self) -> None:
@@ -33,19 +32,23 @@ class JsonBody:
         return self._take(piece, start)
 
     def _take(self, piece: str, start: int) -> int | None:
-        whole = self._extent is None
+        if self.node is not None:  # all but its last bracket was there, and more comes
+            self.node, self._extent = None, Extent()
+            self._extent.feed(self.raw)
+        first = self._extent is None
         if self._extent is None:
-            found = members(piece, start) if piece[start] == "{" else None
+            found = whole(piece, start) if piece[start] == "{" else None
             if found is not None:
-                self.node = Node(found.value, piece, start, found.end, exact=True, places=found.places)
-                self._pieces.append(piece[start : found.end])
-                return found.end
+                value, end, fixes, closed, places = found
+                self.node = Node(value, piece, start, end, not fixes, places, fixes, closed)
+                self._pieces.append(piece[start:] if closed else piece[start:end])
+                return None if closed else end
             self._extent = Extent()
-        end = self._extent.feed(piece, start)
-        if whole and end is not None and piece[start] == "{":
+        stop = self._extent.feed(piece, start)
+        if first and stop is not None and piece[start] == "{":
             self.strict = False
-        self._pieces.append(piece[start:end])
-        return end
+        self._pieces.append(piece[start:stop])
+        return stop
 
     @property
     def raw(self) -> str:
@@ -77,20 +80,20 @@ def read_calls(
     `name`: the tool that the markup around it names; `strict=False`: it is known to be no strict JSON.
     Raises `NoCall` when it is something else than calls.
     """
-    closed = 0
-    fixes: tuple[Fix, ...] = ()
-    if node is None:
+    if node is None or (node.closed and not close):
         try:
             node, fixes, closed = node_of(raw, 0, len(raw), rules.anchors, close=close, strict=strict)
         except Unreadable as error:
             return [unreadable(raw, rules, place, error.kind, error.reason)]
+    else:
+        fixes, closed = node.fixes, node.closed
     if not node.exact and rules.strictness == "strict" and not place.expected:
         raise NoCall("strict takes no liberties with the body")
     try:
         said = _said(node, name, rules)
     except Unreadable as error:
         return [unreadable(raw, rules, place, error.kind, error.reason)]
-    if any(each.fixes for each in said):
+    if fixes and any(each.fixes for each in said):
         fixes = ()  # each element of a list was read by itself, and has its own
     if closed and not _may_close(said, closed, stopped):
         return [unreadable(raw, rules, place, "truncated", "the text ended inside its arguments")]

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from promptools.parsing.extent import Extent
-from promptools.parsing.strict import members
+from promptools.parsing.strict import Places, members
 from promptools.parsing.tolerant import Unreadable, read
 from promptools.schema.graph import is_array, is_object
 from promptools.types import Fix
@@ -79,8 +79,11 @@ class Node(NamedTuple):
     start: int
     end: int
     exact: bool
-    places: dict[str, tuple[int, int]] | None = None
+    places: Places | None = None
     """Where the values of an exact object's members stand, as far as that is known already."""
+    fixes: tuple[Fix, ...] = ()
+    closed: int = 0
+    """The liberties taken to read it, and how many closers were supplied: for a value that was read at once."""
 
     def text(self) -> str | None:
         """Give the value's own text if it is strict JSON."""
@@ -124,7 +127,7 @@ def child(node: Node, key: str) -> Node:
     if places is None:
         again = members(node.source, node.start)
         assert again is not None  # strict JSON, as `read` found
-        places = again.places
+        places = again[1]
     start, end = places[key]
     return Node(value, node.source, start, end, exact=True)
 

@@ -4,70 +4,124 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from json.decoder import JSONDecoder
-from typing import Any, NamedTuple, NoReturn, TypeAlias, cast
+from json.decoder import JSONDecodeError, JSONDecoder
+from typing import Any, NoReturn, TypeAlias, cast
 
 from promptools.parsing.extent import DEEPEST
 from promptools.parsing.strings import finite, scan_string
 
 _SPACE = r"[ \t\n\r]*+"
-_KEY = rf'"([^"\\\x00-\x1f]*+(?:\\.[^"\\\x00-\x1f]*+)*+)"{_SPACE}:{_SPACE}'
-_FIRST = re.compile(rf"\{{{_SPACE}(?:\}}|{_KEY})")
-_NEXT = re.compile(rf"{_SPACE}(?:\}}|,{_SPACE}{_KEY})")
-"""The end of the object, or the next key: the first group, as it is written."""
+_KEY = r'"([^"\\\x00-\x1f]*+(?:\\.[^"\\\x00-\x1f]*+)*+)"'
+_STEP = re.compile(rf"{_SPACE}(?:\}}|(,?+){_SPACE}{_KEY}{_SPACE}:{_SPACE})")
+"""The end of the object; or the comma, if there is one, and the next key as it is written."""
+
+Places: TypeAlias = "dict[str, tuple[int, int]]"
+"""Where each member's value starts and ends."""
+_GAP = re.compile(rf"{_SPACE}[{{,]?+{_SPACE}")
+
+HOOKED = 2048
+"""Characters up to which a call of Python for each object and each float costs less than to look for what they see."""
+_BONES = bytes.maketrans(b"123456789E", b"000000000e")
 
 _CONTAINERS = frozenset({dict, list})
 _Items: TypeAlias = "dict[str, _Items] | list[_Items]"
 
 
-class Members(NamedTuple):
-    """One strict JSON object, `text[start:end]`; `places` tells for each key where its value starts and ends."""
-
-    value: dict[str, Any]
-    places: dict[str, tuple[int, int]]
-    end: int
-
-
-def members(text: str, start: int = 0) -> Members | None:
-    """Read the strict JSON object at `text[start]`. O(n) in characters.
+def members(text: str, start: int = 0) -> tuple[dict[str, Any], Places, int] | None:
+    """Read the strict JSON object at `text[start]`: its value, the places of its members, its end. O(n) in characters.
 
     None if it is not strict JSON; a key that stands twice, NaN, and too many levels count as that.
     """
+    found = beginning(text, start)
+    return found if found[2] >= 0 else None
+
+
+def beginning(text: str, start: int = 0) -> tuple[dict[str, Any], Places, int]:
+    """Read the object at `text[start]` as far as it is strict JSON, as `members` does.
+
+    One that ceases to be strict has as its end the `~index` where it does; `~start` says no more than that.
+    """
     value: dict[str, Any] = {}
-    places: dict[str, tuple[int, int]] = {}
-    step = _FIRST.match(text, start)
+    places: Places = {}
+    comma = ""
+    end = start
+    step = _STEP.match(text, start + 1) if text.startswith("{", start) else None
     try:
         while step is not None:
             at = step.end()
-            key: str | None = step[1]
+            before, key = step.groups()
             if key is None:
-                deep = at - start > 2 * DEEPEST and _too_deep(value)  # each level takes two brackets
-                return None if deep else Members(value, places, at)
+                deep = at - start > 2 * DEEPEST and too_deep(value, text, start, at)  # each level takes two brackets
+                return value, places, ~start if deep else at
             if "\\" in key:
                 key, _ = scan_string(key + '"', 0, True)
-            if key in value:
-                return None
-            value[key], end = _scan(text, at)
+            if before != comma or key in value:
+                return value, places, ~start
+            value[key], end = decode(text, at)
             places[key] = (at, end)
-            step = _NEXT.match(text, end)
-    except (ValueError, RecursionError, StopIteration):
-        pass
-    return None
+            comma = ","
+            step = _STEP.match(text, end)
+    except JSONDecodeError as problem:
+        return value, places, ~problem.pos
+    except StopIteration as stop:
+        return value, places, ~stop.value
+    except (ValueError, RecursionError):
+        return value, places, ~start
+    gap = _GAP.match(text, end)
+    return value, places, ~(gap.end() if gap is not None else end)
 
 
-def _too_deep(value: Any) -> bool:
-    """Tell whether the value has more than `DEEPEST` levels. A walk over it costs less than to count its brackets."""
-    level = [cast("_Items", value)]
-    for _ in range(DEEPEST):
-        level = [
-            each
-            for items in level
-            for each in (items.values() if isinstance(items, dict) else items)
-            if each.__class__ in _CONTAINERS
-        ]
-        if not level:
-            return False
-    return True
+def decode(text: str, at: int) -> tuple[Any, int]:
+    """Read the strict JSON value at an index, in C; give it and the index past its end. O(n) in characters.
+
+    Raises JSONDecodeError, or StopIteration with the index, where it ceases to be strict JSON, another ValueError for a
+    key that stands twice and for a number out of range, RecursionError for what is nested in thousands.
+    """
+    if len(text) - at <= HOOKED:
+        return _hooked(text, at)
+    value, end = _bare(text, at)
+    if isinstance(value, str) or _is_plain(value, text[at:end]):
+        return value, end
+    return _hooked(text, at)
+
+
+def _is_plain(value: Any, text: str) -> bool:
+    """Tell whether surely no key stands twice in the text of `value`, and no number is out of range."""
+    bones = text.encode("utf-8", "surrogatepass").translate(_BONES, b" \t\n\r")
+    if b"0" * 200 in bones or (b"0e" in bones and (b"0e000" in bones or b"0e+000" in bones)):
+        return False
+    _, keys = _survey(value, bones.count(b"{") + bones.count(b"["))
+    return bones.count(b'":') == keys  # what looks like the end of a key in a string makes more of them, never fewer
+
+
+def too_deep(value: Any, text: str, start: int, end: int) -> bool:
+    """Tell whether the value read from `text[start:end]` has more than `DEEPEST` levels."""
+    brackets = text.count("{", start, end) + text.count("[", start, end)
+    return brackets > DEEPEST and _survey(value, brackets)[0] > DEEPEST
+
+
+def _survey(value: Any, brackets: int) -> tuple[int, int]:
+    """Count levels and keys. There are no more containers than opening brackets in the text, so none is missed.
+
+    A walk over the value costs less than to count levels in its text, and with all containers found it may end.
+    """
+    level = [cast("_Items", [value])]
+    levels = keys = 0
+    while brackets > 0 and levels <= DEEPEST and (level := _inner(level)):
+        brackets -= len(level)
+        levels += 1
+        keys += sum(map(len, [items for items in level if items.__class__ is dict]))
+    return levels, keys
+
+
+def _inner(level: list[_Items]) -> list[_Items]:
+    """Give the containers inside the containers of one level."""
+    return [
+        each
+        for items in level
+        for each in (items.values() if isinstance(items, dict) else items)
+        if each.__class__ in _CONTAINERS
+    ]
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -81,7 +135,7 @@ def _constant(name: str) -> NoReturn:
     raise ValueError(name)
 
 
-_scan: Callable[[str, int], tuple[Any, int]] = vars(
-    JSONDecoder(object_pairs_hook=_pairs, parse_float=finite, parse_constant=_constant)
-)["scan_once"]
+_Scan: TypeAlias = Callable[[str, int], tuple[Any, int]]
+_hooked: _Scan = vars(JSONDecoder(object_pairs_hook=_pairs, parse_float=finite, parse_constant=_constant))["scan_once"]
+_bare: _Scan = vars(JSONDecoder(parse_constant=_constant))["scan_once"]
 """Read the value at an index, in C; give it and the index past its end. Raises StopIteration where there is none."""

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import re
-from json.decoder import JSONDecoder
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias, cast
+from json.decoder import JSONDecodeError
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from promptools.parsing.extent import DEEPEST
-from promptools.parsing.strings import Unreadable, finite, scan_string
+from promptools.parsing.strict import Places, beginning, decode, too_deep
+from promptools.parsing.strings import Unreadable
 from promptools.types import Fix
 
 if TYPE_CHECKING:
     from promptools.parsing.reader import Reader
 
-__all__ = ["Unreadable", "Value", "members", "read"]
+__all__ = ["Unreadable", "Value", "read", "whole"]
 
-_CONTAINERS = frozenset({dict, list})
 _SPACE = re.compile(r"[ \t\n\r]*+")
 _LOOSE_SPACE = re.compile(r"[\s\ufeff\u200b-\u200d\u2060]*+")
-_COLON = re.compile(r"[ \t\n\r]*+:[ \t\n\r]*+")
-_NEXT = re.compile(r"[ \t\n\r]*+([,}])[ \t\n\r]*+")
-
-
-_Items: TypeAlias = "dict[str, _Items] | list[_Items]"
 
 
 class Value(NamedTuple):
@@ -33,6 +28,8 @@ class Value(NamedTuple):
     fixes: tuple[Fix, ...] = ()
     closed: int = 0
     """Closers that the end of the text lacked, supplied innermost first."""
+    places: Places | None = None
+    """Where the values of a strict object's members stand, if that is known."""
 
 
 def read(
@@ -50,45 +47,43 @@ def read(
     if not strict:
         return _read_loosely(text, start, anchors, close)
     try:
-        value, end = _DECODER.raw_decode(text, start)
+        value, end = decode(text, start)
+    except JSONDecodeError as problem:
+        found = _mended(text, start, problem.pos)
+    except StopIteration as stop:
+        found = _mended(text, start, stop.value)
     except (ValueError, RecursionError):
-        return _read_loosely(text, start, anchors, close)
-    if _too_deep(value):
-        raise Unreadable(start, f"more than {DEEPEST} levels of brackets", "limit")
-    return Value(value, end)
+        found = None
+    else:
+        if too_deep(value, text, start, end):
+            raise Unreadable(start, f"more than {DEEPEST} levels of brackets", "limit")
+        return Value(value, end)
+    return _read_loosely(text, start, anchors, close) if found is None else found
 
 
-def members(text: str, start: int = 0) -> tuple[dict[str, tuple[Any, int, int]], int] | None:
-    """Read the strict JSON object at `text[start]`: each member with its value's span, and the object's end.
+def whole(text: str, start: int = 0) -> Value | None:
+    """Read the object that starts at `text[start]` if it is all there, strict or with slips that are mended in passing.
 
-    None if it is not strict JSON; a key that stands twice, NaN, and too many levels count as that.
+    None where there may be more to it, or another liberty has to be taken. Its last bracket alone may be missing: then
+    it is `closed`, and ends where the text does. O(n) in characters.
     """
-    if not text.startswith("{", start):
+    value, places, stop = beginning(text, start)
+    if stop >= 0:
+        return Value(value, stop, places=places)
+    if ~stop == len(text) and places:
+        *_, (begin, end) = places.values()
+        if not text[end:].strip(" \t\n\r") and (text[end - 1] in '"]}' or text[begin] in "tfn"):
+            return Value(value, end, (Fix("closer", "missing } supplied"),), 1)
+    return _mended(text, start, ~stop)
+
+
+def _mended(text: str, start: int, slip: int) -> Value | None:
+    from promptools.parsing.slips import mended
+
+    found = mended(text, start, slip)
+    if found is None or too_deep(found[0], text, start, found[1]):
         return None
-    found: dict[str, tuple[Any, int, int]] = {}
-    at = _after(_SPACE, text, start + 1)
-    try:
-        more = not text.startswith("}", at)
-        at += not more
-        while more:
-            if not text.startswith('"', at):
-                return None
-            key, at = scan_string(text, at + 1, True)
-            colon = _COLON.match(text, at)
-            if colon is None or key in found:
-                return None
-            value, end = _DECODER.raw_decode(text, colon.end())
-            separator = _NEXT.match(text, end)
-            if separator is None:
-                return None
-            found[key] = (value, colon.end(), end)
-            more = separator[1] == ","
-            at = separator.end() if more else separator.start(1) + 1
-    except (ValueError, RecursionError):
-        return None
-    if _too_deep({key: value for key, (value, _, _) in found.items()}):
-        return None
-    return found, at
+    return Value(*found)
 
 
 def _read_loosely(text: str, start: int, anchors: frozenset[str], close: bool) -> Value:
@@ -119,41 +114,12 @@ def _finish(reader: Reader) -> Value:
     end = reader.at
     if reader.guess is not None and not reader.guess.whole(reader.text, end):
         raise Unreadable(end, "quotes inside a string are not escaped, and its end is not certain", "invalid_json")
-    if reader.deepest + 2 > DEEPEST and _too_deep(value):
+    if reader.deepest + 2 > DEEPEST and too_deep(value, reader.text, 0, end):
         raise Unreadable(end, f"more than {DEEPEST} levels of brackets", "limit")
     return Value(value, end, reader.liberties.fixes(), reader.closed)
-
-
-def _too_deep(value: Any) -> bool:
-    """Tell whether the value has more than `DEEPEST` levels. A walk over it costs less than to count its brackets."""
-    level = [cast("_Items", [value])]
-    for _ in range(DEEPEST + 1):
-        level = [
-            each
-            for items in level
-            for each in (items.values() if isinstance(items, dict) else items)
-            if each.__class__ in _CONTAINERS
-        ]
-        if not level:
-            return False
-    return True
 
 
 def _after(space: re.Pattern[str], text: str, at: int) -> int:
     found = space.match(text, at)
     assert found is not None
     return found.end()
-
-
-def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key stands twice")
-    return found
-
-
-def _constant(name: str) -> NoReturn:
-    raise ValueError(name)
-
-
-_DECODER = JSONDecoder(object_pairs_hook=_pairs, parse_float=finite, parse_constant=_constant)

@@ -17,13 +17,14 @@ def test_members_give_places():
     text = ' {"a": 1, "b" : [2, {"c": "}"}] , "\\u0064\\"": {}} x'
     found = members(text, 1)
     assert found is not None
-    assert found.value == {"a": 1, "b": [2, {"c": "}"}], 'd"': {}}
-    assert {key: text[start:end] for key, (start, end) in found.places.items()} == {
+    value, places, end = found
+    assert value == {"a": 1, "b": [2, {"c": "}"}], 'd"': {}}
+    assert {key: text[start:end] for key, (start, end) in places.items()} == {
         "a": "1",
         "b": '[2, {"c": "}"}]',
         'd"': "{}",
     }
-    assert text[found.end :] == " x"
+    assert text[end:] == " x"
     assert members("{ }") == ({}, {}, 3)
 
 
@@ -38,7 +39,7 @@ def test_200_levels_are_read(levels, opener, closer):
     ["", "[1]", "{", "{a: 1}", '{"a" 1}', '{"a": 1 2}', '{"a": 1,}', '{"a": 1, "a": 2}', '{"a": {"b": 1, "b": 2}}',
      '{"a": 1, "\\u0061": 2}', '{"\\x": 1}', '{"\\\n": 1}', '{"a\n": 1}', '{"a": "\n"}', '{"a": }', '{"a": {"b": }}',
      '{"a": NaN}', '{"a": 1e999}', '{"a', '{"a": ', '{"a": 1', "{'a': 1}", '{"a":' * 201 + "1" + "}" * 201,
-     '{"a":' + "[" * 200 + "]" * 200 + "}"],
+     '{"a":' + "[" * 200 + "]" * 200 + "}", '{,"a": 1}', '{"a": 1 "b": 2}', '{"a": 1,,"b": 2}'],
 )  # fmt: skip
 def test_what_is_not_strict_is_refused(text):
     assert members(text) is None
@@ -50,9 +51,9 @@ def test_members_agree_with_json(value, indent):
     text = json.dumps(value, indent=indent)
     found = members(text)
     assert found is not None
-    assert found.value == value
-    assert {key: json.loads(text[start:end]) for key, (start, end) in found.places.items()} == value
-    assert found.end == len(text)
+    assert found[0] == value
+    assert {key: json.loads(text[start:end]) for key, (start, end) in found[1].items()} == value
+    assert found[2] == len(text)
 
 
 @SLOW
@@ -68,4 +69,4 @@ def test_members_agree_with_the_reader(inside):
     else:
         assert (found is not None) == (value.fixes == ())
         if found is not None:
-            assert (found.value, found.end) == (value.value, value.end)
+            assert (found[0], found[2]) == (value.value, value.end)

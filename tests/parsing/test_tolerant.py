@@ -5,7 +5,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from promptools.parsing.tolerant import Unreadable, members, read
+from promptools.parsing.tolerant import Unreadable, read
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=20)
@@ -266,7 +266,6 @@ def test_a_lone_surrogate_stays():
 @pytest.mark.parametrize("levels", [199, 200])
 def test_200_levels_are_read(levels):
     assert read("[" * levels + "]" * levels).fixes == ()
-    assert members('{"a":' * levels + "1" + "}" * levels) is not None
 
 
 def test_many_brackets_are_no_depth():
@@ -316,36 +315,3 @@ def test_a_prefix_is_never_closed_into_another_string(text):
         except Unreadable:
             continue
         assert got.value == {"a": text}
-
-
-def test_members_give_spans():
-    text = ' {"a": 1, "b" : [2, {"c": "}"}] } x'
-    found = members(text, 1)
-    assert found is not None
-    parts, end = found
-    assert text[:end].endswith("] }")
-    assert {key: (value, text[a:b]) for key, (value, a, b) in parts.items()} == {
-        "a": (1, "1"),
-        "b": ([2, {"c": "}"}], '[2, {"c": "}"}]'),
-    }
-    assert members("{ }") == ({}, 3)
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "[1]", "{", "{a: 1}", '{"a" 1}', '{"a": 1 2}', '{"a": 1,}', '{"a": 1, "a": 2}', '{"a": {"b": 1, "b": 2}}',
-     '{"a": NaN}', '{"a": 1e999}', '{"a', '{"a": ', '{"a": 1', "{'a': 1}", '{"a":' * 201 + "1" + "}" * 201],
-)  # fmt: skip
-def test_members_refuse_what_is_not_strict(text):
-    assert members(text) is None
-
-
-@SLOW
-@given(value=st.dictionaries(st.text(), VALUES), indent=st.sampled_from([None, 1]))
-def test_members_agree_with_json(value, indent):
-    text = json.dumps(value, indent=indent)
-    found = members(text)
-    assert found is not None
-    assert {key: member for key, (member, _, _) in found[0].items()} == value
-    assert all(json.loads(text[a:b]) == member for member, a, b in found[0].values())
-    assert found[1] == len(text)

@@ -1,0 +1,197 @@
+"""Slips that `json` comes upon are mended where they stand, all of a kind at once, and it reads on.
+
+Four slips that models make row after row: single quotes, Python's literals, trailing commas, keys without quotes. Each
+can be told from the tokens beside it, so all of one kind in a stretch are mended by one call of the regex engine, and
+`json` is the judge: what it then reads has the very tokens of the text. Anything else is left to the reader
+(`promptools.parsing.reader`), which takes the same liberties step by step.
+"""
+
+from __future__ import annotations
+
+import re
+from json.decoder import JSONDecodeError
+from typing import Any, Final
+
+from promptools.parsing.strict import decode
+from promptools.parsing.strings import STRICT, Liberties
+from promptools.types import Fix
+
+ROUNDS: Final = 10
+"""Times that `json` is asked again."""
+
+WINDOW: Final = 512
+GROWTH: Final = 8
+"""Characters past the slip that are mended in the first round; how much more in each that follows. `json` begins anew
+each time, so the rounds before the last cost a seventh of it, and a short value costs nothing but itself."""
+
+TOKEN: Final = 100
+"""Characters of a token outside strings."""
+
+_STRING = "\x00"
+"""Stands for a string where only what is outside strings matters."""
+_QUOTE = "\x01"
+"""A quote that the text lacks, put in around a key."""
+
+_SLIP = re.compile(r"['}\],]|[^\W\d]|\"")
+"""What stands where `json` stops at a slip, or at a string that was cut."""
+_STRINGS = re.compile(rf"({STRICT}|'[^'\"\\\x00-\x1f]*+')")
+_STRAY = re.compile("[\"']")
+_TRAILING = re.compile(r",(?=[ \t\n\r]*+[}\]])(?<![\s\[{,:],)")
+_KEY = re.compile(r"\b([^\W\d][\w$-]{0,80}+)(?=\s*+:)")
+_HALF = re.compile(r"[\w$,\s-]+\Z")
+_PYTHON: Final = {"True": "true", "False": "false", "None": "null"}
+_LITERALS = tuple(
+    (re.compile(rf"{python}(?<![\w$-]{python})(?![\w$-])(?!\s*+:)"), literal) for python, literal in _PYTHON.items()
+)
+_CHANGED: Final = {
+    "single quotes": (("'",), 2),
+    "Python literal": (tuple(_PYTHON), 1),
+    "trailing comma": ((",",), 1),
+    "unquoted key": ((_QUOTE,), 2),
+}
+"""What there is less of, or more, once slips of a kind are mended, and how much for one of them."""
+_CLOSERS = frozenset("]}")
+_NO_VALUE = frozenset(" \t\n\r[{,:")
+"""What stands before a comma that follows no value, or not at once."""
+
+
+def mended(text: str, start: int, slip: int) -> tuple[Any, int, tuple[Fix, ...]] | None:
+    """Read the value at `text[start]`, which is strict JSON up to `slip`: it, its end, and what was mended.
+
+    None where it holds slips of other kinds too. O(n) in the value's characters.
+    """
+    slips = _Slips(text, start)
+    at = slip - start
+    for _ in range(ROUNDS):
+        if not slips.mend(at):
+            return None
+        try:
+            value, end = decode(slips.text, 0)
+        except JSONDecodeError as problem:
+            at = problem.pos
+        except StopIteration as stop:
+            at = stop.value
+        except (ValueError, RecursionError):
+            return None
+        else:
+            return value, slips.origin(end), slips.fixes(end)
+    return None
+
+
+class _Slips:
+    """The beginning of a value, mended as far as it goes."""
+
+    def __init__(self, source: str, start: int) -> None:
+        self._source = source
+        self._start = start
+        self._upto = start
+        """How much of the source has been taken."""
+        self._marked = ""
+        """That, mended; the quotes put in are marked."""
+        self._done = 0
+        """How far that has been looked at for slips."""
+        self._window = WINDOW
+        self._keys = False
+        """A key without quotes was met."""
+        self._first: dict[str, int] = {}
+        """Where in the source the first slip of each kind stands."""
+
+    @property
+    def text(self) -> str:
+        """What has been taken, as `json` is to read it."""
+        return self._marked.replace(_QUOTE, '"') if self._keys else self._marked
+
+    def mend(self, at: int) -> bool:
+        """Mend what stands at `at` and all that is like it behind it; False where nothing can be done."""
+        upto = self._upto + max(0, at + self._window - len(self._marked))
+        fresh = self._source[self._upto : upto]
+        taken = self._marked + fresh
+        cut = 0 < len(self._marked) == at
+        key = not self._keys and _KEY.match(taken, at) is not None
+        begin = at if cut else _beginning(taken, at)
+        if begin < 0 or (at < self._done and not key) or _STRING in fresh or _QUOTE in fresh:
+            return False
+        more = bool(self._marked and fresh)
+        self._keys = self._keys or key
+        self._window *= GROWTH
+        self._upto += len(fresh)
+        outside, strings = _tokens(taken[begin:], more=self._upto < len(self._source))
+        looked = begin + len(outside) - len(strings) + sum(map(len, strings))
+        self._marked = taken[:begin] + self._mended(outside, strings, begin) + taken[looked:]
+        self._done = len(self._marked) - len(taken) + looked
+        return more or self._marked != taken
+
+    def _mended(self, outside: str, strings: list[str], begin: int) -> str:
+        """Give the tokens as they should be."""
+
+        def note(kind: str, at: int) -> None:
+            """Note that a slip stands at `outside[at]`."""
+            before = strings[: outside.count(_STRING, 0, at)]
+            place = self.origin(begin + at - len(before) + sum(map(len, before)))
+            self._first[kind] = min(place, self._first.get(kind, place))
+
+        listed = _STRING.join(["", *strings, ""])
+        single = listed.find(_STRING + "'")
+        if single >= 0:
+            *_, after = outside.split(_STRING, listed.count(_STRING, 0, single) + 1)
+            note("single quotes", len(outside) - len(after) - 1)
+            listed = listed.replace(_STRING + "'", _STRING + '"').replace("'" + _STRING, '"' + _STRING)
+        for pattern, literal in _LITERALS:
+            if found := pattern.search(outside):
+                note("Python literal", found.start())
+                outside = pattern.sub(literal, outside)
+        if found := _TRAILING.search(outside):
+            note("trailing comma", found.start())
+            outside = _TRAILING.sub(" ", outside)
+        if self._keys:
+            first, *keys = _KEY.split(outside)
+            if keys:
+                note("unquoted key", len(first))
+                outside = _QUOTE.join((first, *keys))
+        tokens = [""] * (2 * len(strings) + 1)
+        tokens[::2] = outside.split(_STRING)
+        tokens[1::2] = listed.split(_STRING)[1:-1]
+        return "".join(tokens)
+
+    def origin(self, at: int) -> int:
+        """Tell where in the source a place in the mended text comes from."""
+        return self._start + at - self._marked.count(_QUOTE, 0, at)
+
+    def fixes(self, end: int) -> tuple[Fix, ...]:
+        """Tell what was mended before `end`, in the order in which it was first met."""
+        first, stop = min(self._first.values()), self.origin(end)
+
+        def gone(what: str) -> int:
+            return self._source.count(what, first, stop) - self._marked.count(what, first - self._start, end)
+
+        liberties = Liberties()
+        for kind in sorted(self._first, key=self._first.__getitem__):
+            words, each = _CHANGED[kind]
+            if count := abs(sum(map(gone, words))) // each:
+                liberties.take(kind, count=count)
+        return liberties.fixes()
+
+
+def _beginning(text: str, at: int) -> int:
+    """Tell where the slip begins that stopped `json` at `at`; -1 if it can be none of ours."""
+    if not _SLIP.match(text, at):
+        return -1
+    if text[at] in _CLOSERS:
+        comma = text.rfind(",", 0, at)
+        at = -1 if text[comma + 1 : at].strip() else comma
+    return -1 if text.startswith(",", at) and text[at - 1] in _NO_VALUE else at
+
+
+def _tokens(text: str, *, more: bool) -> tuple[str, list[str]]:
+    """Part what is outside strings, each of which leaves a mark, from the strings; up to a quote that is neither.
+
+    `more`: the text goes on, so what stands at its end may be half a token.
+    """
+    parts = _STRINGS.split(text)
+    outside, strings = _STRING.join(parts[::2]), parts[1::2]
+    if stray := _STRAY.search(outside):
+        outside = outside[: stray.start()]
+        del strings[outside.count(_STRING) :]
+    elif more and (half := _HALF.search(outside, max(0, len(outside) - TOKEN))):
+        outside = outside[: half.start()]
+    return outside, strings

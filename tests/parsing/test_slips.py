@@ -1,0 +1,94 @@
+"""Slips mended in passing are the liberties that the reader takes step by step: the same value, end and fixes."""
+
+import json
+import re
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from promptools.parsing.extent import Extent
+from promptools.parsing.tolerant import Unreadable, read, whole
+
+SLOW = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+WORDS = st.sampled_from(["a", "id", "it's", "True", 'say "x"', "b,}", "None: 1", "{", "\\", "", "é", ": ,"])
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | WORDS
+VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(WORDS, inner), max_leaves=30)
+SOUP = st.text(alphabet="{}[]\"',: \n-1aTrueNone_$\\/#\u00a0“", max_size=60)
+
+SLIPS = [
+    (re.compile(r'"([^"\\\']*)"'), r"'\1'"),
+    (re.compile(r'"([a-zé]+)"(?=:)'), r"\1"),
+    (re.compile(r"\btrue\b"), "True"),
+    (re.compile(r"\bnull\b"), "None"),
+    (re.compile(r"(?<=[^{\[ ])(?=[}\]])"), ","),
+    (re.compile(r": "), " : "),
+    (re.compile(r"(?=[}\]])"), "\n"),
+]
+"""What makes a slip of strict JSON, and how."""
+
+
+@st.composite
+def slipped(draw):
+    """Strict JSON with slips, each in some of its places."""
+    text = json.dumps(draw(st.dictionaries(WORDS, VALUES, min_size=1)), ensure_ascii=False)
+    for pattern, slip in draw(st.lists(st.sampled_from(SLIPS), unique=True)):
+        often = draw(st.sampled_from([1, 2, 3]))
+        places = iter(range(10_000))
+        text = pattern.sub(lambda found: found[0] if next(places) % often else found.expand(slip), text)  # noqa: B023
+    return text + draw(st.sampled_from(["", " ", "}", " it's 'so', True,]", '\n{"a": 1,}']))
+
+
+def outcome(text, **options):
+    try:
+        return read(text, **options)
+    except Unreadable as problem:
+        return problem.kind, problem.at, problem.reason
+
+
+def same_both_ways(text):
+    assert outcome(text) == outcome(text, strict=False)
+    assert outcome(text, close=True) == outcome(text, close=True, strict=False)
+    found = whole(text)
+    if found is None:
+        return
+    assert found[:4] == read(text, strict=False, close=bool(found.closed))[:4]
+    assert Extent().feed(text) == (None if found.closed else found.end)
+
+
+@SLOW
+@given(text=slipped())
+def test_slips_in_json(text):
+    same_both_ways(text)
+
+
+@SLOW
+@given(inside=SOUP)
+def test_soup(inside):
+    same_both_ways("{" + inside + "}")
+
+
+@SLOW
+@given(text=slipped(), data=st.data())
+def test_a_beginning(text, data):
+    same_both_ways(text[: data.draw(st.integers(1, len(text)))])
+
+
+ROWS = [
+    ("single quotes", "{{'id': {0}, 'name': 'row {0}'}}", ["single quotes ({} times)"], 3),
+    ("double quotes beside them", '{{\'id\': {0}, "name": "it\'s {0}"}}', ["single quotes ({} times)"], 1),
+    ("literals", '{{"on": True, "off": False, "none": None, "in": "True"}}', ["Python literal ({} times)"], 3),
+    ("trailing commas", '{{"id": {0},}}', ["trailing comma ({} times)"], 1),
+    ("keys", '{{id: {0}, "a": true, n-1: "b: c"}}', ["unquoted key ({} times)"], 2),
+]
+
+
+@pytest.mark.parametrize(("name", "row", "fixes", "each"), ROWS, ids=[row[0] for row in ROWS])
+@pytest.mark.parametrize("count", [1, 20, 400])
+def test_many_rows(name, row, fixes, each, count):
+    text = '{"rows": [' + ", ".join(row.format(number) for number in range(count)) + "]}"
+    found = whole(text)
+    assert found is not None
+    assert found[:4] == read(text, strict=False)[:4]
+    if count > 1:
+        assert [fix.detail for fix in found.fixes] == [each_fix.format(each * count) for each_fix in fixes]
