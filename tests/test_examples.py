@@ -14,6 +14,12 @@ SAYS = {
     "async_client": ['get_weather {"city": "Paris"}', "It is 18 °C in Paris"],
     "drop_in": ['call:   get_weather {"city": "Paris"}', "answer: It is 18 °C in Paris"],
     "fallback": ["straight: Error code: 500", "headers: prompt 2", "headers: prompt 1", "native mode was skipped"],
+    "ollama_client": [
+        "models: gpt-oss",
+        "get_weather {'city': 'Paris'}",
+        "answer: It is 18 °C in Paris",
+        "pull:   501 'pull' needs an Ollama server",
+    ],
     "parse_only": ["'city': 'Oslo', 'days': 3", "coerce '3' to 3", "malformed: invalid_arguments"],
     "ppxai_config": ["team-vllm: Qwen/Qwen3-32B", "in prompt mode"],
     "streaming": [
