@@ -56,6 +56,7 @@ class Words(_LogitsProcessor):  # type: ignore[misc]  # pyright: ignore[reportUn
         self._rows: dict[int, _Reply] = {}
         known: dict[str, int] = self._tokenizer.get_vocab()
         self._ends = {end: known[end] for end in _ENDS if end in known}
+        self._end: int = self._tokenizer.eos_token_id
 
     def is_argmax_invariant(self) -> bool:
         """Tell that it changes what is said even where nothing is left to chance."""
@@ -89,5 +90,5 @@ class Words(_LogitsProcessor):  # type: ignore[misc]  # pyright: ignore[reportUn
         """Give the ids of the reply to a prompt; markers are the vocabulary's own tokens, and an end comes last."""
         says: str = self._script.answer(self._tokenizer.decode(prompt, skip_special_tokens=False))
         written = next((end for end in _ENDS if says.endswith(end)), "")
-        end = self._ends.get(written, self._tokenizer.eos_token_id)
+        end = self._ends.get(written, self._end)
         return [*self._tokenizer.encode(says.removesuffix(written), add_special_tokens=False), end]
