@@ -25,6 +25,7 @@ from promptools.lab.vllm import Installed, VllmServer, serve
 Family = Literal["hermes", "harmony"]
 
 FINAL = "<|channel|>final<|message|>"
+TALK = "The wind is strong – take a coat. 🧥"
 BAD_HEADER = "No header at all."
 NO_START = "<|channel|>analysis<|message|>Hm.<|end|>assistant<|channel|>final<|message|>x<|return|>"
 OUT = '{"city": "Par\x01is"}'
@@ -47,6 +48,7 @@ def hermes(prompted: str) -> list[Line]:
         Line("Odd in Paris?", FENCED_CALL, setting=prompted),
         Line("Bare in Paris?", '{"city": "Paris"}'),
         Line("Control in Paris?", OUT),
+        Line("Say little", TALK),
         Line("Think in Paris?", f"<think>\nNeed the tool.\n</think>\n\n{HERMES_CALL}"),
     ]
 
@@ -69,7 +71,7 @@ def gpt_oss(prompted: str) -> list[Line]:
         Line("Half a header in Paris?", f"{THOUGHT} to=functions.get_weather<|channel|>commentary json<|return|>"),
         Line("Half a header in Paris?", prompt, setting=prompted),
         Line("No prefix in Paris?", THOUGHT + HARMONY_CALL.replace("functions.", "")),
-        Line("Control in Paris?", f"{FINAL}{OUT}<|return|>"),
+        Line("Say little", f"{FINAL}{TALK}<|return|>"),
     ]
 
 

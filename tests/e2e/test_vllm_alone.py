@@ -8,7 +8,7 @@ import json
 import httpx
 import pytest
 from rig_vllm import BAD_HEADER, choice, complete, deltas, ends, error, events, post
-from scenes import ANSWER, FENCED_CALL, HERMES_CALL, QUESTION, RESULT, WEATHER, WORDS
+from scenes import ANSWER, FENCED_CALL, HERMES_CALL, QUESTION, RESULT, WEATHER
 
 from promptools.lab.server import Server
 
@@ -70,8 +70,13 @@ class TestWithoutTheFlags:
         assert (status, kind) == (400, "BadRequestError")
         assert said.startswith("This model's maximum context length is 16384 tokens. However, your prompt contains")
 
-    def test_more_tokens_asked_for_than_fit_are_fewer(self, http, server):
-        assert choice(post(http, server, "Say words", max_tokens=10**6))["message"]["content"] == WORDS
+    def test_more_tokens_asked_for_than_are_left_are_fewer(self, http, server):
+        assert choice(post(http, server, "Talk and call?", max_tokens=16384))["finish_reason"] == "stop"
+
+    def test_more_tokens_asked_for_than_the_model_has_are_refused(self, http, server):
+        status, said, kind = error(post(http, server, "Say words", max_tokens=16385))
+        assert (status, kind) == (400, "BadRequestError")
+        assert said.startswith("max_tokens=16385 cannot be greater than max_model_len=16384.")
 
     def test_a_model_that_is_not_there(self, http, server):
         body = {"model": "nope", "messages": [{"role": "user", "content": "Hi"}]}

@@ -1,0 +1,193 @@
+"""The same servers and models as in `test_vllm_alone`, with promptools between: a correct call, or an honest error.
+
+Every test runs four times: with our transport inside the official client and with the proxy before the server, the
+answer whole and streamed. Every request is the first that its provider sees.
+"""
+
+import itertools
+
+import pytest
+from asking import FORMS
+from newcomers import WAYS, Newcomers
+from rig_vllm import BAD_HEADER, TALK
+from scenes import ANSWER, QUESTION, RESULT, WEATHER
+
+pytestmark = pytest.mark.vllm
+
+CALL = ("get_weather", '{"city": "Paris"}')
+ROME = ("get_weather", '{"city": "Rome"}')
+NAMED = {"type": "function", "function": {"name": "get_weather"}}
+ALL = ["vllm-hermes-bare", "vllm-hermes", "vllm-harmony", "vllm-harmony-bare", "vllm-harmony-old"]
+TAKES_TOOLS = ["vllm-hermes", "vllm-harmony", "vllm-harmony-old"]
+GPT_OSS = ["vllm-harmony", "vllm-harmony-bare", "vllm-harmony-old"]
+
+
+@pytest.fixture(scope="session")
+def newcomers(proxies, tmp_path_factory):
+    made = Newcomers("vllm", proxies, tmp_path_factory.mktemp)
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=list(itertools.product(WAYS, FORMS)), ids="-".join)
+def put(request, servers, newcomers):
+    """Ask a server by its name, with the tool, as a client that has seen nothing yet does."""
+
+    def asked(kind, *said, **keys):
+        return newcomers.ask(servers[kind], *request.param, *said, **{"tools": [WEATHER], **keys})
+
+    return asked
+
+
+def modes(got):
+    """Give the modes that were tried; only the last may have answered."""
+    assert got.error is None
+    assert [outcome for _, outcome in got.attempts if outcome == "answered"] == ["answered"]
+    assert got.attempts[-1][1] == "answered"
+    return [mode for mode, _ in got.attempts]
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode"), [*((kind, "prompt") for kind in ALL), *((kind, "native") for kind in TAKES_TOOLS)]
+)
+def test_a_whole_conversation_in_either_mode(put, kind, mode):
+    first = put(kind, QUESTION, options={"mode": mode})
+    assert (first.calls, first.finish_reason) == ([CALL], "tool_calls")
+    assert modes(first) == [mode]
+    result = {"role": "tool", "tool_call_id": first.ids[0], "content": RESULT}
+    second = put(kind, QUESTION, first.message(), result, options={"mode": mode})
+    assert (second.calls, second.finish_reason, second.content) == ([], "stop", ANSWER)
+
+
+@pytest.mark.parametrize("kind", TAKES_TOOLS)
+def test_where_vllm_is_right_nothing_else_is_tried(put, kind):
+    got = put(kind, QUESTION)
+    assert (got.calls, modes(got)) == ([CALL], ["native"])
+
+
+@pytest.mark.parametrize("choice", ["auto", "required", NAMED, None])
+def test_without_the_flags_the_prompt_does(put, choice):
+    got = put("vllm-hermes-bare", QUESTION, **({} if choice is None else {"tool_choice": choice}))
+    assert (got.calls, got.finish_reason) == ([CALL], "tool_calls")
+    assert modes(got)[-1] == "prompt"
+
+
+@pytest.mark.parametrize("choice", ["required", NAMED])
+@pytest.mark.parametrize("kind", TAKES_TOOLS)
+def test_a_forced_call_comes(put, kind, choice):
+    got = put(kind, QUESTION, tool_choice=choice, max_tokens=400)
+    assert (got.calls, got.finish_reason) == ([CALL], "tool_calls")
+
+
+def test_a_forced_call_with_odd_arguments_is_asked_for_again(put):
+    got = put("vllm-hermes", "Odd in Paris?", tool_choice="required", max_tokens=400)
+    assert (got.calls, got.finish_reason) == ([CALL], "tool_calls")
+    assert modes(got)[-1] == "prompt"
+
+
+@pytest.mark.parametrize("choice", ["auto", "required"])
+def test_a_swallowed_call_is_asked_for_again(put, choice):
+    got = put("vllm-harmony-bare", QUESTION, tool_choice=choice, max_tokens=400)
+    assert (got.calls, got.finish_reason) == ([CALL], "tool_calls")
+    assert modes(got) == ["native", "prompt"]
+
+
+@pytest.mark.parametrize("kind", ["vllm-harmony", "vllm-harmony-old"])
+@pytest.mark.parametrize("question", ["No start in Paris?", "Header in Paris?", "Half a header in Paris?"])
+def test_a_broken_header_is_healed(put, kind, question):
+    got = put(kind, question)
+    assert (got.calls, got.finish_reason) == ([CALL], "tool_calls")
+    assert BAD_HEADER not in got.content
+    assert "<|" not in got.content
+
+
+def test_harmony_error_falls_back_to_the_prompt(put):
+    got = put("vllm-harmony-old", "No start in Paris?")
+    assert [got.calls, modes(got)] == [[CALL], ["native", "prompt"]]
+    assert got.attempts[0][1] == "harmony"
+
+
+@pytest.mark.parametrize("kind", ["vllm-hermes", "vllm-harmony", "vllm-harmony-old"])
+def test_an_argument_without_quotes_is_mended(put, kind):
+    got = put(kind, "Broken in Paris?")
+    assert (got.calls, got.finish_reason) == ([CALL], "tool_calls")
+
+
+def test_an_argument_that_never_ends_is_no_call_until_it_is_whole(put):
+    got = put("vllm-hermes", "Unclosed in Paris?")
+    assert (got.calls, got.finish_reason) == ([CALL], "tool_calls")
+
+
+def test_an_end_tag_inside_an_argument(put):
+    got = put("vllm-hermes", "Closer in Paris?")
+    assert got.calls == [("get_weather", '{"city": "Paris </tool_call>"}')]
+
+
+def test_a_call_in_another_dialect_is_found(put):
+    got = put("vllm-hermes", "Leak in Paris?")
+    assert (got.calls, got.content.strip(), modes(got)) == ([CALL], "Let me look.", ["native"])
+
+
+def test_thoughts_in_the_text_are_reasoning(put):
+    got = put("vllm-hermes", "Think in Paris?")
+    assert (got.calls, got.content.strip()) == ([CALL], "")
+    assert got.reasoning.strip() == "Need the tool."
+
+
+def test_a_tool_without_its_namespace(put):
+    assert put("vllm-harmony", "No prefix in Paris?").calls == [CALL]
+
+
+def test_several_calls(put):
+    assert put("vllm-hermes", "Two cities?").calls == [CALL, ROME]
+    assert put("vllm-hermes", "Two cities?", parallel_tool_calls=False).calls == [CALL]
+
+
+@pytest.mark.parametrize("mode", ["native", "prompt"])
+def test_a_cut_call_is_never_handed_over(put, mode):
+    got = put("vllm-hermes", "Cut in Paris?", max_tokens=80, options={"mode": mode})
+    assert (got.calls, got.finish_reason) == ([], "length")
+
+
+@pytest.mark.parametrize("kind", ["vllm-hermes", "vllm-hermes-bare"])
+def test_broken_arguments_in_the_history_do_not_brick_the_conversation(put, kind):
+    broken = {"id": "a", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Par'}}
+    history = [
+        {"role": "assistant", "content": None, "tool_calls": [broken]},
+        {"role": "tool", "tool_call_id": "a", "content": RESULT},
+    ]
+    assert put(kind, QUESTION, *history).content == ANSWER
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_plain_talk_passes(put, kind):
+    got = put(kind, "Say little")
+    assert (got.content, got.calls, got.finish_reason) == (TALK, [], "stop")
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_tool_choice_none_gives_no_call(put, kind):
+    got = put(kind, "Say little", tool_choice="none")
+    assert (got.content, got.calls) == (TALK, [])
+
+
+def test_a_prompt_that_is_too_long_is_one_clear_error(put):
+    got = put("vllm-hermes", "x" * 20000)
+    assert "maximum context length is 16384 tokens" in (got.error or "")
+    assert got.status == 400
+
+
+@pytest.mark.parametrize("kind", GPT_OSS)
+def test_what_no_mode_can_mend_is_no_call(put, kind):
+    got = put(kind, "Break always?")
+    assert got.calls == []
+    assert got.error is not None or got.finish_reason == "stop"
+
+
+def test_a_mode_that_keeps_failing_is_left_out_for_a_while(servers, connect, ask):
+    server = servers["vllm-hermes-bare"]
+    client = connect(server, fresh=True, kind="vllm")
+    told = [ask(client, server.name, QUESTION, tools=[WEATHER]) for _ in range(4)]
+    assert [got.calls for got in told] == [[CALL]] * 4
+    assert len(told[0].attempts) == 2
+    assert told[-1].attempts == [("prompt", "answered")]
