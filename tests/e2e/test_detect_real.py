@@ -1,0 +1,100 @@
+"""Real servers that nobody names: what they tell of themselves is what they are."""
+
+import json
+
+import pytest
+from rigs import RIGS, Servers
+from scenes import QUESTION, WEATHER
+
+from promptools.cli import main
+from promptools.client import OpenAI
+from promptools.lab.server import Server
+from promptools.profiles import Config
+from promptools.types import Reply
+
+
+def seen_at(server: Server, model: str, **keys: object) -> Reply:
+    """Ask a server that nobody named, with a tool; gives the reply with its trace."""
+    replies: list[Reply] = []
+    with OpenAI(
+        base_url=server.base_url, api_key="none", config=Config(), max_retries=0, timeout=120, on_reply=replies.append
+    ) as client:
+        client.chat.completions.create(
+            model=model, messages=[{"role": "user", "content": QUESTION}], tools=[WEATHER], **keys
+        )
+    return replies[0]
+
+
+def told(reply: Reply) -> tuple[str | None, str | None]:
+    assert reply.trace.seen is not None
+    return reply.trace.seen.kind, reply.trace.seen.version
+
+
+def test_llamacpp_says_that_it_is_one(hermes_server: Server) -> None:
+    reply = seen_at(hermes_server, hermes_server.name)
+    assert told(reply) == ("llamacpp", None)  # the build in the wheel has no number
+    assert reply.trace.seen.why == "GET /props answers as llama.cpp does"
+    assert [call.name for call in reply.calls] == ["get_weather"]
+
+
+def test_detect_shows_what_llamacpp_tells(hermes_server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["detect", hermes_server.url, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert (data["kind"], data["version"]) == ("llamacpp", None)
+    assert ["GET /v1/models", "HTTP 200"] in data["asked"]
+
+
+@pytest.mark.ollama
+@pytest.mark.parametrize(
+    ("model", "capabilities", "mode"),
+    [
+        ("go", {"completion", "tools"}, "native"),
+        ("jinja", {"completion", "tools"}, "native"),
+        ("gptoss", {"completion", "tools", "thinking"}, "native"),
+        ("notools", {"completion"}, "prompt"),
+    ],
+)
+def test_ollama_says_that_it_is_one_and_what_its_model_can_do(
+    ollama: Server, model: str, capabilities: set[str], mode: str
+) -> None:
+    reply = seen_at(ollama, model, reasoning_effort="low")
+    kind, version = told(reply)
+    assert kind == "ollama"
+    assert version == RIGS["ollama-go"].title.split(",")[0].removeprefix("Ollama ")
+    assert set(reply.trace.seen.capabilities or ()) == capabilities
+    assert reply.trace.seen.context
+    assert [(each.mode, each.outcome) for each in reply.trace.attempts] == [(mode, "answered")]
+    assert [call.arguments for call in reply.calls] == [{"city": "Paris"}]
+    left_out = "the reasoning parameters were left out: the model does not take them"
+    assert (left_out in reply.trace.notes) == ("thinking" not in capabilities)
+
+
+@pytest.mark.ollama
+def test_a_model_that_ollama_does_not_have_is_its_own_404(ollama: Server) -> None:
+    reply = seen_at_error(ollama)
+    assert ("POST /api/show", "HTTP 404") in reply.trace.seen.asked
+
+
+def seen_at_error(server: Server) -> Reply:
+    replies: list[Reply] = []
+    with (
+        OpenAI(
+            base_url=server.base_url, api_key="none", config=Config(), max_retries=0, on_reply=replies.append
+        ) as client,
+        pytest.raises(Exception, match="not found"),
+    ):
+        client.chat.completions.create(
+            model="nowhere", messages=[{"role": "user", "content": QUESTION}], tools=[WEATHER]
+        )
+    return replies[0]
+
+
+@pytest.mark.vllm
+def test_vllm_says_that_it_is_one_and_which(servers: Servers) -> None:
+    server = servers["vllm-hermes"]
+    reply = seen_at(server, server.name)
+    kind, version = told(reply)
+    assert kind == "vllm"
+    assert version is not None
+    assert version.startswith("0.32.")
+    assert [call.name for call in reply.calls] == ["get_weather"]
