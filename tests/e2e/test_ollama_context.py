@@ -13,7 +13,7 @@ import openai
 import pytest
 from asking import FORMS, Got, Proxies
 from rig_ollama import WAYS, post, program
-from scenes import ANSWER, FENCED_CALL, HERMES_CALL, QUESTION, RESULT, WEATHER
+from scenes import ANSWER, FENCED_CALL, HERMES_CALL, QUESTION, RESULT, WEATHER, WORDS
 
 from promptools.client import OpenAI
 from promptools.lab.model import CONTEXT
@@ -41,6 +41,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         # what an early rule asks for, unless the rule was cut off
         Line("Greet me.", "Hello."),
         Line("Greet me.", "Bonjour.", setting=RULE),
+        Line("Say words", WORDS),
     )
     models = [
         Model("go", lines, context=SMALL),
@@ -75,10 +76,18 @@ def client(request: pytest.FixtureRequest, server: Server, proxies: Proxies) -> 
             yield made
 
 
-def ask(client: openai.OpenAI, form: asking.Form, *said: Any, model: str = "go", **options: Any) -> Got:
+def ask(client: openai.OpenAI, form: asking.Form, *said: Any, model: str = "go", **keys: Any) -> Got:
+    """Ask with a trace; `options` are Ollama's, and `mode` is ours."""
     messages = [{"role": "user", "content": each} if isinstance(each, str) else each for each in said]
-    extra = {"promptools": {"trace": True, **options}}
-    return asking.ask(client, model, messages, form, extra_body=extra, tools=[WEATHER])
+    extra = {"promptools": {"trace": True, "mode": keys.pop("mode", None)}}
+    extra |= {key: keys.pop(key) for key in ("options", "truncate") if key in keys}
+    return asking.ask(client, model, messages, form, extra_body=extra, **{"tools": [WEATHER], **keys})
+
+
+def loaded(http: httpx.Client, server: Server, model: str) -> int:
+    """Give the context that a model is loaded with."""
+    models = http.get(f"{server.url}/api/ps").json()["models"]
+    return next(each["context_length"] for each in models if each["name"] == f"{model}:latest")
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -98,15 +107,19 @@ def test_alone_the_length_is_4096_where_nothing_says_otherwise(http: httpx.Clien
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("model", ["go", "jinja", "untold"])
-def test_the_context_is_raised_to_hold_the_prompt(client, form, model):
+def test_the_context_is_raised_to_hold_the_prompt(client, server, http, form, model):
     long = LONG + LONG if model == "untold" else LONG
     first = ask(client, form, long + QUESTION, model=model)
     assert (first.error, first.calls, first.finish_reason) == (None, [CALL], "tool_calls")
     assert first.attempts == [("native", "overflow"), ("native", "answered")]
+    size = loaded(http, server, model)
+    assert size > first.usage["prompt_tokens"] > len(long)
     result = {"role": "tool", "tool_call_id": first.ids[0], "content": RESULT}
     second = ask(client, form, long + QUESTION, first.message(), result, model=model)
     assert (second.error, second.content) == (None, ANSWER)
     assert second.attempts == [("native", "answered")], "what has fitted once is asked for at once"
+    assert any(note.startswith(f"num_ctx is {size}") for note in second.trace["notes"])
+    assert loaded(http, server, model) == size, "the model was not loaded anew"
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -114,6 +127,22 @@ def test_it_is_raised_in_prompt_mode_too(client, form):
     got = ask(client, form, LONG + QUESTION, mode="prompt")
     assert (got.error, got.calls) == (None, [CALL])
     assert got.attempts == [("prompt", "overflow"), ("prompt", "answered")]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_talk_without_tools_is_fitted_too(client, server, http, form):
+    got = ask(client, form, LONG + "Say words", tools=openai.omit, max_tokens=40)
+    assert got.error is None
+    assert WORDS.startswith(got.content)
+    assert got.attempts == [("native", "overflow"), ("native", "answered")]
+    assert loaded(http, server, "go") < got.usage["prompt_tokens"] + 2048, "no more than the answer may take"
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_who_asks_for_it_gets_ollamas_own_way(client, form):
+    got = ask(client, form, LONG + QUESTION, truncate=True, options={"num_ctx": SMALL})
+    assert (got.error, got.calls) == (None, [CALL])
+    assert got.usage["prompt_tokens"] < SMALL
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -129,7 +158,14 @@ def test_where_it_may_not_be_raised_the_error_has_the_numbers(server, form, over
         got = ask(client, form, LONG + QUESTION)
     assert (got.status, got.calls) == (400, [])
     assert "context_length_exceeded" in got.error
-    assert str(SMALL) in got.error
+    assert f"the context holds {SMALL}" in got.error
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_length_that_the_request_names_is_kept(client, form):
+    got = ask(client, form, LONG + QUESTION, options={"num_ctx": SMALL})
+    assert (got.status, got.calls) == (400, [])
+    assert f"the context holds {SMALL}. Shorten it" in got.error
 
 
 @pytest.mark.parametrize("form", FORMS)
