@@ -8,16 +8,15 @@ has, the model says what it likes. PROMPTOOLS_LINES names the script.
 from __future__ import annotations
 
 import importlib
-import math
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# the first two have no types where this project is checked, and the name of this package depends on where it is
+# the first two have no types where this project is checked, and the name of our own package depends on where it is
 _LogitsProcessor: Any = importlib.import_module("vllm.v1.sample.logits_processor").LogitsProcessor
 _AutoTokenizer: Any = importlib.import_module("transformers").AutoTokenizer
 _Script: Any = importlib.import_module(".lines", __package__).Script
+_Reply: Any = importlib.import_module(".reply", __package__).Reply
 
 _ENDS = ("<|im_end|>", "<|return|>", "<|call|>", "<|endoftext|>")
 """As in `promptools.lab.script.ENDS`."""
@@ -26,34 +25,13 @@ _PUSH = 1e5
 """Added to a logit: more than any model gives, and nothing beside the minus infinity of what is forbidden."""
 
 
-@dataclass(slots=True)
-class _Reply:
-    """What one request is answered with: token ids, and the list that the engine keeps of those that came out."""
-
-    tokens: list[int]
-    out: list[int]
-    at: int = 0
-    """The place of the next token; the last one ends the reply and stays the next for ever."""
-    said: int = 0
-
-    def next(self, scores: Any) -> int:
-        """Give the token to say now, by the scores of all; asked twice before one came out, it gives the same."""
-        last = len(self.tokens) - 1
-        if len(self.out) > self.said:
-            self.said = len(self.out)
-            self.at = min(self.at + 1, last)
-        while self.at < last and scores[self.tokens[self.at]] == -math.inf:
-            self.at += 1
-        return self.tokens[self.at]
-
-
 class Words(_LogitsProcessor):  # type: ignore[misc]  # pyright: ignore[reportUntypedBaseClass]
     """The processor; vLLM keeps one for all requests, which it tells apart by their row in the batch."""
 
     def __init__(self, vllm_config: Any, device: Any, is_pin_memory: bool) -> None:  # noqa: ARG002 - vLLM gives them
         self._tokenizer: Any = _AutoTokenizer.from_pretrained(vllm_config.model_config.tokenizer)
         self._script: Any = _Script(Path(os.environ["PROMPTOOLS_LINES"]))
-        self._rows: dict[int, _Reply] = {}
+        self._rows: dict[int, Any] = {}
         known: dict[str, int] = self._tokenizer.get_vocab()
         self._ends = {end: known[end] for end in _ENDS if end in known}
         self._end: int = self._tokenizer.eos_token_id
@@ -83,7 +61,9 @@ class Words(_LogitsProcessor):  # type: ignore[misc]  # pyright: ignore[reportUn
         """Push the next token of every row."""
         for row, reply in self._rows.items():
             scores = logits[row]
-            scores[reply.next(scores)] += _PUSH
+            token: int | None = reply.next(scores)
+            if token is not None:
+                scores[token] += _PUSH
         return logits
 
     def _tokens(self, prompt: Any) -> list[int]:
