@@ -161,10 +161,9 @@ def base_of(url: str) -> str:
 def endpoint(url: str, path: str) -> str:
     """Give the URL of another route on the server whose Chat Completions, or a route of Ollama's, are at `url`."""
     own, mark, query = url.partition("?")
-    if own.rstrip("/").endswith(f"/{path.lstrip('/')}"):
-        return url
     base = base_of(url)
-    return (base.removesuffix("/v1") + path if path.startswith("/") else f"{base}/{path}") + mark + query
+    there = base.removesuffix("/v1") + path if path.startswith("/") else f"{base}/{path}"
+    return url if there == own.rstrip("/") else there + mark + query
 
 
 def upstream_headers(client: Headers, route: Headers) -> Headers:

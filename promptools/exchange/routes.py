@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from promptools.errors import UsageError
 from promptools.exchange.answers import refuse
 from promptools.exchange.effects import Failed, Head, Headers
-from promptools.exchange.failure import of_status
+from promptools.exchange.failure import Failure, of_link, of_status
 from promptools.exchange.ledger import Ledger
 from promptools.exchange.look import look
 from promptools.exchange.outlet import dump
@@ -73,18 +73,25 @@ def _list(ledger: Ledger) -> Steps[None]:
     """Ask for the server's models, and list them as Ollama does."""
     opened = yield from ledger.send(b"", "models", method="GET")
     if isinstance(opened, Failed):
-        raise opened.error or UsageError(f"the server's models could not be listed ({opened.kind}: {opened.text})")
+        if opened.error:
+            raise opened.error
+        yield from _unlisted(ledger, 502, of_link(opened))
+        return
     answer = yield from ledger.read_all()
     body = as_object(_read(answer))
     if not 200 <= opened.status < 300 or not isinstance(body.get("data"), list):
-        failure = of_status(opened, answer)
         status = opened.status if opened.status >= 400 else 502
-        said = f"the server's models could not be listed (HTTP {opened.status}: {failure.why})"
-        error = ledger.front.error(said, kind="UpstreamError", code=failure.kind)
-        yield from ledger.emit(error, lambda: Head(status, _JSON))
+        yield from _unlisted(ledger, status, of_status(opened, answer))
         return
     listed = dump({"models": [_model(as_object(each)) for each in as_list(body["data"])]})
     yield from ledger.emit(listed, lambda: Head(200, _JSON))
+
+
+def _unlisted(ledger: Ledger, status: int, failure: Failure) -> Steps[None]:
+    http = f"HTTP {failure.status}: " if failure.status else ""
+    said = f"the server's models could not be listed ({http}{failure.why})"
+    error = ledger.front.error(said, kind="UpstreamError", code=failure.kind)
+    yield from ledger.emit(error, lambda: Head(status, _JSON))
 
 
 def _read(body: bytes) -> Any:

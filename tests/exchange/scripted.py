@@ -216,6 +216,7 @@ def play(
     looked: dict[str, Any] | None = None,
     url: str = URL,
     front: Front = CHAT,
+    begin: Any = run,
     **context: Any,
 ) -> Seen:
     """Run one request against scripted answers; all are asked for, unless some may be `spare`.
@@ -225,7 +226,7 @@ def play(
     seen = Seen()
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     request = ClientRequest(Request("POST", url, headers, data), at, front)
-    exchange = run(request, make_context(seen, **context))
+    exchange = begin(request, make_context(seen, **context))
     script = iter(answers)
     now, told, current, pieces = at, None, None, iter(())
     while True:

@@ -6,8 +6,11 @@ import pytest
 from scripted import JSON, NOW, SSE, URL, WEATHER, Answer, chunk, error, reply, stream, target
 from scripted import play as play_chat
 
+from promptools.errors import UsageError
 from promptools.exchange import Failed
 from promptools.exchange.front import OLLAMA
+from promptools.exchange.ledger import base_of, endpoint
+from promptools.exchange.routes import other
 
 CHAT = "http://server/api/chat"
 V1 = URL
@@ -318,3 +321,59 @@ def test_a_history_of_the_package():
     assert len(set(ids)) == 2
     assert calls["reasoning_content"] == "Two."
     assert [(each["tool_call_id"], each["content"]) for each in (cold, warm)] == [(ids[0], "cold"), (ids[1], "warm")]
+
+
+# --- other routes
+
+
+def play_other(name, answers=(), **keys):
+    return play(b"", answers, url=f"http://server/api/{name}", begin=other, **keys)
+
+
+def test_a_route_that_cannot_be_found_is_our_own_error():
+    def nowhere(model, provider):
+        raise UsageError("no such place")
+
+    seen = play_other("tags", route=nowhere)
+    assert (seen.head.status, seen.json) == (400, {"error": "no such place"})
+
+
+def test_a_list_that_nobody_answers():
+    seen = play_other("tags", [Answer(0, broken=Failed("connect", "refused", 0))], target=target(kind="vllm"))
+    assert (seen.head.status, seen.json) == (
+        502,
+        {"error": "the server's models could not be listed (connect: refused)"},
+    )
+    assert [(each.method, each.url) for each in seen.sent] == [("GET", "http://server/v1/models")]
+
+
+@pytest.mark.parametrize("facts", [{"kind": "ollama"}, {"provider": None}])
+def test_what_an_ollama_may_answer_is_left_to_it(facts):
+    assert play_other("pull", target=target(**facts)).head is None
+
+
+# --- places
+
+
+@pytest.mark.parametrize(
+    ("url", "path", "there"),
+    [
+        ("http://s/v1/chat/completions", "chat/completions", "http://s/v1/chat/completions"),
+        ("http://s/v1/chat/completions/?a=b", "chat/completions", "http://s/v1/chat/completions/?a=b"),
+        ("http://s/v1/chat/completions?a=b", "completions", "http://s/v1/completions?a=b"),
+        ("http://s/v1/chat/completions?a=b", "models", "http://s/v1/models?a=b"),
+        ("http://s/v1/chat/completions", "/api/chat", "http://s/api/chat"),
+        ("http://s/api/v3/chat/completions", "models", "http://s/api/v3/models"),
+        ("http://s/api/chat", "/api/chat", "http://s/api/chat"),
+        ("http://s/api/chat", "chat/completions", "http://s/v1/chat/completions"),
+        ("http://s/v1/api/chat", "chat/completions", "http://s/v1/chat/completions"),
+        ("http://s/path/api/tags", "models", "http://s/path/v1/models"),
+        ("http://s/api/blobs/sha256:0", "models", "http://s/v1/models"),
+    ],
+)
+def test_another_route_of_the_same_server(url, path, there):
+    assert endpoint(url, path) == there
+
+
+def test_the_base_of_what_is_neither():
+    assert base_of("http://s/v1/") == "http://s/v1"
