@@ -93,12 +93,20 @@ def test_a_swallowed_call_is_asked_for_again(put, choice):
 
 
 @pytest.mark.parametrize("kind", ["vllm-harmony", "vllm-harmony-old"])
-@pytest.mark.parametrize("question", ["No start in Paris?", "Header in Paris?", "Half a header in Paris?"])
-def test_a_broken_header_is_healed(put, kind, question):
-    got = put(kind, question)
+def test_what_follows_a_missing_start_is_asked_for_again(put, kind):
+    got = put(kind, "No start in Paris?")
     assert (got.calls, got.finish_reason) == ([CALL], "tool_calls")
-    assert BAD_HEADER not in got.content
-    assert "<|" not in got.content
+    assert modes(got) == ["native", "prompt"]
+
+
+@pytest.mark.parametrize("kind", ["vllm-harmony", "vllm-harmony-old"])
+@pytest.mark.parametrize(
+    ("question", "said"), [("Header in Paris?", BAD_HEADER), ("Half a header in Paris?", "to=functions.get_weather")]
+)
+def test_what_has_no_header_is_no_call_and_not_lost(put, kind, question, said):
+    got = put(kind, question)
+    assert got.calls in ([], [CALL])
+    assert got.calls == [CALL] or said in got.content
 
 
 def test_harmony_error_falls_back_to_the_prompt(put):
