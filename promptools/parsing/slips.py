@@ -19,10 +19,10 @@ from promptools.types import Fix
 ROUNDS: Final = 10
 """Times that `json` is asked again."""
 
-WINDOW: Final = 512
-GROWTH: Final = 8
+WINDOW: Final = 256
+GROWTH: Final = 16
 """Characters past the slip that are mended in the first round; how much more in each that follows. `json` begins anew
-each time, so the rounds before the last cost a seventh of it, and a short value costs nothing but itself."""
+each time, so the rounds before the last cost little, and a short value costs nothing but itself."""
 
 TOKEN: Final = 100
 """Characters of a token outside strings."""
