@@ -101,14 +101,20 @@ def _fact_value(key: str, value: Any, place: Place) -> Any:
     taken = read(fact_types()[key], value, place)
     if key == "modes" and not taken:
         raise place.error("name at least one mode")
-    if key.startswith("num_ctx") and isinstance(taken, int) and taken < 1:
-        raise place.error(f"{taken} is no number of tokens; name at least one")
+    if key.startswith("num_ctx"):
+        _check_tokens(taken, place)
     if key == "tool_names":
         try:
             re.compile(taken)
         except re.error as error:
             raise place.error(f"{taken!r} is no regular expression: {error}") from None
     return taken
+
+
+def _check_tokens(said: str | int, place: Place) -> None:
+    """Refuse a number of tokens that is none; words have been looked at."""
+    if isinstance(said, int) and said < 1:
+        raise place.error(f"{said} is no number of tokens; name at least one")
 
 
 @cache

@@ -105,6 +105,12 @@ def test_an_override_goes_over_everything():
         ({"dialect": 3}, r"overrides: dialect: a string is wanted, not 3"),
         ({"wire": 3}, r"overrides: wire: a string is wanted, not 3"),
         ({"tool_names": "["}, r"overrides: tool_names: '\[' is no regular expression"),
+        ({"num_ctx": "fitt"}, r"overrides: num_ctx: 'fitt' is not possible here; did you mean 'fit'\?"),
+        ({"num_ctx": True}, r"overrides: num_ctx: a whole number is wanted, not True"),
+        ({"num_ctx": 4.5}, r"overrides: num_ctx: a string is wanted, not 4\.5"),
+        ({"num_ctx": 0}, r"overrides: num_ctx: 0 is no number of tokens; name at least one"),
+        ({"num_ctx_limit": -1}, r"overrides: num_ctx_limit: -1 is no number of tokens; name at least one"),
+        ({"num_ctx_limit": "fit"}, r"overrides: num_ctx_limit: a whole number is wanted, not 'fit'"),
         ({"kind": "vllm"}, r"overrides: kind: not a fact: name the server's kind on the provider"),
         ({"family": "glm"}, r"overrides: family: not a fact: name the family on the model"),
         ([1], r"overrides: a table is wanted, not \[1\]"),
@@ -309,3 +315,13 @@ def test_an_address_needs_its_scheme():
     config = Config("f.toml", None, {"x": Provider("x", base_url="gpu/v1")})
     with pytest.raises(UsageError, match=r"^f\.toml: providers\.x\.base_url: 'gpu/v1' is no address"):
         resolve("m", config=config)
+
+
+@pytest.mark.parametrize("num_ctx", ["fit", "server", 8192])
+def test_a_context_is_a_word_or_a_number(num_ctx):
+    assert resolve("x", overrides={"num_ctx": num_ctx}).profile.num_ctx == num_ctx
+
+
+def test_ollama_is_asked_in_its_own_api_unless_a_config_says_otherwise():
+    assert resolve("x", provider="ollama").profile.wire == "ollama"
+    assert resolve("x", provider="ollama", overrides={"wire": "chat"}).profile.wire == "chat"
