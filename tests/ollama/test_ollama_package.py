@@ -365,18 +365,19 @@ def test_the_web_is_not_the_servers():
 
 
 def test_nobody_there_is_said_as_the_package_says_it():
-    with package.Client("http://127.0.0.1:9") as theirs, Client("http://127.0.0.1:9") as ours:
+    here = "http://127.0.0.1:9"
+    with package.Client(here) as theirs, Client(here) as ours, Client(here, provider="vllm") as named:
         for asked in (
             lambda client: client.chat(**ASK),
             lambda client: list(client.chat(**ASK, stream=True)),
             lambda client: client.list(),
         ):
             outcomes = []
-            for client in (theirs, ours):
+            for client in (theirs, ours, named):
                 with pytest.raises((ConnectionError, httpx.HTTPError)) as raised:
                     asked(client)
                 outcomes.append((type(raised.value), str(raised.value)))
-            assert outcomes[0] == outcomes[1]
+            assert outcomes[0] == outcomes[1] == outcomes[2]
 
 
 @pytest.mark.parametrize("stream", [False, True])
