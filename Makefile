@@ -4,6 +4,7 @@
 #   make test     lint, types, the whole suite and the real-server suite
 #   make e2e      the tests against real servers that are installed apart: needs Go and a C compiler for Ollama,
 #                 and 6 GB of disk and npm for vLLM
+#   make results  docs/reference/results.md, from what the real servers that are installed do now
 #   make bench    the benchmarks, side by side with other libraries
 #
 # Each makes .venv itself. Further environments go to PROMPTOOLS_CACHE (default ~/.cache/promptools).
@@ -12,7 +13,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTEST ?=
 
-.PHONY: demo test lint types suite e2e e2e-ollama e2e-vllm bench clean
+.PHONY: demo test lint types suite e2e e2e-ollama e2e-vllm results bench clean
 .DEFAULT_GOAL := test
 
 demo: .venv/.demo
@@ -47,6 +48,11 @@ e2e-ollama: .venv/.dev
 e2e-vllm: .venv/.dev
 	@echo '== pytest, real vLLM'
 	@$(BIN)/python tools/stage.py vllm -n 0 $(PYTEST)
+
+# A server that is not installed keeps its rows. One worker, for the sake of vLLM.
+results: .venv/.dev
+	@seen="$$(mktemp)" && PROMPTOOLS_RESULTS="$$seen" $(BIN)/pytest -q tests/e2e/test_results.py $(PYTEST) \
+		&& $(BIN)/python tools/results.py "$$seen" && rm "$$seen"
 
 bench: .venv/.dev
 	@python="$$($(BIN)/python tools/environments.py bench)" && PYTHONPATH=. "$$python" -m benchmarks $(ARGS)

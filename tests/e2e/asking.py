@@ -31,6 +31,8 @@ class Got:
     """What the client raised; what came before it in a stream is gathered all the same."""
     status: int | None = None
     """The error's HTTP status; None for one inside a stream."""
+    problem: str = ""
+    """The error's own words."""
 
     def take(self, deltas: Iterable[Delta]) -> None:
         for delta in deltas:
@@ -86,6 +88,7 @@ def ask(client: openai.OpenAI, model: str, messages: list[Any], form: Form, **ke
             got.take(read_chunk(data) if form == "streamed" else read_reply(data))
     except openai.APIError as error:
         got.error = str(error.body or error)
+        got.problem = str(error.body.get("message") if isinstance(error.body, dict) else error.body or error)
         got.status = getattr(error, "status_code", None)
     return got
 

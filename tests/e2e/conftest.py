@@ -9,6 +9,7 @@ import httpx
 import openai
 import pytest
 from asking import FORMS, Got, Proxies
+from clients import Clients
 from rigs import Servers
 
 from promptools.client import OpenAI
@@ -69,6 +70,13 @@ def proxies() -> Iterator[Proxies]:
     running = Proxies()
     yield running
     running.stop()
+
+
+@pytest.fixture(scope="session")
+def clients(servers: Servers, proxies: Proxies, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clients]:
+    made = Clients(servers, proxies, tmp_path_factory.mktemp)
+    yield made
+    made.close()
 
 
 @pytest.fixture(params=["client", "proxy"])

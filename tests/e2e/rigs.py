@@ -137,6 +137,13 @@ RIGS = {
     )
 }
 
+PLAYED = [
+    pytest.param(rig, here, id=f"{rig.name}-{here.name}", marks=[getattr(pytest.mark, rig.mark)] if rig.mark else [])
+    for rig in RIGS.values()
+    for here in table.played(rig.name, rig.family)
+]
+"""The parameters `rig` and `case` of a test that is run for every row on every rig."""
+
 HOSTS: dict[str, Callable[[Path], Server]] = {"ollama": rig_ollama.start}
 """Servers that have several models, and how they are started."""
 

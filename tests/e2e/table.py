@@ -20,8 +20,9 @@ A row:
     error         a part of the error that it must see instead
     fixes         kinds of the fixes on record
     mode          the mode that answers, where it is not the rig's own; "" where none does, "any" where chance decides
-    on.RIG        keys of the above that are other on that rig, or on all whose names begin with RIG and a hyphen; `skip`
-                  says why the row cannot be played there
+    chance        what the server alone makes of it, in words, where that is left to chance
+    on.RIG        keys of the above that are other on that rig, or on all of a server (`on.vllm`); `skip` says why the
+                  row cannot be played there
 
 Only families with words can play a row. `{words}` and `{long}` are some 700 bytes and some 5 KB of words.
 """
@@ -75,6 +76,7 @@ class Case:
     error: str = ""
     fixes: list[str] = field(default_factory=list)
     mode: str | None = None
+    chance: str | None = None
     skip: str | None = None
     on: dict[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -96,6 +98,13 @@ class Case:
         messages = [{"role": "user", "content": self.question}, *json.loads(self.history)]
         keys = {**self.request, "tools": self.tools} if self.tools else {}
         return {"messages": messages, **keys}
+
+    def ours(self, provider: str | None = None) -> dict[str, Any]:
+        """Give what a request says to promptools; one without tools says nothing, and so passes untouched."""
+        if not self.tools:
+            return {}
+        named = {} if provider is None else {"provider": provider}
+        return {"extra_body": {"promptools": {"trace": True, **named, **self.options}}}
 
     def ends(self) -> str:
         return self.finish_reason or ("tool_calls" if self.calls else "stop")

@@ -3,73 +3,12 @@ and streamed, the app sees what the row says.
 """
 
 import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
-import openai
 import pytest
-from asking import FORMS, Form, Got, Proxies, ask
-from rigs import RIGS, Rig, Servers
-from table import CASES, Case, played
-
-from promptools.client import OpenAI
-from promptools.fallback import Breaker
-from promptools.profiles import Config
-
-PLAYED = [
-    pytest.param(rig, here, id=f"{rig.name}-{here.name}", marks=[getattr(pytest.mark, rig.mark)] if rig.mark else [])
-    for rig in RIGS.values()
-    for here in played(rig.name, rig.family)
-]
-
-
-class Clients:
-    """Clients before each server, one of a kind, which know of no earlier failure when they are asked for."""
-
-    def __init__(self, servers: Servers, proxies: Proxies, folder: Callable[[str], Path]) -> None:
-        self._servers, self._proxies, self._folder = servers, proxies, folder
-        self._made: dict[tuple[str, str], openai.OpenAI] = {}
-
-    def inside(self, rig: Rig) -> openai.OpenAI:
-        """Give one with our transport inside."""
-        made = self._made.get((rig.name, "inside"))
-        if made is None:
-            url = self._servers[rig.name].base_url
-            made = OpenAI(base_url=url, provider=rig.kind, config=Config(), api_key="none", max_retries=0, timeout=60)
-            self._made[rig.name, "inside"] = made
-        return made.with_options(breaker=Breaker())
-
-    def before(self, rig: Rig) -> openai.OpenAI:
-        """Give one that talks to our proxy."""
-        if (rig.name, "before") not in self._made:
-            url = self._proxies.configured(self._config(rig))
-            self._made[rig.name, "before"] = openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=60)
-        return self._made[rig.name, "before"]
-
-    def _config(self, rig: Rig) -> Path:
-        """Write a config with a provider for each case, all at the one server: none knows of another's failures."""
-        url = json.dumps(self._servers[rig.name].base_url)
-        names = [json.dumps(provider(case, form)) for case in CASES for form in FORMS]
-        told = [f"[providers.{name}]\nkind = {json.dumps(rig.kind)}\nbase_url = {url}\n" for name in names]
-        path = self._folder(f"{rig.name}-proxy") / "promptools.toml"
-        path.write_text("\n".join([f"default_provider = {names[0]}\n", *told]), encoding="utf-8")
-        return path
-
-    def close(self) -> None:
-        for client in self._made.values():
-            client.close()
-
-
-def provider(case: Case, form: Form) -> str:
-    return f"{case.name}, {form}"
-
-
-@pytest.fixture(scope="session")
-def clients(servers: Servers, proxies: Proxies, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clients]:
-    made = Clients(servers, proxies, tmp_path_factory.mktemp)
-    yield made
-    made.close()
+from asking import FORMS, Got, ask
+from clients import provider
+from rigs import PLAYED, Rig
+from table import Case
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -78,7 +17,7 @@ def clients(servers: Servers, proxies: Proxies, tmp_path_factory: pytest.TempPat
 def test_the_app_sees_what_the_row_says(clients, servers, rig, case, way, form):
     model = servers[rig.name].name
     client = clients.inside(rig) if way == "client" else clients.before(rig)
-    body = {**case.body(), **ours(case, form if way == "proxy" else None)}
+    body = {**case.body(), **case.ours(provider(case, form) if way == "proxy" else None)}
     got = ask(client, model, form=form, **body)
     check(case, rig, got)
     if case.answer is not None:
@@ -86,14 +25,6 @@ def test_the_app_sees_what_the_row_says(clients, servers, rig, case, way, form):
         messages = [*body.pop("messages"), got.message(), *results]
         last = ask(client, model, messages, form, **body)
         assert (last.content, last.calls, last.finish_reason) == (case.answer, [], "stop")
-
-
-def ours(case: Case, form: Form | None) -> dict[str, Any]:
-    """Give what a request says to promptools; one without tools says nothing, and so passes untouched."""
-    if not case.tools:
-        return {}
-    named = {} if form is None else {"provider": provider(case, form)}
-    return {"extra_body": {"promptools": {"trace": True, **named, **case.options}}}
 
 
 def check(case: Case, rig: Rig, got: Got) -> None:

@@ -1,0 +1,68 @@
+"""Clients that the table is played through: straight at a server, with our transport inside, and before our proxy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import openai
+from asking import FORMS, Form, Proxies
+from rigs import Rig, Servers
+from table import CASES, Case
+
+from promptools.client import OpenAI
+from promptools.fallback import Breaker
+from promptools.profiles import Config
+
+
+def provider(case: Case, form: Form) -> str:
+    """Name the provider by which the proxy knows a case's server."""
+    return f"{case.name}, {form}"
+
+
+class Clients:
+    """One of a kind for each server; whoever asks for one gets it without memory of earlier failures."""
+
+    def __init__(self, servers: Servers, proxies: Proxies, folder: Callable[[str], Path]) -> None:
+        self._servers, self._proxies, self._folder = servers, proxies, folder
+        self._made: dict[tuple[str, str], openai.OpenAI] = {}
+
+    def straight(self, rig: Rig) -> openai.OpenAI:
+        """Give the official one, straight at the server."""
+        return self._kept(rig, "straight", lambda: _plain(self._servers[rig.name].base_url))
+
+    def inside(self, rig: Rig) -> openai.OpenAI:
+        """Give one with our transport inside."""
+
+        def make() -> OpenAI:
+            url = self._servers[rig.name].base_url
+            return OpenAI(base_url=url, provider=rig.kind, config=Config(), api_key="none", max_retries=0, timeout=60)
+
+        return self._kept(rig, "inside", make).with_options(breaker=Breaker())
+
+    def before(self, rig: Rig) -> openai.OpenAI:
+        """Give one that talks to our proxy; a request names `provider(case, form)`, so that it has no past."""
+        return self._kept(rig, "before", lambda: _plain(self._proxies.configured(self._config(rig))))
+
+    def close(self) -> None:
+        for client in self._made.values():
+            client.close()
+
+    def _kept(self, rig: Rig, kind: str, make: Callable[[], openai.OpenAI]) -> openai.OpenAI:
+        if (rig.name, kind) not in self._made:
+            self._made[rig.name, kind] = make()
+        return self._made[rig.name, kind]
+
+    def _config(self, rig: Rig) -> Path:
+        """Write a config with a provider for each case, all at the one server."""
+        url = json.dumps(self._servers[rig.name].base_url)
+        names = [json.dumps(provider(case, form)) for case in CASES for form in FORMS]
+        told = [f"[providers.{name}]\nkind = {json.dumps(rig.kind)}\nbase_url = {url}\n" for name in names]
+        path = self._folder(f"{rig.name}-proxy") / "promptools.toml"
+        path.write_text("\n".join([f"default_provider = {names[0]}\n", *told]), encoding="utf-8")
+        return path
+
+
+def _plain(url: str) -> openai.OpenAI:
+    return openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=60)

@@ -1,0 +1,119 @@
+"""Write docs/reference/results.md from what the tests against real servers saw: `make results`.
+
+    python tools/results.py [FILE...]
+
+A file has one JSON object a line, each a `Row`. Its rows are merged into tests/e2e/results.jsonl, from which the page is
+made: a server that no file tells of keeps its rows, so that a machine without it can bring the others up to date.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from pathlib import Path
+
+HEAD = """# What real servers do, alone and through promptools
+
+<!-- made by `make results`; the tests against each server compare this page with what they see -->
+
+One table for each way in which a real server is run here, on a scripted model: server, sampling, templates, parsers and
+errors are the real ones, only the model's words are given. Each row is a case that the server gets wrong by itself,
+asked with the official client straight at it, and the same request through promptools. Where the two differ, "whole" is
+the answer in one piece, and "streamed" the other. The last column has the mode of each request and what came of it
+([kinds of failure](modes.md#what-fails-and-what-is-done)).
+"""
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "reference" / "results.md"
+KEPT = ROOT / "tests" / "e2e" / "results.jsonl"
+MANY = 4
+"""So many cases that fail in the same way are one line of the page."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What one server did with one case."""
+
+    rig: str
+    title: str
+    """What the server is: the section's heading."""
+    case: str
+    about: str
+    """Why the case is one and where it was seen; may be empty."""
+    alone: str
+    """What the app saw of the server by itself."""
+    same: bool
+    """Whether that was as it should be, or at least nothing else than what was seen through promptools."""
+    seen: str
+    """What the app saw through promptools."""
+    by: str
+    """The requests that it took."""
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), ensure_ascii=False)
+
+
+def read(file: Path) -> list[Row]:
+    """Read rows, in whatever order they come."""
+    return [Row(**json.loads(line)) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def merge(kept: Iterable[Row], new: Iterable[Row]) -> list[Row]:
+    """Put new rows in the place of all that are kept of their rigs."""
+    fresh = set(new)
+    rigs = {row.rig for row in fresh}
+    return sorted(
+        {*(row for row in kept if row.rig not in rigs), *fresh}, key=lambda row: (row.title.lower(), row.case)
+    )
+
+
+def page(rows: Iterable[Row]) -> str:
+    """Write the page of these rows, which are sorted."""
+    return "\n".join([HEAD, *(_section(title, list(own)) for title, own in groupby(rows, key=lambda row: row.title))])
+
+
+def _section(title: str, rows: list[Row]) -> str:
+    other = [row for row in rows if not row.same]
+    ways = Counter((row.alone, row.by) for row in other)
+    single = [_line(_first(row), row.alone, row.seen, row.by) for row in other if ways[row.alone, row.by] < MANY]
+    several = [
+        _line(_names(row for row in other if (row.alone, row.by) == way), way[0], "what the case wants", way[1])
+        for way, count in sorted(ways.items())
+        if count >= MANY
+    ]
+    same = _names(row for row in rows if row.same)
+    return "\n".join(
+        [
+            *(f"## {title}", ""),
+            *("| case | the server alone | through promptools | by |", "| --- | --- | --- | --- |"),
+            *(*several, *single, ""),
+            *([f"The same by itself: {same}.", ""] if same else []),
+        ]
+    )
+
+
+def _first(row: Row) -> str:
+    return f"{row.case}: {row.about}" if row.about else row.case
+
+
+def _names(rows: Iterable[Row]) -> str:
+    return ", ".join(row.case for row in rows)
+
+
+def _line(*cells: str) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def main(files: Iterable[str]) -> None:
+    new = [row for file in files for row in read(Path(file))]
+    rows = merge(read(KEPT) if KEPT.exists() else [], new)
+    KEPT.write_text("".join(f"{row.to_json()}\n" for row in rows), encoding="utf-8")
+    PAGE.write_text(page(rows), encoding="utf-8")
+    print(f"{PAGE.relative_to(ROOT)}: {len(rows)} rows, {len(set(new))} of them new", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
