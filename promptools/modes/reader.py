@@ -6,6 +6,7 @@ on, and looked through for a call only when nothing else came.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,8 @@ DONE = frozenset(("stop", "tool_calls", "function_call"))
 _NOWHERE = Span(0, 0)
 """Structured calls stand nowhere in the text."""
 _CALLS = frozenset(("tool_calls", "function_call"))
+_LEAK = re.compile(r"<\|(?:return|call)\|>\s*\Z")
+"""What vLLM's Harmony parser leaves of a reply that ends inside a header: raw text, in one piece (0.28 to 0.32)."""
 
 
 class ReplyReader:
@@ -60,6 +63,7 @@ class ReplyReader:
         self._discarded: list[Discarded] = []
         self._stop_reason: str | int | None = None
         self._finish_reason: str | None = None
+        self._leak = ""
 
     @property
     def raw(self) -> str:
@@ -89,7 +93,9 @@ class ReplyReader:
         if delta.reasoning:
             events += self._think(delta.reasoning)
         text = delta.content + delta.refusal
-        if text:
+        if self._leak or (self._parser is None and _LEAK.search(text)):
+            self._leak += text
+        elif text:
             events += self._read(text)
         for call in delta.tool_calls:
             slot = self._server.add(call)
@@ -108,6 +114,8 @@ class ReplyReader:
         slots = self._server.rest()
         for slot in slots:
             events += self._structured(slot, ended=slot is not slots[-1] or finish_reason in DONE)
+        if self._leak:
+            events += self._leaked()
         return events + self._rescue()
 
     # --- where events come from ----------------------------------------------------------------------------------
@@ -124,6 +132,14 @@ class ReplyReader:
             self._parser = self._new_parser(in_reasoning=in_reasoning)
         self._words.add(text)
         return self._take(self._parser.feed(text), "text", self._words.cut)
+
+    def _leaked(self) -> list[Event]:
+        """Tell of a reply that the server could not read: it broke off before it said what it was."""
+        self._words.add(self._leak)
+        span = Span(0, len(self._leak))
+        message = "The reply ended inside the header of a Harmony message."
+        failed = Malformed(0, self._leak, "truncated", message, span, dialect="harmony")
+        return self._take([failed], "text", self._words.cut)
 
     def _new_parser(self, *, in_reasoning: bool = False, certain: bool = False) -> StreamParser:
         return StreamParser(

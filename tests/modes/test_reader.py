@@ -224,6 +224,26 @@ def test_a_server_may_answer_with_structure_all_the_same():
     assert Run(*server(("get_weather", args(city="Oslo"))), mode=Prompt()).calls == [OSLO]
 
 
+@pytest.mark.parametrize("mode", [Native(), Prompt()])
+@pytest.mark.parametrize("raw", ["Hello there.<|return|>", " to=functions.get_weather<|channel|>commentary<|call|>"])
+def test_what_the_server_could_not_read_of_harmony_is_no_content(mode, raw):
+    run = Run(Delta(reasoning="Hm."), Delta(content=raw), mode=mode)
+    assert [type(event) for event in run.before] == [Reasoning]
+    (failed,) = run.reply.malformed
+    assert (failed.raw, failed.reason, failed.dialect) == (raw, "truncated", "harmony")
+    assert (run.reply.content, run.reader.raw) == ("", raw)
+
+
+def test_a_marker_after_words_is_one_of_them():
+    run = Run(Delta(content="Hello there."), Delta(content="<|return|>"))
+    assert (run.reply.content, run.reply.malformed) == ("Hello there.<|return|>", ())
+
+
+def test_what_comes_after_what_could_not_be_read_belongs_to_it():
+    run = Run(Delta(content="Hello.<|return|>"), Delta(content="\n"))
+    assert (run.reply.content, run.reader.raw) == ("", "Hello.<|return|>\n")
+
+
 def test_an_unknown_tool_in_the_asked_for_block_is_reported():
     run = Run(Delta(content=BLOCK.replace("get_weather", "nope")), mode=Prompt())
     (failed,) = run.reply.malformed
