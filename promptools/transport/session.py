@@ -124,19 +124,20 @@ class Session:
         It goes where its own URL says, unless it names another provider of the config; a kind of server that it names
         only says what is known of that place.
         """
-        base_url = self.base_url(request.url)
-        chat = base_url + CHAT_DOOR.path if door.front.wire != "chat" else None
+        chat = door.front.wire == "chat"
+        base_url = base_of(request.url) if chat else self.base_url(request.url)
 
         def route(model: str | None, provider: str | None) -> Route:
             if provider is None or provider == self.provider or provider not in self.config.providers:
-                return replace(self.route(model, base_url, provider or self.provider), url=chat)
+                found = self.route(model, base_url, provider or self.provider)
+                return found if chat else replace(found, url=base_url + CHAT_DOOR.path)
             return self.elsewhere(self.route(model, None, provider), request.headers)
 
         asked = ClientRequest(request, time.monotonic(), door.front)
         return door.begin(asked, replace(self.context, route=route))
 
     def base_url(self, url: str) -> str:
-        """Give the base URL of the API that a request's URL belongs to; the provider knows where it is not /v1."""
+        """Give the base URL that a request of another API than Chat Completions means; a provider's need not be /v1."""
         base_url, provider = base_of(url), self.config.providers.get(self.provider or "")
         known = provider and provider.base_url and provider.base_url.rstrip("/")
         return known if known and f"{known}/v1" == base_url else base_url
@@ -144,8 +145,12 @@ class Session:
     def examine(self, base_url: str, model: str, headers: Headers) -> Steps[tuple[Route, Seen]]:
         """Look at the server at a place, for one who wants to know."""
         request = Request("POST", base_url.rstrip("/") + CHAT_DOOR.path, headers, b"")
-        context = replace(self.context, route=lambda model, provider: self.route(model, base_url, provider))
-        return examine(ClientRequest(request, time.monotonic()), context, model)
+
+        def route(model: str | None, provider: str | None) -> Route:
+            return self.route(model, base_url, provider)
+
+        asked = ClientRequest(request, time.monotonic())
+        return examine(asked, replace(self.context, route=route), model)
 
     def route(self, model: str | None, base_url: str | None, provider: str | None) -> Route:
         """Resolve a model at a place, and say how to do so once the server has been seen, if it is to be."""
