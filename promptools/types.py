@@ -259,9 +259,10 @@ class Seen:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Seen:
         """Read what `to_dict` wrote."""
-        told = data["capabilities"]
-        asked = tuple((question, answer) for question, answer in data["asked"])
-        return cls(**{**data, "capabilities": None if told is None else tuple(told), "asked": asked})
+        rest = dict(data)
+        rest["asked"] = tuple((question, answer) for question, answer in data["asked"])
+        rest["capabilities"] = None if data["capabilities"] is None else tuple(data["capabilities"])
+        return cls(**rest)
 
 
 @dataclass(frozen=True, slots=True)
