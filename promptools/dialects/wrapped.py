@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 from promptools.dialects.base import tried
@@ -29,8 +29,6 @@ RETRIES = 4
 """Markers inside what looks like a string that are tried as the end: enough for odd quotes, and still linear."""
 UNREADABLE = ("invalid_json", "truncated", "limit")
 
-_ATTRIBUTE = re.compile(r"""\s(?:name|tool|function)\s*=\s*(?:"([^"<>]*)"|'([^'<>]*)'|([^\s"'<>=]+))""")
-_NAME_LINE = re.compile(r">\s*([A-Za-z_][\w.:-]*)\s*\Z")
 _GAP = r"[\s,;}\]]*"
 _BARE_GAP = re.compile(_GAP)
 
@@ -72,7 +70,8 @@ class WrappedCandidate(Undecided):
         self._closers = closers
         self._rules = rules
         self._place = place
-        self._state = self._in_body
+        self._ended = False
+        """The value has ended: its closer, or the next value, is looked for."""
         self._body = JsonBody()
         self._done: list[Part] = []
         self._gap: list[str] = []
@@ -91,14 +90,14 @@ class WrappedCandidate(Undecided):
         """Take more text; see `Candidate`."""
         at = start
         while at < len(piece):
-            at = self._state(piece, at)
+            at = self._after_body(piece, at) if self._ended else self._in_body(piece, at)
             if self._over:
                 return at
         return None
 
     def close(self, finish_reason: str | None) -> None:
         """Decide: the text is over."""
-        if self._state == self._after_body:
+        if self._ended:
             self._finish(self._look, self._closing_fix(self._look.strip()))
         else:
             self._close_body(finish_reason)
@@ -173,7 +172,7 @@ class WrappedCandidate(Undecided):
         elif _unreadable(parts) and self._retries:
             self._lost = parts
         elif self._gap_after(parts, raw):
-            self._state = self._after_body
+            self._ended = True
         else:
             self._give_up("the JSON ends before its brackets do")
 
@@ -264,8 +263,8 @@ class WrappedCandidate(Undecided):
         return self._closers.marks if self._unfenced else (*self._closers.marks, "```")
 
     def _add_gap(self, gap: str) -> None:
-        surplus = "".join(each for each in gap if each in "}]")
-        if surplus:
+        if "}" in gap or "]" in gap:
+            surplus = "".join(each for each in gap if each in "}]")
             self._note(Fix("closer", f"{surplus!r} too many"))
         self._gap.append(gap)
 
@@ -275,7 +274,7 @@ class WrappedCandidate(Undecided):
         self._done.append(Part("markup", "".join(self._gap)))
         self._gap, self._look, self._tail, self._unfenced = [], "", "", False
         self._body, self._lost, self._first_closer = JsonBody(), None, -1
-        self._state = self._in_body
+        self._ended = False
 
     def _foreign(self, look: str) -> None:
         """Decide on words, or another dialect's marker, where the closer belongs."""
@@ -305,10 +304,10 @@ class WrappedCandidate(Undecided):
         if fix is not None:
             self._note(fix)
         closing = "".join(self._gap) + closing
-        self.parts = [*self._opening(), *self._done]
+        self.parts = parts = [*self._opening(), *self._done]
         if closing:
-            self.parts.append(Part("markup", closing))
-        self.tries.append(tried(self._place.dialect, size_of(self.parts), self.parts))
+            parts.append(Part("markup", closing))
+        self.tries.append(tried(self._place.dialect, size_of(parts), parts))
         self._over = True
 
     def _note(self, fix: Fix) -> None:
@@ -330,7 +329,7 @@ class WrappedCandidate(Undecided):
     def _give_up(self, why: str, *, keep: int | None = None) -> None:
         """Give everything back as text; from `keep` on it is looked at again."""
         done = "".join(part.raw for part in self._done)
-        body = "" if self._state == self._after_body else self._body.raw
+        body = "" if self._ended else self._body.raw
         raw = self.head + done + body + "".join(self._gap) + self._look + self.rest
         cut = len(raw) if keep is None else len(raw) + keep
         self.parts = self._given_up(raw[:cut], why)
@@ -339,9 +338,19 @@ class WrappedCandidate(Undecided):
         self._over = True
 
 
+@cache
+def _names() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Give the patterns of a name among the marker's attributes, and on a line of its own."""
+    attribute = r"""\s(?:name|tool|function)\s*=\s*(?:"([^"<>]*)"|'([^'<>]*)'|([^\s"'<>=]+))"""
+    return re.compile(attribute), re.compile(r">\s*([A-Za-z_][\w.:-]*)\s*\Z")
+
+
 def _named(head: str) -> str | None:
     """Give the name that the marker's attributes tell."""
-    found = _ATTRIBUTE.search(head) or _NAME_LINE.search(head)
+    if ">" not in head:  # a fence or a bracket names nothing
+        return None
+    attribute, line = _names()
+    found = attribute.search(head) or line.search(head)
     return next(group for group in found.groups() if group is not None) if found else None
 
 

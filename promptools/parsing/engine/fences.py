@@ -21,7 +21,6 @@ class Fences(Machine):
 
     _ticks = 0
     _run_of = _RUNS["`"]
-    _then: State
 
     def _backticks(self, text: str, start: int, end: int, final: bool) -> int:
         """Enter inline code or a fence."""

@@ -35,6 +35,8 @@ class Machine(ABC):
         self._back: State = self._prose
         self._lost: State = self._prose
         """Where to go on after a candidate: if it was a call, if it was none."""
+        self._then: State = self._prose
+        """Where to go on after a run of backticks."""
         self._fence_fresh = False
 
     @abstractmethod
@@ -62,6 +64,10 @@ class Machine(ABC):
                     text, moved = back + text[moved:], 0
             at = moved
         self._carry = ""
+
+    def _let_go(self) -> None:
+        """Drop the states: bound to the parser, they would keep it and all its text until the collector comes."""
+        del self._state, self._back, self._lost, self._then
 
     # --- candidates ----------------------------------------------------------------------------------------------
 

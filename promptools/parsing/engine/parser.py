@@ -102,6 +102,7 @@ class StreamParser(Fences, Thought, Prose):
             else:
                 self._out.words(rest)
         self._out.end(finish_reason)
+        self._let_go()
         return self._out.drain()
 
     @property
