@@ -15,8 +15,8 @@ from promptools.types import Fix
 
 _INSIDE = re.compile(r'[^"\\]*(?:\\.[^"\\]*)*', re.DOTALL)
 
-_CHARACTER = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u....|\\.|.", re.DOTALL)
-"""One character of the string as it is written: escaped, as two surrogates, or plain."""
+_CHARACTER = r"(?s:\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u....|\\.|.)"
+"""One character of the string as it is written: escaped, as two surrogates, or plain; compiled when it is needed."""
 _FIX = Fix("unwrap", "the whole call was encoded as a string")
 
 
@@ -70,7 +70,7 @@ class QuotedCandidate(Undecided):
 
     def _encode(self, parts: list[Part], raw: str, at: int) -> None:
         """Give each part its own text as it stands in the string; the first begins at its character `at`."""
-        places = [found.start() for found in _CHARACTER.finditer(raw, 1)]
+        places = [found.start() for found in re.compile(_CHARACTER).finditer(raw, 1)]
         begin = 0
         for part in parts:
             at += len(part.raw)

@@ -23,7 +23,10 @@ class Part:
 
 def size_of(parts: Sequence[Part]) -> int:
     """Count the characters that parts take."""
-    return len(parts[0].raw) if len(parts) == 1 else sum(len(part.raw) for part in parts)
+    size = 0
+    for part in parts:
+        size += len(part.raw)
+    return size
 
 
 def note(parts: Iterable[Part], fix: Fix) -> None:

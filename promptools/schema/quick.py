@@ -75,6 +75,7 @@ _TYPES: dict[str, Predicate] = {
     "null": lambda value: value is None,
 }
 _SCALARS = (str, int, float, type(None))
+_OF_MEMBERS = frozenset(("properties", "required", "additionalProperties"))
 _SIZES = {"Length": str, "Items": list, "Properties": dict}
 
 
@@ -118,8 +119,11 @@ class _Compiler:
 
     def tests(self, node: Schema) -> list[Predicate]:
         tests = [self.node(each) for each in self.graph.targets.get(id(node), ())]
-        if "type" in node:
-            tests.append(_type(node["type"]))
+        kind = node.get("type")
+        members, items = not _OF_MEMBERS.isdisjoint(node), "items" in node
+        told = (members and kind == "object") or (items and kind == "array")  # by the tests of members and of items
+        if kind is not None and not told:
+            tests.append(_type(kind))
         if "enum" in node:
             tests.append(_enum(node["enum"]))
         if "const" in node:
@@ -128,10 +132,10 @@ class _Compiler:
         if "pattern" in node:
             pattern: str = node["pattern"]
             tests.append(lambda value: not isinstance(value, str) or matches(pattern, value))
-        if not {"properties", "required", "additionalProperties"}.isdisjoint(node):
+        if members:
             tests.append(self.object(node))
-        if "items" in node:
-            tests.append(_items(self.node(node["items"])))
+        if items:
+            tests.append(_items(self.node(node["items"]), other=kind != "array"))
         if "allOf" in node:
             tests += [self.node(each) for each in node["allOf"]]
         if "anyOf" in node:
@@ -144,10 +148,11 @@ class _Compiler:
         known = {name: self.node(each) for name, each in node.get("properties", {}).items()}
         required: list[str] = node.get("required", [])
         other = self.node(node.get("additionalProperties", True))
+        no_object = node.get("type") != "object"
 
         def test(value: Any) -> bool:
             if not is_object(value):
-                return True
+                return no_object
             for name in required:
                 if name not in value:
                     return False
@@ -176,8 +181,9 @@ def _one(tests: list[Predicate]) -> Predicate:
     return lambda value: sum(test(value) for test in tests) == 1
 
 
-def _items(test: Predicate) -> Predicate:
-    return lambda value: not is_array(value) or all(map(test, value))
+def _items(test: Predicate, *, other: bool) -> Predicate:
+    """Test each item of an array; `other` is the answer for what is none."""
+    return lambda value: all(map(test, value)) if is_array(value) else other
 
 
 def _type(wanted: str | list[str]) -> Predicate:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, cast, overload
+from typing import Any, NamedTuple, cast, overload
 
 from promptools.errors import UsageError, clip
 from promptools.schema import quick, spelling
@@ -20,8 +20,7 @@ CACHED = 64
 """Tool lists that `Tools.prepare` remembers."""
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
+class Checked(NamedTuple):
     """Arguments as the tool takes them, what was done to them, and what is still wrong with them.
 
     Each of `errors` is a sentence that names the place (JSON pointer), what is wrong and what is wanted; they are fit
@@ -167,7 +166,7 @@ class Tools(Sequence[Tool]):
         entry = self._entries[tool.name]
         shape = entry.shape
         fixes: tuple[Fix, ...] = ()
-        if not arguments.keys() <= shape.declared:
+        if not shape.declared.issuperset(arguments):
             arguments, fixes = spelling.rename(arguments, entry.aliases, shape.required if shape.open else None)
         if not shape.compiled:
             shape.fits = quick.compile_schema(shape.graph)
