@@ -21,6 +21,8 @@ _GAP = re.compile(rf"{_SPACE}[{{,]?+{_SPACE}")
 
 HOOKED = 2048
 """Characters up to which a call of Python for each object and each float costs less than to look for what they see."""
+FEW = 16
+"""Keys in the first `HOOKED` characters below which a longer text is taken to be long strings, not many objects."""
 _BONES = bytes.maketrans(b"123456789E", b"000000000e")
 
 _CONTAINERS = frozenset({dict, list})
@@ -77,7 +79,7 @@ def decode(text: str, at: int) -> tuple[Any, int]:
     Raises JSONDecodeError, or StopIteration with the index, where it ceases to be strict JSON, another ValueError for a
     key that stands twice and for a number out of range, RecursionError for what is nested in thousands.
     """
-    if len(text) - at <= HOOKED:
+    if len(text) - at <= HOOKED or text.count('":', at, at + HOOKED) < FEW:
         return _hooked(text, at)
     value, end = _bare(text, at)
     if isinstance(value, str) or _is_plain(value, text[at:end]):
@@ -96,6 +98,9 @@ def _is_plain(value: Any, text: str) -> bool:
 
 def too_deep(value: Any, text: str, start: int, end: int) -> bool:
     """Tell whether the value read from `text[start:end]` has more than `DEEPEST` levels."""
+    flat = not _inner(_inner(_inner([[value]])))
+    if flat:  # a long string in it need not be counted
+        return False
     brackets = text.count("{", start, end) + text.count("[", start, end)
     return brackets > DEEPEST and _survey(value, brackets)[0] > DEEPEST
 
