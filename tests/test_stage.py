@@ -1,0 +1,48 @@
+"""A stage of the real servers: what cannot be installed is told, and is a failure only where it is asked for."""
+
+import environments
+import pytest
+import stage
+from recipes.recipe import CannotMakeError
+
+
+@pytest.fixture
+def ran(monkeypatch):
+    """Every command that was to be run; none is."""
+    commands = []
+
+    class Done:
+        returncode = 5
+
+    monkeypatch.setattr(stage.subprocess, "run", lambda command, **keys: commands.append(command) or Done)
+    monkeypatch.delenv("PROMPTOOLS_E2E", raising=False)
+    return commands
+
+
+def lacking(name):
+    raise CannotMakeError(f"no compiler for {name}: install one")
+
+
+def test_where_it_is_installed_its_tests_run(ran, monkeypatch):
+    monkeypatch.setattr(environments, "path_of", lambda name: name)
+    assert stage.main("ollama", ["-k", "queue"]) == 5, "pytest's own status"
+    (command,) = ran
+    assert command[command.index("pytest") :] == [
+        *("pytest", "-o", "testpaths=tests/e2e", "-m", "ollama", "-k", "queue"),
+    ]
+
+
+def test_where_it_cannot_be_installed_one_line_says_why(ran, monkeypatch, capsys):
+    monkeypatch.setattr(environments, "path_of", lacking)
+    assert stage.main("ollama", []) == 0
+    printed = capsys.readouterr().out
+    assert printed == "== SKIPPED: no test ran against a real ollama: no compiler for ollama: install one\n"
+    assert ran == []
+
+
+def test_where_it_is_required_it_is_a_failure(ran, monkeypatch, capsys):
+    monkeypatch.setattr(environments, "path_of", lacking)
+    monkeypatch.setenv("PROMPTOOLS_E2E", "required")
+    assert stage.main("ollama", []) == environments.UNAVAILABLE
+    assert capsys.readouterr().out.startswith("== FAILED: ollama cannot be installed")
+    assert ran == []
