@@ -8,6 +8,7 @@ import asking
 import httpx
 import openai
 import pytest
+import rig_vllm
 from asking import FORMS, Got, Proxies
 from clients import Clients
 from rigs import Servers
@@ -27,8 +28,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+def servers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    rig_vllm.show(request.config)
     running = Servers(tmp_path_factory.mktemp)
+    running.begin(rig_vllm.wanted(request.session.items))
     yield running
     running.stop()
 

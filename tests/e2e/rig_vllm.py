@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -101,6 +102,7 @@ class Boot:
             tools=self.tools,
             name=name,
             folder=folder,
+            tell=_shown[-1],
             **keys,
         )
 
@@ -125,6 +127,26 @@ BOOTS = {
     "vllm-harmony-bare": Boot("harmony", tools=False),
     "vllm-harmony-old": Boot("harmony", version=OLD_VERSION),
 }
+
+
+_shown: list[Callable[[str], None]] = [print]
+
+
+def show(config: pytest.Config) -> None:
+    """Have what goes on shown among the dots: a boot is long."""
+    reporter: Any = config.pluginmanager.getplugin("terminalreporter")
+    if reporter is not None:
+        _shown.append(reporter.write_line)
+
+
+def wanted(items: Iterable[pytest.Item]) -> list[str]:
+    """Give the servers that tests say they will ask for, in this order: by parameter, or by their class."""
+    names: dict[str, None] = {}
+    for item in items:
+        given = getattr(getattr(item, "callspec", None), "params", {})
+        rig = given.get("rig")
+        names[rig.name if rig else given.get("kind") or getattr(getattr(item, "cls", None), "kind", "")] = None
+    return [name for name in names if name in BOOTS]
 
 
 def post(http: httpx.Client, server: Server, *messages: str | dict[str, Any], **keys: Any) -> httpx.Response:

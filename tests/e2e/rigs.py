@@ -6,6 +6,7 @@ Adding a server is adding a `Rig` here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -155,6 +156,14 @@ class Servers:
         self._folder = folder
         self._running: dict[str, Server] = {}
         self._failed: dict[str, BaseException] = {}
+        self._begun: dict[str, Future[Server]] = {}
+        self._pool = ThreadPoolExecutor(2)
+
+    def begin(self, names: Iterable[str]) -> None:
+        """Start servers that take long, two at a time, while the tests of those before them run."""
+        for name in names:
+            rig = RIGS[name]
+            self._begun[name] = self._pool.submit(rig.start, rig.lines(), rig.model, self._folder(name))
 
     def __getitem__(self, name: str) -> Server:
         """Give the server of a rig, named after its model."""
@@ -171,13 +180,16 @@ class Servers:
         if name in self._failed:
             raise self._failed[name]  # a skip or a failure to start is not tried again
         if name not in self._running:
+            begun = self._begun.pop(name, None)
             try:
-                self._running[name] = start(self._folder(name))
+                self._running[name] = begun.result() if begun is not None else start(self._folder(name))
             except BaseException as error:
                 self._failed[name] = error
                 raise
         return self._running[name]
 
     def stop(self) -> None:
-        for server in self._running.values():
+        self._pool.shutdown(cancel_futures=True)
+        unasked = [each.result() for each in self._begun.values() if not (each.cancelled() or each.exception())]
+        for server in (*self._running.values(), *unasked):
             server.stop()

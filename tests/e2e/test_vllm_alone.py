@@ -20,12 +20,15 @@ CALL_TOKEN = 200012
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 
 
+@pytest.fixture
+def server(request, servers) -> Server:
+    return servers[request.cls.kind]
+
+
 class TestWithoutTheFlags:
     """vLLM as most people start it."""
 
-    @pytest.fixture
-    def server(self, servers) -> Server:
-        return servers["vllm-hermes-bare"]
+    kind = "vllm-hermes-bare"
 
     AUTO = '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
 
@@ -88,9 +91,7 @@ class TestWithoutTheFlags:
 class TestHermes:
     """With --enable-auto-tool-choice --tool-call-parser hermes."""
 
-    @pytest.fixture
-    def server(self, servers) -> Server:
-        return servers["vllm-hermes"]
+    kind = "vllm-hermes"
 
     def test_where_nothing_breaks_the_server_is_right(self, http, server):
         got = choice(post(http, server, QUESTION, tools=[WEATHER]))
@@ -189,9 +190,7 @@ class TestHermes:
 class TestGptOss:
     """With --enable-auto-tool-choice --tool-call-parser openai."""
 
-    @pytest.fixture
-    def server(self, servers) -> Server:
-        return servers["vllm-harmony"]
+    kind = "vllm-harmony"
 
     def test_where_nothing_breaks_the_server_is_right(self, http, server):
         got = choice(post(http, server, QUESTION, tools=[WEATHER]))
@@ -258,9 +257,7 @@ class TestGptOss:
 class TestGptOssWithoutTheFlags:
     """Not refused, and worse: the calls are gone."""
 
-    @pytest.fixture
-    def server(self, servers) -> Server:
-        return servers["vllm-harmony-bare"]
+    kind = "vllm-harmony-bare"
 
     def test_the_call_is_swallowed(self, http, server):
         got = choice(post(http, server, QUESTION, tools=[WEATHER]))
@@ -284,9 +281,7 @@ class TestHarmonyError:
 
     SAID = "Unexpected token 173781 while expecting start token 200006"
 
-    @pytest.fixture
-    def server(self, servers) -> Server:
-        return servers["vllm-harmony-old"]
+    kind = "vllm-harmony-old"
 
     def test_it_is_a_500(self, http, server):
         reply = post(http, server, "No start in Paris?", tools=[WEATHER])
