@@ -96,8 +96,6 @@ def serve(
         *("--host", "127.0.0.1", "--port", str(port)),
         *("--enforce-eager", "--max-num-seqs", str(slots), "--max-model-len", str(context)),
         *("--max-num-batched-tokens", "4096", "--logits-processors", "scripted.words:Words"),
-        # chance costs more than all the rest of a step with a vocabulary like gpt-oss's
-        *("--override-generation-config", '{"temperature": 0}'),
         *([] if template == "harmony" else ["--chat-template", str(words)]),
         *flags,
     ]
