@@ -39,15 +39,18 @@ class Said:
         return {"role": "assistant", "content": self.content, "thinking": self.thinking, "tool_calls": calls}
 
 
-def ask(url: str, way: str, model: str, *said: Any, settings: dict[str, Any] | None = None, **keys: Any) -> Said:
-    """Ask a fresh client: nothing that failed before has closed a mode."""
+def ask(url: str, way: str, model: str, *said: Any, settings: dict[str, Any], **keys: Any) -> Said:
+    """Ask a fresh client: nothing that failed before has closed a mode.
+
+    `settings` name the server: a look at it has its two seconds, which machines with much to do may use up.
+    """
     messages = [{"role": "user", "content": each} if isinstance(each, str) else each for each in said]
     got = Said()
 
     def told(reply: Any) -> None:
         got.reply = reply
 
-    options = {"on_reply": told, "timeout": 60, **(settings or {})}
+    options = {"on_reply": told, "timeout": 60, **settings}
     if way.startswith("async"):
         asyncio.run(_later(got, url, options, way.endswith("streamed"), model, messages, keys))
         return got
@@ -76,3 +79,14 @@ def _gather(got: Said, parts: Iterable[Any]) -> None:
         assert got.last is None or not got.last.done, "nothing follows the last one"
         got.last = part
     assert got.last.done
+
+
+def found_out(url: str) -> str | None:
+    """Ask until the server has said what it is; a look at which nobody answered in time is taken again."""
+    seen: list[Any] = []
+    with ollama.Client(url, on_reply=lambda reply: seen.append(reply.trace.seen), mode="native") as client:
+        for _ in range(5):
+            client.chat("go", [{"role": "user", "content": "Say words"}], options={"num_predict": 3})
+            if seen[-1].kind is not None:
+                break
+    return seen[-1].kind

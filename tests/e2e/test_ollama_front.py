@@ -1,14 +1,13 @@
-"""The ollama package's clients, with our transport inside, on a real Ollama: its failures healed, all else as it is.
-
-Nobody says what server it is: the first request of each client finds out.
-"""
+"""The ollama package's clients, with our transport inside, on a real Ollama: its failures healed, all else as it is."""
 
 import json
 import logging
+from functools import partial
 
+import asking_ollama
 import ollama as package
 import pytest
-from asking_ollama import WAYS, Said, ask
+from asking_ollama import WAYS, Said
 from rig_ollama import BEFORE, KINDS, cue
 from scenes import ANSWER, HERMES_CALL, QUESTION, RESULT, WEATHER, WORDS
 from test_ollama_healed import HEALED
@@ -19,6 +18,8 @@ from promptools.ollama import Client
 pytestmark = pytest.mark.ollama
 
 CALL = ("get_weather", {"city": "Paris"})
+NAMED = {"provider": "ollama"}
+ask = partial(asking_ollama.ask, settings=NAMED)
 
 
 def get_weather(city: str) -> str:
@@ -63,9 +64,12 @@ def test_a_whole_conversation(ollama: Server, way: str, kind: str) -> None:
     first = ask(ollama.url, way, kind, QUESTION, tools=[get_weather])
     assert first.calls == [CALL]
     assert first.attempts == [("prompt" if kind == "notools" else "native", "answered")]
-    assert first.reply.trace.seen.kind == "ollama"
     second = ask(ollama.url, way, kind, QUESTION, first.message, result(first), tools=[get_weather])
     assert (second.content, second.calls, second.last.done_reason) == (ANSWER, [], "stop")
+
+
+def test_the_server_says_what_it_is(ollama: Server) -> None:
+    assert asking_ollama.found_out(ollama.url) == "ollama"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -164,7 +168,7 @@ def test_every_other_route_is_ollamas_own(ollama: Server, asked: object) -> None
             return error.error, error.status_code
         return {**got.model_dump(), **OF_THE_MOMENT} if isinstance(got, package.ChatResponse) else got
 
-    with package.Client(ollama.url) as theirs, Client(ollama.url) as ours:
+    with package.Client(ollama.url) as theirs, Client(ollama.url, **NAMED) as ours:
         assert outcome(ours) == outcome(theirs)
 
 

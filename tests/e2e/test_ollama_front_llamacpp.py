@@ -2,16 +2,21 @@
 
 import json
 import logging
+from functools import partial
+from pathlib import Path
 
+import asking_ollama
 import ollama as package
 import pytest
-from asking_ollama import WAYS, Said, ask
+from asking_ollama import WAYS, Said
 from scenes import ANSWER, FENCED_CALL, QUESTION, RESULT, WEATHER, WORDS
 
 from promptools import ollama
 from promptools.lab.server import Server
 
 CALL = ("get_weather", {"city": "Paris"})
+NAMED = {"provider": "llamacpp"}
+ask = partial(asking_ollama.ask, settings=NAMED)
 FORM = {
     "type": "object",
     "properties": {"city": {"type": "string"}, "degrees": {"type": "integer"}},
@@ -76,7 +81,7 @@ def test_a_call_that_the_server_left_in_the_text(hermes_server: Server, way: str
 
 
 def test_prompt_mode(hermes_server: Server, way: str) -> None:
-    said = ask(hermes_server.url, way, "m", QUESTION, tools=[get_weather], settings={"mode": "prompt"})
+    said = ask(hermes_server.url, way, "m", QUESTION, tools=[get_weather], settings={**NAMED, "mode": "prompt"})
     assert (said.content, said.calls, said.attempts) == ("Let me look.", [CALL], [("prompt", "answered")])
 
 
@@ -117,7 +122,7 @@ def test_log_probabilities(hermes_server: Server, way: str) -> None:
 
 
 def test_the_list_of_models(hermes_server: Server) -> None:
-    with ollama.Client(hermes_server.url) as client:
+    with ollama.Client(hermes_server.url, **NAMED) as client:
         (model,) = client.list().models
     assert model.model == hermes_server.name
     assert model.size is not None
@@ -142,7 +147,7 @@ def test_the_list_of_models(hermes_server: Server) -> None:
     ],
 )
 def test_what_only_ollama_has_is_a_clear_error(hermes_server: Server, name: str, asked: object) -> None:
-    with ollama.Client(hermes_server.url) as client, pytest.raises(package.ResponseError) as raised:
+    with ollama.Client(hermes_server.url, **NAMED) as client, pytest.raises(package.ResponseError) as raised:
         asked(client)
     assert raised.value.status_code == 501
     assert raised.value.error.startswith(
@@ -157,7 +162,10 @@ def test_a_conversation_that_does_not_fit(plain_server: Server, way: str) -> Non
 
 
 def test_an_empty_chat_loads_a_model_on_ollama_only(hermes_server: Server) -> None:
-    with ollama.Client(hermes_server.url) as client, pytest.raises(package.ResponseError, match="send a message"):
+    with (
+        ollama.Client(hermes_server.url, **NAMED) as client,
+        pytest.raises(package.ResponseError, match="send a message"),
+    ):
         client.chat("m")
 
 
@@ -166,8 +174,15 @@ def test_nobody_there_is_the_packages_own_error() -> None:
         client.chat("m", [{"role": "user", "content": "hi"}])
 
 
-def test_the_functions_of_the_module(hermes_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OLLAMA_HOST", hermes_server.url)
+def test_the_server_says_what_it_is(hermes_server: Server) -> None:
+    assert asking_ollama.found_out(hermes_server.url) == "llamacpp"
+
+
+def test_the_functions_of_the_module(hermes_server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    config = tmp_path / "promptools.toml"
+    config.write_text(f'[providers.box]\nkind = "llamacpp"\nbase_url = "{hermes_server.base_url}"\n')
+    monkeypatch.setenv("PROMPTOOLS_CONFIG", str(config))
+    monkeypatch.delenv("OLLAMA_HOST", raising=False)
     ollama._default.cache_clear()
     try:
         answer = ollama.chat("m", [{"role": "user", "content": QUESTION}], tools=[get_weather])
