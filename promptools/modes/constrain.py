@@ -50,7 +50,7 @@ def _schema(ask: Ask) -> Schema:
     forms: list[Schema] = [
         {
             "type": "object",
-            "properties": {"tool": {"const": tool.name}, "arguments": relaxed(tool.parameters)[0]},
+            "properties": {"tool": {"const": tool.name}, "arguments": ask.offered.relaxed(tool.name)[0]},
             "required": ["tool", "arguments"],
             "additionalProperties": False,
         }

@@ -11,14 +11,14 @@ from promptools.modes.mode import Upstream
 from promptools.modes.names import mapped, rename_tool
 from promptools.modes.reader import ReplyReader
 from promptools.modes.request import passed_on
-from promptools.schema.relax import relaxed
-from promptools.wire.shapes import as_list, as_object, is_list, is_object
+from promptools.wire.shapes import as_list, is_list, is_object
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from promptools.modes.ask import Ask
     from promptools.profiles import Profile
+    from promptools.schema import Tools
     from promptools.types import Call, ModeName, NewId, Result
 
 IMAGES = "(The images of this result follow in the next message.)"
@@ -58,7 +58,7 @@ def _offer(ask: Ask, body: dict[str, Any], sent: Mapping[str, str], notes: list[
     tools = ask.tools if kind == "none" else ask.offered
     if kind == "named" and "named" in heeded:
         tools = ask.tools
-    offered = [_tool(each, ask.profile, sent, notes) for each in tools.to_openai()]
+    offered = [_tool(each, tools, ask.profile, sent, notes) for each in tools.to_openai()]
     if kind != "named" or "named" in heeded:
         offered += ask.others
     if not offered:
@@ -101,13 +101,16 @@ def _form(ask: Ask, body: dict[str, Any], notes: list[str]) -> str:
     return answer_in_words(ask).strip()
 
 
-def _tool(tool: dict[str, Any], profile: Profile, sent: Mapping[str, str], notes: list[str]) -> dict[str, Any]:
+def _tool(
+    tool: dict[str, Any], tools: Tools, profile: Profile, sent: Mapping[str, str], notes: list[str]
+) -> dict[str, Any]:
     """Write one tool: under a name that the server takes, and with a schema that it takes."""
+    name = tool["function"]["name"]
     tool = rename_tool(tool, sent)
     if not profile.relax_schema:
         return tool
     function = tool["function"]
-    schema, changes = relaxed(as_object(function.get("parameters")))
+    schema, changes = tools.relaxed(name)
     if changes:
         notes.append(f"the schema of {function['name']!r} was relaxed: {', '.join(changes)}")
     return {**tool, "function": {**function, "parameters": schema}}
