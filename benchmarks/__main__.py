@@ -22,6 +22,7 @@ GROUPS = {
     "imports": "footprint",
     "memory": "footprint",
     "exchanges": "exchanges",
+    "real": "real",
 }
 """Benchmarks and the modules that hold them, in the order in which they run."""
 

@@ -1,0 +1,122 @@
+"""What promptools adds to a request and to a chunk of a stream, over the bare client on the same real server."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import openai
+
+from benchmarks import samples
+from benchmarks.servers import ASK, LONG, ROOT, SHORT
+from benchmarks.table import Row, Table
+from benchmarks.timing import seconds
+from promptools.client import OpenAI
+from promptools.profiles import Config
+
+SERVERS = {"llama.cpp": ("llamacpp", "chat"), "Ollama": ("ollama", "ollama"), "vLLM": ("vllm", "chat")}
+"""Real servers: what a config calls each, and the wire that promptools speaks to it."""
+FEWEST, MOST, SECONDS = 8, 60, 30.0
+"""Requests of each kind: as many as fit into these seconds. They take turns, and the one that cost least counts."""
+PYTHON = ROOT / ".venv" / "bin" / "python"
+
+
+def real() -> Table:
+    """Requests and chunks on each real server that is installed."""
+    rows: list[Row] = []
+    for name, (kind, wire) in SERVERS.items():
+        with _server(name) as found:
+            if isinstance(found, str):
+                print(f"!!! no figures for {name}: {found}", file=sys.stderr, flush=True)
+                rows.append(Row(f"{name}: not measured, {found}", {}))
+            else:
+                rows.extend(_measured(f"{name}, wire {wire}", kind, *found))
+    return Table("real", "Real servers: processor time of the client", rows)
+
+
+def _measured(name: str, kind: str, url: str, model: str) -> Iterator[Row]:
+    options: dict[str, Any] = {"base_url": url, "api_key": "none", "max_retries": 0}
+    bare = openai.OpenAI(**options)
+    ours = {mode: OpenAI(**options, provider=kind, mode=mode, config=Config()) for mode in ("native", "prompt")}
+    clients: dict[str, openai.OpenAI] = {"bare": bare, **ours}
+    asked = _least({each: lambda client=client: _ask(client, model) for each, client in clients.items()})
+    for mode in ours:
+        yield _row(f"{name}: a request, {mode}", asked["bare"], asked[mode])
+    chunks = {text: len(list(_stream(bare, model, text))) for text in (SHORT, LONG)}
+    said = _least(
+        {
+            f"{each} {text}": lambda client=client, text=text: list(_stream(client, model, text))
+            for each, client in clients.items()
+            for text in chunks
+        }
+    )
+    apart = chunks[LONG] - chunks[SHORT]
+    each = {client: (said[f"{client} {LONG}"] - said[f"{client} {SHORT}"]) / apart for client in clients}
+    for mode in ours:
+        yield _row(f"{name}: a chunk, {mode}", each["bare"], each[mode])
+
+
+def _ask(client: openai.OpenAI, model: str) -> None:
+    messages: Any = [{"role": "user", "content": ASK}]
+    tools: Any = samples.OPENAI
+    said = client.chat.completions.create(model=model, messages=messages, tools=tools)
+    calls = said.choices[0].message.tool_calls
+    assert calls, said
+    assert calls[0].function.name == "get_weather"
+
+
+def _stream(client: openai.OpenAI, model: str, text: str) -> Iterator[Any]:
+    messages: Any = [{"role": "user", "content": text}]
+    tools: Any = samples.OPENAI
+    with client.chat.completions.create(model=model, messages=messages, tools=tools, stream=True) as stream:
+        yield from stream
+
+
+def _least(jobs: Mapping[str, Callable[[], object]]) -> dict[str, float]:
+    """Give the least processor time that each job took; what waits for the server costs nothing."""
+    least = dict.fromkeys(jobs, float("inf"))
+    gc.collect()
+    gc.disable()
+    try:
+        until = time.monotonic() + SECONDS
+        for done in range(MOST):
+            if done >= FEWEST and time.monotonic() > until:
+                break
+            for name, job in jobs.items():
+                began = time.process_time_ns()
+                job()
+                least[name] = min(least[name], (time.process_time_ns() - began) / 1e9)
+    finally:
+        gc.enable()
+    return least
+
+
+def _row(case: str, bare: float, ours: float) -> Row:
+    shown = {"bare": seconds(bare), "ours": seconds(ours), "added": seconds(ours - bare) if ours > bare else "nothing"}
+    return Row(case, shown, measured={"bare_s": bare, "ours_s": ours})
+
+
+@contextlib.contextmanager
+def _server(name: str) -> Iterator[tuple[str, str] | str]:
+    """Have a real server run, and give its URL and model; or say why not."""
+    python = PYTHON if PYTHON.exists() else Path(sys.executable)
+    command = [python, "-m", "benchmarks.servers", name]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            word, _, rest = process.stdout.readline().strip().partition(" ")
+            if word == "up":
+                url, _, model = rest.partition(" ")
+                yield url, model
+            else:
+                yield rest or "it did not come up: see above"
+        finally:
+            process.stdin.close()
+            process.wait(30)

@@ -1,0 +1,68 @@
+"""A real server with a scripted model, in a process of its own: `python -m benchmarks.servers NAME`.
+
+Prints `up URL MODEL` and serves until standard input closes; or `missing WHY` and ends. It is run by the project's own
+Python, which has what the lab needs; the environment of the benchmarks does not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from promptools.lab.server import Server
+
+ROOT = Path(__file__).parents[1]
+CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Longyearbyen"}}\n</tool_call>'
+FENCED = '```json\n{"tool": "get_weather", "arguments": {"city": "Longyearbyen"}}\n```'
+ASK, SHORT, LONG = "What is the weather in Longyearbyen?", "Say a little.", "Say a lot."
+
+
+def words(count: int) -> str:
+    return " ".join(f"word{number}" for number in range(count))
+
+
+@contextlib.contextmanager
+def running(name: str) -> Iterator[Server | str]:
+    """Run the server `name`; where it is not installed, give the reason."""
+    sys.path.insert(0, str(ROOT / "tools"))
+    import environments
+
+    from promptools.lab import llamacpp, ollama, vllm
+    from promptools.lab.script import Line
+    from promptools.lab.weather import prompt_mark
+
+    lines = [
+        Line(ASK, CALL),
+        Line(ASK, FENCED, setting=prompt_mark()),
+        Line(SHORT, words(20)),
+        Line(LONG, words(90)),
+    ]
+    with tempfile.TemporaryDirectory(prefix="benchmark-") as made:
+        folder = Path(made)
+        match name:
+            case "llama.cpp" if llamacpp.can_serve():
+                with llamacpp.serve(lines, folder=folder) as server:
+                    yield server
+            case "llama.cpp":
+                yield "xllamacpp is not installed in .venv: pip install 'promptools[demo]'"
+            case _ if not environments.is_made(name.lower()):
+                yield f"`make e2e-{name.lower()}` installs it"
+            case "Ollama":
+                with ollama.serve(lines, folder=folder, program=environments.path_of("ollama")) as server:
+                    yield server
+            case _:
+                installed = vllm.Installed(environments.path_of("vllm"), "")
+                with vllm.serve(lines, installed=installed, folder=folder) as server:
+                    yield server
+
+
+if __name__ == "__main__":
+    with running(sys.argv[1]) as found:
+        if isinstance(found, str):
+            print(f"missing {found}", flush=True)
+        else:
+            print(f"up {found.base_url} {found.name}", flush=True)
+            sys.stdin.read()
