@@ -2,7 +2,7 @@
 
     python tools/results.py [FILE...]
 
-A file has one JSON object a line, each a `Row`. Its rows are merged into tests/e2e/results.jsonl, from which the page is
+A file has one JSON object a line, each a `Row`. They are merged into tests/e2e/results.jsonl, from which the page is
 made: a server that no file tells of keeps its rows, so that a machine without it can bring the others up to date.
 """
 

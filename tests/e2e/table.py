@@ -20,6 +20,7 @@ A row:
     error         a part of the error that it must see instead
     fixes         kinds of the fixes on record
     mode          the mode that answers, where it is not the rig's own; "" where none does, "any" where chance decides
+    streamed      keys of the above that are other when the answer is streamed
     chance        what the server alone makes of it, in words, where that is left to chance
     on.RIG        keys of the above that are other on that rig, or on all of a server (`on.vllm`); `skip` says why the
                   row cannot be played there
@@ -76,6 +77,7 @@ class Case:
     error: str = ""
     fixes: list[str] = field(default_factory=list)
     mode: str | None = None
+    streamed: dict[str, Any] = field(default_factory=dict)
     chance: str | None = None
     skip: str | None = None
     on: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -113,6 +115,10 @@ class Case:
         """Give what a model of this family says; None where the row is not for it."""
         own = getattr(self, family)
         return own if own is not None or self.text is None else spoken(self.text, family)
+
+    def when(self, form: str) -> Case:
+        """Give the row as it is when the answer comes in this form."""
+        return replace(self, **self.streamed) if form == "streamed" else self
 
     def seen(self, rig: str, family: Family) -> Case | None:
         """Give the row as it is on a rig; None where it is not played there."""

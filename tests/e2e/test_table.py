@@ -19,7 +19,7 @@ def test_the_app_sees_what_the_row_says(clients, servers, rig, case, way, form):
     client = clients.inside(rig) if way == "client" else clients.before(rig)
     body = {**case.body(), **case.ours(provider(case, form) if way == "proxy" else None)}
     got = ask(client, model, form=form, **body)
-    check(case, rig, got)
+    check(case.when(form), rig, got)
     if case.answer is not None:
         results = [{"role": "tool", "tool_call_id": each, "content": case.result} for each in got.ids]
         messages = [*body.pop("messages"), got.message(), *results]
