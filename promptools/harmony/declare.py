@@ -4,7 +4,8 @@ The text is openai-harmony's (0.0.8), byte for byte, oddities included: the inde
 object, the comma on a line of its own. It differs where that library loses what a schema says, and nowhere else:
 
 - `anyOf`, `allOf`, `$ref`, `const` and enumerations of anything but strings are written out, where it writes `any`;
-- the items of an array that are a choice stand in parentheses, `("a" | "b")[]`, where it writes `"a" | "b"[]`;
+- the items of an array that are a choice stand in parentheses, `("a" | "b")[]`, where it writes `"a" | "b"[]`, and the
+  bracket is never part of a comment;
 - a list of types keeps the items of its array and the properties of its object, where it writes the bare word, and
   properties without a type are an object's, where it writes `any`; so is `null` by itself;
 - every line of a description, a title or a default is a comment, where it comments the first alone;
@@ -51,7 +52,7 @@ def namespace(name: str, functions: Sequence[Declared], description: str = "") -
 
 def comments(text: str, indent: str = "") -> str:
     """Write each line of a text as a comment; nothing for no text."""
-    return "".join(f"{indent}// {line}\n" for line in text.splitlines())
+    return "".join(f"{indent}// {line}\n" for line in _lines(text))
 
 
 def type_of(schema: Schema, name: str = "(unnamed)") -> str:
@@ -92,7 +93,8 @@ class _Types:
         for part in parts:
             for word, value in part.items():
                 if word == "properties":
-                    whole[word] = {**value, **whole.get(word, {})}
+                    first = whole.get(word, {})
+                    whole[word] = {**first, **value, **first}
                 elif word == "required":
                     whole[word] = [*whole.get(word, ()), *value]
                 elif word not in {"$ref", "allOf"}:
@@ -133,7 +135,10 @@ class _Types:
         if "items" not in node:
             return "Array<any>"
         items = self.of(node["items"], indent)
-        return f"({items})[]" if self._is_choice(node["items"]) else f"{items}[]"
+        if not self._is_choice(node["items"]):
+            return f"{items}[]"
+        remarked = "//" in items.rpartition("\n")[2]  # what follows on that line would be part of the comment
+        return f"({items}\n{indent})[]" if remarked else f"({items})[]"
 
     def _is_choice(self, node: Any) -> bool:
         if not is_object(node):
@@ -145,7 +150,7 @@ class _Types:
 
     def _union(self, variants: Sequence[Any], indent: str) -> str:
         """Write a choice in one line, unless its variants have something to say."""
-        if any("description" in each or "default" in each for each in variants if is_object(each)):
+        if _telling(variants):
             return "".join(f"\n{line}" for line in self._choices(variants, indent))
         return " | ".join(dict.fromkeys(self.of(each, indent) for each in variants))
 
@@ -159,10 +164,12 @@ class _Types:
         for place, variant in enumerate(variants):
             whole = self._whole(variant) if is_object(variant) else {}
             said = whole.get("description")
-            told = "" if not isinstance(said, str) or said == above or (place == 0 and above is not None) else said
-            default = f"default: {_default(whole, bare=bare)}" if "default" in whole else ""
-            trailing = " ".join(filter(None, (_line(told), default)))
-            yield f"{indent} | {self._nullable(variant, indent + '   ')}{f' // {trailing}' if trailing else ''}"
+            heard = said != above and (place > 0 or above is None)
+            trailing = [_line(said)] if heard and isinstance(said, str) else []
+            if "default" in whole:
+                trailing.append(f"default: {_default(whole, bare=bare)}")
+            remark = f" // {' '.join(trailing)}" if trailing else ""
+            yield f"{indent} | {self._nullable(variant, indent + '   ')}{remark}"
 
     def _nullable(self, node: Any, indent: str) -> str:
         written = self.of(node, indent)
@@ -173,15 +180,17 @@ class _Types:
         whole = self._whole(node) if is_object(node) else {}
         name = (key if _IDENTIFIER.fullmatch(key) else json.dumps(key, ensure_ascii=False)) + ("?" if optional else "")
         variants = whole.get("oneOf")
+        if variants is None and is_array(whole.get("anyOf")) and _telling(whole["anyOf"]):
+            variants = whole["anyOf"]
         said = whole.get("description")
         above = f"{_remark(whole['title'], indent)}{indent}//\n" if isinstance(whole.get("title"), str) else ""
-        if isinstance(said, str) and not (is_array(variants) and said == _first_description(variants)):
-            above += _remark(said, indent)
-        above += _examples(whole.get("examples"), indent)
+        told = _remark(said, indent) if isinstance(said, str) else ""
+        examples = _examples(whole.get("examples"), indent)
         default = f"// default: {_default(whole)}" if "default" in whole else ""
         if not is_array(variants):
             written = self._nullable(node, indent + "    ")
-            return f"{above}{indent}{name}: {written},{' ' if default else ''}{default}\n"
+            return f"{above}{told}{examples}{indent}{name}: {written},{' ' if default else ''}{default}\n"
+        above += examples + ("" if said == _first_description(variants) else told)
         if default:
             above += f"{indent}{default}\n"
         lines = "".join(f"{line}\n" for line in self._choices(variants, indent, said, bare=True))
@@ -190,6 +199,10 @@ class _Types:
 
 def _members(node: Schema) -> bool:
     return is_array(node.get("enum")) and bool(node["enum"])
+
+
+def _telling(variants: Sequence[Any]) -> bool:
+    return any("description" in each or "default" in each for each in variants if is_object(each))
 
 
 def _first_description(variants: Sequence[Any]) -> Any:
@@ -218,11 +231,17 @@ def _default(node: Schema, *, bare: bool = True) -> str:
 
 def _quoted(text: str) -> str:
     """Put a text into quotes, as it stands where it is one line."""
-    return f'"{text}"' if len(text.splitlines()) < 2 else json.dumps(text, ensure_ascii=False)
+    return f'"{text}"' if "\n" not in text else json.dumps(text, ensure_ascii=False)
 
 
 def _line(text: str) -> str:
-    return " ".join(text.splitlines())
+    return " ".join(_lines(text))
+
+
+def _lines(text: str) -> list[str]:
+    """Split where the library does: at line feeds, and at none of the other signs that Python splits at."""
+    lines = re.split("\r?\n", text)
+    return lines if lines[-1] else lines[:-1]
 
 
 def _literal(value: Any) -> str:

@@ -17,7 +17,10 @@ IDS = MappingProxyType({
     "call": 200012,
     "endofprompt": 200018,
 })  # fmt: skip
-"""Ids in the vocabulary `o200k_harmony` (openai-harmony 0.0.8); the others up to 201087 are named `reserved_N`."""
+"""Ids in the vocabulary `o200k_harmony`; the others up to 201087 are named `reserved_N`.
+
+openai-harmony 0.0.8 calls 200018 reserved as well; gpt-oss' own tokenizer.json has the name.
+"""
 
 _NAMES = "|".join((*IDS, "reserved_[0-9]+"))
 _CONTROL = re.compile(rf"<(?=\\*\|(?:{_NAMES})\|>)")

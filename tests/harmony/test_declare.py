@@ -1,0 +1,64 @@
+"""Schemas as the types that gpt-oss was trained on."""
+
+import json
+import tomllib
+from pathlib import Path
+
+import oracle
+import pytest
+
+from promptools import UsageError
+from promptools.harmony.declare import Declared, namespace, type_of
+
+CASES = tomllib.loads((Path(__file__).parent / "declared.toml").read_text("utf-8"))["case"]
+rows = pytest.mark.parametrize("row", [pytest.param(row, id=row["name"]) for row in CASES])
+
+
+def test_names_are_unique():
+    assert len({row["name"] for row in CASES}) == len(CASES)
+
+
+def test_who_deviates_says_why():
+    assert [row["name"] for row in CASES if "library" in row and not row.get("why")] == []
+
+
+@rows
+def test_a_type(row):
+    assert type_of(json.loads(row["schema"])) == row["text"]
+
+
+@rows
+def test_the_library_writes_what_the_row_says(row):
+    assert oracle.type_of(json.loads(row["schema"])) == row.get("library", row["text"])
+
+
+def test_a_schema_is_not_changed():
+    schema = {"$schema": "x", "type": "object", "properties": {"a": {"$ref": "#/$defs/b"}}, "$defs": {"b": {}}}
+    before = json.dumps(schema)
+    type_of(schema)
+    assert json.dumps(schema) == before
+
+
+def test_a_reference_that_leads_nowhere_is_refused():
+    with pytest.raises(UsageError, match="Tool 'f': the reference '#/no' at '/properties/a/\\$ref' leads nowhere"):
+        namespace("functions", [Declared("f", "", {"properties": {"a": {"$ref": "#/no"}}})])
+
+
+def test_a_namespace(snapshot):
+    functions = [
+        Declared("get_time"),
+        Declared("get_weather", "Tell the weather.\nIn metric units.\n", {"type": "object", "properties": {}}),
+        Declared("apply_patch", "Patch a file", {"type": "string"}),
+    ]
+    assert namespace("functions", functions) == snapshot
+
+
+def test_a_namespace_of_words():
+    assert namespace("python", (), "Runs what\nit is sent.") == "## python\n\nRuns what\nit is sent."
+    assert namespace("python", ()) == "## python\n"
+
+
+def test_a_namespace_with_functions_has_its_description_as_comments():
+    assert namespace("box", [Declared("run")], "A box.\nLinux.") == (
+        "## box\n\n// A box.\n// Linux.\nnamespace box {\n\ntype run = () => any;\n\n} // namespace box"
+    )

@@ -1,0 +1,138 @@
+"""What we write and what openai-harmony writes, for conversations and schemas that nobody thought of.
+
+Schemas stay within what the library writes whole; the others are rows of `declared.toml`.
+"""
+
+import oracle
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from test_harmony_text import CONVERSATIONS
+
+from promptools.harmony.declare import Declared, type_of
+from promptools.harmony.render import Developer, Message, Namespace, System, render, render_ids
+from promptools.harmony.tokens import IDS, unescape
+from promptools.harmony.vocabulary import load_encode
+
+some = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+tokens = st.sampled_from([f"<|{name}|>" for name in IDS])
+lines = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"), max_size=12)
+said = st.lists(lines | tokens | st.sampled_from(["\n", "\r\n", "<", "<|", "\\"]), max_size=5).map("".join)
+words = st.from_regex(r"[A-Za-z_][A-Za-z0-9_.-]{0,8}", fullmatch=True)
+keys = st.from_regex(r"[A-Za-z_$][A-Za-z0-9_$]{0,6}", fullmatch=True)
+members = st.lists(st.text("abc-é ", max_size=4), min_size=1, max_size=3)
+about = {"description": lines, "title": lines, "examples": st.lists(lines, max_size=2)}
+scalars = st.none() | st.booleans() | st.integers(-3, 3) | lines
+
+
+def said_of(strategy, **more):
+    """Add what a property says of itself."""
+    return st.tuples(strategy, st.fixed_dictionaries({}, optional={**about, **more})).map(
+        lambda both: {**both[1], **both[0]}
+    )
+
+
+plain = st.sampled_from(["string", "number", "integer", "boolean"]).map(lambda kind: {"type": kind})
+enums = members.map(lambda each: {"type": "string", "enum": each})
+listed = st.lists(
+    st.sampled_from(["string", "number", "boolean", "null", "integer"]), min_size=1, max_size=3, unique=True
+)
+leaves = said_of(
+    plain | enums | listed.map(lambda kinds: {"type": kinds}) | st.just({}) | st.just({"type": "array"}),
+    default=scalars,
+    nullable=st.booleans(),
+)
+
+
+@st.composite
+def objects(draw, inner):
+    properties = draw(st.dictionaries(keys, inner, max_size=3))
+    required = [key for key in properties if draw(st.booleans())]
+    schema = {"type": "object", "properties": properties, "required": required}
+    return {**schema, **({"description": draw(lines)} if draw(st.booleans()) else {})}
+
+
+@st.composite
+def arrays(draw, inner):
+    items = draw(inner.filter(lambda each: not _choice(each)))
+    return {"type": "array", "items": items}
+
+
+def _choice(schema):
+    """Say whether the library would forget the brackets."""
+    kinds = schema.get("type")
+    return "oneOf" in schema or len(schema.get("enum", ())) > 1 or (isinstance(kinds, list) and len(kinds) > 1)
+
+
+def choices(inner):
+    return said_of(st.lists(inner, min_size=1, max_size=3).map(lambda each: {"oneOf": each}), default=lines)
+
+
+schemas = objects(
+    st.recursive(leaves, lambda inner: objects(inner) | said_of(arrays(inner)) | choices(inner), max_leaves=6)
+)
+functions = st.lists(st.builds(Declared, keys, said, st.none() | schemas), max_size=3).map(tuple)
+systems = st.builds(
+    System,
+    identity=st.none() | said,
+    cutoff=st.none() | said,
+    date=st.none() | said,
+    effort=st.none() | st.sampled_from(["low", "medium", "high"]),
+    channels=st.sampled_from([("analysis", "commentary", "final"), ("final",), ()]),
+    namespaces=st.lists(st.builds(Namespace, words, functions, said), max_size=2, unique_by=lambda each: each.name).map(
+        tuple
+    ),
+)
+developers = st.builds(Developer, said, st.none() | functions)
+turns = st.one_of(
+    st.builds(Message, st.just("user"), said, st.just("") | words),
+    st.builds(
+        Message,
+        st.just("assistant"),
+        said,
+        st.just(""),
+        st.sampled_from(["", "analysis", "commentary", "final"]),
+        st.just("") | words.map("functions.{}".format),
+        st.sampled_from(["", "json", "code", "<|constrain|>json"]),
+    ),
+    st.builds(Message, st.just("tool"), said, words, st.just("commentary"), st.sampled_from(["", "assistant"])),
+)
+conversations = st.tuples(
+    st.lists(st.builds(Message, st.just("system"), systems | said), max_size=1),
+    st.lists(st.builds(Message, st.just("developer"), developers | said), max_size=1),
+    st.lists(turns, max_size=4),
+).map(lambda parts: [message for part in parts for message in part])
+
+
+@pytest.fixture(autouse=True)
+def _there():
+    oracle.library()
+
+
+def agree(messages, then):
+    theirs = oracle.ids_of(messages, then)
+    assert render_ids(messages, load_encode(), then=then) == theirs
+    ours = render(messages, then=then)
+    assert unescape(ours) == oracle.encoding().decode_utf8(theirs)
+    # and a server's tokenizer, which takes control tokens wherever it sees one, reads the same structure
+    special = set(IDS.values())
+    read = oracle.encoding().encode(ours, allowed_special="all")
+    assert [each for each in read if each in special] == [each for each in theirs if each in special]
+
+
+@some
+@given(schemas)
+def test_types(schema):
+    assert type_of(schema) == oracle.type_of(schema)
+
+
+@some
+@given(conversations, st.sampled_from(["assistant", None]))
+def test_conversations(messages, then):
+    agree(messages, then)
+
+
+@pytest.mark.parametrize("name", [name for name in CONVERSATIONS if name != "forms of the answer"])
+def test_the_conversations_of_the_snapshots(name):
+    agree(CONVERSATIONS[name], "assistant")

@@ -1,0 +1,58 @@
+"""Control tokens in what people, tools and files said."""
+
+import re
+
+import oracle
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from promptools.harmony.tokens import IDS, escape, unescape
+
+NAMES = [*IDS, "reserved_200014", "reserved_7"]
+LIVE = re.compile("|".join(re.escape(f"<|{name}|>") for name in IDS) + r"|<\|reserved_[0-9]+\|>")
+pieces = st.sampled_from(["<", "|", ">", "\\", "<|", "|>", *NAMES, *(f"<|{name}|>" for name in NAMES), "<\\|end|>"])
+texts = st.lists(pieces | st.text(max_size=3), max_size=12).map("".join)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_control_token_is_broken_visibly(name):
+    assert escape(f"a<|{name}|>b") == f"a<\\|{name}|>b"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "plain", "<|", "|>", "<|endx|>", "<|END|>", "<| end |>", "<|refusal|>", "a < b | c > d", "<\\|", "\\"]
+)
+def test_what_is_none_stays(text):
+    assert escape(text) == unescape(text) == text
+
+
+def test_every_further_escape_adds_a_stroke():
+    assert escape("<\\|end|>") == "<\\\\|end|>"
+    assert unescape("<\\\\|end|>") == "<\\|end|>"
+    assert unescape("<|end|>") == "<|end|>"
+
+
+@settings(deadline=None)
+@given(texts)
+def test_nothing_live_is_left_and_nothing_is_lost(text):
+    once = escape(text)
+    assert not LIVE.search(once)
+    assert unescape(once) == text
+    twice = escape(once)
+    assert not LIVE.search(twice)
+    assert unescape(unescape(twice)) == text
+    assert (once == text) == (LIVE.search(text) is None and unescape(text) == text)
+
+
+def test_the_ids_are_the_vocabulary_s():
+    encoding = oracle.encoding()
+    names = {**{name: name for name in IDS}, "endofprompt": "reserved_200018"}
+    given = {name: encoding.encode(f"<|{its}|>", allowed_special="all") for name, its in names.items()}
+    assert given == {name: [value] for name, value in IDS.items()}
+
+
+def test_no_special_token_has_another_name():
+    special = oracle.encoding().special_tokens_set
+    assert {name for name in special if "reserved" not in name} == {f"<|{name}|>" for name in IDS} - {"<|endofprompt|>"}
+    assert all(LIVE.fullmatch(name) for name in special)
