@@ -290,7 +290,15 @@ def test_no_answer_is_the_shells_exception(kind):
     with pytest.raises(Gone):
         play(ask(WEATHER), [Answer(0, broken=broken)])
     with pytest.raises(Gone):
-        play(ask(WEATHER), [error(HARMONY), Answer(0, broken=broken)])
+        play(ask(WEATHER), [error(HARMONY), *[Answer(0, broken=broken)] * (2 if kind == "closed" else 1)])
+
+
+def test_a_connection_that_the_server_closed_after_an_error_is_made_anew():
+    gone = Answer(0, broken=Failed("closed", "reset by peer", 0.0, Gone()))
+    seen = play(ask(WEATHER), [error(HARMONY), gone, reply(FENCED)])
+    assert outcomes(seen) == [("native", "harmony"), ("prompt", "answered")]
+    assert seen.sent[1] == seen.sent[2]
+    assert any("sent again on another" in note for note in seen.reply.trace.notes)
 
 
 def test_a_reply_that_breaks_off_is_asked_for_again():
