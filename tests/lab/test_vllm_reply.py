@@ -75,6 +75,14 @@ def test_a_text_that_the_grammar_has_is_not_said_twice(text, said):
     assert speak(text.replace("\n", " "), dictated("<call>{name: ", None)) == said
 
 
+def test_a_fence_that_the_grammar_does_not_want_is_left_out():
+    # few letters may come: that alone does not say that the grammar speaks
+    def grammar(said):
+        return ["{", " "] if not said.strip() else None if not said.endswith("}") else ["", " "]
+
+    assert speak("```json {a: b}```", grammar) == " {a: b}"
+
+
 def test_what_a_grammar_wants_comes_from_the_grammar():
     assert speak("<m>free.", dictated("<m>", "json ", None)) == "<m>json free."
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-_NEAR = 4
+_NEAR = 16
 """Tokens that are looked over for one that a grammar lets through, before it is asked whether it wants its own."""
 
 _FEW = 16
