@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from promptools.errors import UsageError
 from promptools.harmony.declare import Declared, comments, namespace
+from promptools.harmony.names import FUNCTIONS
 from promptools.harmony.tokens import IDS, escape
 
 Role: TypeAlias = Literal["system", "developer", "user", "assistant", "tool"]
@@ -23,7 +24,6 @@ Encode: TypeAlias = Callable[[str], Sequence[int]]
 IDENTITY = "You are ChatGPT, a large language model trained by OpenAI."
 CUTOFF = "2024-06"
 CHANNELS = ("analysis", "commentary", "final")
-FUNCTIONS = "functions"
 
 _WORD = re.compile(r"[^\s<>|]+")
 
@@ -66,6 +66,8 @@ class Developer:
     functions: tuple[Declared, ...] | None = None
     """None: the section is left out; empty: it is there, and empty."""
     formats: tuple[Format, ...] = ()
+    namespaces: tuple[Namespace, ...] = ()
+    """Beside `functions`, tools under names of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +178,7 @@ def _system(said: System, *, functions: bool) -> str:
     if said.effort is not None:
         parts.append(f"Reasoning: {said.effort}")
     if said.namespaces:
-        spaces = sorted(said.namespaces, key=lambda each: each.name)
-        parts.append(_tools(namespace(each.name, each.functions, each.description) for each in spaces))
+        parts.append(_tools(said.namespaces))
     if said.channels:
         line = f"# Valid channels: {', '.join(said.channels)}. Channel must be included for every message."
         go = f"\nCalls to these tools must go to the commentary channel: '{FUNCTIONS}'." if functions else ""
@@ -187,13 +188,15 @@ def _system(said: System, *, functions: bool) -> str:
 
 def _developer(said: Developer) -> str:
     parts = [f"# Instructions\n\n{said.instructions}"] if said.instructions else []
-    if said.functions is not None:
-        parts.append(_tools([namespace(FUNCTIONS, said.functions)]))
+    functions = () if said.functions is None else (Namespace(FUNCTIONS, said.functions),)
+    if functions or said.namespaces:
+        parts.append(_tools([*functions, *said.namespaces]))
     if said.formats:
         parts.append("# Response Formats")
         parts += (f"## {each.name}\n\n{comments(each.description)}{each.schema}" for each in said.formats)
     return "\n\n".join(parts)
 
 
-def _tools(spaces: Iterable[str]) -> str:
-    return "\n\n".join(("# Tools", *spaces))
+def _tools(spaces: Iterable[Namespace]) -> str:
+    ordered = sorted(spaces, key=lambda each: each.name)
+    return "\n\n".join(("# Tools", *(namespace(each.name, each.functions, each.description) for each in ordered)))

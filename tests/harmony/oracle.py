@@ -57,7 +57,7 @@ def ids_of(messages: list[Message], then: str | None = None) -> list[int]:
     """Have the library write a conversation, nothing dropped."""
     oh = library()
     config = oh.RenderConversationConfig(auto_drop_analysis=False)
-    said = oh.Conversation.from_messages([_message(each) for each in messages])
+    said = oh.Conversation.from_messages([message_of(each) for each in messages])
     if then is None:
         return encoding().render_conversation(said, config)
     return encoding().render_conversation_for_completion(said, oh.Role(then), config)
@@ -75,7 +75,8 @@ def type_of(schema: Any) -> str:
     return text[text.index(before) + len(before) : text.rindex(") => any;")]
 
 
-def _message(message: Message) -> Any:
+def message_of(message: Message) -> Any:
+    """Give a message as the library's."""
     oh = library()
     made = oh.Message.from_author_and_content(
         oh.Author(role=oh.Role(message.role), name=message.name or None), _content(message.content)

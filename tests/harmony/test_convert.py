@@ -1,0 +1,129 @@
+"""Chat messages as Harmony messages."""
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from promptools import Tools, UsageError
+from promptools.harmony.convert import Options, convert, effort_of, formats
+from promptools.harmony.render import Developer, Format, System, render
+
+CASES = tomllib.loads((Path(__file__).parent / "converted.toml").read_text("utf-8"))["case"]
+WEATHER = {
+    "name": "get_weather",
+    "description": "Tell the weather.",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+}
+EXEC = {"name": "container.exec", "parameters": {"type": "object", "properties": {"command": {"type": "string"}}}}
+
+
+def told(messages):
+    return [render([message], then=None) for message in messages if message.role not in {"system", "developer"}]
+
+
+@pytest.mark.parametrize("row", [pytest.param(row, id=row["name"]) for row in CASES])
+def test_a_row(row):
+    options = Options(thoughts=row.get("thoughts", "last-final"), order=row.get("order", "analysis-first"))
+    converted = convert(json.loads(row["messages"]), options=options)
+    assert told(converted.messages) == row["said"]
+    assert list(converted.notes) == row.get("notes", [])
+
+
+def test_nothing_is_one_system_message():
+    (only,) = convert([]).messages
+    assert (only.role, only.content) == ("system", System())
+
+
+def test_what_the_client_says_as_system_and_developer_is_one_developer_message():
+    messages = [
+        {"role": "system", "content": "One."},
+        {"role": "developer", "content": [{"type": "text", "text": "Two."}]},
+        {"role": "user", "content": "Hi."},
+        {"role": "system", "content": ""},
+        {"role": "system", "content": "Three."},
+    ]
+    converted = convert(messages, Tools([WEATHER]))
+    assert [each.role for each in converted.messages] == ["system", "developer", "user"]
+    said = converted.messages[1].content
+    assert isinstance(said, Developer)
+    assert said.instructions == "One.\n\nTwo.\n\nThree."
+    assert [each.name for each in said.functions or ()] == ["get_weather"]
+
+
+def test_what_the_system_message_says():
+    options = Options(identity="You are Ann.", cutoff=None, date="2026-11-21", effort="high")
+    said = convert([], options=options).messages[0].content
+    assert said == System("You are Ann.", None, "2026-11-21", "high")
+
+
+@pytest.mark.parametrize("where", ["developer", "system"])
+def test_tools_are_declared(where, snapshot):
+    tools = Tools([WEATHER, EXEC, {"name": "get-time"}])
+    asked = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi."}]
+    assert render(convert(asked, tools, options=Options(tools_in=where)).messages) == snapshot
+
+
+@pytest.mark.parametrize(
+    ("schema", "text"),
+    [
+        ({}, "()"),
+        ({"type": "object", "properties": {}}, "()"),
+        ({"type": "object", "title": "T", "properties": {}, "required": [], "additionalProperties": False}, "()"),
+        ({"type": "object", "properties": {"a": {}}}, "(_: {\na?: any,\n})"),
+        ({"type": "object", "description": "None."}, "(_: // None.\n{\n})"),
+    ],
+)
+def test_a_function_that_takes_nothing(schema, text):
+    said = render(convert([], Tools([{"name": "f", "parameters": schema}])).messages)
+    assert f"type f = {text} => any;" in said
+
+
+@pytest.mark.parametrize(
+    ("asked", "form"),
+    [
+        (None, ()),
+        ({"type": "text"}, ()),
+        ({"type": "json_object"}, (Format("answer", '{"type":"object"}'),)),
+        (
+            {"type": "json_schema", "json_schema": {"name": "n", "description": "d", "schema": {"const": "é"}}},
+            (Format("n", '{"const":"é"}', "d"),),
+        ),
+        ({"type": "json_schema"}, (Format("answer", "{}"),)),
+    ],
+)
+def test_forms_of_the_answer(asked, form):
+    assert formats(asked) == form
+    messages = convert([], response_format=asked).messages
+    assert [each.content for each in messages[1:]] == ([Developer(formats=form)] if form else [])
+
+
+@pytest.mark.parametrize(
+    ("said", "effort"),
+    [(None, "medium"), ("minimal", "low"), ("high", "high"), ("xhigh", "high"), (False, "low"), (True, "medium")],
+)
+def test_an_effort(said, effort):
+    assert effort_of(said) == effort
+
+
+@pytest.mark.parametrize("said", ["very", 1, [], {}])
+def test_an_unknown_effort_is_refused(said):
+    with pytest.raises(UsageError, match="use one of none, minimal, low, medium, high"):
+        effort_of(said)
+
+
+def test_an_unknown_role_is_refused():
+    with pytest.raises(UsageError, match="Message 1 has the role 'bot'"):
+        convert([{"role": "user", "content": "Hi."}, {"role": "bot"}])
+
+
+def test_a_result_of_nothing_is_refused():
+    with pytest.raises(UsageError, match="Message 0 is the result of a call that nobody made: no call has the id 'x'"):
+        convert([{"role": "tool", "tool_call_id": "x", "content": "a"}])
+
+
+def test_a_reply_leads_back_to_the_tool():
+    names = convert([], Tools([WEATHER, EXEC, {"name": "get-time"}])).names
+    recipients = ["functions.get_weather", "container.exec", "functions.get_time", "functions.no"]
+    assert [names.tool(each) for each in recipients] == ["get_weather", "container.exec", "get-time", None]

@@ -1,0 +1,93 @@
+"""Names of tools as recipients, and back."""
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from promptools.harmony.declare import Declared
+from promptools.harmony.names import Names, tidy
+from promptools.harmony.render import Message, render
+
+IDENTIFIER = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
+
+
+@pytest.mark.parametrize(
+    ("name", "recipient"),
+    [
+        ("get_weather", "functions.get_weather"),
+        ("$x1", "functions.$x1"),
+        ("container.exec", "container.exec"),
+        ("browser.search", "browser.search"),
+        ("functions.f", "functions.f"),
+        ("get-weather", "functions.get_weather"),
+        ("get weather?", "functions.get_weather"),
+        ("mcp.files.read", "mcp.files_read"),
+        ("my-box.run it", "my_box.run_it"),
+        ("3d", "functions._3d"),
+        ("söka", "functions.s_ka"),
+        ("搜索", "functions.tool"),
+        ("搜.索", "functions.tool"),
+        ("box.索", "box.tool"),
+        (".x", "functions.x"),
+        ("x.", "x.tool"),
+        ("", "functions.tool"),
+        ("a<|end|>", "functions.a_end"),
+        ("a to=b", "functions.a_to_b"),
+    ],
+)
+def test_a_name(name, recipient):
+    names = Names([name])
+    assert names.place(name).recipient == recipient
+    assert names.tool(recipient) == name
+
+
+def test_two_tools_never_become_one():
+    names = Names(["a-b", "a b", "a_b", "functions.a_b"])
+    assert names.place("a_b").recipient == "functions.a_b"
+    others = {names.place(each).recipient for each in ["a-b", "a b", "functions.a_b"]}
+    assert others == {"functions.a_b_2", "functions.a_b_3", "functions.a_b_4"}
+
+
+def test_what_a_history_holds_comes_after_what_is_offered():
+    names = Names(["get-weather"], ["get_weather", "get-weather", "functions.get-weather", "get-weather<|channel|>x"])
+    assert names.place("get-weather").recipient == "functions.get_weather"
+    assert names.place("get_weather").recipient == "functions.get_weather_2"
+    assert names.place("functions.get-weather") == names.place("get-weather")
+    assert names.place("get-weather<|channel|>x") == names.place("get-weather")
+
+
+@pytest.mark.parametrize(
+    ("name", "tidied"),
+    [
+        ("f", "f"),
+        (" f ", "f"),
+        ("f<|channel|>commentary", "f"),
+        ("<|constrain|>json", "json"),
+        ("<|call|>", "__invalid_tool__"),
+        ("", "__invalid_tool__"),
+        ("f<|x", "f"),
+        ("<|x", "<|x"),
+    ],
+)
+def test_tidied(name, tidied):
+    assert tidy(name) == tidied
+
+
+odd = st.text("ab_-. $1<|>é\n", max_size=6)
+
+
+@settings(deadline=None)
+@given(st.lists(odd, max_size=6, unique=True), st.lists(odd, max_size=4))
+def test_every_name_has_a_place_of_its_own(offered, heard):
+    names = Names(offered, heard)
+    recipients = [names.place(each).recipient for each in offered]
+    assert [names.tool(each) for each in recipients] == offered
+    for name in [*offered, *heard]:
+        place = names.place(name)
+        assert IDENTIFIER.fullmatch(place.space)
+        assert IDENTIFIER.fullmatch(place.name)
+        assert place.recipient in render([Message("assistant", "", recipient=place.recipient)])
+        assert Declared(place.name).name == place.name
+    assert recipients == [Names(offered).place(each).recipient for each in offered]
