@@ -4,11 +4,18 @@ and streamed, the app sees what the row says.
 
 import json
 
+import asking_ollama
 import pytest
 from asking import FORMS, Got, ask
 from clients import provider
 from rigs import PLAYED, Rig
 from table import Case
+
+
+def fits_ollama(rig: Rig, case: Case) -> bool:
+    """Tell whether a row can be asked with the ollama package: its own API has neither a choice of tools nor n."""
+    reads = rig.name in {"ollama-go", "ollama-gptoss", "ollama-coder"}  # one for each reader of calls
+    return reads and case.history == "[]" and case.tools != [] and case.request.keys() <= {"tools", "max_tokens"}
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -25,6 +32,24 @@ def test_the_app_sees_what_the_row_says(clients, servers, rig, case, way, form):
         messages = [*body.pop("messages"), got.message(), *results]
         last = ask(client, model, messages, form, **body)
         assert (last.content, last.calls, last.finish_reason) == (case.answer, [], "stop")
+
+
+@pytest.mark.ollama
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("rig", "case"), [each for each in PLAYED if fits_ollama(*each.values)])
+def test_the_ollama_package_sees_it_too(servers, rig, case, form):
+    case = case.when(form)
+    settings = {"provider": rig.kind, **case.options}
+    limit = {"num_predict": case.request["max_tokens"]} if "max_tokens" in case.request else {}
+    server = servers[rig.name]
+    got = asking_ollama.ask(
+        server.url, form, server.name, case.question, settings=settings, tools=case.tools, options=limit
+    )
+    assert got.calls == [tuple(each) for each in case.calls]
+    assert got.last.done_reason == ("length" if case.ends() == "length" else "stop")
+    if case.content is not None:
+        assert got.content.strip() == case.content
+    check_mode(case, rig, got.attempts)
 
 
 def check(case: Case, rig: Rig, got: Got) -> None:
@@ -47,9 +72,8 @@ def check(case: Case, rig: Rig, got: Got) -> None:
 
 def check_trace(case: Case, rig: Rig, got: Got) -> None:
     """Compare what the trace tells with the row: the mode, the fixes, the tokens of all attempts together."""
-    if case.tools and case.mode != "any":
-        wanted = rig.mode if case.mode is None else case.mode
-        assert {mode for mode, outcome in got.attempts if outcome == "answered"} == ({wanted} if wanted else set())
+    if case.tools:
+        check_mode(case, rig, got.attempts)
     fixes = {
         fix["kind"] for choice in got.trace.get("choices", ()) for each in choice["fixes"].values() for fix in each
     }
@@ -57,3 +81,10 @@ def check_trace(case: Case, rig: Rig, got: Got) -> None:
     spent = [each["usage"]["completion_tokens"] for each in got.trace.get("attempts", ()) if each["usage"]]
     if spent and got.usage:
         assert got.usage["completion_tokens"] == sum(spent)
+
+
+def check_mode(case: Case, rig: Rig, attempts: list[tuple[str, str]]) -> None:
+    """Compare the mode that answered with the row."""
+    wanted = rig.mode if case.mode is None else case.mode
+    if wanted != "any":
+        assert {mode for mode, outcome in attempts if outcome == "answered"} == ({wanted} if wanted else set())
