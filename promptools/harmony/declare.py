@@ -45,7 +45,7 @@ def namespace(name: str, functions: Sequence[Declared], description: str = "") -
     Raises UsageError for parameters that are no schema. O(n) in the schemas, their references written out.
     """
     if not functions:
-        return f"## {name}\n" + (f"\n{description}" if description else "")
+        return f"## {name}\n" + ("\n" + "\n".join(_lines(description)) if description else "")
     types = "".join(f"{_function(each)}\n" for each in functions)
     return f"## {name}\n\n{comments(description)}namespace {name} {{\n\n{types}}} // namespace {name}"
 
