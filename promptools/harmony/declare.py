@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from promptools.schema.graph import Graph, build, is_array, is_object
@@ -57,6 +58,20 @@ def comments(text: str, indent: str = "") -> str:
 
 def type_of(schema: Schema, name: str = "(unnamed)") -> str:
     """Write a schema's type; `name` is the function's, for errors."""
+    try:
+        text = json.dumps(schema)
+    except (TypeError, ValueError, RecursionError):
+        return _write(schema, name)  # which says what is wrong
+    return _remember(text, name)
+
+
+@lru_cache(maxsize=512)
+def _remember(text: str, name: str) -> str:
+    """Check and write a schema once: an app sends the same tools with every request."""
+    return _write(json.loads(text), name)
+
+
+def _write(schema: Schema, name: str) -> str:
     graph = build(schema, name)
     return _Types(graph).of(graph.root, "")
 

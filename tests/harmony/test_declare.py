@@ -62,3 +62,23 @@ def test_a_namespace_with_functions_has_its_description_as_comments():
     assert namespace("box", [Declared("run")], "A box.\nLinux.") == (
         "## box\n\n// A box.\n// Linux.\nnamespace box {\n\ntype run = () => any;\n\n} // namespace box"
     )
+
+
+def test_a_schema_without_end_is_refused():
+    schema = {}
+    for _ in range(2000):
+        schema = {"items": schema}
+    with pytest.raises(UsageError, match="nested too deeply"):
+        type_of(schema)
+
+
+def test_what_is_no_json_is_refused():
+    with pytest.raises(UsageError, match="no JSON Schema"):
+        type_of({"type": {"string"}})
+
+
+def test_a_schema_that_changes_is_written_anew():
+    schema = {"type": "string"}
+    assert type_of(schema) == "string"
+    schema["type"] = "number"
+    assert type_of(schema) == "number"
