@@ -65,15 +65,17 @@ def client_of(server: Server, **overrides: Any) -> OpenAI:
 
 
 @pytest.fixture(params=["client", "proxy"])
-def client(request: pytest.FixtureRequest, server: Server, proxies: Proxies) -> Iterator[openai.OpenAI]:
+def client(request: pytest.FixtureRequest, server: Server) -> Iterator[openai.OpenAI]:
     """A client before the server, which knows nothing of earlier requests."""
     if request.param == "client":
         with client_of(server) as made:
             yield made
     else:
-        url = proxies.fresh(server.base_url, "ollama")
+        own = Proxies()
+        url = own.fresh(server.base_url, "ollama")
         with openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=60) as made:
             yield made
+        own.stop()
 
 
 def ask(client: openai.OpenAI, form: asking.Form, *said: Any, model: str = "go", **keys: Any) -> Got:

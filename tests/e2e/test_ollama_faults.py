@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,11 +33,15 @@ pytestmark = pytest.mark.ollama
 
 CALL = ("get_weather", '{"city": "Paris"}')
 LONG = " ".join(f"word{number}" for number in range(2000))
-TRIES = 10
+TRIES = 5
 """How often a test may come too late, when the model had finished before it struck."""
 
 
-def models() -> list[Model]:
+IDLE = 100
+"""Lines that nobody asks for: they make the model large, and so slow enough to be struck while it talks."""
+
+
+def models(idle: int) -> list[Model]:
     prompted = prompt_mark()
     plain = (
         Line(QUESTION, HERMES_CALL),
@@ -48,20 +52,22 @@ def models() -> list[Model]:
         Line("Say words", LONG),
     )
     thoughts = (
+        Line(QUESTION, f"Simple.\n</think>\n\n{HERMES_CALL}"),
         Line("Think long.", f"{LONG}\n</think>\n\n{HERMES_CALL}"),
         Line("Think long.", f"Simple.\n</think>\n\n{FENCED_CALL}", setting=prompted),
     )
-    return [Model("go", plain), Model("think", thoughts, "think")]
+    weight = tuple(Line(f"Idle {number}.", LONG) for number in range(idle))
+    return [Model("go", plain + weight), Model("think", thoughts + weight, "think")]
 
 
-def start(folder: Path, **keys: Any) -> Server:
-    return serve_models(models(), folder=folder, program=program(), **keys)
+def start(folder: Path, *, idle: int = 0, **keys: Any) -> Server:
+    return serve_models(models(idle), folder=folder, program=program(), **keys)
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server that tests may take the runners of."""
-    with start(tmp_path_factory.mktemp("ollama")) as running:
+    with start(tmp_path_factory.mktemp("ollama"), idle=IDLE) as running:
         yield running
 
 
@@ -112,6 +118,22 @@ def ask(client: openai.OpenAI, question: str, form: asking.Form = "whole", model
     return asking.ask(client, model, messages, form, extra_body={"promptools": {"trace": True}}, **keys)
 
 
+@contextmanager
+def stopped(processes: list[int]) -> Iterator[None]:
+    """Stop processes for as long as the block runs, those of them that live."""
+    _tell(processes, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        _tell(processes, signal.SIGCONT)
+
+
+def _tell(processes: list[int], number: signal.Signals) -> None:
+    for each in processes:
+        with suppress(ProcessLookupError):
+            os.kill(each, number)
+
+
 class Struck:
     """What came of a stream that something was done to, once its first text had come."""
 
@@ -120,6 +142,7 @@ class Struck:
         self.calls: list[str] = []
         self.finish_reason: str | None = None
         self.error: str | None = None
+        ask(client, QUESTION, model=model)  # its runner is there
         begun = time.monotonic()
         try:
             self._read(client, model, question, strike)
@@ -143,8 +166,9 @@ class Struck:
 
 
 @pytest.fixture(params=["client", "proxy"])
-def connect(request: pytest.FixtureRequest, proxies: Proxies) -> Callable[[Server], openai.OpenAI]:
+def connect(request: pytest.FixtureRequest) -> Iterator[Callable[[Server], openai.OpenAI]]:
     """Make a client that goes through promptools, and has seen no failure yet."""
+    proxies = Proxies()
 
     def make(server: Server) -> openai.OpenAI:
         if request.param == "client":
@@ -152,7 +176,8 @@ def connect(request: pytest.FixtureRequest, proxies: Proxies) -> Callable[[Serve
         url = proxies.fresh(server.base_url, "ollama")
         return openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=60)
 
-    return make
+    yield make
+    proxies.stop()
 
 
 def test_a_runner_that_dies_after_text_is_an_error_in_the_stream(connect, server):
@@ -181,7 +206,7 @@ def test_a_runner_that_dies_while_thinking_is_made_good(connect, server):
 
 def test_a_server_that_dies_after_text_is_an_error_in_the_stream(connect, tmp_path):
     for number in range(TRIES):
-        with start(tmp_path / str(number)) as doomed, connect(doomed) as client:
+        with start(tmp_path / str(number), idle=IDLE) as doomed, connect(doomed) as client:
             got = Struck(client, "go", "Say words", lambda server=doomed: kill(server))
         if got.error:
             break
@@ -193,7 +218,7 @@ def test_a_server_that_dies_after_text_is_an_error_in_the_stream(connect, tmp_pa
 
 def test_a_server_that_dies_while_thinking_is_an_error_that_says_what_was_tried(tmp_path):
     for number in range(TRIES):
-        with start(tmp_path / str(number)) as doomed, client_of(doomed) as client:
+        with start(tmp_path / str(number), idle=IDLE) as doomed, client_of(doomed) as client:
             got = Struck(client, "think", "Think long.", lambda server=doomed: kill(server))
         if got.error:
             break
@@ -235,18 +260,6 @@ def test_a_mode_that_failed_is_left_alone_for_a_while_and_then_tried_again(doome
             assert ask(client, QUESTION).attempts == [("native", "answered")], "closed"
 
 
-@contextmanager
-def stopped(processes: list[int]) -> Iterator[None]:
-    """Stop processes for as long as the block runs."""
-    for each in processes:
-        os.kill(each, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        for each in processes:
-            os.kill(each, signal.SIGCONT)
-
-
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("who", ["server", "runner"])
 def test_a_server_that_stalls_before_it_answers_is_given_up_at_the_deadline(server, form, who):
@@ -262,18 +275,19 @@ def test_a_server_that_stalls_before_it_answers_is_given_up_at_the_deadline(serv
 
 
 def test_a_server_that_stalls_amid_an_answer_is_given_up_at_the_deadline(server):
-    with client_of(server, deadline=4.0) as client:
+    with client_of(server, deadline=15.0) as client:
         ask(client.with_options(deadline=None), QUESTION)
         for _ in range(TRIES):
             with ExitStack() as stack:
-                got = Struck(client, "go", "Say words", partial(stack.enter_context, stopped(children(pid(server)))))
+                stop = partial(stack.enter_context, stopped(children(pid(server))))
+                got = Struck(client, "go", "Say words", stop)
             if got.error:
                 break
             assert got.content == LONG, "it was done before the runner was stopped"
     assert got.error
     assert LONG.startswith(got.content)
     assert (got.calls, got.finish_reason) == ([], None)
-    assert got.seconds < 25
+    assert got.seconds < 30, "and the deadline ran from before that"
 
 
 def test_a_model_that_is_unloaded_between_the_turns_is_loaded_again(server, http):
