@@ -104,7 +104,11 @@ def _content(content: str | System | Developer) -> Any:
             return made
         case Developer() as said:
             made = oh.DeveloperContent(instructions=said.instructions or None)
-            return made if said.functions is None else made.with_tools(_namespace("functions", said.functions, ""))
+            if said.functions is not None:
+                made = made.with_tools(_namespace("functions", said.functions, ""))
+            for space in said.namespaces:
+                made = made.with_tools(_namespace(space.name, space.functions, space.description))
+            return made
         case text:
             return text
 

@@ -73,6 +73,7 @@ schemas = objects(
     st.recursive(leaves, lambda inner: objects(inner) | said_of(arrays(inner)) | choices(inner), max_leaves=6)
 )
 functions = st.lists(st.builds(Declared, keys, said, st.none() | schemas), max_size=3).map(tuple)
+spaces = st.lists(st.builds(Namespace, words, functions, said), max_size=2, unique_by=lambda each: each.name).map(tuple)
 systems = st.builds(
     System,
     identity=st.none() | said,
@@ -80,11 +81,9 @@ systems = st.builds(
     date=st.none() | said,
     effort=st.none() | st.sampled_from(["low", "medium", "high"]),
     channels=st.sampled_from([("analysis", "commentary", "final"), ("final",), ()]),
-    namespaces=st.lists(st.builds(Namespace, words, functions, said), max_size=2, unique_by=lambda each: each.name).map(
-        tuple
-    ),
+    namespaces=spaces,
 )
-developers = st.builds(Developer, said, st.none() | functions)
+developers = st.builds(Developer, said, st.none() | functions, st.just(()), spaces)
 turns = st.one_of(
     st.builds(Message, st.just("user"), said, st.just("") | words),
     st.builds(
