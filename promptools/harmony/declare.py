@@ -237,11 +237,13 @@ def _examples(given: Any, indent: str) -> str:
 
 
 def _default(node: Schema, *, bare: bool = True) -> str:
-    """Write a default; one of an enumeration stands there without quotes where that is `bare`."""
+    """Write a default; one of an enumeration without quotes where that is `bare`, else as JSON."""
     value = node["default"]
     if not isinstance(value, str):
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return _line(value) if bare and _members(node) else _quoted(value)
+    if not _members(node):
+        return _quoted(value)
+    return _line(value) if bare else json.dumps(value, ensure_ascii=False)
 
 
 def _quoted(text: str) -> str:
