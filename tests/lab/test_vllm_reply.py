@@ -91,6 +91,15 @@ def test_where_the_reply_is_over_the_model_says_what_it_likes():
     assert speak("ab", lambda said: ["x"] if len(said) < 5 else [""]) == "xxxxx"
 
 
+def test_a_token_of_which_a_grammar_wants_only_the_beginning_is_said_in_parts():
+    # 0 `a`, 1 `b`, 2 `ab`, 3 the end
+    reply = Reply([2, 3], [], splits=lambda token: [[0, 1]] if token == 2 else [])
+    assert reply.next(np.array([0, -math.inf, -math.inf, 0])) == 0
+    assert reply.tokens == [0, 1, 3]
+    reply.out.append(0)
+    assert reply.next(np.array([-math.inf, -math.inf, -math.inf, 0])) == 3
+
+
 def test_a_reply_that_was_put_aside_goes_on():
     out = [IDS[letter] for letter in "Hel"]
     reply = Reply([*(IDS[letter] for letter in "Hello"), END], out, at=3, said=3)

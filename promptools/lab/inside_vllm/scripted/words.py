@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ class Words(_LogitsProcessor):  # type: ignore[misc]  # pyright: ignore[reportUn
         known: dict[str, int] = self._tokenizer.get_vocab()
         self._ends = {end: known[end] for end in _ENDS if end in known}
         self._end: int = self._tokenizer.eos_token_id
+        self._markers: set[int] = {*self._tokenizer.get_added_vocab().values()}
 
     def is_argmax_invariant(self) -> bool:
         """Tell that it changes what is said even where nothing is left to chance."""
@@ -49,7 +51,7 @@ class Words(_LogitsProcessor):  # type: ignore[misc]  # pyright: ignore[reportUn
         for row, _, prompt, out in batch_update.added:
             # a request that was put aside comes back with what it had said
             tokens = self._tokens(prompt or ())
-            self._rows[row] = _Reply(tokens, out, at=min(len(out), len(tokens) - 1), said=len(out))
+            self._rows[row] = _Reply(tokens, out, at=min(len(out), len(tokens) - 1), said=len(out), splits=self._splits)
         for one, other, direction in batch_update.moved:
             first, second = self._rows.pop(one, None), self._rows.pop(other, None)
             if first is not None:
@@ -72,3 +74,13 @@ class Words(_LogitsProcessor):  # type: ignore[misc]  # pyright: ignore[reportUn
         written = next((end for end in _ENDS if says.endswith(end)), "")
         end = self._ends.get(written, self._end)
         return [*self._tokenizer.encode(says.removesuffix(written), add_special_tokens=False), end]
+
+    def _splits(self, token: int) -> Iterator[list[int]]:
+        """Give the ways to say a token of text as several."""
+        text: str = "" if token in self._markers else self._tokenizer.decode([token])
+        for size in range(len(text) - 1, 0, -1):
+            parts: list[list[int]] = [
+                self._tokenizer.encode(part, add_special_tokens=False) for part in (text[:size], text[size:])
+            ]
+            if len(parts[0]) == 1:
+                yield [*parts[0], *parts[1]]
