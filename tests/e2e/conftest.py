@@ -29,8 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def servers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    rig_vllm.show(request.config)
-    running = Servers(tmp_path_factory.mktemp)
+    running = Servers(tmp_path_factory.mktemp, rig_vllm.Progress(request.config).show)
     running.begin(rig_vllm.wanted(request.session.items))
     yield running
     running.stop()

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -102,7 +103,7 @@ class Boot:
             tools=self.tools,
             name=name,
             folder=folder,
-            tell=_shown[-1],
+            tell=_told_by_boots.append,
             **keys,
         )
 
@@ -129,14 +130,20 @@ BOOTS = {
 }
 
 
-_shown: list[Callable[[str], None]] = [print]
+class Progress:
+    """What goes on with servers that boot in the background, shown among the dots."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._capture: Any = config.pluginmanager.getplugin("capturemanager")
+
+    def show(self) -> None:
+        """Print what was told since; to be called where a test waits."""
+        while _told_by_boots:
+            with self._capture.global_and_fixture_disabled():
+                print(f"\n{_told_by_boots.popleft()}", end="", flush=True)
 
 
-def show(config: pytest.Config) -> None:
-    """Have what goes on shown among the dots: a boot is long."""
-    reporter: Any = config.pluginmanager.getplugin("terminalreporter")
-    if reporter is not None:
-        _shown.append(reporter.write_line)
+_told_by_boots: deque[str] = deque()
 
 
 def wanted(items: Iterable[pytest.Item]) -> list[str]:

@@ -6,7 +6,7 @@ Adding a server is adding a `Rig` here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -52,7 +52,10 @@ class Rig:
 
     @property
     def model(self) -> str:
-        return self.name if self.host is None else self.name.removeprefix(f"{self.host}-")
+        """Name the model; by it we know gpt-oss."""
+        if self.host is not None:
+            return self.name.removeprefix(f"{self.host}-")
+        return f"gpt-oss-on-{self.name}" if self.family == "harmony" else self.name
 
     def lines(self) -> list[Line]:
         prompted = prompt_mark()
@@ -152,8 +155,8 @@ HOSTS: dict[str, Callable[[Path], Server]] = {"ollama": rig_ollama.start}
 class Servers:
     """The servers of a session, each started when it is first asked for."""
 
-    def __init__(self, folder: Callable[[str], Path]) -> None:
-        self._folder = folder
+    def __init__(self, folder: Callable[[str], Path], show: Callable[[], None] = lambda: None) -> None:
+        self._folder, self._show = folder, show
         self._running: dict[str, Server] = {}
         self._failed: dict[str, BaseException] = {}
         self._begun: dict[str, Future[Server]] = {}
@@ -182,11 +185,18 @@ class Servers:
         if name not in self._running:
             begun = self._begun.pop(name, None)
             try:
-                self._running[name] = begun.result() if begun is not None else start(self._folder(name))
+                self._running[name] = self._waited(begun) if begun is not None else start(self._folder(name))
             except BaseException as error:
                 self._failed[name] = error
                 raise
         return self._running[name]
+
+    def _waited(self, begun: Future[Server]) -> Server:
+        while not begun.done():
+            self._show()
+            wait([begun], timeout=0.5)
+        self._show()
+        return begun.result()
 
     def stop(self) -> None:
         self._pool.shutdown(cancel_futures=True)
