@@ -145,7 +145,7 @@ def test_a_family_may_be_named_or_switched_off():
 
 def test_grammars_are_kept_from_gpt_oss_where_they_garble_harmony():
     assert resolve("gpt-oss", provider="llamacpp").profile.constrained_ok is False
-    assert resolve("gpt-oss", provider="vllm").profile.constrained_ok is True
+    assert resolve("gpt-oss", provider="sglang").profile.constrained_ok is True
 
 
 @pytest.mark.parametrize("asked", [None, "default"])
