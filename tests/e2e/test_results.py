@@ -33,6 +33,5 @@ def test_the_page_tells_what_a_server_does(clients, servers, rig, case):
 
 @pytest.mark.skipif(bool(WRITTEN), reason="the page is being written")
 def test_the_page_is_made_of_every_row():
-    rigs = {rig for rig, _ in KEPT}
-    assert set(KEPT) == {(rig.name, case.name) for rig, case in (each.values for each in ASKED) if rig.name in rigs}
+    assert set(KEPT) == {(rig.name, case.name) for rig, case in (each.values for each in ASKED)}
     assert results.PAGE.read_text(encoding="utf-8") == results.page(results.merge(KEPT.values(), ()))
