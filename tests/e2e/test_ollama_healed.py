@@ -241,11 +241,15 @@ def test_a_forced_call_comes(put, kind, choice):
 @pytest.mark.parametrize("kind", ["go", "notools"])
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "get_weather"}}])
 def test_a_call_that_is_forced_by_grammar_fits_the_schema(put, kind, choice):
-    # a model that would rather talk: in prompt mode a grammar has it write a call, whatever is in it
-    got = put(kind, "Say words", tools=[WEATHER], tool_choice=choice)
-    assert (got.error, got.attempts[-1], got.finish_reason) == (None, ("prompt", "answered"), "tool_calls")
-    assert {name for name, _ in got.calls} == {"get_weather"}
-    assert all(isinstance(json.loads(arguments)["city"], str) for _, arguments in got.calls)
+    # a model that would rather talk: in prompt mode a grammar has it write a call. With a free string it would talk on
+    # in there, so the tool leaves it no word of its own
+    paris = {"city": {"enum": ["Paris"]}}
+    fixed = {"type": "object", "properties": paris, "required": ["city"], "additionalProperties": False}
+    tool = {"type": "function", "function": {"name": "get_weather", "parameters": fixed}}
+    got = put(kind, "Say words", tools=[tool], tool_choice=choice)
+    assert (got.error, got.finish_reason) == (None, "tool_calls")
+    assert got.attempts[-1] == ("prompt", "answered")
+    assert [(name, json.loads(arguments)) for name, arguments in got.calls][:1] == [("get_weather", {"city": "Paris"})]
 
 
 def test_one_call_at_a_time_is_kept_by_us(put):
