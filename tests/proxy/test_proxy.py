@@ -196,7 +196,7 @@ def test_a_client_that_leaves_amid_many_small_pieces_is_seen_at_once(path):
     async def go():
         module = installed().module
         async with module.AsyncClient(transport=module.MockTransport(answer)) as http:
-            app = Proxy(base_url="http://up/v1", config=Config(), http_client=http)
+            app = Proxy(base_url="http://up/v1", config=Config(), detect=False, http_client=http)
             scope = {"type": "http", "method": "POST", "path": path, "headers": [], "query_string": b""}
             await app(scope, receive, send)
 
