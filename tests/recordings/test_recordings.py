@@ -24,7 +24,6 @@ CALLS = {
     # what the server got right goes through in one send: content, reasoning, arguments of each call
     ("vllm", "gpt-oss call"): ("", "Need the tool.", [PARIS]),
     ("vllm", "gpt-oss call, streamed"): ("", "Need the tool.", [PARIS]),
-    ("vllm", "gpt-oss without a header"): ("Hello there with no header<|return|>", "", []),
     ("vllm", "gpt-oss commentary and a call"): ("I will call two tools.", "", [PARIS]),
     ("vllm", "gpt-oss commentary and a call, streamed"): ("I will call two tools.", "", [PARIS]),
     ("vllm", "gpt-oss without functions."): ("", "", [PARIS]),
@@ -76,6 +75,7 @@ FAILED = {
     ("vllm", "gpt-oss cut arguments, streamed"): ("truncated", "prompt"),
     ("vllm", "gpt-oss doubled start"): ("swallowed", "prompt"),
     ("vllm", "gpt-oss doubled start, streamed"): ("swallowed", "prompt"),
+    ("vllm", "gpt-oss without a header"): ("truncated", "prompt"),
     ("vllm", "gpt-oss unknown tool"): ("unknown_tool", "native"),
     ("vllm", "gpt-oss unknown tool, streamed"): ("unknown_tool", "native"),
     ("vllm", "gpt-oss no flags"): ("swallowed", "prompt"),
