@@ -22,7 +22,14 @@ def server():
 @contextmanager
 def serve(server):
     command = [sys.executable, "-m", "promptools", "serve", "--port", "0", "--base-url", server.url]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # a shell's background job ignores interrupts, and so would its children
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 takes no lock
+    ) as process:
         yield process, next(line.split()[1] for line in process.stdout if line.startswith("listening "))
         process.terminate()
         process.wait(timeout=10)
