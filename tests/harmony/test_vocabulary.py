@@ -1,12 +1,25 @@
-"""Where the vocabulary is, and what is said where it is not."""
+"""Where the vocabulary is, what is said where it is not, and that both ways through it agree."""
 
+import os
+import subprocess
 import sys
+from pathlib import Path
 
 import oracle
 import pytest
 
 from promptools import UsageError
 from promptools.harmony import vocabulary
+from promptools.harmony.tokens import IDS
+
+TEXTS = [
+    "They want the weather in Oslo.",
+    "  two  spaces,\ttabs\n\n and CRLF\r\n",
+    '{"city": "Tromsø", "days": 1234567}',
+    "<|end|> is ordinary here",
+    "日本語 Ελληνικά العربية 👩‍👩‍👧 é",
+    "\x00\x7f\ufeff\uffff",
+]
 
 
 @pytest.fixture
@@ -14,6 +27,13 @@ def fresh():
     vocabulary.load_encoding.cache_clear()
     yield
     vocabulary.load_encoding.cache_clear()
+
+
+@pytest.fixture
+def file():
+    """The file itself, as the oracle found it."""
+    oracle.library()
+    return Path(os.environ[vocabulary.FOLDER]) / vocabulary.FILE
 
 
 def test_ordinary_text_has_no_control_tokens():
@@ -34,3 +54,89 @@ def test_without_the_vocabulary(fresh, monkeypatch, tmp_path):
     monkeypatch.setenv(vocabulary.FOLDER, str(tmp_path))
     with pytest.raises(UsageError, match=f"cannot load it: .*folder's path into {vocabulary.FOLDER}"):
         vocabulary.load_encode()
+
+
+# --- where it is -----------------------------------------------------------------------------------------------------
+
+
+def put(folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / vocabulary.FILE
+    file.write_text("there")
+    return file
+
+
+def test_ours_is_in_the_cache(tmp_path):
+    ours = tmp_path / ".cache/promptools/harmony" / vocabulary.FILE
+    assert vocabulary.own_file({}, tmp_path) == ours
+    assert vocabulary.own_file({"PROMPTOOLS_CACHE": "/big"}, tmp_path) == Path("/big/harmony", vocabulary.FILE)
+    assert vocabulary.own_file({"PROMPTOOLS_CACHE": ""}, tmp_path) == ours
+
+
+def test_the_variable_s_folder_comes_first(tmp_path):
+    told = {vocabulary.FOLDER: str(tmp_path / "told")}
+    assert vocabulary.find(told, tmp_path) is None
+    ours = put(tmp_path / ".cache/promptools/harmony")
+    assert vocabulary.find({}, tmp_path) == ours
+    assert vocabulary.find(told, tmp_path) == ours
+    theirs = put(tmp_path / "told")
+    assert vocabulary.find(told, tmp_path) == theirs
+    assert vocabulary.find({}, tmp_path) == ours
+
+
+@pytest.mark.parametrize("told", [{}, {vocabulary.FOLDER: "/there/is/none"}])
+def test_the_library_is_told_of_ours(tmp_path, told):
+    environ = dict(told)
+    assert vocabulary.tell(environ, tmp_path) is None
+    assert environ == told
+    ours = put(tmp_path / ".cache/promptools/harmony")
+    assert vocabulary.tell(environ, tmp_path) == ours
+    assert environ == {vocabulary.FOLDER: str(ours.parent)}
+
+
+def test_the_library_finds_what_it_was_told(file, tmp_path):
+    code = (
+        "import os, sys; from pathlib import Path; from promptools.harmony import vocabulary;"
+        "vocabulary.tell(os.environ, Path(sys.argv[1])); print(vocabulary.load_encode()('commentary'))"
+    )
+    ours = vocabulary.own_file({}, tmp_path)
+    ours.parent.mkdir(parents=True)
+    ours.symlink_to(file)
+    without = {name: value for name, value in os.environ.items() if name not in {vocabulary.FOLDER, vocabulary.CACHE}}
+    command = [sys.executable, "-c", code, tmp_path]
+    done = subprocess.run(command, env=without, capture_output=True, text=True, check=True)
+    assert done.stdout == "[12606, 815]\n"
+
+
+# --- bytes for ids ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_ids_come_back_as_the_bytes_of_the_text(file, text):
+    decode = vocabulary.load_decode(file)
+    assert b"".join(decode(each) for each in vocabulary.load_encode()(text)) == text.encode()
+
+
+def test_every_ordinary_token_is_the_library_s(file):
+    decode, library = vocabulary.load_decode(file), oracle.encoding()
+    for each in [*range(0, 199_998, 997), 199_997]:
+        assert decode(each) == bytes(library._inner.decode_bytes([each]))
+
+
+@pytest.mark.parametrize("token", [-1, *IDS.values(), 201_088])
+def test_control_tokens_are_no_ordinary_ones(file, token):
+    with pytest.raises(KeyError):
+        vocabulary.load_decode(file)(token)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(UsageError, match=r"cannot read the vocabulary '.*nothing'.*promptools harmony vocab --from"):
+        vocabulary.load_decode(tmp_path / "nothing")
+
+
+def test_another_file(tmp_path):
+    (tmp_path / vocabulary.FILE).write_text("IQ== 0\n")
+    with pytest.raises(
+        UsageError, match=rf"is not the vocabulary of gpt-oss: its sha256 is \w{{64}}, not {vocabulary.SHA256}"
+    ):
+        vocabulary.load_decode(tmp_path / vocabulary.FILE)
