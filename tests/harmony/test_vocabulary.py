@@ -31,9 +31,8 @@ def fresh():
 
 @pytest.fixture
 def file():
-    """The file itself, as the oracle found it."""
-    oracle.library()
-    return Path(os.environ[vocabulary.FOLDER]) / vocabulary.FILE
+    """The file itself."""
+    return oracle.file()
 
 
 def test_ordinary_text_has_no_control_tokens():

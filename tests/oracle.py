@@ -47,6 +47,13 @@ def library() -> Any:
     return importlib.import_module("openai_harmony")
 
 
+@cache
+def file() -> Path:
+    """Give the vocabulary's file, or skip."""
+    library()
+    return Path(os.environ[FOLDER]) / FILE
+
+
 def encoding() -> Any:
     """Give its encoding, or skip."""
     library()

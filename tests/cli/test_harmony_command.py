@@ -1,0 +1,104 @@
+"""`promptools harmony vocab`: the file is checked, kept, found, and used by what renders ids."""
+
+import json
+import sys
+from pathlib import Path
+
+import oracle
+import pytest
+
+from promptools.cli import main
+from promptools.harmony import vocabulary
+
+OURS = Path(".cache/promptools/harmony") / vocabulary.FILE
+
+
+@pytest.fixture
+def file():
+    return oracle.file()
+
+
+@pytest.fixture
+def home(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in (vocabulary.FOLDER, vocabulary.CACHE):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+def run(capsys, *arguments):
+    status = main(["harmony", "vocab", *map(str, arguments)])
+    printed = capsys.readouterr()
+    return status, printed.out, printed.err
+
+
+def test_where_it_is_looked_for(capsys, home):
+    status, out, err = run(capsys)
+    assert (status, err) == (1, "")
+    assert f"There is none: get it from {vocabulary.SOURCE} and run 'promptools harmony vocab --from FILE'." in out
+    (looked,) = json.loads(run(capsys, "--json")[1])["looked"]
+    assert looked == {"file": str(home / OURS), "told_by": vocabulary.KEEP, "holds": "nothing"}
+
+
+def test_it_is_kept_and_found(capsys, file, home):
+    status, out, _ = run(capsys, "--from", file)
+    assert status == 0
+    assert f"promptools uses {home / OURS} and tells openai-harmony of it." in out
+    assert f"{vocabulary.FOLDER}={(home / OURS).parent}" in out
+    assert (home / OURS).read_bytes() == file.read_bytes()
+    assert list((home / OURS).parent.iterdir()) == [home / OURS]
+    assert run(capsys)[0] == 0
+
+
+def test_it_is_found_where_the_variable_says(capsys, home, file, monkeypatch):
+    monkeypatch.setenv(vocabulary.FOLDER, str(file.parent))
+    status, out, _ = run(capsys, "--json")
+    assert status == 0
+    told = json.loads(out)
+    assert told["file"] == str(file)
+    assert told["looked"] == [
+        {"file": str(file), "told_by": vocabulary.FOLDER, "holds": "the vocabulary"},
+        {"file": str(home / OURS), "told_by": vocabulary.KEEP, "holds": "nothing"},
+    ]
+
+
+def test_another_file_that_stands_first_is_told(capsys, home, monkeypatch):
+    wrong = home / "wrong" / vocabulary.FILE
+    wrong.parent.mkdir()
+    wrong.write_text("IQ== 0\n")
+    monkeypatch.setenv(vocabulary.FOLDER, str(wrong.parent))
+    status, out, _ = run(capsys)
+    assert status == 1
+    assert f"{wrong} stands first and is not {vocabulary.FILE}" in out
+    assert json.loads(run(capsys, "--json")[1])["file"] is None
+
+
+def test_without_the_library_that_is_told(capsys, home, monkeypatch):
+    monkeypatch.setitem(sys.modules, "openai_harmony", None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    status, out, _ = run(capsys)
+    assert status == 1
+    assert "pip install 'promptools[harmony]'" in out
+
+
+def test_another_file_is_not_kept(capsys, home):
+    (home / "words.txt").write_text("IQ== 0\n")
+    status, out, err = run(capsys, "--from", home / "words.txt")
+    assert (status, out) == (2, "")
+    assert err.startswith(f"promptools harmony: '{home / 'words.txt'}' is not the vocabulary of gpt-oss: its sha256 is")
+    assert f"Take {vocabulary.FILE} from {vocabulary.SOURCE}." in err
+    assert not (home / OURS).exists()
+
+
+def test_a_file_that_is_not_there(capsys, home):
+    status, out, err = run(capsys, "--from", home / "nothing")
+    assert (status, out) == (2, "")
+    assert f"cannot read '{home / 'nothing'}': No such file or directory" in err
+
+
+def test_a_folder_that_cannot_be_made(capsys, file, home, monkeypatch):
+    (home / "in-the-way").write_text("")
+    monkeypatch.setenv(vocabulary.CACHE, str(home / "in-the-way"))
+    status, out, err = run(capsys, "--from", file)
+    assert (status, out) == (2, "")
+    assert "name another folder with PROMPTOOLS_CACHE" in err
