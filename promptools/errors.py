@@ -2,7 +2,9 @@
 
     PromptoolsError
     ├── UsageError      the caller's fault: a bad tool, schema, option or config file
-    ├── ModelError      the model's fault: its reply cannot be used (raised by `run_tools`, never by a parser)
+    ├── ModelError      the model's fault: its reply cannot be used (raised by `run_tools`, never by a parser of replies)
+    │   ├── MissingSentinel     Harmony read strictly: a control token is missing
+    │   └── BadHeader           Harmony read strictly: a header that cannot be read
     ├── UpstreamError   the server's fault: it refused, broke off or answered with an error
     └── Exhausted       every attempt failed; carries each one
 
@@ -42,6 +44,14 @@ class ModelError(PromptoolsError):
     def __init__(self, message: str, *, reply: Reply | None = None) -> None:
         super().__init__(message)
         self.reply = reply
+
+
+class MissingSentinel(ModelError):  # noqa: N818  the name that transcripts of samples use
+    """A strict reading of Harmony needs a control token that is not there."""
+
+
+class BadHeader(ModelError):  # noqa: N818  beside `MissingSentinel`
+    """A strict reading of Harmony cannot read a header, or finds text outside messages."""
 
 
 class UpstreamError(PromptoolsError):

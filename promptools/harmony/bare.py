@@ -1,0 +1,124 @@
+"""Harmony whose control tokens a server has taken out: the words of the headers are glued to what stands around them.
+
+    analysisNeed the weather.assistantcommentary to=functions.get_weather json{"city": "Oslo"}
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import product
+
+from promptools.harmony.header import Known
+from promptools.harmony.render import CHANNELS
+from promptools.harmony.scan import ENDS, Piece, Token
+
+LIMIT = 256
+"""Characters in which a header must end."""
+
+_CHANNEL = "(?:analysis|commentary|final)"
+_SPEAKER = r"(?:assistant\s?){1,2}"
+_BEFORE = rf"(?:{_SPEAKER})?(?:{_CHANNEL}\s?)?"
+_TO = r"to=\s?(?P<to>[A-Za-z_][\w.\-]{0,127})"
+_START = re.compile(rf"{_SPEAKER}(?={_CHANNEL})|{_BEFORE}to=(?=\s?[A-Za-z_])")
+_CALL = re.compile(rf"(?P<before>{_BEFORE}){_TO}(?:\s{{0,4}}(?:json|code|{_CHANNEL}))*\s{{0,4}}(?=[{{\[])")
+_TURN = re.compile(rf"{_SPEAKER}{_CHANNEL}(?:\s?(?:json|code)(?=\s{{0,4}}[{{\[]))?")
+_OPENS = re.compile(rf"\s*(?:{_SPEAKER})?(?:analysis(?=[^\W\d_])|(?:commentary|final)(?=[^\Wa-z_]|[\n{{\"']))")
+"""How such a text begins: English has no word that goes on behind `analysis`, and `final` does not end a sentence."""
+_MORE = re.compile(rf"{_BEFORE}(?:\s{{0,4}}(?:t|to|to=\s?[\w.\-]{{0,128}}(?:\s{{0,4}}\w{{0,12}}){{0,4}}\s{{0,4}})?)?\Z")
+_PREFIXES = frozenset(
+    f"{speaker}{channel}{to}"[:size]
+    for speaker, channel, to in product(
+        ("", "assistant", "assistant ", "assistantassistant"), ("", *CHANNELS, *(f"{each} " for each in CHANNELS)), ("", "to=")
+    )
+    for size in range(1, len(f"{speaker}{channel}{to}") + 1)
+)
+_LONGEST = max(map(len, _PREFIXES))
+
+
+class BareWords:
+    """Finds the headers in such words, and gives them as pieces whose tokens are empty.
+
+    It looks until the first token of a header: text that has its tokens means what they say. O(n) in characters; holds
+    back at most `LIMIT` of them.
+    """
+
+    def __init__(self, known: Known | None = None) -> None:
+        self._known = known
+        self._held = ""
+        self._first = True
+        self._done = False
+
+    def feed(self, piece: Piece) -> Iterator[Piece]:
+        """Give what a piece becomes."""
+        if isinstance(piece, Token):
+            yield from self.close()
+            self._first = False
+            self._done = self._done or piece.name not in ENDS
+            yield piece
+        elif self._done:
+            yield piece
+        else:
+            yield from self._read(self._held + piece, final=False)
+
+    def close(self) -> Iterator[Piece]:
+        """Give what was held."""
+        held, self._held = self._held, ""
+        if held:
+            yield from self._read(held, final=True)
+
+    def _read(self, text: str, *, final: bool) -> Iterator[Piece]:
+        at, self._held = 0, ""
+        if self._first:
+            opens = _OPENS.match(text)
+            if opens is None and not final and len(text) <= LIMIT and text.lstrip() in _PREFIXES | {""}:
+                self._held = text
+                return
+            self._first = False
+            if opens is not None:
+                yield from _header(opens[0])
+                at = opens.end()
+        begin = at
+        while (found := _START.search(text, at)) is not None:
+            head = self._header(text, found.start(), final=final)
+            if head is None and not final and len(text) - found.start() <= LIMIT and _MORE.match(text, found.start()):
+                if found.start() > begin:
+                    yield text[begin : found.start()]
+                self._held = text[found.start() :]
+                return
+            if head is None:
+                at = found.start() + 1
+                continue
+            if found.start() > begin:
+                yield text[begin : found.start()]
+            yield from _header(head)
+            begin = at = found.start() + len(head)
+        cut = len(text) if final else _hold(text, begin)
+        if cut > begin:
+            yield text[begin:cut]
+        self._held = text[cut:]
+
+    def _header(self, text: str, at: int, *, final: bool) -> str | None:
+        """Give the header that stands at `at`, if one does and is whole."""
+        call = _CALL.match(text, at)
+        if call is not None and (call["before"].strip() or self._is_tool(call["to"])):
+            return call[0]
+        turn = _TURN.match(text, at)
+        return turn[0] if turn is not None and (final or not _MORE.match(text, at)) else None
+
+    def _is_tool(self, name: str) -> bool:
+        return name.startswith("functions.") or self._known is None or self._known(name)
+
+
+def _header(raw: str) -> Iterator[Piece]:
+    yield Token("start", "")
+    yield raw
+    yield Token("message", "")
+
+
+def _hold(text: str, at: int) -> int:
+    """Give where the end begins that may become a header."""
+    for size in range(min(_LONGEST, len(text) - at), 0, -1):
+        if text[len(text) - size :] in _PREFIXES:
+            return len(text) - size
+    return len(text)

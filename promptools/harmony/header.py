@@ -1,0 +1,231 @@
+"""A message's header: who speaks, on which channel, to whom, in what form; read however the model wrote it.
+
+    role [":" name] [" to=" recipient] [<|channel|> channel [" to=" recipient]] [[<|constrain|>] type]
+
+Models put the parts elsewhere, twice, glued to each other, or leave some out. What is said counts, not where; each
+liberty is named in `repairs`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from promptools.errors import clip
+from promptools.harmony.render import CHANNELS, Role
+from promptools.harmony.scan import Piece, Token
+
+Known: TypeAlias = Callable[[str], bool]
+"""Tells whether a recipient is that of an offered tool."""
+
+ROLES: tuple[Role, ...] = ("system", "developer", "user", "assistant")
+KINDS = ("json", "code")
+"""Content types that need no `<|constrain|>`."""
+NOBODY = frozenset(("", "all", "user", "assistant"))
+"""Recipients that are no tools."""
+
+_TO = re.compile(r"to=(.*)\Z", re.DOTALL)
+_GLUED = re.compile(r"(?:assistant)?(?:commentary|analysis|final|json|code)\Z")
+_TOOL = re.compile(r"[A-Za-z_]\w*(?:[.:/][\w-]+)+\Z")
+"""A name in a namespace: no channel, no role and no word of English looks like it."""
+_EDGE = ":;,>?!'\"`\\"
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a header says. A field that it does not say is empty."""
+
+    role: Role = "assistant"
+    name: str = ""
+    """The tool whose result it is, with its namespace; or the name of a user."""
+    channel: str = ""
+    recipient: str = ""
+    content_type: str = ""
+    """`json`, `code`, or `<|constrain|>json`."""
+    repairs: tuple[str, ...] = ()
+
+    @property
+    def is_call(self) -> bool:
+        """Tell whether the assistant calls a tool: the recipient decides, on whatever channel."""
+        return self.role == "assistant" and self.recipient not in NOBODY
+
+
+def read_header(
+    pieces: Iterable[Piece], role: Role | None = None, known: Known | None = None, *, glued: bool = False
+) -> Header:
+    """Read what stands between two messages. `role` spoke if the header does not say who.
+
+    `glued`: the words that end the recipient may be the next ones of the header, since no token stands between them.
+    O(n) in characters.
+    """
+    reader = _Reader(role, known, glued)
+    for piece in pieces:
+        reader.take(piece)
+    return reader.header()
+
+
+@dataclass(slots=True)
+class _Reader:
+    given: Role | None
+    known: Known | None
+    glued: bool
+    role: Role | None = None
+    name: str = ""
+    channels: list[str] = field(default_factory=list[str])
+    kinds: list[str] = field(default_factory=list[str])
+    said: list[str] = field(default_factory=list[str])
+    """Recipients after `to=`."""
+    hinted: list[str] = field(default_factory=list[str])
+    """Names of tools in other places."""
+    repairs: list[str] = field(default_factory=list[str])
+    place: str = "start"
+    """The token before the word that is read."""
+    first: bool = True
+    """It is the first word behind that token."""
+    wants: bool = False
+    """`to=` stood alone: the next word is the recipient."""
+
+    def take(self, piece: Piece) -> None:
+        if isinstance(piece, Token):
+            self._token(piece.name)
+            return
+        for word in piece.split():
+            self._word(word)
+
+    def header(self) -> Header:
+        if self.wants:
+            self.repairs.append("`to=` without a recipient")
+        role = self.role or self.given
+        if role is None:
+            self.repairs.append("nobody speaks")
+        recipient = self._recipient(role or "assistant")
+        channel = self.channels[-1] if self.channels else ""
+        if not (channel or recipient) and role == "assistant":
+            self.repairs.append("no channel")
+        if len(self.channels) > 1:
+            self.repairs.append(f"{len(self.channels)} channels")
+        kind = self.kinds[-1] if self.kinds else ""
+        return Header(role or "assistant", self.name, channel, recipient, kind, tuple(self.repairs))
+
+    def _token(self, name: str) -> None:
+        if name == self.place and self.first and name != "start":
+            self.repairs.append(f"<|{name}|> twice")
+        elif name == "start" and not (self.place == "start" and self.first and self.role is None):
+            self.repairs.append("<|start|> twice")
+        self.place, self.first = name, True
+
+    def _word(self, word: str) -> None:
+        first, self.first = self.first, False
+        if self.wants:
+            self.wants = False
+            self._to(word)
+            return
+        before, to, rest = word.partition("to=")
+        if to and (not before or before.endswith((*ROLES, *CHANNELS))):
+            if before:
+                self._plain(before, first=first)
+                self.repairs.append(f"{before!r} glued to what follows")
+            self._to(rest)
+            return
+        self._plain(word, first=first)
+
+    def _to(self, word: str) -> None:
+        if not word:
+            self.wants = True
+            return
+        self.said.append(word)
+
+    def _plain(self, word: str, *, first: bool) -> None:
+        if self.place == "constrain" and first:
+            self._constraint(word)
+        elif self.place == "start" and first and self._opens(word):
+            return
+        elif word in ROLES:
+            self.repairs.append(f"the role {word!r} in another place")
+            self.role = self.role or word
+        elif self._channel(word, own=first and self.place == "channel"):
+            return
+        elif word.strip(_EDGE) in KINDS:
+            self.kinds.append(word.strip(_EDGE))
+        elif self._tool(word):
+            return
+        else:
+            self.repairs.append(f"unexpected {clip(word, 40)!r}")
+
+    def _opens(self, word: str) -> bool:
+        """Take the first word of a header: who speaks."""
+        said, _, name = word.partition(":")
+        if said in ROLES:
+            self.role, self.name = said, name
+            return True
+        for role in ROLES:
+            if word.startswith(role):
+                self.role = role
+                self.repairs.append(f"{role!r} glued to what follows")
+                self._plain(word.removeprefix(role), first=True)
+                return True
+        if self.given is None and (_TOOL.match(word) or (self.known is not None and self.known(word))):
+            self.role, self.name = "tool", word
+            return True
+        return False
+
+    def _channel(self, word: str, *, own: bool) -> bool:
+        """Take a channel, if the word is or begins with one; `own`: it stands where channels do."""
+        for channel in CHANNELS:
+            if word == channel:
+                self.channels.append(channel)
+                if not own:
+                    self.repairs.append(f"the channel {channel!r} in another place")
+                return True
+            if word.startswith(channel) and not (self.known is not None and self.known(word)):
+                rest = word.removeprefix(channel)
+                if own or rest in KINDS or rest.strip(_EDGE) == "":
+                    self.channels.append(channel)
+                    self.repairs.append(f"{clip(word, 40)!r} for {channel!r}")
+                    if rest in KINDS:
+                        self.kinds.append(rest)
+                    return True
+        return False
+
+    def _constraint(self, word: str) -> None:
+        if self._tool(word):
+            return
+        if word.strip(_EDGE) in KINDS:
+            self.kinds.append(f"<|constrain|>{word.strip(_EDGE)}")
+        elif not self._channel(word, own=True):
+            self.kinds.append(f"<|constrain|>{word}")
+
+    def _tool(self, word: str) -> bool:
+        """Take the name of a tool in another place than behind `to=`."""
+        name = word.strip(_EDGE)
+        if not (_TOOL.match(name) or (self.known is not None and self.known(name))):
+            return False
+        self.hinted.append(name)
+        return True
+
+    def _recipient(self, role: Role) -> str:
+        """Choose among what was said: behind `to=` before other places, an offered tool before others."""
+        if role != "assistant":
+            return self.said[-1].strip(_EDGE) if self.said else ""
+        said = [cleaned for each in self.said if (cleaned := self._clean(each)) not in NOBODY]
+        others = [each for each in self.said if each in NOBODY - {"all", ""}]
+        if others:
+            self.repairs.append(f"`to={others[0]}`")
+        if len(said) > 1:
+            self.repairs.append(f"{len(said)} recipients")
+        if not said and self.hinted:
+            self.repairs.append(f"the recipient {clip(self.hinted[-1], 60)!r} without `to=`")
+        candidates = said or self.hinted
+        offered = [each for each in candidates if self.known is not None and self.known(each)]
+        return (offered or candidates or [""])[-1]
+
+    def _clean(self, word: str) -> str:
+        name = word.strip(_EDGE)
+        if self.glued and self.known is None:
+            name = _GLUED.sub("", name) or name
+        if name != word:
+            self.repairs.append(f"the recipient {clip(word, 60)!r}")
+        return name
+

@@ -1,0 +1,201 @@
+"""Harmony as messages: a reply or a whole conversation, in pieces or at once, as text or as token ids.
+
+Lenient reads whatever a model or a server made of the format, and names each repair; strict raises where the format is
+not kept. The items that `Machine` gives are put together here; `promptools.parse` has its own use for them.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from promptools.harmony.bare import BareWords
+from promptools.harmony.header import Known
+from promptools.harmony.machine import Aside, Begin, Finish, Item, Machine, Words
+from promptools.harmony.render import Message, Role
+from promptools.harmony.scan import NAMES, Piece, Scanner, Token
+from promptools.harmony.tokens import IDS
+from promptools.types import Span
+
+Decode = Callable[[int], bytes]
+"""Gives the bytes of one ordinary token."""
+
+_TOKENS = {IDS[name]: Token(name, f"<|{name}|>") for name in NAMES}
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """One message as it was read."""
+
+    message: Message
+    ended: str
+    """The token that ended it; `start` or `channel`: the next message did; `cut`, `header`: the text ended in it."""
+    span: Span
+    """Its place in the text, header and all."""
+    repairs: tuple[str, ...] = ()
+    """What had to be read otherwise than as it stands."""
+
+    @property
+    def complete(self) -> bool:
+        """Tell whether the message came to its end."""
+        return self.ended not in {"cut", "header"}
+
+
+class Parsed(NamedTuple):
+    """The messages of a text, and what stands between them: places of words that belong to none."""
+
+    messages: tuple[Heard, ...]
+    asides: tuple[tuple[Span, str], ...] = ()
+
+
+class StreamParser:
+    """Reads Harmony as it comes. `feed` pieces, then `close`; `parsed` is there at any time. O(n) in characters.
+
+    `role`: the text begins inside a header of this role, as a completion does; None: it begins with a message.
+    `known` tells whether a recipient is an offered tool; `broken`: line ends inside a control token do not count.
+    Strict, `feed` and `close` raise `MissingSentinel` and `BadHeader`.
+    """
+
+    def __init__(
+        self,
+        role: Role | None = None,
+        *,
+        strict: bool = False,
+        known: Known | None = None,
+        broken: bool = False,
+        decode: Decode | None = None,
+    ) -> None:
+        self._scanner = Scanner(broken=broken)
+        self._bare = None if strict else BareWords(known)
+        self._machine = Machine(role, strict=strict, known=known)
+        self._decode = decode
+        self._bytes = codecs.getincrementaldecoder("utf-8")("replace")
+        self._heard: list[Heard] = []
+        self._asides: list[tuple[Span, str]] = []
+        self._open: Begin | None = None
+        self._begun = 0
+        self._said: list[str] = []
+        self._at = 0
+
+    def feed(self, text: str) -> list[Item]:
+        """Take a piece of text; give what became certain."""
+        return self._take(self._scanner.feed(text))
+
+    def feed_ids(self, ids: Iterable[int]) -> list[Item]:
+        """Take tokens by their ids; text that only looks like a control token is text."""
+        assert self._decode is not None, "a parser that is fed ids needs decode="
+        return self._take(self._pieces(ids, self._decode))
+
+    def close(self) -> list[Item]:
+        """Say that the text is over; give the rest."""
+        left = self._bytes.decode(b"", final=True)
+        items = self._take([*([left] if left else []), *self._scanner.close()])
+        if self._bare is not None:
+            items += self._note(self._machine.take(self._bare.close()))
+        return items + self._note(self._machine.close())
+
+    @property
+    def parsed(self) -> Parsed:
+        """What has been read so far; whole after `close`."""
+        return Parsed(tuple(self._heard), tuple(self._asides))
+
+    def _pieces(self, ids: Iterable[int], decode: Decode) -> Iterator[Piece]:
+        for each in ids:
+            token = _TOKENS.get(each)
+            if token is not None:
+                left = self._bytes.decode(b"", final=True)
+                if left:
+                    yield left
+                yield token
+            elif text := self._bytes.decode(decode(each)):
+                yield text
+
+    def _take(self, pieces: Iterable[Piece]) -> list[Item]:
+        bare = self._bare
+        if bare is not None:
+            pieces = (each for piece in pieces for each in bare.feed(piece))
+        return self._note(self._machine.take(pieces))
+
+    def _note(self, items: Iterable[Item]) -> list[Item]:
+        """Put items together to messages."""
+        noted = list(items)
+        for item in noted:
+            start, self._at = self._at, self._at + len(item.raw)
+            match item:
+                case Begin():
+                    self._open, self._begun, self._said = item, start, []
+                case Words(text):
+                    self._said.append(text)
+                case Finish(by):
+                    self._finish(by)
+                case Aside("words" | "debris" as kind, _):
+                    self._asides.append((Span(start, self._at), kind))
+                case Aside():
+                    pass
+        return noted
+
+    def _finish(self, by: str) -> None:
+        assert self._open is not None  # nothing else is finished
+        header = self._open.header
+        message = Message(
+            header.role, "".join(self._said), header.name, header.channel, header.recipient, header.content_type
+        )
+        self._heard.append(Heard(message, by, Span(self._begun, self._at), header.repairs))
+        self._open, self._said = None, []
+
+
+def parse(text: str, role: Role | None = None, *, strict: bool = False, known: Known | None = None) -> Parsed:
+    """Read a whole text: `StreamParser` fed once and closed."""
+    parser = StreamParser(role, strict=strict, known=known)
+    parser.feed(text)
+    parser.close()
+    return parser.parsed
+
+
+def parse_ids(ids: Sequence[int], decode: Decode, role: Role | None = None, *, strict: bool = False) -> Parsed:
+    """Read token ids, as `parse` reads text."""
+    parser = StreamParser(role, strict=strict, decode=decode)
+    parser.feed_ids(ids)
+    parser.close()
+    return parser.parsed
+
+
+def parse_trace(chunks: Iterable[str]) -> list[dict[str, Any]]:
+    """Read a transcript, strictly: one dict a message. Raises `MissingSentinel` and `BadHeader`.
+
+    A call has `role, channel, to, constraint, args`; a result `role` ("tool"), `name, channel, content`; any other
+    message `role, channel, content`. Arguments and results that are JSON are given parsed. Line ends inside a control
+    token do not count, so a transcript may be cut anywhere.
+    """
+    parser = StreamParser(strict=True, broken=True)
+    for chunk in chunks:
+        parser.feed(chunk)
+    parser.close()
+    return [_traced(each.message) for each in parser.parsed.messages]
+
+
+def _traced(message: Message) -> dict[str, Any]:
+    assert isinstance(message.content, str)
+    content = message.content
+    if message.role == "tool":
+        return _without_empty(role="tool", name=message.name, channel=message.channel, content=_loaded(content))
+    if not message.recipient:
+        return _without_empty(role=message.role, channel=message.channel) | {"content": content}
+    constraint = message.content_type.removeprefix("<|constrain|>")
+    said = _without_empty(role=message.role, channel=message.channel, to=message.recipient, constraint=constraint)
+    return {**said, "args": _loaded(content)}
+
+
+def _without_empty(**fields: Any) -> dict[str, Any]:
+    return {key: value for key, value in fields.items() if value != ""}
+
+
+def _loaded(text: str) -> Any:
+    """Give the value of a text that is JSON, else the text."""
+    with suppress(ValueError, RecursionError):
+        return json.loads(text)
+    return text
