@@ -62,9 +62,9 @@ def estimate(text: str) -> int:
 def count(messages: Iterable[Message], measure: Measure, *, then: Role | None = "assistant") -> Count:
     """Count a conversation, up to the header of the reply of `then`."""
     given = list(messages)
-    heads = [each for each in given if isinstance(each.content, System | Developer)]
-    with_tools, without = (sum(part.tokens for part in _parts(some, measure, None)) for some in (heads, _bare(heads)))
-    return Count(tuple(_parts(given, measure, then)), with_tools - without)
+    heads = [each for each in given if not isinstance(each.content, str)]
+    full, bare = (sum(part.tokens for part in _parts(some, measure, None)) for some in (heads, _bare(given)))
+    return Count(tuple(_parts(given, measure, then)), full - bare)
 
 
 def _parts(messages: Iterable[Message], measure: Measure, then: Role | None) -> Iterator[Part]:
@@ -82,15 +82,13 @@ def _parts(messages: Iterable[Message], measure: Measure, then: Role | None) -> 
         yield Part(header, tokens)
 
 
-def _bare(heads: Iterable[Message]) -> Iterator[Message]:
-    """Take the tools out of system and developer messages; a developer who has nothing else to say is left out."""
-    for message in heads:
-        match message.content:
-            case System() as said:
-                yield replace(message, content=replace(said, namespaces=()))
-            case Developer() as said:
-                bare = replace(said, functions=None, namespaces=())
-                if bare != Developer() or said == Developer():
-                    yield replace(message, content=bare)
-            case _:
-                pass
+def _bare(messages: Iterable[Message]) -> Iterator[Message]:
+    """Give system and developer messages without tools; a developer who has nothing else to say is left out."""
+    for message in messages:
+        said = message.content
+        if isinstance(said, System):
+            yield replace(message, content=replace(said, namespaces=()))
+        elif isinstance(said, Developer):
+            bare = replace(said, functions=None, namespaces=())
+            if bare != Developer() or said == Developer():
+                yield replace(message, content=bare)
