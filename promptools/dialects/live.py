@@ -16,7 +16,7 @@ from promptools.dialects.envelope import ARGUMENT_KEYS, NAME_KEYS
 from promptools.dialects.settle import Rules, broken, dump
 from promptools.parsing.parts import Fragment, Part, Started
 from promptools.schema.graph import is_object
-from promptools.types import Call, Tool
+from promptools.types import Call, Malformed, Tool
 
 HEAD_LIMIT = 400
 """Characters in which the name and the arguments' key must come."""
@@ -159,3 +159,32 @@ def _with_beginning(call: Call, sent: str) -> tuple[Call | None, Any, Any]:
         return replace(call, arguments_json=whole), None, "call"
     said = broken("invalid_json", "its beginning reads otherwise than the whole", call.dialect, call.name)
     return None, said, "malformed"
+
+
+class LiveCall:
+    """Lets out the arguments of a call whose name stood before them."""
+
+    def __init__(self, name: str, rules: Rules) -> None:
+        # what goes live is told from whole calls, so the beginning of one is put around the arguments
+        self._head = f'{{"name": {dump(name)}, "arguments": '
+        self._rules = rules
+        self._live: LiveArguments | None = None
+
+    def feed(self, text: str) -> list[Started | Fragment]:
+        """Take a piece of the arguments; give what no later piece can change."""
+        if self._live is None:
+            self._live = LiveArguments(self._rules)
+            text = self._head + text
+        return self._live.feed(text)
+
+    @property
+    def sent(self) -> str:
+        """What `feed` gave of the arguments."""
+        return self._live.sent if self._live is not None else ""
+
+    def settle(self, call: Call, text: str) -> Call | Malformed:
+        """Make a call begin with what went out of it, `text` being its arguments; malformed where that cannot be."""
+        (part,) = agree([Part("call", "", call=call)], f"{self._head}{text}}}", self._rules)
+        outcome = part.call or part.malformed
+        assert outcome is not None
+        return outcome

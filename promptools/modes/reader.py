@@ -10,11 +10,13 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from promptools.dialects.arguments import read_arguments
+from promptools.dialects.live import LiveCall
 from promptools.dialects.settle import Rules
 from promptools.modes.checks import HARMONY_CALL
 from promptools.modes.gate import Gate, Source
 from promptools.modes.names import renamed
-from promptools.modes.structured import NATIVE, Assembler, Slot, read_call
+from promptools.modes.structured import NATIVE, PLACE, Assembler, Slot
 from promptools.modes.words import Words
 from promptools.parsing.engine import StreamParser
 from promptools.parsing.events import CallArgs, CallEnd, CallStart, End, Event, Reasoning, Text, WasReasoning
@@ -155,12 +157,13 @@ class ReplyReader:
         """Read a call of the server's."""
         raw = slot.text
         events: list[Event] = []
-        for place, outcome in enumerate(read_call(slot.name, raw, self._rules, ended=ended)):
+        for place, outcome in enumerate(read_arguments(slot.name, raw, self._rules, PLACE, ended=ended).found):
             number, call_id = self._place(slot) if place == 0 else self._place(Slot(None))
-            if place == 0 and slot.sent and isinstance(outcome, Call):
-                outcome = slot.settle_live(outcome, self._rules)  # noqa: PLW2901  the same call, bound to its beginning
+            sent = slot.live.sent if slot.live is not None and place == 0 else ""
+            if sent and slot.live is not None and isinstance(outcome, Call):
+                outcome = slot.live.settle(outcome, raw)  # noqa: PLW2901  the same call, bound to its beginning
             if isinstance(outcome, Call):
-                rest = outcome.arguments_json[len(slot.sent) :] if place == 0 else ""
+                rest = outcome.arguments_json[len(sent) :] if place == 0 else ""
                 end = CallEnd(number, replace(outcome, id=call_id), _NOWHERE)
                 took: list[Event] = [CallArgs(number, rest, _NOWHERE), end]  # the gate knows whether it went live
             else:
@@ -172,7 +175,9 @@ class ReplyReader:
     def _go_live(self, slot: Slot, text: str) -> list[Event]:
         """Let out what is certain of a call of the server's."""
         took: list[Event] = []
-        for each in slot.go_live(text, self._rules):
+        if slot.live is None:
+            slot.live = LiveCall(slot.name, self._rules)
+        for each in slot.live.feed(text):
             number, call_id = self._place(slot)
             if isinstance(each, Started):
                 took.append(CallStart(number, call_id, each.name, _NOWHERE))

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from promptools.dialects.arguments import read_arguments
 from promptools.dialects.settle import Rules
-from promptools.modes.structured import Assembler, read_call
+from promptools.modes.structured import PLACE, Assembler
 from promptools.schema import Tools
 from promptools.types import Call, Malformed
 from promptools.wire.chat import ToolDelta
@@ -96,7 +97,7 @@ def test_a_call_is_given_once_it_is_whole_and_another_begins():
 
 
 def read(name, text, *, ended=True, rules=RULES):
-    return read_call(name, text, rules, ended=ended)
+    return read_arguments(name, text, rules, PLACE, ended=ended).found
 
 
 def fixes(outcome):
