@@ -1,4 +1,4 @@
-"""Write tools, calls or results as a dialect puts them into a prompt."""
+"""Write a request as the Harmony text it becomes, or tools, calls and results as a dialect puts them into a prompt."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from promptools import dialects
+from promptools.cli import render_request
 from promptools.cli.arguments import add_json, add_tools, read_json, read_tools
 from promptools.cli.screen import print_json
 from promptools.errors import UsageError
@@ -19,7 +20,9 @@ NAME = "render"
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("--dialect", choices=dialects.names(), default="json")
+    parser.add_argument("file", nargs="?", help="JSON: the body of a chat completion (-: stdin)")
+    render_request.add(parser)
+    parser.add_argument("--dialect", choices=dialects.names(), help="default: json")
     add_tools(parser)
     parser.add_argument("--single", action="store_true", help="ask for one call at most")
     parser.add_argument("--required", action="store_true", help="ask for a call, not for an answer")
@@ -31,8 +34,17 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Render whatever was given, in the order of a conversation."""
-    dialect = dialects.get(arguments.dialect)
+    """Render the request, or whatever else was given, in the order of a conversation."""
+    pieces = (arguments.tools, arguments.calls, arguments.results)
+    if arguments.file is not None:
+        if any(each is not None for each in pieces):
+            raise UsageError("a request holds its own tools, calls and results: give FILE alone, or leave it out")
+        return render_request.run(arguments)
+    return _render_pieces(arguments)
+
+
+def _render_pieces(arguments: argparse.Namespace) -> int:
+    dialect = dialects.get(arguments.dialect or "json")
     parts: dict[str, str] = {}
     given = read_tools(arguments.tools)
     if given is not None:
@@ -42,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.results:
         parts["results"] = dialect.render_results([_result(each) for each in _objects(arguments.results)])
     if not parts:
-        raise UsageError("nothing to render: give --tools, --calls or --results")
+        raise UsageError("nothing to render: give a request, or --tools, --calls or --results")
     if arguments.json:
         print_json({"dialect": dialect.name, "stop": list(dialect.stop), **parts})
     else:

@@ -1,13 +1,12 @@
-"""How many tokens a conversation takes: the whole, each message, and what declaring the tools adds."""
+"""How many tokens a conversation takes, message by message."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
-from promptools.harmony.render import Control, Developer, Encode, Message, Role, System, pieces
+from promptools.harmony.render import Control, Encode, Message, Role, pieces
 
 Measure: TypeAlias = Callable[[str], int]
 """Gives the number of tokens of ordinary text."""
@@ -30,21 +29,6 @@ class Part(NamedTuple):
     tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class Count:
-    """The tokens of a conversation; `parts` add up to `whole`."""
-
-    parts: tuple[Part, ...]
-    """Each message, and last the header of the reply that is asked for, if one is."""
-    tools: int = 0
-    """What the declared tools add to the system and the developer message."""
-
-    @property
-    def whole(self) -> int:
-        """Give the tokens of the whole prompt."""
-        return sum(part.tokens for part in self.parts)
-
-
 def exact(encode: Encode) -> Measure:
     """Count with the vocabulary."""
     return lambda text: len(encode(text)) if text else 0
@@ -59,12 +43,9 @@ def estimate(text: str) -> int:
     return len(_WORDS.findall(text))
 
 
-def count(messages: Iterable[Message], measure: Measure, *, then: Role | None = "assistant") -> Count:
-    """Count a conversation, up to the header of the reply of `then`."""
-    given = list(messages)
-    heads = [each for each in given if not isinstance(each.content, str)]
-    full, bare = (sum(part.tokens for part in _parts(some, measure, None)) for some in (heads, _bare(given)))
-    return Count(tuple(_parts(given, measure, then)), full - bare)
+def count(messages: Iterable[Message], measure: Measure, *, then: Role | None = "assistant") -> tuple[Part, ...]:
+    """Count each message, and last the header of the reply of `then`, if one is asked for; their sum is the prompt."""
+    return tuple(_parts(messages, measure, then))
 
 
 def _parts(messages: Iterable[Message], measure: Measure, then: Role | None) -> Iterator[Part]:
@@ -80,15 +61,3 @@ def _parts(messages: Iterable[Message], measure: Measure, then: Role | None) -> 
             header += f"<|{piece.name}|>" if control else piece
     if tokens:
         yield Part(header, tokens)
-
-
-def _bare(messages: Iterable[Message]) -> Iterator[Message]:
-    """Give system and developer messages without tools; a developer who has nothing else to say is left out."""
-    for message in messages:
-        said = message.content
-        if isinstance(said, System):
-            yield replace(message, content=replace(said, namespaces=()))
-        elif isinstance(said, Developer):
-            bare = replace(said, functions=None, namespaces=())
-            if bare != Developer() or said == Developer():
-                yield replace(message, content=bare)

@@ -1,44 +1,33 @@
 """Tokens of a conversation: exact ones are the library's, estimated ones are near."""
 
 import json
-from dataclasses import replace
 
 import oracle
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_harmony_text import CONVERSATIONS, ROUND, WEATHER
+from test_harmony_text import CONVERSATIONS, ROUND
 
-from promptools.harmony.count import Count, Part, count, estimate, exact
-from promptools.harmony.render import Developer, Message, Namespace, System, render, render_ids
+from promptools.harmony.count import Part, count, estimate, exact
+from promptools.harmony.render import Developer, Message, System, render, render_ids
 from promptools.harmony.vocabulary import load_encode
-
-SPACES = (Namespace("container", (WEATHER,), "A box."),)
-
-
-def letters(text):
-    return len(text)
 
 
 @pytest.mark.parametrize("name", CONVERSATIONS)
 @pytest.mark.parametrize("then", ["assistant", None])
-def test_the_parts_are_the_whole(name, then):
+def test_the_parts_are_the_prompt(name, then):
     said = CONVERSATIONS[name]
-    counted = count(said, letters, then=then)
-    assert counted.whole == len(render_ids(said, lambda text: [0] * len(text), then=then))
-    assert [part.tokens for part in counted.parts[: len(said)]] == [
-        count([*heads_of(said, each), each], letters, then=None).parts[-1].tokens for each in said
-    ]
-    assert len(counted.parts) == len(said) + (then is not None)
+    counted = count(said, len, then=then)
+    assert sum(part.tokens for part in counted) == len(render_ids(said, lambda text: [0] * len(text), then=then))
+    assert len(counted) == len(said) + (then is not None)
 
 
-def heads_of(said, message):
-    """What a system message needs beside it: it has a line more when functions are declared."""
-    return [each for each in said if message.role == "system" and each.role == "developer"]
+def test_nothing_takes_nothing():
+    assert count([], len, then=None) == ()
 
 
 def test_headers_are_as_they_are_written():
-    headers = [part.header for part in count(ROUND, letters).parts]
+    headers = [part.header for part in count(ROUND, len)]
     assert headers == [
         "system",
         "developer",
@@ -55,45 +44,17 @@ def test_headers_are_as_they_are_written():
 
 def test_control_tokens_are_one_each_and_text_is_measured():
     said = [Message("user", "Hi.<|end|>")]
-    assert count(said, letters) == Count((Part("user", 3 + 4 + 10), Part("assistant", 1 + 9)))
-    assert count(
-        [Message("assistant", "x", channel="final", content_type="<|constrain|>json")], letters, then=None
-    ) == (Count((Part("assistant<|channel|>final <|constrain|>json", 5 + 9 + 6 + 4 + 1),)))
-
-
-@pytest.mark.parametrize(
-    "head",
-    [
-        [Message("system", System()), Message("developer", Developer("Be brief.", (WEATHER,), (), SPACES))],
-        [Message("system", System()), Message("developer", Developer("", (WEATHER,)))],
-        [Message("system", System(namespaces=SPACES)), Message("developer", Developer("Be brief."))],
-    ],
-    ids=["developer", "developer who says nothing else", "system"],
-)
-def test_tools_are_what_declaring_them_adds(head):
-    bare = [
-        replace(
-            each,
-            content=replace(each.content, namespaces=(), **({"functions": None} if each.role == "developer" else {})),
-        )
-        for each in head
-    ]
-    bare = [each for each in bare if each.content != Developer()]
-    said = [Message("user", "Hi.")]
-    assert count([*head, *said], letters).tools == (
-        count([*head, *said], letters).whole - count([*bare, *said], letters).whole
+    assert count(said, len) == (Part("user", 3 + 4 + 10), Part("assistant", 1 + 9))
+    constrained = Message("assistant", "x", channel="final", content_type="<|constrain|>json")
+    assert count([constrained], len, then=None) == (
+        Part("assistant<|channel|>final <|constrain|>json", 5 + 9 + 6 + 4 + 1),
     )
-
-
-@pytest.mark.parametrize("head", [[], [Message("system", System()), Message("developer", Developer())]])
-def test_without_tools_they_add_nothing(head):
-    assert count([*head, Message("developer", "Raw words."), Message("user", "Hi.")], letters).tools == 0
 
 
 @pytest.mark.parametrize("name", [name for name in CONVERSATIONS if name != "forms of the answer"])
 def test_exact_counts_are_the_library_s(name):
     theirs = oracle.ids_of(CONVERSATIONS[name], "assistant")
-    assert count(CONVERSATIONS[name], exact(load_encode())).whole == len(theirs)
+    assert sum(part.tokens for part in count(CONVERSATIONS[name], exact(load_encode()))) == len(theirs)
 
 
 def test_no_text_is_not_measured():
