@@ -121,22 +121,15 @@ def _converted(ask: Ask, arguments: argparse.Namespace) -> Converted:
 def _show_count(ask: Ask, arguments: argparse.Namespace) -> None:
     """Show the tokens of the prompt, of its messages, and how many fewer they were without tools."""
     measure, why_not = _measure()
-    parts = count(_converted(ask, arguments).messages, measure)
     bare = replace(ask, tools=Tools([]), offered=Tools([]), others=(), choice=Choice())
-    whole, without = (
-        sum(part.tokens for part in some) for some in (parts, count(_converted(bare, arguments).messages, measure))
-    )
+    parts, without = (count(render(_converted(each, arguments).messages), measure) for each in (ask, bare))
+    whole = sum(part.tokens for part in parts)
+    tools = whole - sum(part.tokens for part in without)
     if arguments.json:
-        print_json(
-            {
-                "estimated": why_not or None,
-                "whole": whole,
-                "tools": whole - without,
-                "parts": [part._asdict() for part in parts],
-            }
-        )
+        listed = [part._asdict() for part in parts]
+        print_json({"estimated": why_not or None, "whole": whole, "tools": tools, "parts": listed})
         return
-    rows = [("the whole prompt", whole), ("of that, declaring the tools", whole - without), *parts]
+    rows = [("the whole prompt", whole), ("of that, declaring the tools", tools), *parts]
     title = f"Tokens that gpt-oss reads in mode {arguments.mode}{', estimated' if why_not else ''}"
     print_table(title, ("what", "tokens"), ((what, str(tokens)) for what, tokens in rows))
     if why_not:

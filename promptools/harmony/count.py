@@ -1,16 +1,18 @@
-"""How many tokens a conversation takes, message by message."""
+"""How many tokens a prompt takes, message by message."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeAlias
 
-from promptools.harmony.render import Control, Encode, Message, Role, pieces
+from promptools.harmony.render import Encode
+from promptools.harmony.tokens import IDS, unescape
 
 Measure: TypeAlias = Callable[[str], int]
 """Gives the number of tokens of ordinary text."""
 
+_CONTROL = re.compile(rf"(<\|(?:{'|'.join(IDS)})\|>)")
 _WORDS = re.compile(
     r" ?[A-Za-z]{1,7}"  # few English words take two tokens
     r"|[0-9]{1,3}"
@@ -43,21 +45,21 @@ def estimate(text: str) -> int:
     return len(_WORDS.findall(text))
 
 
-def count(messages: Iterable[Message], measure: Measure, *, then: Role | None = "assistant") -> tuple[Part, ...]:
-    """Count each message, and last the header of the reply of `then`, if one is asked for; their sum is the prompt."""
-    return tuple(_parts(messages, measure, then))
+def count(text: str, measure: Measure) -> tuple[Part, ...]:
+    """Count each message of what `render` wrote, and last the beginning of the reply; their sum is the prompt."""
+    return tuple(_parts(text, measure))
 
 
-def _parts(messages: Iterable[Message], measure: Measure, then: Role | None) -> Iterator[Part]:
+def _parts(text: str, measure: Measure) -> Iterator[Part]:
     header, tokens, in_header = "", 0, True
-    for piece in pieces(messages, then=then):
-        if piece == Control("start") and tokens:
+    for at, piece in enumerate(_CONTROL.split(text)):
+        control = at % 2 == 1
+        if piece == "<|start|>" and tokens:
             yield Part(header, tokens)
             header, tokens, in_header = "", 0, True
-        control = isinstance(piece, Control)
-        tokens += 1 if control else measure(piece)
-        in_header = in_header and piece != Control("message")
-        if in_header and piece != Control("start"):
-            header += f"<|{piece.name}|>" if control else piece
+        tokens += 1 if control else measure(unescape(piece))
+        in_header = in_header and piece != "<|message|>"
+        if in_header and piece != "<|start|>":
+            header += piece
     if tokens:
         yield Part(header, tokens)

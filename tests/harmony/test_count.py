@@ -1,6 +1,7 @@
 """Tokens of a conversation: exact ones are the library's, estimated ones are near."""
 
 import json
+import re
 
 import oracle
 import pytest
@@ -9,25 +10,31 @@ from hypothesis import strategies as st
 from test_harmony_text import CONVERSATIONS, ROUND
 
 from promptools.harmony.count import Part, count, estimate, exact
-from promptools.harmony.render import Developer, Message, System, render, render_ids
+from promptools.harmony.render import Developer, Message, System, render
 from promptools.harmony.vocabulary import load_encode
+
+
+def counted(said, measure=len, then="assistant"):
+    return count(render(said, then=then), measure)
 
 
 @pytest.mark.parametrize("name", CONVERSATIONS)
 @pytest.mark.parametrize("then", ["assistant", None])
-def test_the_parts_are_the_prompt(name, then):
+def test_every_message_is_a_part(name, then):
     said = CONVERSATIONS[name]
-    counted = count(said, len, then=then)
-    assert sum(part.tokens for part in counted) == len(render_ids(said, lambda text: [0] * len(text), then=then))
-    assert len(counted) == len(said) + (then is not None)
+    parts = counted(said, then=then)
+    assert len(parts) == len(said) + (then is not None)
+    controls = re.findall(r"<\|[a-z]+\|>", render(said, then=then))
+    text = re.sub(r"<\|[a-z]+\|>", "", render(said, then=then))
+    assert sum(part.tokens for part in parts) == len(controls) + len(text)
 
 
 def test_nothing_takes_nothing():
-    assert count([], len, then=None) == ()
+    assert count("", len) == ()
 
 
 def test_headers_are_as_they_are_written():
-    headers = [part.header for part in count(ROUND, len)]
+    headers = [part.header for part in counted(ROUND)]
     assert headers == [
         "system",
         "developer",
@@ -42,19 +49,24 @@ def test_headers_are_as_they_are_written():
     ]
 
 
-def test_control_tokens_are_one_each_and_text_is_measured():
+def test_control_tokens_are_one_each_and_text_is_measured_as_it_was_said():
     said = [Message("user", "Hi.<|end|>")]
-    assert count(said, len) == (Part("user", 3 + 4 + 10), Part("assistant", 1 + 9))
+    assert counted(said) == (Part("user", 3 + 4 + 10), Part("assistant", 1 + 9))
     constrained = Message("assistant", "x", channel="final", content_type="<|constrain|>json")
-    assert count([constrained], len, then=None) == (
+    assert counted([constrained], then=None) == (
         Part("assistant<|channel|>final <|constrain|>json", 5 + 9 + 6 + 4 + 1),
     )
+
+
+def test_what_is_said_in_the_model_s_name_belongs_to_the_reply():
+    text = render([Message("user", "Hi.")]) + "<|channel|>analysis<|message|>"
+    assert count(text, len)[-1] == Part("assistant<|channel|>analysis", 1 + 9 + 1 + 8 + 1)
 
 
 @pytest.mark.parametrize("name", [name for name in CONVERSATIONS if name != "forms of the answer"])
 def test_exact_counts_are_the_library_s(name):
     theirs = oracle.ids_of(CONVERSATIONS[name], "assistant")
-    assert sum(part.tokens for part in count(CONVERSATIONS[name], exact(load_encode()))) == len(theirs)
+    assert sum(part.tokens for part in counted(CONVERSATIONS[name], exact(load_encode()))) == len(theirs)
 
 
 def test_no_text_is_not_measured():
