@@ -46,11 +46,11 @@ class ModelError(PromptoolsError):
         self.reply = reply
 
 
-class MissingSentinel(ModelError):  # noqa: N818  the name that transcripts of samples use
+class MissingSentinel(ModelError):
     """A strict reading of Harmony needs a control token that is not there."""
 
 
-class BadHeader(ModelError):  # noqa: N818  beside `MissingSentinel`
+class BadHeader(ModelError):
     """A strict reading of Harmony cannot read a header, or finds text outside messages."""
 
 

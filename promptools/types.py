@@ -237,7 +237,7 @@ class Seen:
     capabilities: tuple[str, ...] | None = None
     """The model's, in the server's words; None: not told."""
     context: int | None = None
-    """Tokens that the model was made for; None: not told."""
+    """Tokens that the model was made for, or that its server was started with; None: not told."""
     asked: tuple[tuple[str, str], ...] = ()
     """Each question, and what came of it: `("GET /api/version", "HTTP 200")`."""
     why: str = ""
@@ -308,6 +308,8 @@ class Reply:
     malformed: tuple[Malformed, ...] = ()
     discarded: tuple[Discarded, ...] = ()
     finish_reason: FinishReason | None = None
+    fixes: tuple[Fix, ...] = ()
+    """Liberties taken with the reply itself; those taken with a call are the call's own."""
     trace: Trace = field(default_factory=Trace)
 
     def to_dict(self) -> dict[str, Any]:
@@ -319,6 +321,7 @@ class Reply:
             "malformed": [each.to_dict() for each in self.malformed],
             "discarded": [each.to_dict() for each in self.discarded],
             "finish_reason": self.finish_reason,
+            "fixes": [fix.to_dict() for fix in self.fixes],
             "trace": self.trace.to_dict(),
         }
 
@@ -332,6 +335,7 @@ class Reply:
             malformed=tuple(Malformed.from_dict(each) for each in data["malformed"]),
             discarded=tuple(Discarded(**_spanned(each)) for each in data["discarded"]),
             finish_reason=data["finish_reason"],
+            fixes=tuple(Fix(**fix) for fix in data.get("fixes", ())),
             trace=Trace.from_dict(data["trace"]),
         )
 

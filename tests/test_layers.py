@@ -33,6 +33,9 @@ ROWS = {
     "cli": 8,
     "__main__": 9,
 }
+BESIDE = {("parsing.engine", "parsing"), ("dialects", "harmony")}
+"""Who may import whom of the same row, or of a package that it lies in: Harmony has a package of its own to be read
+and written by, and becomes a dialect like the others."""
 PURE = 5
 NOT_PURE = {
     "aiohttp", "anyio", "asyncio", "concurrent", "http", "httpx", "httpx2", "logging", "multiprocessing", "ollama",
@@ -76,7 +79,7 @@ def wrong(source: str, module: str) -> list[str]:
             # `from promptools import x` of a public name, or of a package
             if other not in ROWS:
                 found.append(f"{module} imports the package's front door: {name}")
-            elif ROWS[other] >= row and not (own == "parsing.engine" and other == "parsing"):
+            elif ROWS[other] >= row and (own, other) not in BESIDE:
                 found.append(f"{module} (row {row}) imports {name} (row {ROWS[other]})")
         elif row <= PURE and any(name == each or name.startswith(f"{each}.") for each in NOT_PURE):
             found.append(f"{module} (row {row}, pure) imports {name}")

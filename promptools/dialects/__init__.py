@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from promptools.dialects.base import Dialect
+from promptools.dialects.harmony import Harmony
 from promptools.dialects.hermes import Hermes
 from promptools.dialects.json import Json
 from promptools.errors import UsageError
 
-REGISTRY: Final[dict[str, Dialect]] = {dialect.name: dialect for dialect in (Hermes(), Json())}
+REGISTRY: Final[dict[str, Dialect]] = {dialect.name: dialect for dialect in (Harmony(), Hermes(), Json())}
 
 
 def names() -> tuple[str, ...]:

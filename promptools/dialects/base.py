@@ -10,6 +10,8 @@ from promptools.dialects.envelope import NoCall
 from promptools.dialects.settle import Place, Rules
 from promptools.errors import clip
 from promptools.parsing.parts import Candidate, Part, Tried, Undecided, note, size_of
+from promptools.parsing.scanner import RareMarker
+from promptools.parsing.segments import Cutter
 from promptools.types import Call, Fix, Result
 
 if TYPE_CHECKING:
@@ -54,6 +56,26 @@ class Head(NamedTuple):
     """It stands only where nothing was said before it."""
 
 
+class Channels(NamedTuple):
+    """How a reply whose every word belongs to a message with a header is known, and cut."""
+
+    markers: tuple[str, ...]
+    """Tokens of a header, one of which it begins with."""
+    bare: RareMarker
+    """What may be a header that has lost its tokens."""
+    begins: HeaderBegins
+    cutter: Callable[[Rules, bool], Cutter]
+    """Makes a cutter; true: the text begins inside a header."""
+
+
+class HeaderBegins(Protocol):
+    """Tell whether a header stands at `text[at]`; None: more text must tell. `first`: nothing was said before it."""
+
+    def __call__(self, text: str, at: int, rules: Rules, *, first: bool, final: bool) -> bool | None:
+        """Tell."""
+        ...
+
+
 class Dialect(Protocol):
     """A text format for declaring tools, calling them and feeding results back."""
 
@@ -70,6 +92,11 @@ class Dialect(Protocol):
     @property
     def heads(self) -> tuple[Head, ...]:
         """What its calls begin with."""
+        ...
+
+    @property
+    def channels(self) -> Channels | None:
+        """How its messages are told apart, where every word of a reply belongs to one."""
         ...
 
     @property

@@ -89,6 +89,7 @@ class Hermes:
         ),
         Head(tuple(BRACKETS), rf"(?:{'|'.join(re.escape(each) for each in BRACKETS)})\s{{0,64}}{_BEFORE}"),
     )
+    channels = None
     closers = ("</tool_call>", "<tool_call>", "</tool_calls>", "<|/tool_call|>", "[END_TOOL_REQUEST]", "[/TOOL_CALL]")
     stop = ("<tool_response>",)
 

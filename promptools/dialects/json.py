@@ -65,6 +65,7 @@ class Json:
         Head(("[",), _LIST, opens="", gate=_LIST, begins=_object_begins, fenced=True),
         Head(('"',), _STRING, opens="", gate=_STRING, begins=_string_begins, alias='"', first=True),
     )
+    channels = None
     closers = ("<|python_tag|>",)  # Llama 3.1 prints it before bare JSON
     stop: tuple[str, ...] = ()
 

@@ -1,6 +1,6 @@
 """Harmony whose control tokens a server has taken out: the words of the headers are glued to what stands around them.
 
-    analysisNeed the weather.assistantcommentary to=functions.get_weather json{"city": "Oslo"}
+`analysisNeed the weather.assistantcommentary to=functions.get_weather json{"city": "Oslo"}` is a thought and a call.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from itertools import product
 from promptools.harmony.header import Known
 from promptools.harmony.render import CHANNELS
 from promptools.harmony.scan import ENDS, Piece, Token
+from promptools.parsing.scanner import RareMarker
 
 LIMIT = 256
 """Characters in which a header must end."""
@@ -20,20 +21,57 @@ _CHANNEL = "(?:analysis|commentary|final)"
 _SPEAKER = r"(?:assistant\s?){1,2}"
 _BEFORE = rf"(?:{_SPEAKER})?(?:{_CHANNEL}\s?)?"
 _TO = r"to=\s?(?P<to>[A-Za-z_][\w.\-]{0,127})"
-_START = re.compile(rf"{_SPEAKER}(?={_CHANNEL})|{_BEFORE}to=(?=\s?[A-Za-z_])")
+_MARK = r"<\|(?:channel|constrain|message)\|>"
+_START = re.compile(rf"{_SPEAKER}(?={_CHANNEL}|{_MARK})|{_BEFORE}to=(?=\s?[A-Za-z_])")
+_TOKENED = re.compile(rf"(?:{_BEFORE}{_TO}|assistant)\s{{0,4}}{_MARK}")
+"""The front of a header of which other tokens are there."""
 _CALL = re.compile(rf"(?P<before>{_BEFORE}){_TO}(?:\s{{0,4}}(?:json|code|{_CHANNEL}))*\s{{0,4}}(?=[{{\[])")
 _TURN = re.compile(rf"{_SPEAKER}{_CHANNEL}(?:\s?(?:json|code)(?=\s{{0,4}}[{{\[]))?")
 _OPENS = re.compile(rf"\s*(?:{_SPEAKER})?(?:analysis(?=[^\W\d_])|(?:commentary|final)(?=[^\Wa-z_]|[\n{{\"']))")
 """How such a text begins: English has no word that goes on behind `analysis`, and `final` does not end a sentence."""
-_MORE = re.compile(rf"{_BEFORE}(?:\s{{0,4}}(?:t|to|to=\s?[\w.\-]{{0,128}}(?:\s{{0,4}}\w{{0,12}}){{0,4}}\s{{0,4}})?)?\Z")
+_SAID = re.compile(r"[\w{\[*#<$|-]|[^\x00-\x7f]|[ \t]{0,2}(?:\n|[A-Z0-9{\[*#])")
+"""What an answer begins with, behind the word that announces it."""
+_MORE = re.compile(
+    rf"{_BEFORE}(?:\s{{0,4}}(?:t|to|to=\s?[\w.\-]{{0,128}}(?:\s{{0,4}}\w{{0,12}}){{0,4}}\s{{0,4}})?)?(?:<(?:\|\w{{0,9}}\|?)?)?\Z"
+)
 _PREFIXES = frozenset(
     f"{speaker}{channel}{to}"[:size]
     for speaker, channel, to in product(
-        ("", "assistant", "assistant ", "assistantassistant"), ("", *CHANNELS, *(f"{each} " for each in CHANNELS)), ("", "to=")
+        ("", "assistant", "assistant ", "assistantassistant"),
+        ("", *CHANNELS, *(f"{each} " for each in CHANNELS)),
+        ("", "to="),
     )
     for size in range(1, len(f"{speaker}{channel}{to}") + 1)
 )
 _LONGEST = max(map(len, _PREFIXES))
+
+
+HEADER = RareMarker(
+    "harmony_bare", ("assistant", "to="), re.compile(f"(?P<harmony_bare>{_START.pattern})"), _LONGEST, 64, _PREFIXES
+)
+"""What may be such a header, wherever prose is searched."""
+
+
+def begins(text: str, at: int, known: Known | None, *, first: bool, final: bool) -> bool | None:
+    """Tell whether prose ends at `at`, where a header stands that has no tokens; None: more text must tell.
+
+    `first`: nothing was said before it. A turn (`assistantfinal`) must look like no word of a sentence about it.
+    """
+    window = text[at : at + LIMIT]
+    whole = final or len(text) - at > LIMIT
+    if first and _OPENS.match(window) and window.lstrip().startswith(("analysis", "assistant")):
+        return True
+    if first and not whole and window in _PREFIXES:
+        return None
+    if _TOKENED.match(window):
+        return True
+    call = _CALL.match(window)
+    if call is not None:
+        return call["to"].startswith("functions.") or known is None or known(call["to"])
+    if not whole and _MORE.match(window):
+        return None
+    turn = _TURN.match(window)
+    return turn is not None and _SAID.match(window, turn.end()) is not None
 
 
 class BareWords:
@@ -117,7 +155,7 @@ def _header(raw: str) -> Iterator[Piece]:
 
 
 def _hold(text: str, at: int) -> int:
-    """Give where the end begins that may become a header."""
+    """Give where the end of `text[at:]` begins that may become a header."""
     for size in range(min(_LONGEST, len(text) - at), 0, -1):
         if text[len(text) - size :] in _PREFIXES:
             return len(text) - size

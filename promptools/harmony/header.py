@@ -84,6 +84,8 @@ class _Reader:
     """The token before the word that is read."""
     first: bool = True
     """It is the first word behind that token."""
+    started: bool = False
+    """Its `<|start|>` was there."""
     wants: bool = False
     """`to=` stood alone: the next word is the recipient."""
 
@@ -115,6 +117,7 @@ class _Reader:
         elif name == "start" and not (self.place == "start" and self.first and self.role is None):
             self.repairs.append("<|start|> twice")
         self.place, self.first = name, True
+        self.started = self.started or name == "start"
 
     def _word(self, word: str) -> None:
         first, self.first = self.first, False
@@ -166,7 +169,9 @@ class _Reader:
                 self.repairs.append(f"{role!r} glued to what follows")
                 self._plain(word.removeprefix(role), first=True)
                 return True
-        if self.given is None and (_TOOL.match(word) or (self.known is not None and self.known(word))):
+        if (self.started or self.given is None) and (
+            _TOOL.match(word) or (self.known is not None and self.known(word))
+        ):
             self.role, self.name = "tool", word
             return True
         return False
@@ -228,4 +233,3 @@ class _Reader:
         if name != word:
             self.repairs.append(f"the recipient {clip(word, 60)!r}")
         return name
-

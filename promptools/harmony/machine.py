@@ -2,8 +2,8 @@
 
     between --<|start|>--> header --<|message|>--> content --<|end|>, <|call|>, <|return|>--> between
 
-Strict, any other way raises. Lenient, each has a sensible reading, and a repair that names it. The raw text of all items
-tiles what was fed.
+Strict, any other way raises. Lenient, each has a sensible reading, and a repair that names it. The raw text of all
+items tiles what was fed.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Aside(NamedTuple):
 Item: TypeAlias = "Begin | Words | Finish | Aside"
 
 _BRACKET = re.compile(r"[{\[]")
-_HEAD = re.compile(
+HEADER_PARTS = re.compile(
     r"(?:<\|(?:start|channel|constrain)\|>|\s+|assistant|analysis|commentary|final|json|code|to=\s?[^\s<{\[]+)*"
 )
 """The parts of a header that are known for such, from its beginning."""
@@ -88,7 +88,8 @@ class Machine:
         self._first = True
         """No message has begun."""
         self._repairs: list[str] = []
-        self._bare = False
+        self._returned = False
+        """The turn was over: words that follow were said to nobody."""
 
     def take(self, pieces: Iterable[Piece]) -> Iterator[Item]:
         """Take pieces in their order. O(n) in characters. Strict: raises `MissingSentinel` and `BadHeader`."""
@@ -136,7 +137,7 @@ class Machine:
         """Pass words on that belong to no message; they may end with the first word of one."""
         said = self._hold(text)
         if said:
-            yield Aside("words", said)
+            yield Aside("debris" if self._returned else "words", said)
 
     def _hold(self, text: str) -> str:
         """Give what has come of words but for an end that may be the first word of a header."""
@@ -162,7 +163,9 @@ class Machine:
         raw = self._raw()
         if self._strict and self._role is None:
             if raw.strip():
-                raise BadHeader(f"text between two messages: {clip(raw.strip(), 60)!r}; a message begins with <|start|>")
+                raise BadHeader(
+                    f"text between two messages: {clip(raw.strip(), 60)!r}; a message begins with <|start|>"
+                )
             return
         end = _plausible(raw)
         if end < 0 or self._size > LIMIT:
@@ -181,7 +184,7 @@ class Machine:
         assert isinstance(last, str)
         found = _BRACKET.search(last)
         raw = self._raw()
-        if found is not None and _names_much(raw):
+        if found is not None and ("<|channel|>" in raw or _names_much(raw)):
             self._repairs.append("no <|message|>")
             yield from self._begins_at(raw, len(raw) - len(last) + found.start())
         elif self._size > LIMIT:
@@ -329,7 +332,7 @@ class Machine:
         header = replace(header, repairs=(*self._repairs, *repairs))
         self._repairs = []
         self._pieces, self._size, self._tail = [], 0, ""
-        self._state, self._fresh, self._first = "content", True, False
+        self._state, self._fresh, self._first, self._returned = "content", True, False, False
         return Begin(header, raw)
 
     def _content_ends(self, by: str, raw: str) -> Iterator[Item]:
@@ -338,6 +341,7 @@ class Machine:
         if self._tail:
             yield Words(self._tail)
         self._tail, self._state = "", "between"
+        self._returned = by in {"return", "endoftext"}
         if by == "cut" and self._strict and self._role is None:
             raise MissingSentinel("the text ends inside a message, before its <|end|>")
         yield Finish(by, raw)  # type: ignore[arg-type]  # the names of tokens
@@ -346,9 +350,9 @@ class Machine:
         """End a header that has no `<|message|>`: what stands behind its known parts is the content."""
         said = self._raw()
         if self._strict:
-            end = f"<|{by}|>" if by in ENDS or by == "start" else "the end of the text"
-            raise MissingSentinel(f"a header without its <|message|>: {clip(said, 80)!r}, then {end}")
-        found = _HEAD.match(said)
+            then = f"<|{by}|>" if by in ENDS or by == "start" else "the end of the text"
+            raise MissingSentinel(f"a header without its <|message|>: {clip(said, 80)!r}, then {then}")
+        found = HEADER_PARTS.match(said)
         end = found.end() if found is not None else 0
         if not _names_much(said[:end]):
             yield from self._nobody(said, end, astray=by == "cut")
@@ -367,11 +371,11 @@ class Machine:
     def _nobody(self, said: str, end: int, *, astray: bool) -> Iterator[Item]:
         """Let go of words behind a header that says nothing."""
         self._repairs = []
-        self._pieces, self._size = [said[end:]], 0
-        if said[:end].strip():
+        if "<|start|>" in said[:end]:
             yield Aside("token", said[:end])
         else:
-            self._pieces = [said]
+            end = 0
+        self._pieces, self._size = [said[end:]], 0
         yield from self._asides(astray=astray)
 
     def _asides(self, *, astray: bool = False) -> Iterator[Item]:
@@ -386,7 +390,8 @@ class Machine:
         if astray:
             yield from self._astray(words)
         elif words:
-            yield Aside("debris" if not self._first and _DEBRIS.fullmatch(words) else "words", words)
+            debris = self._returned or (not self._first and _DEBRIS.fullmatch(words))
+            yield Aside("debris" if debris else "words", words)
 
 
 def _said(token: Token) -> str:
@@ -395,7 +400,7 @@ def _said(token: Token) -> str:
 
 def _names_much(raw: str) -> bool:
     """Tell whether a header says more than who speaks: a channel, or a recipient."""
-    return "to=" in raw or "<|channel|>" in raw or any(channel in raw for channel in CHANNELS)
+    return "to=" in raw or any(channel in raw for channel in CHANNELS)
 
 
 def _plausible(raw: str) -> int:

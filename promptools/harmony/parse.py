@@ -1,30 +1,22 @@
 """Harmony as messages: a reply or a whole conversation, in pieces or at once, as text or as token ids.
 
 Lenient reads whatever a model or a server made of the format, and names each repair; strict raises where the format is
-not kept. The items that `Machine` gives are put together here; `promptools.parse` has its own use for them.
+not kept. The items of `ItemParser` are put together here; `promptools.parse` has its own use for them.
 """
 
 from __future__ import annotations
 
-import codecs
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from promptools.harmony.bare import BareWords
 from promptools.harmony.header import Known
-from promptools.harmony.machine import Aside, Begin, Finish, Item, Machine, Words
+from promptools.harmony.items import Decode, ItemParser
+from promptools.harmony.machine import Aside, Begin, Finish, Item, Words
 from promptools.harmony.render import Message, Role
-from promptools.harmony.scan import NAMES, Piece, Scanner, Token
-from promptools.harmony.tokens import IDS
 from promptools.types import Span
-
-Decode = Callable[[int], bytes]
-"""Gives the bytes of one ordinary token."""
-
-_TOKENS = {IDS[name]: Token(name, f"<|{name}|>") for name in NAMES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +61,7 @@ class StreamParser:
         broken: bool = False,
         decode: Decode | None = None,
     ) -> None:
-        self._scanner = Scanner(broken=broken)
-        self._bare = None if strict else BareWords(known)
-        self._machine = Machine(role, strict=strict, known=known)
-        self._decode = decode
-        self._bytes = codecs.getincrementaldecoder("utf-8")("replace")
+        self._items = ItemParser(role, strict=strict, known=known, broken=broken, decode=decode)
         self._heard: list[Heard] = []
         self._asides: list[tuple[Span, str]] = []
         self._open: Begin | None = None
@@ -83,47 +71,24 @@ class StreamParser:
 
     def feed(self, text: str) -> list[Item]:
         """Take a piece of text; give what became certain."""
-        return self._take(self._scanner.feed(text))
+        return self._note(self._items.feed(text))
 
     def feed_ids(self, ids: Iterable[int]) -> list[Item]:
         """Take tokens by their ids; text that only looks like a control token is text."""
-        assert self._decode is not None, "a parser that is fed ids needs decode="
-        return self._take(self._pieces(ids, self._decode))
+        return self._note(self._items.feed_ids(ids))
 
     def close(self) -> list[Item]:
         """Say that the text is over; give the rest."""
-        left = self._bytes.decode(b"", final=True)
-        items = self._take([*([left] if left else []), *self._scanner.close()])
-        if self._bare is not None:
-            items += self._note(self._machine.take(self._bare.close()))
-        return items + self._note(self._machine.close())
+        return self._note(self._items.close())
 
     @property
     def parsed(self) -> Parsed:
         """What has been read so far; whole after `close`."""
         return Parsed(tuple(self._heard), tuple(self._asides))
 
-    def _pieces(self, ids: Iterable[int], decode: Decode) -> Iterator[Piece]:
-        for each in ids:
-            token = _TOKENS.get(each)
-            if token is not None:
-                left = self._bytes.decode(b"", final=True)
-                if left:
-                    yield left
-                yield token
-            elif text := self._bytes.decode(decode(each)):
-                yield text
-
-    def _take(self, pieces: Iterable[Piece]) -> list[Item]:
-        bare = self._bare
-        if bare is not None:
-            pieces = (each for piece in pieces for each in bare.feed(piece))
-        return self._note(self._machine.take(pieces))
-
-    def _note(self, items: Iterable[Item]) -> list[Item]:
+    def _note(self, items: list[Item]) -> list[Item]:
         """Put items together to messages."""
-        noted = list(items)
-        for item in noted:
+        for item in items:
             start, self._at = self._at, self._at + len(item.raw)
             match item:
                 case Begin():
@@ -136,7 +101,7 @@ class StreamParser:
                     self._asides.append((Span(start, self._at), kind))
                 case Aside():
                     pass
-        return noted
+        return items
 
     def _finish(self, by: str) -> None:
         assert self._open is not None  # nothing else is finished

@@ -138,7 +138,7 @@ def _message(message: Message, *, functions: bool) -> Iterator[Piece]:
     else:
         yield before + (f" {_word(kind, 'content type')}" if kind else "")
     yield Control("message")
-    yield _content(message, functions=functions)
+    yield text_of(message, functions=functions)
     yield Control("call" if message.role == "assistant" and message.recipient else "end")
 
 
@@ -158,7 +158,8 @@ def _word(text: str, what: str) -> str:
     return text
 
 
-def _content(message: Message, *, functions: bool) -> str:
+def text_of(message: Message, *, functions: bool = False) -> str:
+    """Give a message's content as text; `functions`: the system message says where calls of functions go."""
     match message.content:
         case System() as said:
             return _system(said, functions=functions)

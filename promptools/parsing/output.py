@@ -59,6 +59,7 @@ class Output:
         self._live: CallStart | None = None
         self._live_sent = 0
         self._finish_reason: str | None = None
+        self._fixes: list[Fix] = []
         self.told = True
         """Somebody takes the events."""
         self.fresh = True
@@ -68,6 +69,16 @@ class Output:
     def grouped(self) -> bool:
         """Tell whether a group is open."""
         return bool(self._group)
+
+    @property
+    def at(self) -> int:
+        """How far the text has been told, in characters."""
+        return self._at
+
+    @property
+    def spoke(self) -> bool:
+        """Tell whether words have been said outside reasoning."""
+        return bool(self._content)
 
     @property
     def beside_call(self) -> bool:
@@ -164,6 +175,28 @@ class Output:
         self._discard(raw, "markup")
         self._zone = zone
         self._after = "tag"
+
+    def frame(self, raw: str, zone: Zone, *, exact: bool) -> None:
+        """Take the header or the end of a message. `exact`: the white space inside it belongs to its words."""
+        if not exact:
+            self.junction(raw, zone)
+            return
+        self.accept()
+        held = self._release()
+        if held:
+            self._utter(held)
+        self._discard(raw, "markup")
+        self._zone = zone
+        self._after = ""
+
+    def liberty(self, fix: Fix) -> None:
+        """Note a liberty that was taken with the reply itself."""
+        if len(self._fixes) < TRY_LIMIT:
+            self._fixes.append(fix)
+
+    def mark(self, raw: str, why: DiscardWhy) -> None:
+        """Take what is neither words nor call."""
+        self.parts([Part(why, raw)], firm=not self._group)
 
     def was_reasoning(self, raw: str) -> None:
         """Take a closer without an opener: the text so far was reasoning."""
@@ -360,6 +393,7 @@ class Output:
             malformed=tuple(self._malformed),
             discarded=tuple(map(_joined, self._discarded)),
             finish_reason=self._finish_reason,
+            fixes=tuple(self._fixes),
             trace=Trace(tries=tuple(self._tries)),
         )
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from promptools.dialects.envelope import FIRST_KEYS
 from promptools.dialects.settle import Place, Rules
 from promptools.parsing.engine.plan import Plan
 from promptools.parsing.output import Output
 from promptools.parsing.parts import Candidate, Part
-from promptools.types import DiscardWhy, NewId, Span, Try
+from promptools.types import DiscardWhy, Span, Try
+
+if TYPE_CHECKING:
+    from promptools.dialects.base import Dialect
 
 State: TypeAlias = Callable[[str, int, bool], int]
 """Take `text` from `at` on; `final`: no more will come. Give the index to go on from, or `~index` of what is held."""
@@ -20,12 +23,14 @@ State: TypeAlias = Callable[[str, int, bool], int]
 class Machine(ABC):
     """A state machine over text: each state is a method, and says where the next one goes on."""
 
-    def __init__(self, rules: Rules, plan: Plan, new_id: NewId | None) -> None:
+    def __init__(self, rules: Rules, plan: Plan, out: Output, at: int = 0) -> None:
         self._rules = rules
         self._plan = plan
-        self._out = Output(new_id)
+        self._out = out
         self._carry = ""
-        self._fed = 0
+        self._fed = at
+        self.header: tuple[Dialect, str] | None = None
+        """From here on messages have headers: the dialect that reads them, and the text that is left."""
         self._rest = ""
         self._candidate: Candidate | None = None
         self._opened_at = 0
@@ -48,6 +53,15 @@ class Machine(ABC):
     @abstractmethod
     def _code(self, text: str, at: int, final: bool) -> int: ...
 
+    def take(self, text: str) -> None:
+        """Take a piece of text."""
+        self._fed += len(text)
+        self._run(self._carry + text if self._carry else text, final=False)
+
+    @abstractmethod
+    def finish(self, finish_reason: str | None) -> None:
+        """Take what is held: the text is over."""
+
     def _run(self, text: str, *, final: bool) -> None:
         """Drive the states over `text`; what they hold is carried into the next run."""
         at = 0
@@ -65,7 +79,7 @@ class Machine(ABC):
             at = moved
         self._carry = ""
 
-    def _let_go(self) -> None:
+    def let_go(self) -> None:
         """Drop the states: bound to the parser, they would keep it and all its text until the collector comes."""
         del self._state, self._back, self._lost, self._then
 
@@ -154,4 +168,4 @@ class Machine(ABC):
         self._rest = candidate.rest
 
     def _mark(self, raw: str, why: DiscardWhy) -> None:
-        self._out.parts([Part(why, raw)], firm=not self._out.grouped)
+        self._out.mark(raw, why)

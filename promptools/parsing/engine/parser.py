@@ -11,20 +11,23 @@ What is held back: the longest end that may become a marker (at most a few hundr
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from promptools import dialects as registry
 from promptools.dialects.settle import Rules
 from promptools.errors import UsageError
+from promptools.parsing.engine.channels import Channelled
 from promptools.parsing.engine.fences import Fences
-from promptools.parsing.engine.plan import plan_of
+from promptools.parsing.engine.plan import Plan, plan_of, prose_plan
 from promptools.parsing.engine.prose import Prose
 from promptools.parsing.engine.thought import Thought
 from promptools.parsing.events import Event
+from promptools.parsing.output import Output
 from promptools.types import NewId, Reply, Strictness
 
 if TYPE_CHECKING:
+    from promptools.dialects.base import Dialect
     from promptools.schema import Tools
     from promptools.schema.read import ToolLike
 
@@ -32,13 +35,57 @@ RESYNCS = 8
 """Candidates still open at the end of the text that give back what stands behind a closer they had seen."""
 
 
-class StreamParser(Fences, Thought, Prose):
+class Engine(Fences, Thought, Prose):
+    """Reads prose: a reply, or the words of one message of it."""
+
+    def __init__(self, rules: Rules, plan: Plan, out: Output, at: int = 0) -> None:
+        super().__init__(rules, plan, out, at)
+        self._suspect = []
+        if plan.headers:
+            self._state = self._opening
+
+    def begin_inside(self) -> None:
+        """Begin inside a reasoning zone whose opener the template printed."""
+        self._enter_zone("</think>")
+        self._state = self._zone_begins
+
+    def finish(self, finish_reason: str | None) -> None:
+        """Take what is held: the text is over, and why."""
+        if self._carry:
+            self._run(self._carry, final=True)
+        if self._suspect:
+            self._unsuspect(finish_reason)
+        for left in reversed(range(RESYNCS)):
+            if self._candidate is None:
+                break
+            self._candidate.close(finish_reason)
+            self._decided(self._candidate)
+            rest, self._rest = self._rest, ""
+            if left:
+                self._run(rest, final=True)
+            else:
+                self._out.words(rest)
+
+    def _read_alone(self, text: str, finish_reason: str | None) -> Reply:
+        """Read `text` as a reply of its own, by the same rules."""
+        out = Output(None)
+        out.told = False
+        alone = Engine(self._rules, self._plan, out)
+        alone.take(text)
+        alone.finish(finish_reason)
+        alone.let_go()
+        out.end(finish_reason)
+        return out.reply
+
+
+class StreamParser:
     """Reads one model reply as it comes. `feed` pieces, then `close`; `reply` is there at any time. O(n) in characters.
 
     `tools`: None means unknown, so names are not checked; an empty list means that none were offered.
     `dialect` pins one dialect; `expect` names the one that the request asked for, whose block is a call even when prose
     follows; `in_reasoning`: the template printed the opener of the reasoning; `json_answer`: the request asked for
     JSON, so bare JSON is an answer; `new_id` makes ids (default: a digest of the text up to the call).
+    Pinned to `harmony`, the reply begins inside a header, as what a completions endpoint gives does.
 
     Raises UsageError for bad options, and for text after `close`; never for what the text says.
     """
@@ -62,14 +109,17 @@ class StreamParser(Fences, Thought, Prose):
         anchors = prepared.all_keys if prepared is not None else frozenset[str]()
         if expect is not None:
             registry.get(expect)
-        rules = Rules(prepared, strictness, expect, json_answer, anchors)
-        super().__init__(rules, plan_of(rules, dialect), new_id)
-        self._pinned = dialect
+        self._rules = rules = Rules(prepared, strictness, expect, json_answer, anchors)
+        self._plan = plan_of(rules, dialect)
+        self._out = Output(new_id)
         self._closed = False
-        self._suspect = []
+        self._engine = Engine(rules, self._plan, self._out)
+        self._messages: Channelled | None = None
+        """What reads the reply once its messages have headers."""
         if in_reasoning:
-            self._enter_zone("</think>")
-            self._state = self._zone_begins
+            self._engine.begin_inside()
+        elif dialect is not None and registry.get(dialect).channels is not None:
+            self._messages = self._channelled(registry.get(dialect), inside=True)
 
     def feed(self, chunk: str) -> list[Event]:
         """Take a piece of the reply; give what became certain."""
@@ -77,9 +127,11 @@ class StreamParser(Fences, Thought, Prose):
             raise UsageError("The parser was fed after close(); make a new StreamParser for the next reply.")
         if not isinstance(chunk, str):
             raise UsageError(f"The parser was fed {type(chunk).__name__}; decode the reply to str first.")
-        if chunk:
-            self._fed += len(chunk)
-            self._run(self._carry + chunk if self._carry else chunk, final=False)
+        if self._messages is not None:
+            self._messages.feed(chunk)
+        elif chunk:
+            self._engine.take(chunk)
+            self._change_over()
         return self._out.drain()
 
     def close(self, finish_reason: str | None = None) -> list[Event]:
@@ -87,22 +139,13 @@ class StreamParser(Fences, Thought, Prose):
         if self._closed:
             return []
         self._closed = True
-        if self._carry:
-            self._run(self._carry, final=True)
-        if self._suspect:
-            self._unsuspect(finish_reason)
-        for left in reversed(range(RESYNCS)):
-            if self._candidate is None:
-                break
-            self._candidate.close(finish_reason)
-            self._decided(self._candidate)
-            rest, self._rest = self._rest, ""
-            if left:
-                self._run(rest, final=True)
-            else:
-                self._out.words(rest)
+        if self._messages is None:
+            self._engine.finish(finish_reason)
+            self._change_over()
+        if self._messages is not None:
+            self._messages.close(finish_reason)
         self._out.end(finish_reason)
-        self._let_go()
+        self._engine.let_go()
         return self._out.drain()
 
     @property
@@ -110,17 +153,17 @@ class StreamParser(Fences, Thought, Prose):
         """What has been read so far; whole after `close`."""
         return self._out.reply
 
-    def _read_alone(self, text: str, finish_reason: str | None) -> Reply:
-        """Read `text` as a reply of its own, by the same rules."""
-        rules = self._rules
-        alone = _WholeParser(
-            rules.tools,
-            dialect=self._pinned,
-            expect=rules.expect,
-            strictness=rules.strictness,
-            json_answer=rules.json_answer,
-        )
-        return alone.read(text, finish_reason)
+    def _change_over(self) -> None:
+        """Go on with messages that have headers, where one was found."""
+        if self._engine.header is not None:
+            dialect, rest = self._engine.header
+            self._messages = self._channelled(dialect, inside=False)
+            self._messages.feed(rest)
+
+    def _channelled(self, dialect: Dialect, *, inside: bool) -> Channelled:
+        # pinned, the plan holds no other dialect; yet a message's words may
+        plan = prose_plan(plan_of(self._rules, None) if inside else self._plan)
+        return Channelled(dialect, self._rules, self._out, partial(Engine, self._rules, plan, self._out), inside=inside)
 
 
 class _WholeParser(StreamParser):

@@ -8,7 +8,7 @@ from functools import lru_cache
 from promptools import dialects as registry
 from promptools.dialects.base import Dialect, Head
 from promptools.dialects.settle import Rules
-from promptools.parsing.scanner import Marker, Scanner, by_group
+from promptools.parsing.scanner import Marker, RareMarker, Scanner, by_group
 from promptools.parsing.zones import CLOSER_OF, CLOSERS, DEBRIS
 
 
@@ -17,6 +17,7 @@ class Plan:
 
     def __init__(self, names: tuple[str, ...]) -> None:
         chosen = [registry.get(name) for name in names]
+        self.names = names
         self.heads: dict[str, tuple[Dialect, Head]] = {
             f"{dialect.name}_{number}": (dialect, head)
             for dialect in chosen
@@ -27,8 +28,18 @@ class Plan:
         literals = _literals(names)
         ticks = Marker("ticks", ("`", "~~~"), "``*|~~~~*")
         heads = _heads(names)
-        self.scanner = Scanner([*heads, *literals, ticks])
-        self.later = Scanner([*(each for each in heads if not self.heads[each.group][1].first), *literals, ticks])
+        self.headers: dict[str, Dialect] = {}
+        """Groups of what may begin a message with a header, and whose it is."""
+        markers: list[Marker] = []
+        bare: list[RareMarker] = []
+        for dialect in chosen:
+            if dialect.channels is not None:
+                markers.append(Marker(f"{dialect.name}_header", dialect.channels.markers))
+                bare.append(dialect.channels.bare)
+                self.headers |= {f"{dialect.name}_header": dialect, dialect.channels.bare.group: dialect}
+        self.scanner = Scanner([*heads, *markers, *literals, ticks], bare)
+        later = [each for each in heads if not self.heads[each.group][1].first]
+        self.later = Scanner([*later, *markers, *literals, ticks], bare)
         """What is looked for once words were said."""
         self.literals = Scanner(literals)
 
@@ -47,6 +58,11 @@ def plan_of(rules: Rules, pinned: str | None) -> Plan:
     names = (registry.get(pinned).name,) if pinned is not None else registry.names()
     offered = rules.tools is None or bool(rules.tools.names)
     return _chosen(names, rules.expect, offered, bare=rules.strictness != "strict" and not rules.json_answer)
+
+
+def prose_plan(plan: Plan) -> Plan:
+    """Give the plan for the words of one message: there are no headers inside."""
+    return _plan(tuple(name for name in plan.names if registry.get(name).channels is None))
 
 
 @lru_cache(maxsize=64)

@@ -50,11 +50,11 @@ class Prose(Machine):
                     continue
                 self._out.words(text[begin:start])
                 return self._backticks(text, start, end, final)
-            if group in self._plan.heads:
-                ready = self._ready(group, text, start, end, final, first=first)
+            if group in self._plan.heads or group in self._plan.headers:
+                ready = self._begins(group, text, start, end, final, first=first)
                 if ready is not False:
                     self._out.words(text[begin:start])
-                    return ~start if ready is None else self._open(group, text, start, end)
+                    return ~start if ready is None else self._enter(group, text, start, end)
                 found = self._plan.literals.match(text, start)
                 if found is None:
                     at = start + 1
@@ -66,6 +66,37 @@ class Prose(Machine):
             self._out.words(text[begin:start])
             self._literal(group, found[0])
             return found.end()
+
+    def _begins(self, group: str, text: str, start: int, end: int, final: bool, *, first: bool) -> bool | None:
+        """Tell whether what was found is what it looks like; None: more text is needed."""
+        if group in self._plan.heads:
+            return self._ready(group, text, start, end, final, first=first)
+        channels = self._plan.headers[group].channels
+        assert channels is not None
+        return channels.begins(text, start, self._rules, first=first and self._out.fresh, final=final)
+
+    def _enter(self, group: str, text: str, start: int, end: int) -> int:
+        """Start a candidate, or leave the rest of the text to what reads messages with headers."""
+        if group in self._plan.heads:
+            return self._open(group, text, start, end)
+        self.header = self._plan.headers[group], text[start:]
+        return len(text)
+
+    def _opening(self, text: str, at: int, final: bool) -> int:
+        """Look whether the reply begins with the words of a header that has lost its tokens."""
+        bare = len(text) - len(text[at:].lstrip(SPACE))
+        if bare == len(text) and not final:
+            return ~at
+        for group, dialect in self._plan.headers.items():
+            if dialect.channels is not None and group == dialect.channels.bare.group and bare < len(text):
+                ready = self._begins(group, text, bare, bare, final, first=True)
+                if ready is None:
+                    return ~at
+                if ready:
+                    self._out.words(text[at:bare])
+                    return self._enter(group, text, bare, bare)
+        self._state = self._prose
+        return at
 
     def _literal(self, group: str, marker: str) -> None:
         """Take a tag, a lone closer, or debris."""

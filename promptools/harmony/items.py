@@ -1,0 +1,75 @@
+"""From text or token ids to the items of the machine: scanner, words without tokens, machine, in a row."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeAlias
+
+from promptools.harmony.bare import BareWords
+from promptools.harmony.header import Known
+from promptools.harmony.machine import Item, Machine
+from promptools.harmony.render import Role
+from promptools.harmony.scan import NAMES, Piece, Scanner, Token
+from promptools.harmony.tokens import IDS
+
+Decode: TypeAlias = Callable[[int], bytes]
+"""Gives the bytes of one ordinary token."""
+
+_TOKENS = {IDS[name]: Token(name, f"<|{name}|>") for name in NAMES}
+
+
+class ItemParser:
+    """Gives what became certain, piece by piece; `promptools.harmony.parse.StreamParser` says what the options mean."""
+
+    def __init__(
+        self,
+        role: Role | None = None,
+        *,
+        strict: bool = False,
+        known: Known | None = None,
+        broken: bool = False,
+        decode: Decode | None = None,
+    ) -> None:
+        self._scanner = Scanner(broken=broken)
+        self._bare = None if strict else BareWords(known)
+        self._machine = Machine(role, strict=strict, known=known)
+        self._decode = decode
+        self._bytes = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def feed(self, text: str) -> list[Item]:
+        """Take a piece of text."""
+        return self._take(self._scanner.feed(text))
+
+    def feed_ids(self, ids: Iterable[int]) -> list[Item]:
+        """Take tokens by their ids; text that only looks like a control token is text."""
+        assert self._decode is not None, "a parser that is fed ids needs decode="
+        return self._take(self._pieces(ids, self._decode))
+
+    def close(self) -> list[Item]:
+        """Say that the text is over; give the rest."""
+        items = self._take([*self._undecoded(), *self._scanner.close()])
+        if self._bare is not None:
+            items += self._machine.take(self._bare.close())
+        return [*items, *self._machine.close()]
+
+    def _take(self, pieces: Iterable[Piece]) -> list[Item]:
+        bare = self._bare
+        if bare is not None:
+            pieces = (each for piece in pieces for each in bare.feed(piece))
+        return list(self._machine.take(pieces))
+
+    def _pieces(self, ids: Iterable[int], decode: Decode) -> Iterator[Piece]:
+        for each in ids:
+            token = _TOKENS.get(each)
+            if token is not None:
+                yield from self._undecoded()
+                yield token
+            elif text := self._bytes.decode(decode(each)):
+                yield text
+
+    def _undecoded(self) -> Iterator[Piece]:
+        """Give what is left of a character whose bytes did not all come."""
+        left = self._bytes.decode(b"", final=True)
+        if left:
+            yield left

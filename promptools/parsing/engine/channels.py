@@ -1,0 +1,192 @@
+"""A reply whose every word belongs to a message with a header: thoughts, words and calls each go their own way.
+
+From the first header on, a dialect's cutter takes all text. What it says are words for the user is prose like any
+other, and read as such: models put calls of other dialects there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, assert_never
+
+from promptools.dialects.arguments import read_arguments
+from promptools.dialects.base import tried
+from promptools.dialects.live import LiveCall
+from promptools.dialects.settle import Place, Rules, broken
+from promptools.parsing.parts import Part, size_of
+from promptools.parsing.segments import Beside, Ended, Opened, Said, Segment
+from promptools.types import Call, Fix, Span, Try
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from promptools.dialects.base import Dialect
+    from promptools.parsing.engine.machine import Machine
+    from promptools.parsing.output import Output
+
+DONE = frozenset(("stop", "tool_calls", "function_call"))
+"""Finish reasons of a model that was done: servers leave out the token that ended its last message."""
+
+
+class Channelled:
+    """Takes segments in their order and hands them on. `prose` makes the parser of one message's words."""
+
+    def __init__(
+        self, dialect: Dialect, rules: Rules, out: Output, prose: Callable[[int], Machine], *, inside: bool
+    ) -> None:
+        assert dialect.channels is not None
+        self._cutter = dialect.channels.cutter(rules, inside)
+        self._dialect = dialect
+        self._rules = rules
+        self._out = out
+        self._new_prose = prose
+        self._prose: Machine | None = None
+        self._open: Opened | None = None
+        self._call: list[str] = []
+        self._live: LiveCall | None = None
+        self._expected = inside or rules.expect == dialect.name
+        self._spoke = False
+        """The assistant has said something."""
+        self._imagined = False
+        """Somebody else speaks: all that follows was said to nobody."""
+        self._at = 0
+
+    def feed(self, text: str) -> None:
+        """Take a piece of text."""
+        self._route(self._cutter.feed(text), None)
+
+    def close(self, finish_reason: str | None) -> None:
+        """Say that the text is over, and why."""
+        self._route(self._cutter.close(), finish_reason)
+        self._prose_ends(finish_reason)
+
+    def _route(self, segments: list[Segment], finish_reason: str | None) -> None:
+        for each in segments:
+            if self._imagined:
+                self._out.mark(each.raw, "result")
+            else:
+                self._one(each, finish_reason)
+            self._at += len(each.raw)
+
+    def _one(self, segment: Segment, finish_reason: str | None) -> None:
+        match segment:
+            case Opened():
+                self._opens(segment)
+            case Said(raw):
+                self._says(raw)
+            case Ended():
+                self._ends(segment, finish_reason)
+            case Beside(kind, raw):
+                if kind == "words":
+                    self._words(raw)
+                else:
+                    self._prose_ends(None)
+                    self._out.mark(raw, kind)
+            case _:
+                assert_never(segment)
+
+    # --- messages ------------------------------------------------------------------------------------------------
+
+    def _opens(self, opened: Opened) -> None:
+        self._prose_ends(None)
+        self._open = opened
+        if opened.kind == "other" and self._spoke:
+            self._imagined = True
+            self._out.mark(opened.raw, "result")
+            return
+        if opened.final and not self._spoke and self._out.spoke:
+            self._out.was_reasoning("")
+        self._spoke = self._spoke or opened.kind != "other"
+        self._out.frame(opened.raw, "reasoning" if opened.kind == "thoughts" else "text", exact=opened.exact)
+        if opened.kind == "call":
+            self._call = []
+            self._live = LiveCall(opened.name, self._rules) if self._expected else None
+        else:
+            self._liberties(opened)
+
+    def _liberties(self, opened: Opened) -> None:
+        """Note what was done to a message that is no call."""
+        if opened.kind == "other":
+            self._out.liberty(Fix("marker", f"{self._dialect.name}: a message of somebody else's was left out"))
+        elif not self._expected:
+            became = "reasoning" if opened.kind == "thoughts" else "content"
+            self._out.liberty(Fix("marker", f"{self._dialect.name}: the markers around {became} were taken out"))
+        for fix in opened.fixes:
+            self._out.liberty(fix)
+
+    def _says(self, raw: str) -> None:
+        assert self._open is not None
+        match self._open.kind:
+            case "thoughts":
+                self._out.words(raw)
+            case "words":
+                self._words(raw)
+            case "call":
+                self._call.append(raw)
+                if self._live is not None:
+                    for each in self._live.feed(raw):
+                        self._out.go_live(each, "")
+            case "other":
+                self._out.mark(raw, "debris")
+
+    def _ends(self, ended: Ended, finish_reason: str | None) -> None:
+        opened, self._open = self._open, None
+        assert opened is not None
+        if opened.kind == "call":
+            self._settle(opened, done=ended.whole or (finish_reason in DONE and not ended.headless))
+        self._prose_ends(None if ended.whole else finish_reason)
+        self._out.frame(ended.raw, "text", exact=opened.exact)
+
+    def _settle(self, opened: Opened, *, done: bool) -> None:
+        """Read the arguments of a call that is over."""
+        raw = "".join(self._call)
+        live, self._live, self._call = self._live, None, []
+        place = Place(self._dialect.name, wrapped=True, expected=True)
+        if not done and not raw.strip():
+            said = broken("truncated", "the text ended before its arguments", place.dialect, opened.name)
+            self._emit([Part("malformed", raw, malformed=said)], opened)
+            return
+        read = read_arguments(opened.name, raw, self._rules, place, ended=done, words=not (live and live.sent))
+        size = len(raw) - len(read.rest)
+        parts: list[Part] = []
+        for number, each in enumerate(read.found):
+            taken = raw[:size] if number == 0 else ""
+            outcome = live.settle(each, raw) if number == 0 and live and live.sent and isinstance(each, Call) else each
+            if isinstance(outcome, Call):
+                parts.append(Part("call", taken, call=outcome))
+            else:
+                parts.append(Part("malformed", taken, malformed=outcome))
+        self._emit(parts, opened)
+        if read.rest:
+            self._words(read.rest)
+
+    def _emit(self, parts: list[Part], opened: Opened) -> None:
+        for part in parts:
+            if part.call is not None and opened.fixes:
+                call = part.call
+                part.call = Call(
+                    call.id,
+                    call.name,
+                    call.arguments,
+                    call.arguments_json,
+                    (*opened.fixes, *call.fixes),
+                    dialect=call.dialect,
+                    unknown_tool=call.unknown_tool,
+                )
+        self._out.parts(parts, firm=True)
+        size = size_of(parts)
+        at = self._out.at
+        each = tried(self._dialect.name, size, parts)
+        self._out.tried(Try(each.strategy, Span(at - size, at), each.outcome, each.why, each.cost))
+
+    # --- words ---------------------------------------------------------------------------------------------------
+
+    def _words(self, raw: str) -> None:
+        if self._prose is None:
+            self._prose = self._new_prose(self._at)
+        self._prose.take(raw)
+
+    def _prose_ends(self, finish_reason: str | None) -> None:
+        prose, self._prose = self._prose, None
+        if prose is not None:
+            prose.finish(finish_reason)
+            prose.let_go()
