@@ -95,7 +95,7 @@ def read_server(questions: Sequence[Question], answers: Sequence[Answer | None])
         why = f"the answers name more than one kind: {told}" if found else "no answer says what server it is"
         return Seen(asked=asked, why=why)
     (kind, (why, version)) = next(iter(found.items()))
-    return Seen(kind, version, asked=asked, why=why)
+    return Seen(kind, version, context=_listed_context(models), asked=asked, why=why)
 
 
 def is_certain(seen: Seen, answers: Sequence[Answer | None]) -> bool:
@@ -130,8 +130,10 @@ def read_model(seen: Seen, questions: Sequence[Question], answers: Sequence[Answ
 
 
 def facts_of(seen: Seen, modes: Sequence[str]) -> Iterator[tuple[str, Any, str]]:
-    """Give the facts that a model's capabilities speak of, each with its reason; `modes` are the ones so far."""
+    """Give the facts that were told of a model, each with its reason; `modes` are the ones so far."""
     if seen.capabilities is None:
+        if seen.context is not None:
+            yield "context", seen.context, "max_model_len, in the server's list of models"
         return
     listed = f"{SHOW} lists {', '.join(seen.capabilities) or 'nothing'} as the model's capabilities"
     if "tools" not in seen.capabilities:
@@ -232,10 +234,17 @@ def _build(said: _Said) -> str | None:
 
 def _context(info: Any) -> int | None:
     """Read the context length of `model_info`, in tokens; its key begins with the model's architecture."""
-    if not is_table(info):
-        return None
-    length = info.get(f"{info.get('general.architecture')}.context_length")
-    return length if isinstance(length, int) and not isinstance(length, bool) and length > 0 else None
+    return _tokens(info.get(f"{info.get('general.architecture')}.context_length")) if is_table(info) else None
+
+
+def _listed_context(models: Mapping[str, Any]) -> int | None:
+    """Read how long a prompt and its answer may be, in tokens: the least of all listed models (vLLM, SGLang)."""
+    lengths = [_tokens(each.get("max_model_len")) for each in _items(models, "data")]
+    return min((each for each in lengths if each is not None), default=None)
+
+
+def _tokens(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
 _KINDS: dict[str, tuple[_Sign, Callable[[_Said], str | None]]] = {

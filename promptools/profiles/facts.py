@@ -101,7 +101,7 @@ def _fact_value(key: str, value: Any, place: Place) -> Any:
     taken = read(fact_types()[key], value, place)
     if key == "modes" and not taken:
         raise place.error("name at least one mode")
-    if key.startswith("num_ctx"):
+    if key == "context" or key.startswith("num_ctx"):
         _check_tokens(taken, place)
     if key == "tool_names":
         try:

@@ -6,6 +6,9 @@ from typing import Literal
 from promptools.types import ModeName
 
 Wire = Literal["chat", "ollama"]
+Raw = Literal["completions", "llamacpp", "generate"]
+Api = Wire | Raw
+"""Any API that is spoken upstream."""
 ToolChoice = Literal["auto", "none", "required", "named"]
 Constrained = Literal["response_format", "structured_outputs", "json_schema", "format"]
 ToolIds = Literal["any", "alnum9"]
@@ -34,6 +37,13 @@ class Profile:
     # How to reach it
     wire: Wire = "chat"
     """The API that is spoken upstream: OpenAI Chat Completions, or Ollama's own /api/chat."""
+    raw: Raw | None = None
+    """The raw endpoint, which goes on with a prompt as it is: /v1/completions, llama.cpp's /completion, or Ollama's
+    /api/generate; None: there is none, and so no harmony mode."""
+    raw_ids: bool = False
+    """Does the raw endpoint know token ids: a prompt made of them, `stop_token_ids`, `skip_special_tokens`?"""
+    context: int | None = None
+    """Tokens that a prompt and its answer may have together; None: not known."""
     needs_key: bool = True
     """Is it an error when the variable that `api_key_env` names is not set? Local servers take requests without."""
     num_ctx: NumCtx = "fit"

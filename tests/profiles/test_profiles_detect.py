@@ -125,6 +125,19 @@ def test_a_server_that_does_not_is_openai_compatible(name):
     assert "kind 'openai-compatible': no answer says what server it is" in target.reasons
 
 
+def test_the_context_that_a_server_was_started_with():
+    models = [{"id": "m", "owned_by": "vllm", "max_model_len": 8192}, {"id": "l", "owned_by": "vllm"}]
+    found = seen({**VLLM, "/v1/models": (200, {"data": [*models, {**models[0], "max_model_len": 4096}]})})
+    assert found.context == 4096
+    target = resolve("openai/gpt-oss-20b", base_url=BASE, config=Config(), seen=found)
+    assert target.profile.context == 4096
+    assert "context = 4096: max_model_len, in the server's list of models" in target.reasons
+    for odd in (None, True, "8192", 0):
+        told = {**VLLM, "/v1/models": (200, {"data": [{**models[0], "max_model_len": odd}]})}
+        assert seen(told).context is None
+    assert resolve("openai/gpt-oss-20b", seen=seen(VLLM)).profile.context == 131_072
+
+
 def test_answers_that_are_no_utf8_tell_nothing():
     questions = about_server(BASE)
     assert read_server(questions, [Answer(200, b"\xff\xfe{")] * len(questions)).kind is None

@@ -47,7 +47,7 @@ def why(target: Target, start: str) -> str:
 def test_nothing_known_is_an_openai_compatible_server():
     target = resolve("some-model")
     assert (target.provider, target.base_url, target.model, target.api_key_env) == (None, None, "some-model", None)
-    assert target.profile == Profile()
+    assert target.profile == Profile(raw="completions")
     assert target.reasons[:5] == (
         "no provider: none in (no file)",
         "base_url: the client's own",
