@@ -21,6 +21,8 @@ GROUPS = {
     "hostile": "hostile",
     "imports": "footprint",
     "memory": "footprint",
+    "harmony_render": "harmony",
+    "tool_tokens": "tool_tokens",
     "exchanges": "exchanges",
     "real": "real",
 }

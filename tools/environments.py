@@ -43,6 +43,7 @@ ENVIRONMENTS: dict[str, Recipe] = {
         (
             "baml-py==0.226.3",
             "json-repair==0.64.5",
+            "openai-harmony==0.0.8",
             "orjson==3.13.0",
             "partial-json-parser==0.2.1.1.post7",
             "openai==3.54.0",

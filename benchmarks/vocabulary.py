@@ -1,0 +1,30 @@
+"""The vocabulary of gpt-oss, for what counts tokens or renders them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import cache
+from pathlib import Path
+
+from promptools.harmony import vocabulary
+
+ROOT = Path(__file__).parents[1]
+
+
+@cache
+def why_not() -> str:
+    """Have openai-harmony find the vocabulary, made now if it must be; where it cannot be had, say why."""
+    if vocabulary.tell(os.environ, Path.home()) is not None:
+        return ""
+    sys.path.insert(0, str(ROOT / "tools"))
+    import environments
+    from recipes.recipe import CannotMakeError
+
+    try:
+        os.environ[vocabulary.FOLDER] = str(environments.path_of("o200k"))
+    except CannotMakeError as error:
+        return f"there is no vocabulary: {error}"
+    finally:
+        sys.path.pop(0)
+    return ""
