@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import NamedTuple
 
 FUNCTIONS = "functions"
@@ -79,6 +80,7 @@ def _whole(name: str) -> Place:
     return Place(space, rest) if dot else Place(FUNCTIONS, name)
 
 
+@lru_cache(maxsize=1024)
 def _place(name: str) -> Place:
     space, rest = _whole(name)
     cleaned = _clean(space)

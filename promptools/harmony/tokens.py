@@ -32,9 +32,9 @@ def escape(text: str) -> str:
 
     A text that holds `<\|end|>` already gets one stroke more, so `unescape` gives back what it was. O(n).
     """
-    return _CONTROL.sub(r"<\\", text)
+    return _CONTROL.sub(r"<\\", text) if "|>" in text else text
 
 
 def unescape(text: str) -> str:
     """Undo `escape`."""
-    return _ESCAPED.sub("<", text)
+    return _ESCAPED.sub("<", text) if "|>" in text else text
