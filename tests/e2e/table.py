@@ -21,7 +21,6 @@ A row:
     fixes         kinds of the fixes on record
     mode          the mode that answers, where it is not the rig's own; "" where none does, "any" where chance decides
     streamed      keys of the above that are other when the answer is streamed
-    chance        what the server alone makes of it, in words, where that is left to chance
     on.RIG        keys of the above that are other on that rig, or on all of a server (`on.vllm`); `skip` says why the
                   row cannot be played there
 
@@ -78,7 +77,6 @@ class Case:
     fixes: list[str] = field(default_factory=list)
     mode: str | None = None
     streamed: dict[str, Any] = field(default_factory=dict)
-    chance: str | None = None
     skip: str | None = None
     on: dict[str, dict[str, Any]] = field(default_factory=dict)
 

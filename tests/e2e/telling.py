@@ -23,9 +23,8 @@ def row(rig: Rig, case: Case, alone: dict[Form, Got], ours: dict[Form, Got]) -> 
         title=rig.title,
         case=case.name,
         about=f"{case.why} ({case.source})" if case.why and case.source else case.why or case.source,
-        alone=case.chance or _both({form: told(got) for form, got in alone.items()}),
-        same=case.chance is None
-        and all(right(case.when(form), alone[form]) and told(alone[form]) == told(ours[form]) for form in FORMS),
+        alone=_both({form: told(got) for form, got in alone.items()}),
+        same=all(right(case.when(form), alone[form]) and told(alone[form]) == told(ours[form]) for form in FORMS),
         seen=_both({form: told(got) for form, got in ours.items()}),
         by=_both({form: by(got) for form, got in ours.items()}),
     )
