@@ -101,7 +101,7 @@ def _opened(header: Header, raw: str) -> Opened:
     if header.role != "assistant":
         return Opened("other", raw, fixes=fixes, exact=exact)
     if header.is_call:
-        return Opened("call", raw, header.recipient.removeprefix(f"{FUNCTIONS}."), fixes, exact)
+        return Opened("call", raw, header.recipient.removeprefix(f"{FUNCTIONS}."), fixes, exact=exact)
     kind: Literal["thoughts", "words"] = "thoughts" if header.channel == "analysis" else "words"
     return Opened(kind, raw, fixes=fixes, final=header.channel == "final", exact=exact)
 

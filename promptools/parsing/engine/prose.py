@@ -85,16 +85,14 @@ class Prose(Machine):
     def _opening(self, text: str, at: int, final: bool) -> int:
         """Look whether the reply begins with the words of a header that has lost its tokens."""
         bare = len(text) - len(text[at:].lstrip(SPACE))
-        if bare == len(text) and not final:
-            return ~at
+        if bare > at:
+            self._out.words(text[at:bare])
+            return bare
         for group, dialect in self._plan.headers.items():
-            if dialect.channels is not None and group == dialect.channels.bare.group and bare < len(text):
-                ready = self._begins(group, text, bare, bare, final, first=True)
-                if ready is None:
-                    return ~at
-                if ready:
-                    self._out.words(text[at:bare])
-                    return self._enter(group, text, bare, bare)
+            if dialect.channels is not None and group == dialect.channels.bare.group:
+                ready = self._begins(group, text, at, at, final, first=True)
+                if ready is not False:
+                    return ~at if ready is None else self._enter(group, text, at, at)
         self._state = self._prose
         return at
 
