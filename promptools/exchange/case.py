@@ -7,7 +7,7 @@ from there on nothing knows of the front until the outlet writes the answer.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from promptools.exchange.look import look
@@ -46,15 +46,18 @@ class Case:
         target = self.route.target
         return target.provider or target.base_url or self.url, as_text(self.body.get("model"))
 
-    def ask(self, notes: list[str]) -> Ask:
+    def ask(self, ledger: Ledger) -> Ask:
         """Read and check it, noting what is left out; `UsageError` for what cannot be."""
-        target = self.route.target
+        target, context = self.route.target, ledger.context
         marks, prompt = target.marks or None, target.system_prompt or ""
         ask = read_ask(self.body, target.profile, self.defaults, marks=marks, system_prompt=prompt)
         less = None if target.profile.thinking else mend("no_reasoning", ask, "")
         if less:
-            notes.append("the reasoning parameters were left out: the model does not take them")
-        return less or ask
+            ledger.notes.append("the reasoning parameters were left out: the model does not take them")
+        today = ask.options.date
+        if today is None and context.wall is not None:
+            today = context.wall().date().isoformat()
+        return replace(less or ask, today=today or None, encoding=context.encoding)
 
 
 def open_case(ledger: Ledger) -> Steps[Case]:

@@ -11,7 +11,10 @@ from promptools.exchange.look import Sights
 from promptools.fallback import Breaker, Stop, WaitFor, Windows
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from promptools.exchange.effects import Headers, Request
+    from promptools.harmony.render import Encode
     from promptools.modes.ask import Options
     from promptools.profiles import Target
     from promptools.types import NewId, Reply, Seen
@@ -60,5 +63,9 @@ class Context:
     """Bounds all sends of one request together."""
     on_reply: Callable[[Reply], None] | None = None
     """Receives every reply that was read and handed over, failed ones too."""
+    wall: Callable[[], datetime] | None = None
+    """Tells the date and the time, with their zone."""
+    encoding: Callable[[], Encode | None] | None = None
+    """Gives the vocabulary of gpt-oss, where there is one at hand."""
     log: Callable[[str], None] | None = None
     """Receives one line for each failed attempt; it never holds the model's or the user's words."""

@@ -13,8 +13,14 @@ from promptools.wire.chat import UpstreamProblem, error_of
 if TYPE_CHECKING:
     from promptools.exchange.effects import Failed, Opened
     from promptools.modes.checks import Verdict, VerdictKind
-    from promptools.profiles.profile import Wire
+    from promptools.profiles.profile import Api
     from promptools.types import Malformed, Reply
+
+
+OLLAMAS: frozenset[Api] = frozenset({"ollama", "generate"})
+"""APIs of Ollama's own, whose errors are a text alone."""
+_RAW: frozenset[Api] = frozenset({"completions", "llamacpp", "generate"})
+_NO_SUCH_REQUEST = frozenset({400, 404, 405, 415, 422, 501})
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +35,7 @@ class Failure:
     opened: Opened | None = None
     body: bytes = b""
     """The server's answer as it came, when it was an error."""
-    wire: Wire = "chat"
+    wire: Api = "chat"
     """The API that it came in."""
     error: BaseException | None = None
     """The shell's own exception."""
@@ -48,7 +54,7 @@ class Failure:
         return self.opened.status if self.opened else None
 
 
-def of_status(opened: Opened, body: bytes, wire: Wire = "chat") -> Failure:
+def of_status(opened: Opened, body: bytes, wire: Api = "chat") -> Failure:
     """Read an answer whose HTTP status is an error."""
     text = body.decode("utf-8", "replace")
     try:
@@ -59,7 +65,7 @@ def of_status(opened: Opened, body: bytes, wire: Wire = "chat") -> Failure:
 
 
 def of_problem(
-    problem: UpstreamProblem, opened: Opened, body: bytes, part: Reply | None = None, wire: Wire = "chat"
+    problem: UpstreamProblem, opened: Opened, body: bytes, part: Reply | None = None, wire: Api = "chat"
 ) -> Failure:
     """Read an error that the server reports, under whatever status."""
     said = clip(" ".join(problem.message.split())) or "an error without a text"
@@ -68,8 +74,10 @@ def of_problem(
     if kind == "refused" and 500 in {opened.status, problem.status}:
         kind = "crashed"
     # Ollama refuses a request by its status; what it says after a 200 is that the model, or its parser, broke
-    if kind == "refused" and wire == "ollama" and opened.status == 200:
+    if kind == "refused" and wire in OLLAMAS and opened.status == 200:
         kind = "cut"
+    if kind == "refused" and wire in _RAW and opened.status in _NO_SUCH_REQUEST:
+        kind = "no_raw"
     return Failure(kind, said, problem.message, opened, body, wire, part=part)
 
 

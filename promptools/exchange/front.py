@@ -9,6 +9,7 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from promptools.exchange.failure import OLLAMAS
 from promptools.exchange.ollama import AnswerOutlet, LinesOutlet
 from promptools.exchange.outlet import Outlet, StreamOutlet, WholeOutlet, dump
 from promptools.wire.chunks import error_body
@@ -78,8 +79,8 @@ class ChatFront:
         return b"event: error\ndata: %b\n\n" % error + (comment(said) if said else b"")
 
     def server_error(self, failure: Failure) -> bytes:
-        """Give the error as it came, or as Ollama's own /v1 writes it where it came from /api/chat."""
-        if failure.wire == "chat":
+        """Give the error as it came, or as Ollama's own /v1 writes it where it came from another of its APIs."""
+        if failure.wire not in OLLAMAS:
             return failure.body
         kind = {400: "invalid_request_error", 404: "not_found_error"}.get(failure.status or 0, "api_error")
         return dump({"error": {"message": failure.text, "type": kind, "param": None, "code": None}})

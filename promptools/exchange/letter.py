@@ -6,11 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, assert_never
 
 from promptools.wire.ollama.request import PATH, own_context, write_request
+from promptools.wire.raw import completions, generate, llamacpp
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from promptools.modes.ask import Ask
     from promptools.modes.mode import Upstream
-    from promptools.profiles.profile import Wire
+    from promptools.profiles.profile import Api
+    from promptools.wire.raw.fates import Prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,14 +24,19 @@ class Letter:
     body: dict[str, Any]
     path: str
     """The route below the API's base URL, or with a slash before it below the server's root."""
-    wire: Wire = "chat"
+    wire: Api = "chat"
     """The API that the reply comes back in."""
     notes: tuple[str, ...] = ()
     """What could not be passed on, in words, for the trace."""
 
 
 def write_letter(upstream: Upstream, ask: Ask) -> Letter:
-    """Write a mode's request for the profile's wire; what the wire cannot carry goes by Chat Completions."""
+    """Write a mode's request for the profile's wire; what the wire cannot carry goes by Chat Completions.
+
+    A prompt goes to the profile's raw endpoint.
+    """
+    if upstream.prompt is not None:
+        return _raw_letter(upstream.body, upstream.prompt, ask)
     match ask.profile.wire:
         case "chat":
             return Letter(upstream.body, upstream.path)
@@ -38,6 +47,21 @@ def write_letter(upstream: Upstream, ask: Ask) -> Letter:
             return Letter(written.body, PATH, "ollama", written.notes)
         case _:
             assert_never(ask.profile.wire)
+
+
+def _raw_letter(body: Mapping[str, Any], prompt: Prompt, ask: Ask) -> Letter:
+    raw = ask.profile.raw
+    assert raw is not None, "a prompt is written only where there is a raw endpoint to take it"
+    match raw:
+        case "completions":
+            written = completions.write_request(body, prompt, ids=ask.profile.raw_ids)
+            return Letter(written.body, completions.PATH, "completions", written.notes)
+        case "llamacpp":
+            written = llamacpp.write_request(body, prompt)
+            return Letter(written.body, llamacpp.PATH, "llamacpp", written.notes)
+        case "generate":
+            written = generate.write_request(body, prompt, num_ctx=_context(ask))
+            return Letter(written.body, generate.PATH, "generate", written.notes)
 
 
 def context_limit(ask: Ask) -> int | None:

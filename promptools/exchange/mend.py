@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from promptools.exchange.letter import context_limit
 from promptools.fallback import fitting, read_overflow
+from promptools.fallback.overflow import LEAST
 from promptools.wire.shapes import as_object
 
 if TYPE_CHECKING:
     from promptools.fallback import Mend
     from promptools.modes.ask import Ask
+    from promptools.types import ModeName
 
 REASONING_KEYS = ("reasoning_effort", "reasoning", "think", "thinking", "include_reasoning")
 _TEMPLATE_KEYS = ("enable_thinking", "thinking", "reasoning_effort")
@@ -31,7 +33,7 @@ FACTS: dict[_Said, dict[str, Any]] = {
 """What the server has said about itself by refusing: the facts of the profile that mend it."""
 
 
-def mend(what: Mend, ask: Ask, text: str) -> Ask | None:
+def mend(what: Mend, ask: Ask, text: str, mode: ModeName = "native") -> Ask | None:
     """Give the request with one thing mended, as the server's error `text` wants it; None when that changes nothing."""
     match what:
         case "tool_choice":
@@ -44,7 +46,7 @@ def mend(what: Mend, ask: Ask, text: str) -> Ask | None:
         case "no_reasoning":
             return _without_reasoning(ask)
         case "fit":
-            return _fitted(ask, text)
+            return _shorter(ask, text) if mode == "harmony" and ask.profile.raw == "completions" else _fitted(ask, text)
         case _:
             return _profile(ask, **FACTS[what])
 
@@ -71,6 +73,15 @@ def _fitted(ask: Ask, text: str) -> Ask | None:
         return None
     size = fitting(prompt, answer=ask.max_tokens, limit=limit)
     return None if size is None or size <= (ask.num_ctx or 0) else replace(ask, num_ctx=size)
+
+
+def _shorter(ask: Ask, text: str) -> Ask | None:
+    """Ask for an answer of the length that is left, unless the request itself says how long; the server has counted."""
+    found = read_overflow(text)
+    if ask.max_tokens is not None or found.prompt is None or found.context is None or found.more:
+        return None
+    left = found.context - found.prompt
+    return None if left < LEAST or left == ask.room else replace(ask, room=left)
 
 
 def _without(ask: Ask, *keys: str) -> Ask | None:

@@ -88,6 +88,15 @@ class Plan:
             self._failed(failure, at)
         return None
 
+    def pass_over(self, why: str, at: float) -> bool:
+        """Leave out harmony mode, which cannot tell what the request holds; false where nothing else may be tried."""
+        left = self._next(at) if self.mode == "harmony" and not self._forced else None
+        if left is None:
+            return False
+        self.notes.append(f"harmony mode was passed over: {why}")
+        self.mode = left
+        return True
+
     def _take(self, step: Step, failure: Failure, at: float) -> str | None:
         match step:
             case "salvage":
@@ -113,11 +122,13 @@ class Plan:
         # `tool_choice` is a ladder and may be taken rung by rung; `mend` says when it ends
         if step != "tool_choice" and (self.mode, step) in self._used:
             return None
-        mended = mend(step, self.ask, failure.text)
+        mended = mend(step, self.ask, failure.text, self.mode)
         if mended is None:
             return None
         self._used.add((self.mode, step))
         self.ask = mended
+        if step == "fit" and self.mode == "harmony" and mended.room is not None:
+            return f"sent again for an answer of {mended.room} tokens"
         return f"{WORDS[step]} (num_ctx {mended.num_ctx})" if step == "fit" else WORDS[step]
 
     def _move(self, failure: Failure, at: float) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from promptools.errors import UsageError
+from promptools.modes.harmony import Harmony
 from promptools.modes.native import Native
 from promptools.modes.prompt import Prompt
 
@@ -13,7 +14,13 @@ if TYPE_CHECKING:
     from promptools.modes.mode import Mode
     from promptools.types import ModeName
 
-MODES: dict[ModeName, Mode] = {"native": cast("Mode", Native()), "prompt": cast("Mode", Prompt())}
+MODES: dict[ModeName, Mode] = {
+    "native": cast("Mode", Native()),
+    "harmony": cast("Mode", Harmony()),
+    "prompt": cast("Mode", Prompt()),
+}
+SPEAKS_HARMONY = "gpt-oss"
+"""The family of the models that were trained on Harmony."""
 
 
 def mode_of(name: ModeName) -> Mode:
@@ -24,14 +31,28 @@ def mode_of(name: ModeName) -> Mode:
 def modes_for(ask: Ask, *, tools: bool) -> tuple[ModeName, ...]:
     """Give the modes to try, in order: the one that the request forces, else those that the profile lists.
 
-    A request that has nothing to do with `tools` is the same in every mode: one is enough.
+    A request that has nothing to do with `tools` is the same in native and in prompt mode: one of them is enough.
+    Raises UsageError where harmony mode is wanted and cannot be.
     """
-    forced = ask.options.mode
-    if forced is not None and forced not in MODES:
-        raise UsageError(f"mode {forced!r} is not there yet; the modes are {', '.join(map(repr, MODES))}")
-    wanted: tuple[ModeName, ...] = (forced,) if forced else ask.profile.modes
-    listed: tuple[ModeName, ...] = tuple(name for name in wanted if MODES.get(name))
-    if not listed:
-        known = ", ".join(map(repr, MODES))
-        raise UsageError(f"the profile lists no mode that is there ({ask.profile.modes!r}); the modes are {known}")
-    return listed if tools else listed[:1]
+    profile, forced = ask.profile, ask.options.mode
+    wanted: tuple[ModeName, ...] = (forced,) if forced else profile.modes
+    if not wanted:
+        raise UsageError(f"the profile lists no mode; set `modes` to some of {', '.join(map(repr, MODES))}")
+    others: tuple[ModeName, ...] = tuple(name for name in wanted if name != "harmony")
+    if others == wanted:
+        return wanted if tools else wanted[:1]
+    if profile.raw is None and not others:
+        raise UsageError(
+            f"harmony mode needs a raw endpoint, and none is known of a server of kind {profile.kind!r}. Say what"
+            " server it is (provider=, or `kind` in the config), or set `raw` in its profile, as"
+            " docs/reference/harmony-mode.md has it"
+        )
+    if profile.family != SPEAKS_HARMONY and not forced:
+        raise UsageError(
+            f"the profile of model {ask.model!r} lists harmony mode, gpt-oss' own format, and the model's family is"
+            f" {profile.family or 'not known'}. Set family = {SPEAKS_HARMONY!r} on it in the config if it is one, or"
+            " leave harmony out of `modes`"
+        )
+    if profile.raw is None:
+        return others if tools else others[:1]
+    return wanted if tools else (*others[:1], "harmony")

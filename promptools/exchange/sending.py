@@ -48,7 +48,9 @@ class Sending:
         self.intake = Intake(streamed=plan.ask.stream, wire=self._letter.wire, spare=self._spare)
 
     def _spare(self) -> Envelope:
-        return Envelope(f"chatcmpl-{self._ledger.context.new_id()}", self._plan.ask.model)
+        context = self._ledger.context
+        created = int(context.wall().timestamp()) if context.wall is not None else 0
+        return Envelope(f"chatcmpl-{context.new_id()}", self._plan.ask.model, created)
 
     def run(self) -> Steps[Outcome]:
         """Send, read and judge."""
@@ -117,16 +119,27 @@ class Sending:
                 finish = "stop"  # some servers never say why they ended, but say that they did
             if finish in CALL_REASONS and self._plan.ask.choice.kind == "none":
                 finish = "stop"  # Ollama ignores tool_choice none; its calls are left out, what it said stands
-            yield from self._hand_on(index, self.readers[index].close(finish))
+            rest = self.readers[index].close(finish)
+            if finish is not None or self._outlet.committed(index):  # what a cut leaves may be half a marker
+                yield from self._hand_on(index, rest)
             verdicts[index] = self._verdict(said, index)
         return verdicts
 
     def _verdict(self, said: int, index: int) -> Verdict:
         reader, intake = self.readers[index], self.intake
         stop = intake.stop.get(said)
-        return verify(self._plan.ask, reader.reply, raw=reader.raw, stop_reason=stop, usage=intake.usage)
+        return verify(
+            self._plan.ask,
+            reader.reply,
+            raw=reader.raw,
+            stop_reason=stop,
+            usage=intake.usage,
+            harmony=self._plan.mode == "harmony",
+        )
 
     def lost(self, index: int) -> bool:
-        """Tell whether the server spoke of a call in this choice."""
+        """Tell whether the server spoke of a call in this choice; in harmony mode it is we who read the calls."""
+        if self._plan.mode == "harmony":
+            return False
         said = next(place for place, each in self._places.items() if each == index)
         return self.intake.stop.get(said) == HARMONY_CALL or self.intake.finish.get(said) in CALL_REASONS

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from promptools.errors import UsageError
 from promptools.exchange.failure import Failure, of_live, of_verdict
 from promptools.exchange.outlet import Account
 from promptools.exchange.recover import recover
@@ -74,8 +75,8 @@ class Service:
 
     def _send(self, plan: Plan, indices: Sequence[int]) -> Steps[Failure | dict[int, Failure]]:
         """Make one attempt; gives its failure, or those of single choices when there are several."""
+        self._sending = sending = self._written(plan, indices)
         self.mode = plan.mode
-        self._sending = sending = Sending(self._ledger, plan, self._outlet, indices)
         outcome = yield from sending.run()
         if isinstance(outcome, Failure):
             self._ledger.record(plan.mode, outcome, sending.intake.usage)
@@ -86,6 +87,15 @@ class Service:
         if first is None:
             plan.worked(self.now)
         return first if first and len(indices) == 1 else failed
+
+    def _written(self, plan: Plan, indices: Sequence[int]) -> Sending:
+        """Write the request, in the first mode that can."""
+        while True:
+            try:
+                return Sending(self._ledger, plan, self._outlet, indices)
+            except UsageError as error:
+                if not plan.pass_over(str(error), self.now):
+                    raise
 
     def _settle(self, sending: Sending, verdicts: Mapping[int, Verdict]) -> Steps[dict[int, Failure]]:
         """Finish the choices that are good, and give the failures of the others."""

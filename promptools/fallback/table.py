@@ -16,6 +16,7 @@ FailureKind = Literal[
     "server_parser",  # its parser choked on the model's call; the call's text may be inside the error
     "harmony",  # its Harmony parser broke on the model's tokens
     "no_native_tools",  # it cannot do tools at all, or not as it was started
+    "no_raw",  # its raw endpoint is not there, or does not take what we send
     "beside_tools",  # it refuses, beside tools, something that it takes without them
     "schema",  # it cannot turn a tool's schema into a grammar
     "tool_choice",  # it refuses this `tool_choice`
@@ -174,6 +175,7 @@ REMEDIES: dict[FailureKind, tuple[Step, ...]] = {
     "server_parser": ("salvage", "next", "again"),
     "harmony": ("salvage", "next", "again"),
     "no_native_tools": ("next",),
+    "no_raw": ("next",),
     "beside_tools": ("next",),
     "schema": ("relax_schema", "next"),
     "tool_choice": ("tool_choice", "next"),
@@ -192,7 +194,7 @@ REMEDIES: dict[FailureKind, tuple[Step, ...]] = {
     "crashed": ("next",),
     "refused": (),
     "cut": ("next", "again"),
-    "swallowed": ("next", "again"),
+    "swallowed": ("correct", "next", "again"),
     "empty_calls": ("next", "again"),
     "garbled": ("next", "again"),
     "connect": (),

@@ -6,18 +6,23 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from promptools.errors import UsageError, clip
+from promptools.harmony.convert import Order, ToolsIn
+from promptools.harmony.thoughts import Policy
 from promptools.profiles import Profile
 from promptools.schema import Tools
 from promptools.types import ModeName, Strictness
 from promptools.wire.shapes import as_int, as_list, as_object, as_text, is_list, is_object
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    from promptools.harmony.render import Encode
 
 ChoiceKind = Literal["auto", "none", "required", "named"]
 Hold = Literal["auto", "all"]
 Arguments = Literal["whole", "live"]
 OnMalformed = Literal["content", "call", "error"]
+Prefill = Literal["auto", "none", "channel", "thought", "call"]
 
 MOST_CHOICES = 128
 """How many choices one request may ask for, as in OpenAI's own API."""
@@ -58,6 +63,17 @@ class Options:
     """Put a `promptools` key with the trace into the reply or the last chunk."""
     on_malformed: OnMalformed = "content"
     """What becomes of a malformed call when all is used up: its raw text, a call that does not fit, or an error."""
+    tools_in: ToolsIn = "developer"
+    """Harmony mode: the message that declares the tools."""
+    thoughts: Policy = "last-final"
+    """Harmony mode: which past thoughts are told."""
+    order: Order = "analysis-first"
+    """Harmony mode: what is told first of a past turn with calls, its thoughts or its words."""
+    prefill: Prefill = "auto"
+    """Harmony mode: how the reply begins. `channel`: on `analysis`, as HarmonyReAct's paper has it; `thought`: inside a
+    thought, as its code has it; `call`: with the call that must come; `auto`: with it once it did not come."""
+    date: str | None = None
+    """Harmony mode: today, as `2025-06-28` (None: by the clock; empty: not told)."""
 
     def override(self, changes: Any, where: str = "promptools") -> Options:
         """Copy with the keys of `changes` replaced; an unknown key or a wrong value is a `UsageError`."""
@@ -107,6 +123,11 @@ OPTIONS = {
     "corrections": _Wanted(type=int),
     "trace": _Wanted(type=bool),
     "on_malformed": _Wanted(get_args(OnMalformed)),
+    "tools_in": _Wanted(get_args(ToolsIn)),
+    "thoughts": _Wanted(get_args(Policy)),
+    "order": _Wanted(get_args(Order)),
+    "prefill": _Wanted(get_args(Prefill)),
+    "date": _Wanted(type=str, optional=True),
 }
 """The keys that a request's `promptools` object may hold, and their values."""
 
@@ -140,6 +161,12 @@ class Ask:
     """The config's own system prompt, placed by `profile.prompt_placement`."""
     num_ctx: int | None = None
     """Context to ask Ollama for, in tokens, where the profile leaves it to us; None: the server's own."""
+    room: int | None = None
+    """Tokens that the server has said are left for the answer; None: it did not."""
+    today: str | None = None
+    """The date, for modes that tell it; None: not known, or not to be told."""
+    encoding: Callable[[], Encode | None] | None = None
+    """Gives the model's own vocabulary, where there is one at hand."""
     feedback: tuple[dict[str, Any], ...] = ()
     """Messages that corrections added, in the client's shape; modes put them after the request's own."""
 

@@ -6,6 +6,8 @@ import difflib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from promptools.modes.gate import FORBIDDEN
+from promptools.types import Call, Reply
 from promptools.wire.chunks import call_json
 from promptools.wire.shapes import as_int
 
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from promptools.modes.ask import Ask
-    from promptools.types import Malformed, Reply
+    from promptools.types import Malformed
 
 VerdictKind = Literal[
     "answered",  # the reply is what was asked for
@@ -28,6 +30,11 @@ VerdictKind = Literal[
 ]
 HARMONY_CALL = 200012
 """`<|call|>`, the token that ends a gpt-oss call; vLLM gives it as `stop_reason`, parsed or not."""
+NEITHER = (
+    "Cannot find <|channel|>commentary or <|channel|>final in the response above."
+    " In your next step, be careful with the channel format."
+)
+"""What a model that speaks Harmony is told when it only thought (HarmonyReAct's words, as its code has them)."""
 FEW = 3
 """An empty answer of up to so many tokens is an empty answer: the end-of-turn token costs one."""
 
@@ -61,23 +68,25 @@ def verify(
     raw: str = "",
     stop_reason: str | int | None = None,
     usage: Mapping[str, Any] | None = None,
+    harmony: bool = False,
 ) -> Verdict:
     """Judge a complete reply; `raw` is its reader's, `usage` that of this send alone.
 
-    Valid calls beside malformed ones are an answer. In the verdict's reply a call is never one that was cut off.
+    `harmony`: the reply was read from Harmony by us, so no server can have lost anything of it. Valid calls beside
+    malformed ones are an answer. In the verdict's reply a call is never one that was cut off.
     """
     reply = _say_length(ask, reply, usage)
     if ask.stream and reply.finish_reason is None:
         return Verdict("cut", _as_text(reply, raw), "the stream ended without a finish reason", elsewhere=True)
-    if stop_reason == HARMONY_CALL and not (reply.calls or reply.malformed or _answers_none(ask, reply)):
+    if stop_reason == HARMONY_CALL and not (harmony or reply.calls or reply.malformed or _answers_none(ask, reply)):
         why = "the model ended with a call (stop_reason 200012) and the server sent none"
         return Verdict("swallowed", _as_text(reply, raw), why, elsewhere=True)
     if not reply.calls and reply.malformed:
-        return _malformed(ask, reply, raw)
+        return _malformed(ask, reply, raw, harmony=harmony)
     if not reply.calls and ask.choice.forced:
-        return _no_call(ask, reply, raw)
+        return _no_call(ask, reply, raw, harmony=harmony)
     if not reply.calls and not reply.content.strip():
-        return _empty(ask, reply, raw, usage)
+        return _empty(ask, reply, raw, usage, harmony=harmony)
     if not reply.calls and reply.finish_reason in {"tool_calls", "function_call"}:
         why = "the server's finish reason speaks of calls and there are none"
         return Verdict("empty_calls", _as_text(reply, ""), why, elsewhere=True)
@@ -128,7 +137,7 @@ def _may_pass(ask: Ask, failed: Malformed) -> bool:
     return ask.options.on_malformed == "call" and not (tool is not None and tool.strict)
 
 
-def _malformed(ask: Ask, reply: Reply, raw: str) -> Verdict:
+def _malformed(ask: Ask, reply: Reply, raw: str, *, harmony: bool) -> Verdict:
     reasons = {each.reason for each in reply.malformed}
     what = ", ".join(f"{each.name or 'a call'}: {each.reason}" for each in reply.malformed)
     if "truncated" in reasons:
@@ -138,18 +147,20 @@ def _malformed(ask: Ask, reply: Reply, raw: str) -> Verdict:
     kind: VerdictKind = "unknown_tool" if reasons == {"unknown_tool"} else "malformed"
     if kind == "unknown_tool" and ask.choice.kind == "named":
         kind = "no_call"
-    feedback = _mend(ask, reply, raw)
+    feedback = _mend(ask, reply, raw, harmony=harmony)
     return Verdict(kind, _handed_over(ask, reply, raw), what, again=True, elsewhere=True, feedback=feedback)
 
 
-def _mend(ask: Ask, reply: Reply, raw: str) -> tuple[dict[str, Any], ...]:
+def _mend(ask: Ask, reply: Reply, raw: str, *, harmony: bool) -> tuple[dict[str, Any], ...]:
     """Write what was said and what to mend: as calls with failed results where the calls can be written at all."""
     failed = reply.malformed
-    calls = [each.call for each in failed if each.call is not None]
+    written = [each.call or (_as_made(place, each) if harmony else None) for place, each in enumerate(failed)]
+    calls = [call for call in written if call is not None]
     if len(calls) == len(failed):
         said = {
             "role": "assistant",
             "content": reply.content or None,
+            **_thoughts(reply, harmony=harmony),
             "tool_calls": [call_json(call) for call in calls],
         }
         results = [
@@ -157,13 +168,25 @@ def _mend(ask: Ask, reply: Reply, raw: str) -> tuple[dict[str, Any], ...]:
             for call, each in zip(calls, failed, strict=True)
         ]
         return (said, *results)
-    return _say(raw, " ".join(_message(ask, each) for each in failed))
+    return _say(reply, raw, " ".join(_message(ask, each) for each in failed), harmony=harmony)
 
 
-def _say(said: str, text: str) -> tuple[dict[str, Any], ...]:
-    """Give a turn of the model with what it `said`, if anything, and one of the user."""
+def _as_made(place: int, failed: Malformed) -> Call | None:
+    """Give a call as the model made it: Harmony has a place for arguments that are no JSON."""
+    return Call(f"failed{place}", failed.name, {}, failed.raw) if failed.name else None
+
+
+def _thoughts(reply: Reply, *, harmony: bool) -> dict[str, str]:
+    """Give what the model thought, where it is to see that again: gpt-oss goes on from its thoughts."""
+    return {"reasoning": reply.reasoning} if harmony and reply.reasoning else {}
+
+
+def _say(reply: Reply, raw: str, text: str, *, harmony: bool) -> tuple[dict[str, Any], ...]:
+    """Give a turn of the model with what it said, if anything, and one of the user."""
+    words = reply.content if harmony else raw  # not the headers: it gets others, and its own would be ordinary text
+    said = {"role": "assistant", "content": words, **_thoughts(reply, harmony=harmony)}
     user = {"role": "user", "content": text}
-    return ({"role": "assistant", "content": said}, user) if said.strip() else (user,)
+    return (said, user) if words.strip() or "reasoning" in said else (user,)
 
 
 def _message(ask: Ask, failed: Malformed) -> str:
@@ -188,21 +211,25 @@ def _forced(ask: Ask) -> str:
     return f"Call one of these tools now; do not answer in words: {_names(ask)}."
 
 
-def _no_call(ask: Ask, reply: Reply, raw: str) -> Verdict:
+def _no_call(ask: Ask, reply: Reply, raw: str, *, harmony: bool) -> Verdict:
     why = f"no call, and tool_choice is {ask.choice.kind}" + (f" ({ask.choice.name})" if ask.choice.name else "")
     again = reply.finish_reason != "length"
-    feedback = _say(raw or reply.content, _forced(ask))
+    feedback = _say(reply, raw or reply.content, _forced(ask), harmony=harmony)
     return Verdict("no_call", _as_text(reply, raw), why, again=again, elsewhere=True, feedback=feedback)
 
 
-def _empty(ask: Ask, reply: Reply, raw: str, usage: Mapping[str, Any] | None) -> Verdict:
+def _empty(ask: Ask, reply: Reply, raw: str, usage: Mapping[str, Any] | None, *, harmony: bool) -> Verdict:
     """Judge a reply without content and calls: lost by the server, forbidden by the request, or simply empty."""
     if reply.finish_reason in {"length", "content_filter"}:
         return Verdict("answered", reply)
-    if ask.choice.kind == "none" and reply.discarded:
-        feedback = _say("", "Answer in words; no tool may be called now.")
+    if any(note.startswith(FORBIDDEN) for note in reply.trace.notes):
+        feedback = _say(Reply(), "", "Answer in words; no tool may be called now.", harmony=harmony)
         why = "nothing but calls, and tool_choice is none"
         return Verdict("forbidden", _as_text(reply, raw), why, again=True, elsewhere=True, feedback=feedback)
+    if harmony and reply.reasoning.strip():
+        thought = {"role": "assistant", "content": "", "reasoning": f"{reply.reasoning}\n\n{NEITHER}"}
+        why = "thoughts, and neither a call nor an answer"
+        return Verdict("swallowed", _as_text(reply, raw), why, again=True, elsewhere=True, feedback=(thought,))
     spent = as_int((usage or {}).get("completion_tokens"))
     lost = reply.finish_reason in {"tool_calls", "function_call"} or (
         ask.profile.swallows and (bool(reply.reasoning) or spent is None or spent > FEW)

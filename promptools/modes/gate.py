@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 Source = Literal["text", "server", "thoughts"]
 
+FORBIDDEN = "tool_choice is none: "
+"""How the note on a call begins that was left out since no call may be made."""
+
 
 @dataclass(slots=True)
 class Gate:
@@ -56,7 +59,7 @@ class Gate:
         index = self._number(source, event.index)
         live = index in self._live
         if self.ask.choice.kind == "none":
-            return self._forbidden(call.name, source, raw_of(event.span), event.span)
+            return self._forbidden(call.name, source, raw_of(event.span), event.span, call.dialect)
         if self.ask.offered.get(call.name) is None and not call.unknown_tool:
             return self._not_now(call, index, raw_of(event.span), event.span)
         key = (call.name, call.arguments_json)
@@ -78,7 +81,7 @@ class Gate:
     def failed(self, event: Malformed, source: Source) -> list[Event]:
         """Pass on that a call failed."""
         if self.ask.choice.kind == "none":
-            return self._forbidden(event.name or "", source, event.raw, event.span)
+            return self._forbidden(event.name or "", source, event.raw, event.span, event.dialect)
         call = event.call
         if call is not None:
             call = replace(call, id=self._id(call.id), name=self._name(call.name))
@@ -90,11 +93,14 @@ class Gate:
         self.malformed.append(event)
         return [event]
 
-    def _forbidden(self, name: str, source: Source, raw: str, span: Span) -> list[Event]:
-        """Under tool_choice none text is text; a call that the server made all the same is left out."""
-        if source == "text":
+    def _forbidden(self, name: str, source: Source, raw: str, span: Span, dialect: str) -> list[Event]:
+        """Under tool_choice none text is text; a call that the server made all the same is left out.
+
+        So is one in Harmony, where nothing but a call looks like one, and the rest of it is no text for anyone.
+        """
+        if source == "text" and dialect != "harmony":
             return [Text(raw, span)]
-        self.notes.append(f"tool_choice is none: the call of {name!r} was left out")
+        self.notes.append(f"{FORBIDDEN}the call of {name!r} was left out")
         return [Discarded(raw, "markup", span)]
 
     def _not_now(self, call: Call, index: int, raw: str, span: Span) -> list[Event]:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from promptools.parsing.events import Event
     from promptools.types import ModeName, NewId, Reply
     from promptools.wire.chat import Delta
+    from promptools.wire.raw.fates import Prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,11 @@ class Upstream:
     names: Mapping[str, str] = field(default_factory=dict[str, str])
     """Tool names as the server knows them, to the client's own; only those that differ."""
     dialect: str | None = None
-    """The dialect that the request asked for, if it asked in text."""
+    """The dialect that the request asked for, if it asked in text; `harmony` is the only one that the reply is in."""
+    prompt: Prompt | None = None
+    """The whole conversation, for a raw endpoint; None: the body holds messages."""
+    prefill: str = ""
+    """What the prompt says in the model's name: the reply goes on from there."""
     path: str = "chat/completions"
     """The route below the API's base URL: raw modes take another."""
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from promptools.types import NewId
     from promptools.wire.chat import Delta
 
+HARMONY = "harmony"
+"""The dialect of a raw reply of gpt-oss: it is all that such a reply is read for."""
 DONE = frozenset(("stop", "tool_calls", "function_call"))
 """Finish reasons of a model that was done."""
 _NOWHERE = Span(0, 0)
@@ -47,7 +49,9 @@ class ReplyReader:
     def __init__(self, ask: Ask, upstream: Upstream, new_id: NewId) -> None:
         self._ask = ask
         self._new_id = new_id
-        self._dialect = upstream.dialect
+        self._harmony = upstream.dialect == HARMONY
+        self._dialect = None if self._harmony else upstream.dialect
+        self._prefill = upstream.prefill
         sent = {name: other for other, name in upstream.names.items()}
         none = ask.choice.kind == "none"
         self._tools = Tools([]) if none else renamed(ask.tools, sent)
@@ -95,7 +99,7 @@ class ReplyReader:
         if delta.reasoning:
             events += self._think(delta.reasoning)
         text = delta.content + delta.refusal
-        if self._leak or (self._parser is None and _LEAK.search(text)):
+        if self._leak or (self._parser is None and not self._harmony and _LEAK.search(text)):
             self._leak += text
         elif text:
             events += self._read(text)
@@ -131,7 +135,8 @@ class ReplyReader:
         if self._parser is None:
             # thoughts in a field of their own tell that the template's opener does not concern the content
             in_reasoning = self._ask.profile.in_reasoning and not self._thought
-            self._parser = self._new_parser(in_reasoning=in_reasoning)
+            self._parser = self._new_parser(in_reasoning=in_reasoning, pinned=HARMONY if self._harmony else None)
+            text = self._prefill + text
         self._words.add(text)
         return self._take(self._parser.feed(text), "text", self._words.cut)
 
@@ -143,9 +148,12 @@ class ReplyReader:
         failed = Malformed(0, self._leak, "truncated", message, span, dialect="harmony")
         return self._take([failed], "text", self._words.cut)
 
-    def _new_parser(self, *, in_reasoning: bool = False, certain: bool = False) -> StreamParser:
+    def _new_parser(
+        self, *, in_reasoning: bool = False, certain: bool = False, pinned: str | None = None
+    ) -> StreamParser:
         return StreamParser(
             self._tools,
+            dialect=pinned,
             expect=self._dialect,
             strictness="lenient" if certain else self._ask.options.strictness,
             in_reasoning=in_reasoning,

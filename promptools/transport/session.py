@@ -9,7 +9,9 @@ import random
 import string
 import time
 from dataclasses import replace
-from functools import partial
+from datetime import datetime
+from functools import cache, partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -19,6 +21,7 @@ from promptools.exchange import ClientRequest, Context, Exchange, Request, Route
 from promptools.exchange.ledger import base_of
 from promptools.exchange.look import examine
 from promptools.fallback import Breaker, Windows
+from promptools.harmony import vocabulary
 from promptools.modes.ask import OPTIONS, Options
 from promptools.profiles import Config, Target, api_key, find_config, load_config, resolve
 from promptools.transport.doors import CHAT_DOOR, Door
@@ -29,7 +32,10 @@ if TYPE_CHECKING:
     from promptools.exchange import Headers
     from promptools.exchange.ledger import Steps
     from promptools.fallback import Stop, WaitFor
-    from promptools.modes.ask import Arguments, Hold, OnMalformed
+    from promptools.harmony.convert import Order, ToolsIn
+    from promptools.harmony.render import Encode
+    from promptools.harmony.thoughts import Policy
+    from promptools.modes.ask import Arguments, Hold, OnMalformed, Prefill
     from promptools.types import ModeName, Reply, Seen, Strictness
 
 log = logging.getLogger("promptools")
@@ -66,6 +72,11 @@ class Settings(TypedDict, total=False):
     corrections: int
     trace: bool
     on_malformed: OnMalformed
+    tools_in: ToolsIn
+    thoughts: Policy
+    order: Order
+    prefill: Prefill
+    date: str | None
 
 
 NAMES = frozenset(Settings.__annotations__)
@@ -109,6 +120,8 @@ class Session:
             wait=settings.get("wait"),
             deadline=settings.get("deadline"),
             on_reply=_careful(settings.get("on_reply")),
+            wall=_now,
+            encoding=vocabulary_at_hand,
             log=log.warning,
         )
         self.settings = {**settings, "config": self.config, "breaker": self.context.breaker}
@@ -196,6 +209,25 @@ class Session:
     def key(self, target: Target) -> str | None:
         """Find the key of a target; `UsageError` when it needs one and the variable is not set."""
         return api_key(target, os.environ)
+
+
+def _now() -> datetime:
+    return datetime.now().astimezone()
+
+
+@cache
+def vocabulary_at_hand() -> Encode | None:
+    """Load the vocabulary of gpt-oss, where its file lies on this machine and openai-harmony is installed.
+
+    Takes about a second the first time. A file that is another is named in the log, and left alone.
+    """
+    if find_spec("openai_harmony") is None or vocabulary.tell(os.environ, Path.home()) is None:
+        return None
+    try:
+        return vocabulary.load_encode()
+    except UsageError as error:
+        log.warning("token ids are not used: %s", error)
+        return None
 
 
 def read_config(config: Config | str | os.PathLike[str] | None) -> Config:

@@ -129,11 +129,9 @@ def test_a_forced_mode_without_tools_is_not_untouched():
     assert seen.headers["x-promptools-mode"] == "prompt"
 
 
-def test_a_mode_that_is_not_there():
-    seen = play(ask(WEATHER, promptools={"mode": "harmony"}), [])
+def test_a_profile_without_a_mode():
+    seen = play(ask(WEATHER), [], target=target(modes=()))
     assert seen.head.status == 400
-    assert "'harmony'" in seen.json["error"]["message"]
-    seen = play(ask(WEATHER), [], target=target(modes=("harmony",)))
     assert "lists no mode" in seen.json["error"]["message"]
 
 

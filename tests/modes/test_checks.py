@@ -226,6 +226,7 @@ def test_a_call_that_must_come_and_does_not_is_asked_for(choice, words):
 
 
 def test_nothing_but_forbidden_calls_is_asked_again():
-    verdict = judge(said(discarded=(Discarded("{}", "markup"),)), tool_choice="none")
+    left_out = Trace(notes=("tool_choice is none: the call of 'f' was left out",))
+    verdict = judge(said(discarded=(Discarded("{}", "markup"),), trace=left_out), tool_choice="none")
     assert (verdict.kind, verdict.again) == ("forbidden", True)
     assert verdict.feedback == ({"role": "user", "content": "Answer in words; no tool may be called now."},)

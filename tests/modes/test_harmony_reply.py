@@ -1,0 +1,151 @@
+"""Replies in Harmony: read, judged, and what the model is told where it has to be asked again."""
+
+import itertools
+from dataclasses import replace
+
+import pytest
+from test_harmony_body import NAMED, REFUSED, SPACED, WEATHER, asked
+
+from promptools.modes.checks import NEITHER, verify
+from promptools.modes.harmony import Harmony
+from promptools.wire.chat import Delta
+
+THOUGHT = "<|channel|>analysis<|message|>Need it.<|end|><|start|>assistant"
+HEADER = "<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>"
+CALL = HEADER + '{"city": "Paris"}<|call|>'
+FINAL = "<|channel|>final<|message|>Sunny.<|return|>"
+
+
+class Run:
+    """A reply, cut into pieces of a size, read and judged."""
+
+    def __init__(self, text, finish="stop", cut=0, stop_reason=None, feedback=(), **keys):
+        self.ask = asked(**{"tools": [WEATHER], **keys}).corrected(feedback)
+        mode, count = Harmony(), itertools.count()
+        reader = mode.reader(self.ask, mode.body(self.ask), lambda: f"made{next(count)}")
+        step = cut or len(text) or 1
+        self.events = [e for at in range(0, len(text), step) for e in reader.feed(Delta(content=text[at : at + step]))]
+        self.events += reader.close(finish)
+        self.reply, self.raw = reader.reply, reader.raw
+        self.verdict = verify(self.ask, self.reply, raw=self.raw, stop_reason=stop_reason, harmony=True)
+
+    @property
+    def calls(self):
+        return [(call.name, call.arguments) for call in self.reply.calls]
+
+
+PARIS = [("get_weather", {"city": "Paris"})]
+
+
+@pytest.mark.parametrize("cut", [0, 1, 7])
+def test_thoughts_words_and_calls(cut):
+    run = Run(THOUGHT + "<|channel|>commentary<|message|>Let me look.<|end|><|start|>assistant" + CALL, cut=cut)
+    assert (run.reply.reasoning, run.reply.content, run.calls) == ("Need it.", "Let me look.", PARIS)
+    assert run.verdict.ok
+
+
+@pytest.mark.parametrize("text", [CALL, CALL.removesuffix("<|call|>")])
+def test_the_token_that_ended_the_reply_may_be_missing(text):
+    run = Run(text, stop_reason=200012)
+    assert (run.calls, run.verdict.ok) == (PARIS, True)
+
+
+def test_names_come_back():
+    run = Run(CALL, tools=[SPACED])
+    assert run.calls == [("get weather", {"city": "Paris"})]
+    assert run.reply.calls[0].fixes == ()
+
+
+@pytest.mark.parametrize("cut", [0, 1])
+def test_the_reply_goes_on_from_what_was_said_in_the_models_name(cut):
+    run = Run('{"city": "Paris"}', cut=cut, tool_choice=NAMED, feedback=REFUSED)
+    assert (run.calls, run.verdict.ok) == (PARIS, True)
+    run = Run('.get_weather <|constrain|>json<|message|>{"city": "Paris"}', cut=cut, tool_choice="required",
+              tools=[WEATHER, SPACED], feedback=REFUSED)  # fmt: skip
+    assert run.calls == PARIS
+    run = Run("Need it.<|end|><|start|>assistant" + CALL, cut=cut, options={"prefill": "thought"})
+    assert (run.reply.reasoning, run.calls) == ("Need it.", PARIS)
+
+
+def test_no_reply_is_no_reply_however_it_was_to_begin():
+    run = Run("", options={"prefill": "thought"})
+    assert (run.events, run.reply.content, run.raw) == ([], "", "")
+
+
+def test_under_tool_choice_none_a_call_is_left_out():
+    run = Run(THOUGHT + CALL, tool_choice="none")
+    assert (run.calls, run.reply.content, run.verdict.kind) == ([], "", "forbidden")
+    assert run.verdict.feedback == ({"role": "user", "content": "Answer in words; no tool may be called now."},)
+    run = Run(FINAL.replace("return", "end") + "<|start|>assistant" + CALL, tool_choice="none", stop_reason=200012)
+    assert (run.reply.content, run.verdict.ok) == ("Sunny.", True)
+
+
+def test_thoughts_alone_are_told_as_harmony_react_tells_them():
+    run = Run("<|channel|>analysis<|message|>Need it.<|end|>")
+    assert (run.verdict.kind, run.verdict.again, run.verdict.elsewhere) == ("swallowed", True, True)
+    (said,) = run.verdict.feedback
+    assert said == {"role": "assistant", "content": "", "reasoning": f"Need it.\n\n{NEITHER}"}
+    again = Harmony().body(run.ask.corrected(run.verdict.feedback)).prompt.said
+    assert "analysis<|message|>Need it.\n\nCannot find <\\|channel|>commentary or <\\|channel|>final in the" in again
+
+
+def test_thoughts_alone_under_tool_choice_none_are_no_forbidden_call():
+    assert Run("<|channel|>analysis<|message|>Hm.<|end|>", tool_choice="none").verdict.kind == "swallowed"
+
+
+def test_thoughts_that_were_cut_are_an_answer_that_was_cut():
+    run = Run("<|channel|>analysis<|message|>Need", finish="length")
+    assert (run.verdict.ok, run.reply.reasoning) == (True, "Need")
+
+
+def test_a_call_that_was_cut_is_none():
+    run = Run(HEADER + '{"city": "Par', finish="length")
+    assert (run.verdict.kind, run.verdict.elsewhere, run.calls) == ("truncated", False, [])
+    assert run.verdict.reply.finish_reason == "length"
+
+
+def test_arguments_that_are_no_json_are_shown_to_the_model_as_it_made_them():
+    run = Run(THOUGHT + HEADER + "{city: }<|call|>")
+    assert run.verdict.kind == "malformed"
+    said, result = run.verdict.feedback
+    assert said["tool_calls"][0]["function"] == {"name": "get_weather", "arguments": "{city: }"}
+    assert (said["reasoning"], said["content"]) == ("Need it.", None)
+    assert result["tool_call_id"] == said["tool_calls"][0]["id"]
+    again = Harmony().body(run.ask.corrected(run.verdict.feedback)).prompt.said
+    assert "to=functions.get_weather<|channel|>commentary json<|message|>{city: }<|call|>" in again
+    assert "<|start|>functions.get_weather to=assistant<|channel|>commentary<|message|>The call of" in again
+
+
+def test_arguments_that_do_not_fit():
+    run = Run(THOUGHT + HEADER + '{"city": {}}<|call|>')
+    assert run.verdict.kind == "malformed"
+    assert run.verdict.feedback[0]["reasoning"] == "Need it."
+
+
+def test_words_in_place_of_a_call_are_shown_without_their_headers():
+    run = Run(THOUGHT + FINAL, tool_choice="required")
+    assert run.verdict.kind == "no_call"
+    said, user = run.verdict.feedback
+    assert said == {"role": "assistant", "content": "Sunny.", "reasoning": "Need it."}
+    assert user["role"] == "user"
+    assert Harmony().body(run.ask.corrected(run.verdict.feedback)).prefill == HEADER
+
+
+def test_thoughts_in_place_of_a_call():
+    run = Run("<|channel|>analysis<|message|>Hm.<|end|>", tool_choice="required")
+    assert run.verdict.feedback[0] == {"role": "assistant", "content": "", "reasoning": "Hm."}
+    assert Run("", tool_choice="required").verdict.feedback[0]["role"] == "user"
+
+
+def test_a_call_of_no_name_is_told_in_words():
+    run = Run(CALL)
+    failed = replace(Run(HEADER + "{city: }<|call|>").reply.malformed[0], name=None)
+    lost = replace(run.reply, calls=(), malformed=(failed,), content="Hm.")
+    verdict = verify(run.ask, lost, raw="<|raw|>", harmony=True)
+    assert [each["role"] for each in verdict.feedback] == ["assistant", "user"]
+    assert verdict.feedback[0]["content"] == "Hm."
+
+
+def test_a_json_answer_is_an_answer():
+    run = Run('<|channel|>final<|message|>{"city": "Paris"}<|return|>', response_format={"type": "json_object"})
+    assert (run.reply.content, run.calls) == ('{"city": "Paris"}', [])
