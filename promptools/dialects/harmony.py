@@ -22,6 +22,7 @@ from promptools.harmony.machine import Aside, Begin, Finish, Item, Words
 from promptools.harmony.names import FUNCTIONS, Names
 from promptools.harmony.opening import token_begins
 from promptools.harmony.render import Message, render, text_of
+from promptools.harmony.tokens import escape_json
 from promptools.parsing.parts import Candidate
 from promptools.parsing.segments import Beside, Ended, Opened, Said, Segment
 from promptools.types import Call, Fix, Result
@@ -108,7 +109,7 @@ def _opened(header: Header, raw: str) -> Opened:
 
 def _call(call: Call) -> Message:
     recipient = Names([call.name]).place(call.name).recipient
-    return Message("assistant", call.arguments_json, "", "commentary", recipient, "<|constrain|>json")
+    return Message("assistant", escape_json(call.arguments_json), "", "commentary", recipient, "<|constrain|>json")
 
 
 def _result(result: Result) -> Message:

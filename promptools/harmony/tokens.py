@@ -35,6 +35,11 @@ def escape(text: str) -> str:
     return _CONTROL.sub(r"<\\", text) if "|>" in text else text
 
 
+def escape_json(text: str) -> str:
+    r"""Write control tokens inside JSON so that it means the same: `"<|end|>"` becomes `"\u003c|end|>"`. O(n)."""
+    return _CONTROL.sub(r"\\u003c", text)
+
+
 def unescape(text: str) -> str:
     """Undo `escape`."""
     return _ESCAPED.sub("<", text) if "|>" in text else text

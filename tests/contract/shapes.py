@@ -21,7 +21,9 @@ MARKERS = [
     '"name": "ping"', '"arguments": {}', "'name': 'ping'", "get_weather", "ping", '{"name": "',
     '{"tool": "ping", "arguments": {', '{"name": "get_weather", "arguments": {"city": "', "Oslo", "true", "null",
     "NaN", "1", "-", ".", "1e999", "\\n", "\\u00", "\\ud83d", "\ud83d", "\x00", "\u200b", "\ufeff", "é", "日本", "😀",
-    "Action:", "prose ", "Observation:",
+    "Action:", "prose ", "Observation:", "<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>",
+    "<|call|>", "<|return|>", "<|start|>assistant", "assistant", "analysis", "commentary", "final", "to=functions.",
+    " to=functions.ping", "json", "user", "system",
 ]  # fmt: skip
 
 CALLS = [
@@ -36,6 +38,12 @@ CALLS = [
     '{"name": "get_weather", "arguments": {}}',
     "<think>hm</think>",
     "Some words. ",
+    "<|channel|>analysis<|message|>hm<|end|>",
+    "<|start|>assistant<|channel|>commentary to=functions.ping <|constrain|>json<|message|>{}<|call|>",
+    "<|channel|>final<|message|>Well.<|return|>",
+    'assistantcommentary to=functions.get_weather json{"city": "Oslo"}',
+    "assistantfinalWell.",
+    "analysisHm.",
 ]
 
 noise = st.lists(st.sampled_from(MARKERS), max_size=24).map("".join)
@@ -47,8 +55,8 @@ options = st.fixed_dictionaries(
     {},
     optional={
         "strictness": st.sampled_from(["strict", "balanced", "lenient"]),
-        "expect": st.sampled_from(["json", "hermes"]),
-        "dialect": st.sampled_from(["json", "hermes"]),
+        "expect": st.sampled_from(["json", "hermes", "harmony"]),
+        "dialect": st.sampled_from(["json", "hermes", "harmony"]),
         "in_reasoning": st.booleans(),
         "json_answer": st.booleans(),
     },
