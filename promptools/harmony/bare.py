@@ -85,16 +85,17 @@ class BareWords:
         self._known = known
         self._held = ""
         self._first = True
-        self._done = False
+        self.done = False
+        """Nothing is looked for any more."""
 
     def feed(self, piece: Piece) -> Iterator[Piece]:
         """Give what a piece becomes."""
         if isinstance(piece, Token):
             yield from self.close()
             self._first = False
-            self._done = self._done or piece.name not in ENDS
+            self.done = self.done or piece.name not in ENDS
             yield piece
-        elif self._done:
+        elif self.done:
             yield piece
         else:
             yield from self._read(self._held + piece, final=False)

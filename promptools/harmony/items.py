@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from promptools.harmony.bare import BareWords
 from promptools.harmony.header import Known
-from promptools.harmony.machine import Item, Machine
+from promptools.harmony.machine import Item, Machine, Words
 from promptools.harmony.render import Role
 from promptools.harmony.scan import NAMES, Piece, Scanner, Token
 from promptools.harmony.tokens import IDS
@@ -39,6 +39,8 @@ class ItemParser:
 
     def feed(self, text: str) -> list[Item]:
         """Take a piece of text."""
+        if self._scanner.passes(text) and (self._bare is None or self._bare.done) and self._machine.says(text):
+            return [Words(text)]
         return self._take(self._scanner.feed(text))
 
     def feed_ids(self, ids: Iterable[int]) -> list[Item]:

@@ -63,6 +63,8 @@ HEADER_PARTS = re.compile(
 _DEBRIS = re.compile(r"(?:\s|assistant|analysis|commentary|final|json)*")
 _TO = re.compile(r"to=\s?[^\s<{\[]*")
 _SPEAKER = "assistant"
+_SPEAKS = re.compile(f"(?:{'|'.join(_SPEAKER[:size] for size in range(len(_SPEAKER), 0, -1))})\\Z")
+"""The first word of a header, or its beginning, at the end of a text."""
 _WORDS = (_SPEAKER, *CHANNELS, "json", "code")
 _TOKENS = ("<|channel|>", "<|constrain|>", "<|start|>")
 
@@ -109,6 +111,15 @@ class Machine:
             case "content" | "doubt":
                 yield from self._content_ends("cut", "")
 
+    def says(self, text: str) -> bool:
+        """Take text without control tokens, if all that it can be is content: of a long reply nearly every piece is."""
+        if self._state != "content" or self._tail or not text:
+            return False
+        if not self._strict and _SPEAKS.search(text, max(0, len(text) - len(_SPEAKER))):
+            return False
+        self._fresh = False
+        return True
+
     # --- text ----------------------------------------------------------------------------------------------------
 
     def _text(self, text: str) -> Iterator[Item]:
@@ -142,10 +153,10 @@ class Machine:
     def _hold(self, text: str) -> str:
         """Give what has come of words but for an end that may be the first word of a header."""
         text = self._tail + text
-        longest = 0 if self._strict else min(len(_SPEAKER), len(text))
-        size = next((size for size in range(longest, 0, -1) if text.endswith(_SPEAKER[:size])), 0)
-        self._tail = text[len(text) - size :]
-        return text[: len(text) - size]
+        found = None if self._strict else _SPEAKS.search(text, max(0, len(text) - len(_SPEAKER)))
+        end = found.start() if found is not None else len(text)
+        self._tail = text[end:]
+        return text[:end]
 
     def _add(self, piece: Piece) -> None:
         last = self._pieces[-1] if self._pieces else None

@@ -40,6 +40,10 @@ class Scanner:
         self._broken = broken
         self._held = ""
 
+    def passes(self, text: str) -> bool:
+        """Tell whether a text is one piece, as it is."""
+        return not self._held and "<" not in text
+
     def feed(self, text: str) -> Iterator[Piece]:
         """Give the pieces of what has come. O(n) in characters."""
         text = self._held + text

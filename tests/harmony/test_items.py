@@ -1,0 +1,62 @@
+"""Nearly every piece of a reply is content and takes the short way: it must give what the long way gives."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from promptools.errors import ModelError
+from promptools.harmony.items import ItemParser
+from promptools.harmony.scan import NAMES, Scanner
+
+WORDS = [
+    "assistant",
+    "analysis",
+    "commentary",
+    "final",
+    " to=functions.f",
+    "json",
+    '{"a": 1}',
+    "a",
+    "as",
+    "an ant",
+    "\n",
+]
+pieces = st.lists(st.sampled_from([*WORDS, *(f"<|{name}|>" for name in NAMES), "<", "<|", "", "x<y"]), max_size=12)
+cuts = st.lists(st.integers(0, 60), max_size=8)
+
+
+def items(chunks, *, strict):
+    parser = ItemParser("assistant", strict=strict)
+    said = []
+    try:
+        for chunk in chunks:
+            said += parser.feed(chunk)
+        said += parser.close()
+    except ModelError as error:
+        said.append(str(error))
+    return said
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@settings(deadline=None)
+@given(pieces, cuts)
+def test_the_short_way_says_what_the_long_way_says(strict, words, at):
+    words = ["<|channel|>final<|message|>", *words]
+    text = "".join(words)
+    bounds = sorted({0, len(text), *(each for each in at if each < len(text))})
+    for chunks in (words, [text[a:b] for a, b in pairwise(bounds)], list(text)):
+        short = items(chunks, strict=strict)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Scanner, "passes", lambda self, text: False)
+            assert items(chunks, strict=strict) == short
+
+
+def test_words_take_the_short_way(monkeypatch):
+    parser = ItemParser("assistant")
+    parser.feed("<|channel|>final<|message|>")
+    monkeypatch.setattr(Scanner, "feed", lambda self, text: pytest.fail(f"{text!r} went the long way"))
+    assert [item.raw for word in ("It ", "rains", ".") for item in parser.feed(word)] == ["It ", "rains", "."]
+    with pytest.raises(pytest.fail.Exception):
+        parser.feed("an assist")
