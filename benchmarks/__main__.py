@@ -22,6 +22,7 @@ GROUPS = {
     "imports": "footprint",
     "memory": "footprint",
     "harmony_render": "harmony",
+    "harmony_parse": "harmony",
     "tool_tokens": "tool_tokens",
     "exchanges": "exchanges",
     "real": "real",

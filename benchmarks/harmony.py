@@ -1,8 +1,10 @@
-"""Harmony against OpenAI's own library: text against token ids."""
+"""Harmony against OpenAI's own library: written as text against token ids, and read piece by piece."""
 
 from __future__ import annotations
 
+import json
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import openai_harmony as library
@@ -10,13 +12,19 @@ import openai_harmony as library
 from benchmarks import samples, trajectory, vocabulary
 from benchmarks.table import Row, Table, Target
 from benchmarks.timing import Job, best_of, seconds
-from promptools.harmony import declare
+from promptools import StreamParser
+from promptools.harmony import declare, parse
 from promptools.harmony.convert import Options, convert
 from promptools.harmony.render import Developer, Message, System, render, render_ids
 from promptools.harmony.vocabulary import load_encode, load_encoding
 
 RENDER = Target("at least", 5, ">= 5x faster than openai-harmony")
+PARSE = Target("at most", 2, "<= 2x openai-harmony")
+FLAT = Target("at most", 1.5, "<= 1.5x from 1 KB to 1 MB")
 TURNS = (0, 1, 10, 100)
+THOUGHT = "<|channel|>analysis<|message|>"
+SIZES = (1_000, 10_000, 100_000, 1_000_000)
+AGAINST = 10_000
 EVERYTHING = Options(thoughts="keep", date="2026-11-21")
 WHOLE = library.RenderConversationConfig(auto_drop_analysis=False)
 
@@ -25,8 +33,7 @@ def harmony_render() -> Table:
     """A Chat Completions request as text, conversion included, against the library's ids of a ready conversation."""
     title = "A request as Harmony: our text from the request's own messages, its ids from messages made ready for it"
     if why_not := vocabulary.why_not():
-        print(f"!!! no figures: {why_not}", file=sys.stderr, flush=True)
-        return Table("harmony_render", title, [Row(f"not measured: {why_not}", {})])
+        return _nothing("harmony_render", title, why_not)
     rows = []
     for turns in TURNS:
         messages = trajectory.messages(turns)
@@ -47,6 +54,111 @@ def harmony_render() -> Table:
         case = f"{turns} turns, {len(text) / 1000:.1f} KB, {len(ids)} tokens"
         rows.append(Row(case, {**shown, "ratio": f"{ratio:.1f}x"}, ratio, RENDER, took))
     return Table("harmony_render", title, rows)
+
+
+def harmony_parse() -> tuple[Table, ...]:
+    """A reply token by token: the time of one, against the library, and as the reply grows."""
+    title = "A reply in Harmony, token by token: the time of one token at 10 KB"
+    if why_not := vocabulary.why_not():
+        return (_nothing("harmony_parse", title, why_not),)
+    against, growth = [], []
+    for case, reply in REPLIES.items():
+        ids = {size: load_encoding().encode(reply(size), allowed_special="all") for size in SIZES}
+        took = _per_token(ids)
+        shown = {name: seconds(each) for name, each in took.items()}
+        ratio = took["ours"] / took["library"]
+        against.append(Row(case, {**shown, "ratio": f"{ratio:.2f}x"}, ratio, PARSE, took))
+        costs = _growth(ids)
+        first, *others = costs.values()
+        shown = {name: seconds(each) for name, each in costs.items()}
+        grown = max(others) / first
+        growth.append(Row(case, {**shown, "growth": f"{grown:.2f}x"}, grown, FLAT, costs))
+    return (
+        Table("harmony_parse", title, against),
+        Table("harmony_parse_growth", "The same from 1 KB to 1 MB, ours", growth),
+    )
+
+
+def _per_token(replies: Mapping[int, Sequence[int]]) -> dict[str, float]:
+    """Read one reply in all ways, which agree about it."""
+    ids = replies[AGAINST]
+    pieces = _pieces(ids)
+    theirs, ours = _theirs(ids), _ours(pieces)
+    assert [(each.channel, each.recipient, each.content[0].text) for each in theirs.messages] == [
+        (each.message.channel, each.message.recipient or None, each.message.content) for each in ours.parsed.messages
+    ]
+    jobs: dict[str, Job] = {
+        "ours": lambda: _ours(pieces),
+        "library": lambda: _theirs(ids),
+        "library, words read": lambda: _theirs_read(ids),
+        "ours, calls checked": lambda: _checked(pieces),
+    }
+    return {name: each / len(ids) for name, each in best_of(jobs).items()}
+
+
+def _growth(replies: Mapping[int, Sequence[int]]) -> dict[str, float]:
+    """Read replies of all sizes, in turns."""
+    pieces = {f"{size // 1000:,} KB": _pieces(ids) for size, ids in replies.items()}
+    jobs: dict[str, Job] = {size: lambda cut=cut: _ours(cut) for size, cut in pieces.items()}
+    return {size: each / len(pieces[size]) for size, each in best_of(jobs).items()}
+
+
+def _pieces(ids: Sequence[int]) -> list[str]:
+    return [load_encoding().decode_utf8([each]) for each in ids]
+
+
+def _ours(pieces: Sequence[str]) -> parse.StreamParser:
+    parser = parse.StreamParser("assistant")
+    for piece in pieces:
+        parser.feed(piece)
+    parser.close()
+    return parser
+
+
+def _theirs(ids: Sequence[int]) -> Any:
+    parser = library.StreamableParser(load_encoding(), library.Role.ASSISTANT)
+    for each in ids:
+        parser.process(each)
+    parser.process_eos()
+    return parser
+
+
+def _theirs_read(ids: Sequence[int]) -> None:
+    """Look at each token's words, as who streams must."""
+    parser = library.StreamableParser(load_encoding(), library.Role.ASSISTANT)
+    for each in ids:
+        parser.process(each)
+        _ = parser.last_content_delta
+    parser.process_eos()
+
+
+def _checked(pieces: Sequence[str]) -> None:
+    parser = StreamParser(samples.TOOLS, dialect="harmony")
+    for piece in pieces:
+        parser.feed(piece)
+    parser.close()
+
+
+def _thoughts(size: int) -> str:
+    return THOUGHT + samples.prose(size)
+
+
+def _call(size: int) -> str:
+    header = "<|channel|>commentary to=functions.write_file <|constrain|>json<|message|>"
+    return header + json.dumps({"path": "a", "content": samples.code(size)})
+
+
+def _messages(size: int) -> str:
+    short = f"{THOUGHT}{samples.prose(300)}<|end|><|start|>assistant"
+    return short * (size // len(short)) + "<|channel|>final<|message|>Yes."
+
+
+REPLIES: dict[str, Callable[[int], str]] = {"thoughts": _thoughts, "a call": _call, "many messages": _messages}
+
+
+def _nothing(name: str, title: str, why_not: str) -> Table:
+    print(f"!!! no figures for {name}: {why_not}", file=sys.stderr, flush=True)
+    return Table(name, title, [Row(f"not measured: {why_not}", {})])
 
 
 def _text(messages: list[dict[str, Any]]) -> str:
