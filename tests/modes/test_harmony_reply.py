@@ -104,6 +104,14 @@ def test_a_call_that_was_cut_is_none():
     assert run.verdict.reply.finish_reason == "length"
 
 
+@pytest.mark.parametrize("finish", ["length", "stop", None])
+def test_wherever_a_call_is_cut_it_is_none(finish):
+    text = CALL.removesuffix("}<|call|>")
+    for end in range(1, len(text) if finish == "stop" else len(text) + 1):
+        run = Run(text[:end], finish=finish)
+        assert run.calls == [] or (finish == "stop" and text[:end].endswith('"Paris"')), text[:end]
+
+
 def test_arguments_that_are_no_json_are_shown_to_the_model_as_it_made_them():
     run = Run(THOUGHT + HEADER + "{city: }<|call|>")
     assert run.verdict.kind == "malformed"

@@ -96,12 +96,12 @@ class Channelled:
         if opened.final and not self._spoke and self._out.spoke:
             self._out.was_reasoning("")
         self._spoke = self._spoke or opened.kind != "other"
-        self._out.frame(opened.raw, "reasoning" if opened.kind == "thoughts" else "text", exact=opened.exact)
         if opened.kind == "call":
             self._call = []
             self._live = LiveCall(opened.name, self._rules) if self._expected else None
-        else:
-            self._liberties(opened)
+            return
+        self._out.frame(opened.raw, "reasoning" if opened.kind == "thoughts" else "text", exact=opened.exact)
+        self._liberties(opened)
 
     def _liberties(self, opened: Opened) -> None:
         """Note what was done to a message that is no call."""
@@ -121,6 +121,8 @@ class Channelled:
             case "words":
                 self._words(raw)
             case "call":
+                if not self._call:
+                    self._out.frame(self._open.raw, "text", exact=self._open.exact)
                 self._call.append(raw)
                 if self._live is not None:
                     for each in self._live.feed(raw):
@@ -141,10 +143,13 @@ class Channelled:
         raw = "".join(self._call)
         live, self._live, self._call = self._live, None, []
         place = Place(self._dialect.name, wrapped=True, expected=True)
-        if not done and not raw.strip():
+        if not done and raw.strip()[:1] not in ("{", "[", '"'):
+            # words may be what was meant, but not the half of them, or of a header
             said = broken("truncated", "the text ended before its arguments", place.dialect, opened.name)
-            self._emit([Part("malformed", raw, malformed=said)], opened)
+            self._emit([Part("malformed", raw or opened.raw, malformed=said)], opened)
             return
+        if not raw:
+            self._out.frame(opened.raw, "text", exact=opened.exact)
         read = read_arguments(opened.name, raw, self._rules, place, ended=done, words=not (live and live.sent))
         size = len(raw) - len(read.rest)
         parts: list[Part] = []
