@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -15,17 +14,19 @@ from promptools.cli.screen import print_json, print_styled, print_table, say
 from promptools.errors import UsageError
 from promptools.exchange.registry import mode_of
 from promptools.harmony import vocabulary
-from promptools.harmony.convert import Converted, Options, ToolsIn, convert, effort_of
+from promptools.harmony.convert import ToolsIn
 from promptools.harmony.count import Measure, count, estimate, exact
-from promptools.harmony.render import Effort, Encode, render, render_ids
+from promptools.harmony.render import Effort, Encode
 from promptools.harmony.thoughts import Policy
 from promptools.modes.ask import Ask, Choice, read_ask
-from promptools.modes.ask import Options as Asking
+from promptools.modes.mode import Mode
 from promptools.profiles import resolve
 from promptools.schema import Tools
-from promptools.wire.shapes import as_object, as_text, is_object
+from promptools.types import ModeName
+from promptools.wire.shapes import as_text, is_object
 
 NO_DATE = "none"
+MODES: tuple[ModeName, ...] = ("harmony", "native", "prompt")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -36,11 +37,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     shown.add_argument(
         "--count", action="store_true", help="count tokens: with the vocabulary exactly, without it by estimate"
     )
-    of.add_argument(
-        "--mode", choices=("harmony", "prompt", "native"), default="harmony", help="how tools are asked for"
-    )
-    of.add_argument("--tools-in", choices=get_args(ToolsIn), default="developer", help="the message that declares them")
-    of.add_argument("--thoughts", choices=get_args(Policy), default="last-final", help="which past thoughts stay")
+    of.add_argument("--mode", choices=MODES, default="harmony", help="how tools are asked for (default: harmony)")
+    of.add_argument("--tools-in", choices=get_args(ToolsIn), help="the message that declares them")
+    of.add_argument("--thoughts", choices=get_args(Policy), help="which past thoughts stay")
     of.add_argument("--effort", choices=get_args(Effort), help="reasoning effort (default: the request's, else medium)")
     of.add_argument(
         "--date", metavar="DAY", help=f"the day that the prompt tells, as 2026-11-21, or {NO_DATE} (default: today)"
@@ -49,88 +48,75 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Show the request that the arguments name."""
-    ask, mode = _read(arguments), arguments.mode
+    ask, mode = _read(arguments), mode_of(arguments.mode)
     if arguments.count:
-        _show_count(ask, arguments)
-    elif mode == "harmony":
-        said = _converted(ask, arguments)
-        _note(said.notes)
-        what = "ids" if arguments.ids else "text"
-        shown = render_ids(said.messages, _encode()) if arguments.ids else render(said.messages)
-        if arguments.json:
-            print_json({what: shown})
-        else:
-            print(shown)
-    elif arguments.ids:
-        raise UsageError(f"--ids are what mode harmony sends; mode {mode} sends messages: ask for --count")
-    else:
-        upstream = mode_of(mode).body(ask)
-        _note(upstream.notes)
+        _show_count(ask, mode, as_json=arguments.json)
+        return 0
+    if arguments.ids:
+        if mode.name != "harmony":
+            raise UsageError(f"--ids are what mode harmony sends; mode {mode.name} sends messages: ask for --count")
+        encode = _encode()
+        ask = replace(ask, encoding=lambda: encode, profile=replace(ask.profile, raw_ids=True))
+    upstream = mode.body(ask)
+    for note in upstream.notes:
+        say(f"note: {note}")
+    if upstream.prompt is None:
         print_json(upstream.body)
+    elif arguments.json:
+        print_json({"ids" if arguments.ids else "text": upstream.prompt.said})
+    else:
+        print(list(upstream.prompt.said) if arguments.ids else upstream.prompt.said)
     return 0
 
 
 def _read(arguments: argparse.Namespace) -> Ask:
+    """Read the request; what the arguments say of it goes before what it says itself."""
     body = read_json(arguments.file)
     if not is_object(body):
         raise UsageError(f"{arguments.file!r} holds no request: write the body of a chat completion, an object")
-    profile = resolve(as_text(body.get("model")) or None).profile
-    return read_ask(body, profile, Asking(dialect=arguments.dialect))
-
-
-def _told(ask: Ask, arguments: argparse.Namespace) -> Options:
-    """Give how the request is to be told."""
-    return Options(
-        date=_day(arguments.date),
-        effort=arguments.effort or effort_of(_effort(ask.body)),
-        tools_in=arguments.tools_in,
-        thoughts=arguments.thoughts,
-    )
+    day = _day(arguments.date)
+    own = {"dialect": arguments.dialect, "tools_in": arguments.tools_in, "thoughts": arguments.thoughts, "date": day}
+    said = {key: value for key, value in own.items() if value is not None}
+    options: Any = body.get("promptools") or {}
+    effort = {"reasoning_effort": arguments.effort} if arguments.effort else {}
+    body = {**body, **effort, "promptools": {**options, **said} if is_object(options) else options}
+    ask = read_ask(body, resolve(as_text(body.get("model")) or None).profile)
+    today = date.today().isoformat() if ask.options.date is None else ask.options.date
+    return replace(ask, today=today or None)
 
 
 def _day(said: str | None) -> str | None:
-    if said == NO_DATE:
-        return None
+    """Check a day; none at all is the empty one."""
     try:
-        return (date.fromisoformat(said) if said else date.today()).isoformat()
+        return "" if said == NO_DATE else said and date.fromisoformat(said).isoformat()
     except ValueError as error:
         raise UsageError(f"--date {said!r} is no day: write it as 2026-11-21, or {NO_DATE!r}") from error
 
 
-def _effort(body: Mapping[str, Any]) -> Any:
-    """Find what a request says of effort, in OpenAI's words or Ollama's."""
-    said = (body.get("reasoning_effort"), as_object(body.get("reasoning")).get("effort"), body.get("think"))
-    return next((each for each in said if each is not None), None)
+def _prompt(ask: Ask, mode: Mode) -> str:
+    """Give the text that gpt-oss reads; the messages of other modes as its template writes them, which we write too."""
+    upstream = mode.body(ask)
+    if upstream.prompt is None:
+        body = {key: value for key, value in upstream.body.items() if key != "tool_choice"}
+        upstream = mode_of("harmony").body(replace(read_ask(body, ask.profile, ask.options), today=ask.today))
+    assert upstream.prompt is not None
+    assert isinstance(upstream.prompt.said, str)
+    return upstream.prompt.said
 
 
-def _format(body: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    form = body.get("response_format")
-    return form if is_object(form) else None
-
-
-def _converted(ask: Ask, arguments: argparse.Namespace) -> Converted:
-    """Give the conversation that gpt-oss reads; the messages of other modes as its template writes them."""
-    body, tools = ask.body, ask.offered
-    messages = ask.messages
-    if arguments.mode != "harmony":
-        body = mode_of(arguments.mode).body(ask).body
-        messages, tools = body["messages"], Tools(body.get("tools") or [])
-    return convert(messages, tools, response_format=_format(body), options=_told(ask, arguments))
-
-
-def _show_count(ask: Ask, arguments: argparse.Namespace) -> None:
+def _show_count(ask: Ask, mode: Mode, *, as_json: bool) -> None:
     """Show the tokens of the prompt, of its messages, and how many fewer they were without tools."""
     measure, why_not = _measure()
     bare = replace(ask, tools=Tools([]), offered=Tools([]), others=(), choice=Choice())
-    parts, without = (count(render(_converted(each, arguments).messages), measure) for each in (ask, bare))
+    parts, without = (count(_prompt(each, mode), measure) for each in (ask, bare))
     whole = sum(part.tokens for part in parts)
     tools = whole - sum(part.tokens for part in without)
-    if arguments.json:
+    if as_json:
         listed = [part._asdict() for part in parts]
         print_json({"estimated": why_not or None, "whole": whole, "tools": tools, "parts": listed})
         return
     rows = [("the whole prompt", whole), ("of that, declaring the tools", tools), *parts]
-    title = f"Tokens that gpt-oss reads in mode {arguments.mode}{', estimated' if why_not else ''}"
+    title = f"Tokens that gpt-oss reads in mode {mode.name}{', estimated' if why_not else ''}"
     print_table(title, ("what", "tokens"), ((what, str(tokens)) for what, tokens in rows))
     if why_not:
         print_styled([("An estimate: ", "bold"), (why_not, "")])
@@ -149,8 +135,3 @@ def _measure() -> tuple[Measure, str]:
         return exact(_encode()), ""
     except UsageError as missing:
         return estimate, str(missing)
-
-
-def _note(notes: tuple[str, ...]) -> None:
-    for note in notes:
-        say(f"note: {note}")

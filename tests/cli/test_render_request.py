@@ -109,6 +109,25 @@ def test_the_request_s_effort(capsys, write, said):
     assert "Reasoning: high" in text_of(capsys, write(**said), "--effort", "high")
 
 
+def test_the_request_s_own_options(capsys, write):
+    path = write(promptools={"tools_in": "system", "thoughts": "keep", "date": "2025-01-02"})
+    text = text_of(capsys, path)
+    assert DECLARED in text.partition("<|start|>developer")[0]
+    assert "Old thoughts." in text
+    assert "Current date: 2025-01-02\n" in text
+    text = text_of(capsys, path, "--tools-in", "developer", "--thoughts", "turn", "--date", "2026-11-21")
+    assert DECLARED in text.partition("<|start|>developer")[2]
+    assert "Old thoughts." not in text
+    assert "Current date: 2026-11-21\n" in text
+    assert "Current date" not in text_of(capsys, write(promptools={"date": ""}))
+
+
+def test_what_is_said_in_the_model_s_name(capsys, write):
+    text = text_of(capsys, write(tool_choice="required", promptools={"prefill": "call"}))
+    call = "<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>"
+    assert text.endswith(f"<|start|>assistant{call}\n")
+
+
 def test_forms_of_the_answer_and_tools_that_may_not_be_called(capsys, write):
     assert '# Response Formats\n\n## answer\n\n{"type":"object"}' in text_of(
         capsys, write(response_format={"type": "json_object"})
@@ -130,6 +149,7 @@ def test_what_cannot_be_told_is_noted(capsys, write):
 def test_what_other_modes_send(capsys, write):
     native = json.loads(text_of(capsys, write(), "--mode", "native"))
     assert native["tools"] == [TOOL]
+    assert json.loads(text_of(capsys, write(), "--mode", "native", "--effort", "high"))["reasoning_effort"] == "high"
     prompt = json.loads(text_of(capsys, write(), "--mode", "prompt"))
     assert "tools" not in prompt
     assert "### get_weather" in prompt["messages"][0]["content"]
@@ -206,6 +226,8 @@ def test_without_the_library_counts_are_estimates(capsys, write, at_hand, monkey
         (REQUEST, ["--calls", "calls.json"], "a request holds its own tools, calls and results"),
         ([REQUEST], [], "request.json' holds no request"),
         ({}, [], "'messages' must be a list"),
+        ({**REQUEST, "promptools": {"tools_in": "user"}}, [], "promptools.tools_in must be one of"),
+        ({**REQUEST, "promptools": [1]}, [], "'promptools' must be an object"),
         ({**REQUEST, "reasoning_effort": "huge"}, [], "The reasoning effort 'huge' is none that we know"),
         ({"messages": [{"role": "tool", "content": "x"}]}, [], "the result of a call that nobody made"),
     ],
