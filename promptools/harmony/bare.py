@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import product
 
 from promptools.harmony.header import Known
@@ -22,10 +22,11 @@ _SPEAKER = r"(?:assistant\s?){1,2}"
 _BEFORE = rf"(?:{_SPEAKER})?(?:{_CHANNEL}\s?)?"
 _TO = r"to=\s?(?P<to>[A-Za-z_][\w.\-]{0,127})"
 _MARK = r"<\|(?:channel|constrain|message)\|>"
-_START = re.compile(rf"{_SPEAKER}(?={_CHANNEL}|{_MARK})|{_BEFORE}to=(?=\s?[A-Za-z_])")
-_TOKENED = re.compile(rf"(?:{_BEFORE}{_TO}|assistant)\s{{0,4}}{_MARK}")
+_START = re.compile(rf"{_SPEAKER}(?={_CHANNEL}|{_MARK}|to=)|\s(?:{_CHANNEL}\s?)?to=(?=\s?[A-Za-z_])")
+"""The word `assistant`, wherever it is glued to; a recipient, where a word begins."""
+_TOKENED = re.compile(rf"\s?(?:{_BEFORE}{_TO}|assistant)\s{{0,4}}{_MARK}")
 """The front of a header of which other tokens are there."""
-_CALL = re.compile(rf"(?P<before>{_BEFORE}){_TO}(?:\s{{0,4}}(?:json|code|{_CHANNEL}))*\s{{0,4}}(?=[{{\[])")
+_CALL = re.compile(rf"\s?(?P<before>{_BEFORE}){_TO}(?:\s{{0,4}}(?:json|code|{_CHANNEL}))*\s{{0,4}}(?=[{{\[])")
 _TURN = re.compile(rf"{_SPEAKER}{_CHANNEL}(?:\s?(?:json|code)(?=\s{{0,4}}[{{\[]))?")
 _OPENS = re.compile(rf"\s*(?:{_SPEAKER})?(?:analysis(?=[^\W\d_])|(?:commentary|final)(?=[^\Wa-z_]|[\n{{\"']))")
 """How such a text begins: English has no word that goes on behind `analysis`, and `final` does not end a sentence."""
@@ -34,15 +35,20 @@ _SAID = re.compile(r"[\w{\[*#<$|-]|[^\x00-\x7f]|[ \t]{0,2}(?:\n|[A-Z0-9{\[*#])")
 _MORE = re.compile(
     rf"{_BEFORE}(?:\s{{0,4}}(?:t|to|to=\s?[\w.\-]{{0,128}}(?:\s{{0,4}}\w{{0,12}}){{0,4}}\s{{0,4}})?)?(?:<(?:\|\w{{0,9}}\|?)?)?\Z"
 )
-_PREFIXES = frozenset(
-    f"{speaker}{channel}{to}"[:size]
-    for speaker, channel, to in product(
-        ("", "assistant", "assistant ", "assistantassistant"),
-        ("", *CHANNELS, *(f"{each} " for each in CHANNELS)),
-        ("", "to="),
-    )
-    for size in range(1, len(f"{speaker}{channel}{to}") + 1)
-)
+_SPACES = (" ", "\n", "\t", "\r")
+
+
+def _prefixes(before: Iterable[str]) -> frozenset[str]:
+    """Give all that a header may begin with, whose first word is one of `before`."""
+    channels = ("", *CHANNELS, *(f"{each} " for each in CHANNELS))
+    words = [f"{first}{channel}to=" for first, channel in product(before, channels)]
+    return frozenset(word[:size] for word in words for size in range(1, len(word) + 1))
+
+
+_FIRST = _prefixes(("", "assistant", "assistant ", "assistantassistant"))
+"""At the very beginning."""
+_PREFIXES = _prefixes((*_SPACES, "assistant", "assistant ", "assistantassistant"))
+"""Behind other words."""
 _LONGEST = max(map(len, _PREFIXES))
 
 
@@ -61,7 +67,7 @@ def begins(text: str, at: int, known: Known | None, *, first: bool, final: bool)
     whole = final or len(text) - at > LIMIT
     if first and _OPENS.match(window) and window.lstrip().startswith(("analysis", "assistant")):
         return True
-    if first and not whole and window in _PREFIXES:
+    if first and not whole and window in _FIRST:
         return None
     if _TOKENED.match(window):
         return True
@@ -109,14 +115,23 @@ class BareWords:
     def _read(self, text: str, *, final: bool) -> Iterator[Piece]:
         at, self._held = 0, ""
         if self._first:
-            opens = _OPENS.match(text)
-            if opens is None and not final and len(text) <= LIMIT and text.lstrip() in _PREFIXES | {""}:
+            start = len(text) - len(text.lstrip())
+            if (
+                not final
+                and len(text) <= LIMIT
+                and (start == len(text) or _MORE.match(text, start) or text[start:] in _FIRST)
+            ):
                 self._held = text
                 return
             self._first = False
-            if opens is not None:
-                yield from _header(opens[0])
-                at = opens.end()
+            opens = _OPENS.match(text)
+            head = opens[0] if opens is not None else self._header(text, start, final=final)
+            if head is not None:
+                if opens is None and start:
+                    yield text[:start]
+                    at = start
+                yield from _header(head)
+                at += len(head)
         begin = at
         while (found := _START.search(text, at)) is not None:
             head = self._header(text, found.start(), final=final)

@@ -371,13 +371,13 @@ class Machine:
                 yield Aside("token", raw)
             return
         self._repairs.append("no <|message|>")
-        if end < len(said) or by != "header":
+        if end < len(said):
             yield from self._begins_at(said, end)
         else:
             yield self._begin(glued=True)
-        if by == "cut":  # it is long, and goes on
-            return
-        yield from self._content_ends(by, raw)
+            by = by if by == "cut" else "header"  # nothing was said in it
+        if by != "cut":  # else it is long, and goes on
+            yield from self._content_ends(by, raw)
 
     def _nobody(self, said: str, end: int, *, astray: bool) -> Iterator[Item]:
         """Let go of words behind a header that says nothing."""

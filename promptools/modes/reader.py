@@ -41,6 +41,7 @@ _NOWHERE = Span(0, 0)
 _CALLS = frozenset(("tool_calls", "function_call"))
 _LEAK = re.compile(r"<\|(?:return|call)\|>\s*\Z")
 """What vLLM's Harmony parser leaves of a reply that ends inside a header: raw text, in one piece (0.28 to 0.32)."""
+_CALLED = "<|call|>"
 
 
 class ReplyReader:
@@ -88,6 +89,7 @@ class ReplyReader:
             malformed=tuple(self._gate.malformed),
             discarded=tuple(self._discarded),
             finish_reason=self._finish_reason,
+            fixes=self._parser.reply.fixes if self._parser is not None else (),
             trace=Trace(tries=tries, notes=tuple(self._gate.notes)),
         )
 
@@ -141,12 +143,16 @@ class ReplyReader:
         return self._take(self._parser.feed(text), "text", self._words.cut)
 
     def _leaked(self) -> list[Event]:
-        """Tell of a reply that the server could not read: it broke off before it said what it was."""
+        """Read what the server's Harmony parser gave back as it was: there is no header, or one that never ended."""
         self._words.add(self._leak)
-        span = Span(0, len(self._leak))
-        message = "The reply ended inside the header of a Harmony message."
-        failed = Malformed(0, self._leak, "truncated", message, span, dialect="harmony")
-        return self._take([failed], "text", self._words.cut)
+        self._parser = parser = self._new_parser(pinned=HARMONY)
+        events = [*parser.feed(self._leak), *parser.close(self._finish_reason)]
+        said = parser.reply
+        if self._leak.rstrip().endswith(_CALLED) and not (said.calls or said.malformed):
+            message = "The reply ended inside the header of a Harmony message."
+            span = Span(0, len(self._leak))
+            events = [Malformed(0, self._leak, "truncated", message, span, dialect=HARMONY)]
+        return self._take(events, "text", self._words.cut)
 
     def _new_parser(
         self, *, in_reasoning: bool = False, certain: bool = False, pinned: str | None = None

@@ -225,13 +225,26 @@ def test_a_server_may_answer_with_structure_all_the_same():
 
 
 @pytest.mark.parametrize("mode", [Native(), Prompt()])
-@pytest.mark.parametrize("raw", ["Hello there.<|return|>", " to=functions.get_weather<|channel|>commentary<|call|>"])
-def test_what_the_server_could_not_read_of_harmony_is_no_content(mode, raw):
+@pytest.mark.parametrize(
+    "raw", [" to=functions.get_weather<|channel|>commentary<|call|>", "get_weather, please<|call|>"]
+)
+def test_what_the_server_could_not_read_of_a_call_is_no_content(mode, raw):
     run = Run(Delta(reasoning="Hm."), Delta(content=raw), mode=mode)
     assert [type(event) for event in run.before] == [Reasoning]
     (failed,) = run.reply.malformed
-    assert (failed.raw, failed.reason, failed.dialect) == (raw, "truncated", "harmony")
+    assert (failed.reason, failed.dialect) == ("truncated", "harmony")
     assert (run.reply.content, run.reader.raw) == ("", raw)
+
+
+@pytest.mark.parametrize("mode", [Native(), Prompt()])
+def test_words_without_a_header_are_an_answer(mode):
+    run = Run(Delta(content="Hello there.<|return|>"), mode=mode)
+    assert (run.reply.content, run.reply.malformed, run.reader.raw) == ("Hello there.", (), "Hello there.<|return|>")
+
+
+def test_a_whole_call_that_the_server_could_not_read_is_one():
+    raw = ' to=functions.get_weather<|channel|>commentary json<|message|>{"city": "Oslo"}<|call|>'
+    assert Run(Delta(content=raw)).calls == [OSLO]
 
 
 def test_a_marker_after_words_is_one_of_them():
@@ -241,7 +254,7 @@ def test_a_marker_after_words_is_one_of_them():
 
 def test_what_comes_after_what_could_not_be_read_belongs_to_it():
     run = Run(Delta(content="Hello.<|return|>"), Delta(content="\n"))
-    assert (run.reply.content, run.reader.raw) == ("", "Hello.<|return|>\n")
+    assert (run.reply.content, run.reader.raw) == ("Hello.", "Hello.<|return|>\n")
 
 
 def test_an_unknown_tool_in_the_asked_for_block_is_reported():

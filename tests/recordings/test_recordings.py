@@ -21,6 +21,7 @@ PARIS = '{"city": "Paris"}'
 TIGHT = '{"city":"Paris"}'
 
 CALLS = {
+    ("vllm", "gpt-oss without a header"): ("Hello there with no header", "", []),
     # what the server got right goes through in one send: content, reasoning, arguments of each call
     ("vllm", "gpt-oss call"): ("", "Need the tool.", [PARIS]),
     ("vllm", "gpt-oss call, streamed"): ("", "Need the tool.", [PARIS]),
@@ -75,7 +76,6 @@ FAILED = {
     ("vllm", "gpt-oss cut arguments, streamed"): ("truncated", "prompt"),
     ("vllm", "gpt-oss doubled start"): ("swallowed", "prompt"),
     ("vllm", "gpt-oss doubled start, streamed"): ("swallowed", "prompt"),
-    ("vllm", "gpt-oss without a header"): ("truncated", "prompt"),
     ("vllm", "gpt-oss unknown tool"): ("unknown_tool", "native"),
     ("vllm", "gpt-oss unknown tool, streamed"): ("unknown_tool", "native"),
     ("vllm", "gpt-oss no flags"): ("swallowed", "prompt"),
