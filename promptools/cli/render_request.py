@@ -98,7 +98,7 @@ def _prompt(ask: Ask, mode: Mode) -> str:
     upstream = mode.body(ask)
     if upstream.prompt is None:
         body = {key: value for key, value in upstream.body.items() if key != "tool_choice"}
-        upstream = mode_of("harmony").body(replace(read_ask(body, ask.profile, ask.options), today=ask.today))
+        upstream = mode_of("harmony").body(replace(read_ask(body, ask.profile), today=ask.today))
     assert upstream.prompt is not None
     assert isinstance(upstream.prompt.said, str)
     return upstream.prompt.said
