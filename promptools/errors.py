@@ -2,7 +2,7 @@
 
     PromptoolsError
     ├── UsageError      the caller's fault: a bad tool, schema, option or config file
-    ├── ModelError      the model's fault: its reply cannot be used (raised by `run_tools`, never by a parser of replies)
+    ├── ModelError      the model's fault: its reply cannot be used (raised by `run_tools`, by no parser of replies)
     │   ├── MissingSentinel     Harmony read strictly: a control token is missing
     │   └── BadHeader           Harmony read strictly: a header that cannot be read
     ├── UpstreamError   the server's fault: it refused, broke off or answered with an error

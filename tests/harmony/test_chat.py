@@ -1,0 +1,120 @@
+"""Chat to Harmony, to text or token ids, to messages, and back to chat: nothing changes but what `convert` says."""
+
+import json
+from itertools import count
+
+import oracle
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from promptools import Tools
+from promptools.harmony.chat import to_chat
+from promptools.harmony.convert import Options, convert
+from promptools.harmony.parse import StreamParser, parse, parse_ids
+from promptools.harmony.render import Message, render, render_ids
+from promptools.harmony.tokens import escape
+from promptools.harmony.vocabulary import load_decode, load_encode
+
+words = st.text(min_size=1, max_size=12).filter(lambda text: escape(text) == text)
+tools = ["get_weather", "container.exec", "get-weather", "a"]
+arguments = st.dictionaries(words, words | st.integers() | st.none(), max_size=2).map(json.dumps)
+
+
+def ids():
+    numbers = count(1)
+    return lambda: f"call_{next(numbers)}"
+
+
+@st.composite
+def chats(draw):
+    """A conversation in the form that reading one back gives."""
+    chat, new_id = [], ids()
+    for _ in range(draw(st.integers(1, 4))):
+        chat.append({"role": "user", "content": draw(words)})
+        for _ in range(draw(st.integers(0, 2))):
+            calls = [
+                {"id": new_id(), "type": "function", "function": {"name": name, "arguments": draw(arguments)}}
+                for name in draw(st.lists(st.sampled_from(tools), min_size=1, max_size=3))
+            ]
+            chat.append(
+                {"role": "assistant", **thoughts(draw), "content": draw(st.none() | words), "tool_calls": calls}
+            )
+            chat += [
+                {"role": "tool", "tool_call_id": each["id"], "name": each["function"]["name"], "content": draw(words)}
+                for each in calls
+            ]
+        if draw(st.booleans()):
+            chat.append({"role": "assistant", **thoughts(draw), "content": draw(words)})
+    return chat
+
+
+def thoughts(draw):
+    said = draw(st.none() | words)
+    return {} if said is None else {"reasoning": said, "reasoning_content": said}
+
+
+STEADY = settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+KEEP = Options(thoughts="keep")
+OFFERED = Tools([{"name": name} for name in tools])
+
+
+@STEADY
+@given(chats(), st.data())
+def test_a_chat_comes_back(chat, data):
+    told = convert(chat, OFFERED, options=KEEP)
+    text = render(told.messages, then=None)
+    parser = StreamParser(strict=True)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
+    for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True):
+        parser.feed(text[start:end])
+    parser.close()
+    read = [each.message for each in parser.parsed.messages]
+    assert [each.repairs for each in parser.parsed.messages] == [()] * len(read)
+    assert to_chat(read[2:], ids(), told.names) == chat
+
+
+@STEADY
+@given(chats())
+def test_it_comes_back_from_token_ids(chat):
+    decode = load_decode(oracle.file())
+    told = convert(chat, OFFERED, options=KEEP)
+    read = parse_ids(render_ids(told.messages, load_encode(), then=None), decode, strict=True).messages
+    assert read == parse(render(told.messages, then=None), strict=True).messages
+    assert to_chat([each.message for each in read][2:], ids(), told.names) == chat
+
+
+@pytest.mark.parametrize(
+    ("said", "turn"),
+    [
+        ([("analysis", "Hm."), ("final", "Yes.")], {"content": "Yes.", "thoughts": "Hm."}),
+        ([("commentary", "Let me see."), ("final", "Yes.")], {"content": "Let me see.\nYes."}),
+        ([("analysis", "Hm."), ("analysis", "Well.")], {"content": None, "thoughts": "Hm.\nWell."}),
+        ([("", "No channel.")], {"content": "No channel."}),
+    ],
+)
+def test_words_and_thoughts_of_one_turn_come_together(said, turn):
+    thought = turn.pop("thoughts", None)
+    more = {} if thought is None else {"reasoning": thought, "reasoning_content": thought}
+    messages = [Message("assistant", text, channel=channel) for channel, text in said]
+    assert to_chat(messages, ids()) == [{"role": "assistant", **turn, **more}]
+
+
+def test_results_find_their_calls_by_the_tool_and_in_order():
+    calls = [Message("assistant", "{}", "", "commentary", f"functions.{name}", "json") for name in "fgf"]
+    results = [Message("tool", "20", f"functions.{name}", "commentary", "assistant") for name in "gff"]
+    chat = to_chat([*calls, *results], ids())
+    assert [(each["name"], each["tool_call_id"]) for each in chat[1:]] == [
+        ("g", "call_2"),
+        ("f", "call_1"),
+        ("f", "call_3"),
+    ]
+
+
+def test_a_result_of_nobody_knows_what_has_an_id_all_the_same():
+    (result,) = to_chat([Message("tool", "20", "functions.f", "commentary", "assistant")], ids())
+    assert result == {"role": "tool", "tool_call_id": "call_1", "name": "f", "content": "20"}
+
+
+def test_a_user_keeps_the_name():
+    assert to_chat([Message("user", "Hi.", "bob")], ids()) == [{"role": "user", "name": "bob", "content": "Hi."}]
