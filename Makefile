@@ -13,7 +13,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTEST ?=
 
-.PHONY: demo test lint types suite e2e e2e-ollama e2e-vllm results bench clean
+.PHONY: demo test lint types suite e2e e2e-ollama e2e-oracle e2e-vllm results bench clean
 .DEFAULT_GOAL := test
 
 demo: .venv/.demo
@@ -38,11 +38,16 @@ suite: .venv/.dev
 
 # Each installs its server and runs the tests marked with its name. Where that cannot be done a line says why; with
 # PROMPTOOLS_E2E=required it is a failure.
-e2e: e2e-ollama e2e-vllm
+e2e: e2e-ollama e2e-oracle e2e-vllm
 
 e2e-ollama: .venv/.dev
 	@echo '== pytest, real Ollama'
 	@$(BIN)/python tools/stage.py ollama -n auto $(PYTEST)
+
+# openai-harmony itself says what Harmony is, once its vocabulary is there
+e2e-oracle: .venv/.dev
+	@echo '== pytest, openai-harmony'
+	@$(BIN)/python tools/stage.py o200k -n auto $(PYTEST)
 
 # one worker: a vLLM takes a minute to boot, so all tests share each
 e2e-vllm: .venv/.dev

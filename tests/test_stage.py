@@ -32,6 +32,13 @@ def test_where_it_is_installed_its_tests_run(ran, monkeypatch):
     ]
 
 
+def test_the_vocabulary_is_for_the_tests_of_harmony(ran, monkeypatch):
+    monkeypatch.setattr(environments, "path_of", lambda name: name)
+    assert stage.main("o200k", []) == 5
+    (command,) = ran
+    assert command[command.index("pytest") :] == ["pytest", "-o", "testpaths=tests/harmony"]
+
+
 def test_where_it_cannot_be_installed_one_line_says_why(ran, monkeypatch, capsys):
     monkeypatch.setattr(environments, "path_of", lacking)
     assert stage.main("ollama", []) == 0

@@ -1,9 +1,10 @@
-"""Play the tests of one real server that is installed apart from the project.
+"""Play the tests against something real that is installed apart from the project.
 
     python tools/stage.py ollama [ARGUMENTS OF PYTEST]
 
-Installs the server first (see `environments.py`), then runs the tests that are marked with its name. Where it cannot be
-installed, one line says why and nothing has failed; but with PROMPTOOLS_E2E=required, as in CI, that is a failure.
+Installs it first (see `environments.py`): a server, then the tests that are marked with its name are run, or `o200k`,
+the vocabulary without which the tests of Harmony compare nothing with openai-harmony. Where it cannot be installed, one
+line says why and nothing has failed; but with PROMPTOOLS_E2E=required, as in CI, that is a failure.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import environments
 from recipes.recipe import CannotMakeError
 
 ROOT = Path(__file__).parents[1]
+VOCABULARY = "o200k"
 
 
 def main(name: str, arguments: list[str]) -> int:
@@ -30,7 +32,8 @@ def main(name: str, arguments: list[str]) -> int:
         print(f"== SKIPPED: no test ran against a real {name}: {error}", flush=True)
         return 0
     # collecting the other tests would take longer than some of these
-    command = [sys.executable, "-m", "pytest", "-o", "testpaths=tests/e2e", "-m", name, *arguments]
+    chosen = ["-o", "testpaths=tests/harmony"] if name == VOCABULARY else ["-o", "testpaths=tests/e2e", "-m", name]
+    command = [sys.executable, "-m", "pytest", *chosen, *arguments]
     return subprocess.run(command, check=False, cwd=ROOT).returncode
 
 
