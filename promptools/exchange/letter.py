@@ -62,6 +62,8 @@ def _raw_letter(body: Mapping[str, Any], prompt: Prompt, ask: Ask) -> Letter:
         case "generate":
             written = generate.write_request(body, prompt, num_ctx=_context(ask))
             return Letter(written.body, generate.PATH, "generate", written.notes)
+        case _:
+            assert_never(raw)
 
 
 def context_limit(ask: Ask) -> int | None:

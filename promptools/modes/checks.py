@@ -224,8 +224,10 @@ def _empty(ask: Ask, reply: Reply, raw: str, usage: Mapping[str, Any] | None, *,
         return Verdict("answered", reply)
     if any(note.startswith(FORBIDDEN) for note in reply.trace.notes):
         feedback = _say(Reply(), "", "Answer in words; no tool may be called now.", harmony=harmony)
-        why = "nothing but calls, and tool_choice is none"
-        return Verdict("forbidden", _as_text(reply, raw), why, again=True, elsewhere=True, feedback=feedback)
+        why = "nothing but calls, and none may be made"
+        return Verdict(
+            "forbidden", _as_text(reply, "" if harmony else raw), why, again=True, elsewhere=True, feedback=feedback
+        )
     if harmony and reply.reasoning.strip():
         thought = {"role": "assistant", "content": "", "reasoning": f"{reply.reasoning}\n\n{NEITHER}"}
         why = "thoughts, and neither a call nor an answer"

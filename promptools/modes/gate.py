@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Source = Literal["text", "server", "thoughts"]
 
-FORBIDDEN = "tool_choice is none: "
+FORBIDDEN = ("tool_choice is none: ", "no tool was offered: ")
 """How the note on a call begins that was left out since no call may be made."""
 
 
@@ -58,7 +58,7 @@ class Gate:
         call = replace(event.call, id=self._id(event.call.id), name=self._name(event.call.name))
         index = self._number(source, event.index)
         live = index in self._live
-        if self.ask.choice.kind == "none":
+        if self._no_calls(call.dialect):
             return self._forbidden(call.name, source, raw_of(event.span), event.span, call.dialect)
         if self.ask.offered.get(call.name) is None and not call.unknown_tool:
             return self._not_now(call, index, raw_of(event.span), event.span)
@@ -80,7 +80,7 @@ class Gate:
 
     def failed(self, event: Malformed, source: Source) -> list[Event]:
         """Pass on that a call failed."""
-        if self.ask.choice.kind == "none":
+        if self._no_calls(event.dialect):
             return self._forbidden(event.name or "", source, event.raw, event.span, event.dialect)
         call = event.call
         if call is not None:
@@ -93,6 +93,11 @@ class Gate:
         self.malformed.append(event)
         return [event]
 
+    def _no_calls(self, dialect: str) -> bool:
+        """Tell whether no call may be made; gpt-oss calls tools of which it was told nothing (openai/harmony#60)."""
+        ask = self.ask
+        return ask.choice.kind == "none" or (dialect == "harmony" and not (len(ask.tools) or ask.others))
+
     def _forbidden(self, name: str, source: Source, raw: str, span: Span, dialect: str) -> list[Event]:
         """Under tool_choice none text is text; a call that the server made all the same is left out.
 
@@ -100,7 +105,8 @@ class Gate:
         """
         if source == "text" and dialect != "harmony":
             return [Text(raw, span)]
-        self.notes.append(f"{FORBIDDEN}the call of {name!r} was left out")
+        why = FORBIDDEN[0 if self.ask.choice.kind == "none" else 1]
+        self.notes.append(f"{why}the call of {name!r} was left out")
         return [Discarded(raw, "markup", span)]
 
     def _not_now(self, call: Call, index: int, raw: str, span: Span) -> list[Event]:

@@ -63,7 +63,7 @@ class ReplyReader:
         self._ids: set[str] = set()
         self._live = ask.options.arguments == "live" and not none
         self._rules = Rules(self._tools, ask.options.strictness, None, ask.json_answer, self._tools.all_keys)
-        self._words = Words()
+        self._words = Words(markup=not self._harmony)  # headers are no words, and would spoil the history
         self._content: list[str] = []
         self._reasoning: list[str] = []
         self._thought = 0
@@ -146,7 +146,7 @@ class ReplyReader:
         """Read what the server's Harmony parser gave back as it was: there is no header, or one that never ended."""
         self._words.add(self._leak)
         self._parser = parser = self._new_parser(pinned=HARMONY)
-        events = [*parser.feed(self._leak), *parser.close(self._finish_reason)]
+        events: list[Event] = [*parser.feed(self._leak), *parser.close(self._finish_reason)]
         said = parser.reply
         if self._leak.rstrip().endswith(_CALLED) and not (said.calls or said.malformed):
             message = "The reply ended inside the header of a Harmony message."

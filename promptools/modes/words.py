@@ -7,9 +7,13 @@ from promptools.types import Discarded, Malformed, Span
 
 
 class Words:
-    """Keeps the text, and the spans of all but thoughts and their tags. O(n) in characters and events."""
+    """Keeps the text, and the spans of all but thoughts and their tags. O(n) in characters and events.
 
-    def __init__(self) -> None:
+    Without `markup` the spans are those of words and calls alone.
+    """
+
+    def __init__(self, *, markup: bool = True) -> None:
+        self._with_markup = markup
         self._pieces: list[str] = []
         self._kept: list[Span] = []
         self._thinking = False
@@ -33,7 +37,8 @@ class Words:
                 self._thinking = False
                 self._keep(event.span, markup=False)
             case Discarded() if not self._thinking:
-                self._keep(event.span, markup=True)
+                if self._with_markup:
+                    self._keep(event.span, markup=True)
             case Discarded(why="markup"):
                 self._thinking = False  # the tag that closed it
             case _:

@@ -75,9 +75,16 @@ def test_no_reply_is_no_reply_however_it_was_to_begin():
 def test_under_tool_choice_none_a_call_is_left_out():
     run = Run(THOUGHT + CALL, tool_choice="none")
     assert (run.calls, run.reply.content, run.verdict.kind) == ([], "", "forbidden")
+    assert run.verdict.reply.content == ""
     assert run.verdict.feedback == ({"role": "user", "content": "Answer in words; no tool may be called now."},)
     run = Run(FINAL.replace("return", "end") + "<|start|>assistant" + CALL, tool_choice="none", stop_reason=200012)
     assert (run.reply.content, run.verdict.ok) == ("Sunny.", True)
+
+
+def test_without_any_tool_a_call_is_left_out():
+    run = Run(THOUGHT + CALL, tools=[])
+    assert (run.calls, run.reply.content, run.verdict.kind) == ([], "", "forbidden")
+    assert run.reply.trace.notes == ("no tool was offered: the call of 'get_weather' was left out",)
 
 
 def test_thoughts_alone_are_told_as_harmony_react_tells_them():
@@ -102,6 +109,7 @@ def test_a_call_that_was_cut_is_none():
     run = Run(HEADER + '{"city": "Par', finish="length")
     assert (run.verdict.kind, run.verdict.elsewhere, run.calls) == ("truncated", False, [])
     assert run.verdict.reply.finish_reason == "length"
+    assert run.verdict.reply.content == '{"city": "Par', "no header goes into the history"
 
 
 @pytest.mark.parametrize("finish", ["length", "stop", None])
