@@ -1,7 +1,7 @@
 """Fallback: what happens when the server's parser breaks, and three ways to see it.
 
 The server is a real llama.cpp on a scripted gpt-oss. Its native call has junk in the header, as the real model has been
-seen to write it, and the server answers HTTP 500. promptools then asks in prompt mode.
+seen to write it, and the server answers HTTP 500. promptools then asks in harmony mode.
 """
 
 import logging

@@ -13,7 +13,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 SAYS = {
     "async_client": ['get_weather {"city": "Paris"}', "It is 18 °C in Paris"],
     "drop_in": ['call:   get_weather {"city": "Paris"}', "answer: It is 18 °C in Paris"],
-    "fallback": ["straight: Error code: 500", "headers: prompt 2", "headers: prompt 1", "native mode was skipped"],
+    "fallback": ["straight: Error code: 500", "headers: harmony 2", "headers: harmony 1", "native mode was skipped"],
     "ollama_client": [
         "models: gpt-oss",
         "get_weather {'city': 'Paris'}",

@@ -81,7 +81,7 @@ def _ours() -> Iterator[Seen]:
         yield hold(replace(well, title="promptools, prompt", options={"mode": "prompt"}, mode="prompt"))
         yield hold(replace(well, title="promptools, streamed", stream=True, mode="native"))
         yield hold(Route("straight, the parser breaks", breaking.base_url, "gpt-oss", direct=True, breaks=True))
-        broken = replace(well, model="gpt-oss", options={"provider": "gpt-oss"}, mode="prompt", mended=True)
+        broken = replace(well, model="gpt-oss", options={"provider": "gpt-oss"}, mode="harmony", mended=True)
         yield hold(replace(broken, title="promptools, fallback"))
         yield hold(replace(broken, title="promptools, fallback, streamed", stream=True))
 

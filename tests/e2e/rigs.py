@@ -99,7 +99,7 @@ def _vllm(name: str, boot: rig_vllm.Boot) -> Rig:
         kind="vllm",
         family=boot.family,
         start=boot.start,
-        mode="native" if boot.tools else "prompt",
+        mode="native" if boot.tools else "harmony" if boot.family == "harmony" else "prompt",
         more=boot.more,
         mark="vllm",
     )

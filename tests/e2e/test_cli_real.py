@@ -25,7 +25,7 @@ def test_the_demo_is_as_it_should_be():
     assert all(each["fine"] for each in seen.values())
     assert "HTTP 500" in seen["straight, the parser breaks"]["server"]
     assert "native: 500" in seen["promptools, fallback"]["server"]
-    assert "prompt: 200, answered" in seen["promptools, fallback"]["server"]
+    assert "harmony: 200, answered" in seen["promptools, fallback"]["server"]
 
 
 def test_the_demo_runs_against_a_server_of_ones_own(capsys, tmp_path):

@@ -18,7 +18,7 @@ def test_a_mode_that_keeps_failing_is_left_out_for_a_while(connect, ask, harmony
     told = [ask(client, harmony_server.name, "Break in Paris?", tools=[WEATHER]) for _ in range(6)]
     assert [got.calls for got in told] == [[CALL]] * 6
     assert len(told[0].attempts) == 2
-    assert told[-1].attempts == [("prompt", "answered")]
+    assert told[-1].attempts == [("harmony", "answered")]
 
 
 def test_a_swallowed_call_is_healed(ask, harmony_server):

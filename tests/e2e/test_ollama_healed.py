@@ -7,7 +7,7 @@ streamed. Every request is the first that its provider sees: no failure of anoth
 import itertools
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import asking
@@ -82,8 +82,14 @@ class Healed:
     calls: list[tuple[str, str]] = field(default_factory=lambda: [CALL])
     content: str = ""
     why: str | None = None
-    """How native mode failed, before prompt mode answered."""
+    """How native mode failed, before another answered."""
+    then: tuple[tuple[str, str], ...] = (("prompt", "answered"),)
+    """What was tried after it, and what came of that."""
     fixes: list[str] = field(default_factory=list)
+
+    @property
+    def attempts(self) -> list[tuple[str, str]]:
+        return [("native", "answered")] if self.why is None else [("native", self.why), *self.then]
 
 
 def mended(why: str) -> Healed:
@@ -95,6 +101,7 @@ FINE = Healed()
 BOTH = Healed([CALL, ROME])
 IN_TEXT = Healed(content=BEFORE.strip())
 COERCED = Healed([NUMBER], fixes=["coerce"])
+HARMONY = (("harmony", "answered"),)
 
 HEALED = {
     "go": {
@@ -110,9 +117,10 @@ HEALED = {
     },
     "gptoss": {
         "fine": FINE,
-        "broken": mended("server_parser"),
-        "foreign": mended("swallowed"),
-        "string": mended("server_parser"),
+        # asked again, this model says the same, until it is prompted
+        "broken": replace(mended("server_parser"), then=(*([("harmony", "malformed")] * 2), ("prompt", "answered"))),
+        "foreign": replace(mended("swallowed"), then=HARMONY),
+        "string": Healed(why="server_parser", then=HARMONY, fixes=["unwrap"]),
         "types": COERCED,
         "fenced": IN_TEXT,
     },
@@ -146,10 +154,7 @@ def test_the_call_comes_through(put, kind, cell):
     assert got.error is None
     assert (got.calls, got.finish_reason) == (expected.calls, "tool_calls")
     assert got.content.strip() == expected.content
-    if expected.why is None:
-        assert got.attempts == [("native", "answered")]
-    else:
-        assert got.attempts == [("native", expected.why), ("prompt", "answered")]
+    assert got.attempts == expected.attempts
     fixes = [fix["kind"] for each in got.trace["choices"][0]["fixes"].values() for fix in each]
     assert fixes == expected.fixes
 
@@ -196,6 +201,18 @@ def test_prompt_mode_works_with_every_kind(put, kind):
     result = {"role": "tool", "tool_call_id": first.ids[0], "content": RESULT}
     second = put(kind, QUESTION, first.message(), result, tools=[WEATHER], options={"mode": "prompt"})
     assert (second.calls, second.finish_reason, second.content) == ([], "stop", ANSWER)
+
+
+def test_harmony_mode_works_with_gpt_oss(put):
+    options = {"mode": "harmony"}
+    first = put("gptoss", QUESTION, tools=[WEATHER], options=options)
+    assert (first.calls, first.reasoning, first.finish_reason) == ([CALL], "Need the tool.", "tool_calls")
+    result = {"role": "tool", "tool_call_id": first.ids[0], "content": RESULT}
+    second = put("gptoss", QUESTION, first.message(), result, tools=[WEATHER], options=options)
+    assert (second.calls, second.finish_reason, second.content) == ([], "stop", ANSWER)
+    cut = put("gptoss", cue("cut"), tools=[WEATHER], max_tokens=40, options=options)
+    assert (cut.error, cut.calls, cut.finish_reason) == (None, [], "length")
+    assert {mode for got in (first, second, cut) for mode, _ in got.attempts} == {"harmony"}
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -9,7 +9,7 @@ import itertools
 import pytest
 from asking import FORMS
 from newcomers import WAYS, Newcomers
-from rig_vllm import TALK
+from rig_vllm import BAD_HEADER, TALK
 from scenes import ANSWER, QUESTION, RESULT, WEATHER
 
 pytestmark = pytest.mark.vllm
@@ -48,9 +48,14 @@ def modes(got):
 
 
 @pytest.mark.parametrize(
-    ("kind", "mode"), [*((kind, "prompt") for kind in ALL), *((kind, "native") for kind in TAKES_TOOLS)]
+    ("kind", "mode"),
+    [
+        *((kind, "prompt") for kind in ALL),
+        *((kind, "native") for kind in TAKES_TOOLS),
+        *((kind, "harmony") for kind in GPT_OSS),
+    ],
 )
-def test_a_whole_conversation_in_either_mode(put, kind, mode):
+def test_a_whole_conversation_in_each_mode(put, kind, mode):
     first = put(kind, QUESTION, options={"mode": mode})
     assert (first.calls, first.finish_reason) == ([CALL], "tool_calls")
     assert modes(first) == [mode]
@@ -89,21 +94,33 @@ def test_a_forced_call_with_odd_arguments_is_asked_for_again(put):
 def test_a_swallowed_call_is_asked_for_again(put, choice):
     got = put("vllm-harmony-bare", QUESTION, tool_choice=choice, max_tokens=400)
     assert (got.calls, got.finish_reason) == ([CALL], "tool_calls")
-    assert modes(got) == ["native", "prompt"]
+    assert modes(got) == ["native", "harmony"]
 
 
 @pytest.mark.parametrize("kind", ["vllm-harmony", "vllm-harmony-old"])
-@pytest.mark.parametrize("question", ["No start in Paris?", "Header in Paris?", "Half a header in Paris?"])
-def test_a_broken_header_is_asked_for_again(put, kind, question):
-    got = put(kind, question)
+def test_a_header_that_never_ends_is_asked_for_again(put, kind):
+    got = put(kind, "Half a header in Paris?")
     assert (got.calls, got.finish_reason, got.content.strip()) == ([CALL], "tool_calls", "")
-    assert modes(got) == ["native", "prompt"]
+    assert modes(got) == ["native", "harmony", "prompt"]
 
 
-def test_harmony_error_falls_back_to_the_prompt(put):
+@pytest.mark.parametrize("kind", ["vllm-harmony", "vllm-harmony-old"])
+def test_words_without_a_header_are_an_answer(put, kind):
+    got = put(kind, "Header in Paris?")
+    assert (got.calls, got.finish_reason, got.content) == ([], "stop", BAD_HEADER)
+    assert modes(got) == ["native"]
+
+
+@pytest.mark.parametrize("kind", ["vllm-harmony", "vllm-harmony-old"])
+def test_an_answer_whose_start_is_missing_is_read_in_harmony_mode(put, kind):
+    got = put(kind, "No start in Paris?")
+    assert (got.calls, got.finish_reason, got.content) == ([], "stop", "x")
+    assert modes(got) == ["native", "harmony"]
+
+
+def test_harmony_error_falls_back_to_harmony_mode(put):
     got = put("vllm-harmony-old", "No start in Paris?")
-    assert [got.calls, modes(got)] == [[CALL], ["native", "prompt"]]
-    assert got.attempts[0][1] == "harmony"
+    assert got.attempts == [("native", "harmony"), ("harmony", "answered")]
 
 
 @pytest.mark.parametrize("kind", ["vllm-hermes", "vllm-harmony", "vllm-harmony-old"])

@@ -272,7 +272,7 @@ HARMONY_ERRORS = {
     "swallowed": reply("", reasoning="Hm."),
     "call lost": reply(None, stop_reason=200012),
     "calls that are not there": reply("", finish="tool_calls"),
-    "left as it was": reply("Hello there with no header<|return|>"),
+    "left as it was": reply(" to=functions.get_weather<|channel|>commentary json<|call|>"),
 }
 
 

@@ -223,7 +223,8 @@ def test_what_a_model_of_ollamas_can_do():
     assert found.context == 8192
     assert found.asked[-1] == ("POST /api/show", "HTTP 200")
     profile = resolve("gptoss", base_url=BASE, config=Config(), seen=found).profile
-    assert (profile.modes, profile.thinking, profile.num_ctx_limit) == (resolve("gptoss").profile.modes, True, 8192)
+    named = resolve("gptoss", provider="ollama").profile
+    assert (profile.modes, profile.thinking, profile.num_ctx_limit) == (named.modes, True, 8192)
 
 
 def test_a_model_without_tools_is_not_asked_natively_and_one_without_thinking_not_to_think():

@@ -325,3 +325,25 @@ def test_a_context_is_a_word_or_a_number(num_ctx):
 def test_ollama_is_asked_in_its_own_api_unless_a_config_says_otherwise():
     assert resolve("x", provider="ollama").profile.wire == "ollama"
     assert resolve("x", provider="ollama", overrides={"wire": "chat"}).profile.wire == "chat"
+
+
+@pytest.mark.parametrize(
+    ("provider", "version", "modes"),
+    [
+        ("vllm", None, ("native", "harmony", "prompt")),
+        ("vllm", "0.32.0", ("native", "harmony", "prompt")),
+        ("vllm", "0.28.0", ("harmony", "native", "prompt")),
+        ("ollama", None, ("native", "harmony", "prompt")),
+        ("llamacpp", None, ("native", "harmony", "prompt")),
+        ("sglang", None, ("native", "harmony", "prompt")),
+        ("lmstudio", None, ("native", "prompt", "harmony")),
+        ("openai-compatible", None, ("native", "prompt")),
+        ("transformers-serve", None, ("prompt", "native")),
+    ],
+)
+def test_gpt_oss_is_asked_in_this_order(provider, version, modes):
+    places = Config(providers={"here": Provider("here", kind=provider, base_url="http://h/v1")})
+    profile = resolve("openai/gpt-oss-20b", provider="here", config=places, server_version=version).profile
+    assert profile.modes == modes
+    assert "harmony" not in modes or profile.raw
+    assert "harmony" not in resolve("qwen3:8b", provider="here", config=places).profile.modes
