@@ -8,7 +8,8 @@ longest end of the text that may still become a marker.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 
@@ -48,14 +49,21 @@ class RareMarker(NamedTuple):
         """Give the leftmost one that begins in `text[at:stop]`. O(n), at C speed where none of its words stands."""
         found: re.Match[str] | None = None
         for word in self.words:
-            place = text.find(word, at, stop + len(word))
-            while place >= 0:
-                match = self.pattern.search(text, max(at, place - self.back), place + self.ahead)
-                if match is not None and match.start() < stop:
-                    found, stop = match, match.start()
-                    break
-                place = text.find(word, place + 1, stop + len(word))
+            match = self.search_word(word, text, at, stop)
+            if match is not None:
+                found, stop = match, match.start()
         return found
+
+    def search_word(self, word: str, text: str, at: int, stop: int | None = None) -> re.Match[str] | None:
+        """Give the leftmost one of those that have this word."""
+        stop = len(text) if stop is None else stop
+        place = text.find(word, at, stop + len(word))
+        while place >= 0:
+            match = self.pattern.search(text, max(at, place - self.back), place + self.ahead)
+            if match is not None and match.start() < stop:
+                return match
+            place = text.find(word, place + 1, stop + len(word))
+        return None
 
 
 class Scanner:
@@ -79,6 +87,10 @@ class Scanner:
             found = each.search(text, at, found.start() if found is not None else len(text)) or found
         return found
 
+    def sources(self) -> list[Callable[[str, int], re.Match[str] | None]]:
+        """Give the searches whose nearest match is `search`'s; of two at one place the earlier in the list wins."""
+        return [self._search, *(partial(each.search_word, word) for each in self._rare for word in each.words)]
+
     def _search(self, text: str, at: int) -> re.Match[str] | None:
         while (gate := self._gate.search(text, at)) is not None:
             at = gate.start()
@@ -99,6 +111,35 @@ class Scanner:
             if text[found.start() :] in self._prefixes:
                 return found.start()
         return len(text)
+
+
+class Sweep:
+    """Searches one text from the front to the back, and remembers what stands further on.
+
+    For text in which much is found that turns out to be nothing: all searches together are O(n), where each by itself
+    might look for the next of something rare through all that is left.
+    """
+
+    def __init__(self, scanner: Scanner, text: str) -> None:
+        self.scanner = scanner
+        self.text = text
+        self._sources = scanner.sources()
+        self._found: list[re.Match[str] | None] = []
+        self._at = 0
+
+    def search(self, text: str, at: int) -> re.Match[str] | None:
+        """Give what `Scanner.search` gives."""
+        assert text is self.text
+        if not self._found or at < self._at:
+            self._found = [source(self.text, at) for source in self._sources]
+        self._at = at
+        nearest: re.Match[str] | None = None
+        for place, match in enumerate(self._found):
+            if match is not None and match.start() < at:
+                match = self._found[place] = self._sources[place](self.text, at)  # noqa: PLW2901  the next of its kind
+            if match is not None and (nearest is None or match.start() < nearest.start()):
+                nearest = match
+        return nearest
 
 
 def _gates(markers: Iterable[Marker]) -> list[str]:

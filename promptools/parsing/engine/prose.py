@@ -8,6 +8,7 @@ from abc import abstractmethod
 from promptools.parsing.engine.machine import Machine
 from promptools.parsing.output import SPACE
 from promptools.parsing.parts import Part
+from promptools.parsing.scanner import Scanner, Sweep
 from promptools.parsing.zones import CLOSER_OF, RESULTS
 from promptools.types import Fix
 
@@ -21,6 +22,8 @@ _SEPARATOR = re.compile(r"[,;]\s{0,256}(?:(?=[{\[])|\Z)")
 class Prose(Machine):
     """Look for the next marker; after a call, for what belongs to it."""
 
+    _sweep: Sweep | None = None
+
     @abstractmethod
     def _backticks(self, text: str, start: int, end: int, final: bool) -> int: ...
     @abstractmethod
@@ -32,16 +35,17 @@ class Prose(Machine):
         """Look for the next marker."""
         begin = at
         scanner = self._plan.scanner if self._out.fresh or self._out.grouped else self._plan.later
+        sweep: Sweep | None = None
         while True:
-            found = scanner.search(text, at)
+            found = (sweep or scanner).search(text, at)
             if found is None:
                 cut = len(text) if final else scanner.hold(text, at)
                 self._out.words(text[begin:cut])
                 return cut if cut == len(text) else ~cut
             start, end = found.span()
             first = at == begin and not text[begin:start].strip(SPACE)
-            if not first:
-                scanner = self._plan.later
+            if not first and scanner is not self._plan.later:
+                scanner, sweep = self._plan.later, None
             group = found.lastgroup or ""
             if group == "ticks":
                 code = _INLINE.match(text, start) or _PLAIN_FENCE.match(text, start)
@@ -58,6 +62,7 @@ class Prose(Machine):
                 found = self._plan.literals.match(text, start)
                 if found is None:
                     at = start + 1
+                    sweep = self._sweep = self._swept(scanner, text)
                     continue
                 group = found.lastgroup or ""
             if group in ("lone", "debris") and found[0].startswith("</") and not (first and self._out.beside_call):
@@ -66,6 +71,11 @@ class Prose(Machine):
             self._out.words(text[begin:start])
             self._literal(group, found[0])
             return found.end()
+
+    def _swept(self, scanner: Scanner, text: str) -> Sweep:
+        """Give the sweep through this text, which may have begun before the last call."""
+        known = self._sweep
+        return known if known is not None and known.scanner is scanner and known.text is text else Sweep(scanner, text)
 
     def _begins(self, group: str, text: str, start: int, end: int, final: bool, *, first: bool) -> bool | None:
         """Tell whether what was found is what it looks like; None: more text is needed."""
