@@ -1,14 +1,16 @@
 """What a client or proxy keeps from request to request."""
 
 import logging
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from promptools.errors import UsageError
 from promptools.fallback import Breaker
+from promptools.harmony import vocabulary
 from promptools.profiles import Config, Provider
 from promptools.transport import Session, session
-from promptools.transport.session import new_id, read_config
+from promptools.transport.session import new_id, read_config, vocabulary_at_hand
 
 
 def test_ids_fit_every_server():
@@ -56,3 +58,42 @@ def test_another_provider_without_an_address_is_refused():
     own = Session({"config": config})
     with pytest.raises(UsageError, match="base_url"):
         own.elsewhere(own.target("m", provider="bare"), ())
+
+
+@pytest.fixture
+def nowhere(monkeypatch, tmp_path):
+    """A machine without the vocabulary; gives the place where it would be kept."""
+    monkeypatch.setenv(vocabulary.FOLDER, "")
+    monkeypatch.setenv(vocabulary.CACHE, str(tmp_path))
+    vocabulary_at_hand.cache_clear()
+    vocabulary.load_encoding.cache_clear()
+    yield tmp_path / "harmony" / vocabulary.FILE
+    vocabulary_at_hand.cache_clear()
+    vocabulary.load_encoding.cache_clear()
+
+
+def test_token_ids_are_used_where_the_vocabulary_lies(nowhere, monkeypatch):
+    monkeypatch.setattr(vocabulary, "load_encode", lambda: len)
+    assert vocabulary_at_hand() is None
+    nowhere.parent.mkdir()
+    nowhere.write_text("")
+    vocabulary_at_hand.cache_clear()
+    assert vocabulary_at_hand() is len
+    vocabulary_at_hand.cache_clear()
+    monkeypatch.setattr(session, "find_spec", lambda name: None)
+    assert vocabulary_at_hand() is None
+
+
+def test_a_file_that_is_another_is_named_and_left_alone(nowhere, caplog):
+    pytest.importorskip("openai_harmony")
+    nowhere.parent.mkdir()
+    nowhere.write_text("aGk= 0\n")
+    with caplog.at_level(logging.WARNING):
+        assert vocabulary_at_hand() is None
+    assert "token ids are not used" in caplog.text
+
+
+def test_the_date_and_the_time_are_those_of_here():
+    told = Session({"config": Config()}).context.wall()
+    assert abs(told - datetime.now(UTC)) < timedelta(minutes=1)
+    assert told.tzinfo is not None
