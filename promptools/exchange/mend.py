@@ -78,8 +78,10 @@ def _fitted(ask: Ask, text: str) -> Ask | None:
 def _shorter(ask: Ask, text: str) -> Ask | None:
     """Ask for an answer of the length that is left, unless the request itself says how long; the server has counted."""
     found = read_overflow(text)
-    if ask.max_tokens is not None or found.prompt is None or found.context is None or found.more:
+    if ask.max_tokens is not None or found.context is None or found.more:
         return None
+    if found.prompt is None:  # it has not: we have
+        return _profile(ask, context=found.context)
     left = found.context - found.prompt
     return None if left < LEAST or left == ask.room else replace(ask, room=left)
 

@@ -127,8 +127,9 @@ class Plan:
             return None
         self._used.add((self.mode, step))
         self.ask = mended
-        if step == "fit" and self.mode == "harmony" and mended.room is not None:
-            return f"sent again for an answer of {mended.room} tokens"
+        if step == "fit" and mended.num_ctx is None:
+            room = f"{mended.room} tokens" if mended.room is not None else "what is left"
+            return f"sent again for an answer of {room}"
         return f"{WORDS[step]} (num_ctx {mended.num_ctx})" if step == "fit" else WORDS[step]
 
     def _move(self, failure: Failure, at: float) -> str | None:

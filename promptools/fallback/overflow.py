@@ -23,6 +23,8 @@ _TEXTS = (
     r"maximum context length is (?P<context>\d+) tokens.{0,80}requested (?P<prompt>\d+) tokens",
     # vLLM from 0.10 on, when the prompt alone would fit
     r"too large: (?P<answer>\d+).{0,40}length is (?P<context>\d+) tokens and your request has (?P<prompt>\d+) input",
+    # vLLM 0.28 to 0.32 on /v1/completions, before it has counted the prompt
+    r"max_tokens=(?P<answer>\d+) cannot be greater than max_model_len=(?P<context>\d+)",
     # SGLang 0.5
     r"input length \((?P<prompt>\d+) tokens\) exceeds the maximum allowed length \((?P<context>\d+) tokens\)",
     r"input \((?P<prompt>\d+) tokens\) is longer than the model's context length \((?P<context>\d+) tokens\)",
@@ -46,11 +48,13 @@ class Overflow:
 
     def __str__(self) -> str:
         """Say the numbers."""
+        holds = "" if self.context is None else f", and the context holds {self.context}"
+        if self.prompt is None and self.answer is not None:
+            return f"{self.answer} tokens are asked for the answer{holds}"
         prompt = "the prompt is longer than the model's context"
         if self.prompt is not None:
             prompt = f"the prompt has {'at least ' if self.more else ''}{self.prompt} tokens"
         asked = f", {self.answer} more are asked for the answer" if self.answer else ""
-        holds = "" if self.context is None else f", and the context holds {self.context}"
         return f"{prompt}{asked}{holds}"
 
 

@@ -128,6 +128,7 @@ RULES: tuple[Rule, ...] = (
     Rule("overflow", r"exceeds? the available context size", "llama.cpp; Ollama 0.32 over it, with truncate false"),
     Rule("overflow", r"context size has been exceeded", "llama.cpp: in a stream, the answer filled the context"),
     Rule("overflow", r"maximum context length (?:is|of) \d+ tokens", "vLLM 0.8 to 0.32; llama-cpp-python; SGLang 0.5"),
+    Rule("overflow", r"max_tokens=\d+ cannot be greater than max_model_len", "vLLM 0.28 to 0.32, /v1/completions"),
     Rule("overflow", r"exceeds the maximum allowed length|longer than the model's context length", "SGLang 0.5"),
     Rule("overflow", r"prompt is longer than the context length|input length exceeds the context", "Ollama 0.32.15"),
     Rule("overflow", r"trying to keep the first \d+ tokens when context the overflows", "LM Studio 0.3"),

@@ -441,6 +441,14 @@ def test_the_server_says_how_much_is_left():
     assert "sent again for an answer of 5192 tokens" in seen.reply.trace.attempts[0].why
 
 
+def test_a_server_that_holds_less_than_the_model_was_made_for():
+    told = "max_tokens=130902 cannot be greater than max_model_len=16384. Please request fewer output tokens."
+    seen = play(ask(WEATHER), [error(told, 400), said("completions")], target=place())
+    assert 15_000 < seen.bodies[1]["max_tokens"] < 16_384
+    assert "sent again for an answer of what is left" in seen.reply.trace.attempts[0].why
+    assert [each.outcome for each in seen.reply.trace.attempts] == ["overflow", "answered"]
+
+
 @pytest.mark.parametrize(
     ("message", "more"),
     [
