@@ -49,15 +49,20 @@ class Plan:
         self._again = False
         self._used: set[tuple[ModeName, Mend]] = set()
         self._rest = list(modes)
-        raised = context.windows.size(place, at) if ask.profile.num_ctx == "fit" else None
-        if raised is not None:
-            self.ask = replace(ask, num_ctx=raised)
-            self.notes.append(
-                f"num_ctx is {raised}: an earlier request needed it, and another makes the model load anew"
-            )
+        self._remember(context.windows.size(place, at))
         first = self._rest[0]
         # when every mode is open there is still a request to serve: the first mode is as good as any
         self.mode: ModeName = self._next(at) or first
+
+    def _remember(self, size: int | None) -> None:
+        """Go by the context of an earlier request: what it was raised to, or what the server said that it holds."""
+        if size is None:
+            return
+        if self.ask.profile.raw == "completions":
+            self.ask = replace(self.ask, profile=replace(self.ask.profile, context=size))
+        elif self.ask.profile.num_ctx == "fit":
+            self.ask = replace(self.ask, num_ctx=size)
+            self.notes.append(f"num_ctx is {size}: an earlier request needed it, and another makes the model load anew")
 
     @property
     def key(self) -> Key:
@@ -108,7 +113,7 @@ class Plan:
             case "again":
                 return self._once_more(failure, at)
             case _:
-                return self._mend(step, failure)
+                return self._mend(step, failure, at)
 
     def _correct(self, failure: Failure) -> str | None:
         verdict = failure.verdict
@@ -118,13 +123,15 @@ class Plan:
         self.ask = self.ask.corrected(verdict.feedback)
         return "the model is asked to mend it"
 
-    def _mend(self, step: Mend, failure: Failure) -> str | None:
+    def _mend(self, step: Mend, failure: Failure, at: float) -> str | None:
         # `tool_choice` is a ladder and may be taken rung by rung; `mend` says when it ends
         if step != "tool_choice" and (self.mode, step) in self._used:
             return None
         mended = mend(step, self.ask, failure.text, self.mode)
         if mended is None:
             return None
+        if mended.profile.context != self.ask.profile.context and mended.profile.context is not None:
+            self._context.windows.raised(self._place, mended.profile.context, at)
         self._used.add((self.mode, step))
         self.ask = mended
         if step == "fit" and mended.num_ctx is None:

@@ -1,4 +1,4 @@
-"""A memory of raised contexts: what fitted once is asked for again while the server has the model loaded that way."""
+"""A memory of contexts: what fitted once is asked for again, and what a server said that it holds is not forgotten."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class _Window(NamedTuple):
 
 
 class Windows:
-    """Remembers, by provider and model, the context that a request was raised to, in tokens.
+    """Remembers, by provider and model, the context that a request was raised to, or that the server told, in tokens.
 
     Ollama loads a model anew for each other context, so requests that went back to the smaller one would make it load
     twice a turn. After `idle` seconds without a request it has unloaded the model anyway (its `keep_alive` is five

@@ -8,6 +8,7 @@ from scripted import JSON, NOW, SSE, URL, WEATHER, Answer, ask, error, event, pl
 
 from promptools.exchange.effects import Failed
 from promptools.exchange.front import OLLAMA
+from promptools.fallback import Windows
 
 LINES = (("content-type", "application/x-ndjson"),)
 THOUGHT = "<|channel|>analysis<|message|>Need it.<|end|><|start|>assistant"
@@ -447,6 +448,14 @@ def test_a_server_that_holds_less_than_the_model_was_made_for():
     assert 15_000 < seen.bodies[1]["max_tokens"] < 16_384
     assert "sent again for an answer of what is left" in seen.reply.trace.attempts[0].why
     assert [each.outcome for each in seen.reply.trace.attempts] == ["overflow", "answered"]
+
+
+def test_what_a_server_holds_is_not_forgotten():
+    told = "max_tokens=130902 cannot be greater than max_model_len=16384. Please request fewer output tokens."
+    windows = Windows()
+    play(ask(WEATHER), [error(told, 400), said("completions")], target=place(), windows=windows)
+    seen = play(ask(WEATHER), [said("completions")], target=place(), windows=windows)
+    assert 15_000 < seen.bodies[0]["max_tokens"] < 16_384
 
 
 @pytest.mark.parametrize(
