@@ -487,3 +487,11 @@ def test_ollama_is_asked_for_a_longer_context():
     assert seen.bodies[0]["truncate"] is False
     assert "num_ctx" not in seen.bodies[0]["options"]
     assert seen.bodies[1]["options"]["num_ctx"] == 10_240
+
+
+def test_a_remembered_context_is_nothing_to_a_server_that_sets_its_own():
+    windows = Windows()
+    windows.raised(("local", "m"), 8192, 99.0)
+    seen = play(ask(WEATHER), [reply("Sunny.")], target=target(num_ctx="server"), windows=windows)
+    assert "options" not in seen.bodies[0]
+    assert seen.reply.trace.notes == ()
