@@ -134,7 +134,7 @@ RIGS = {
         ),
         _ollama("go", "a template in Go, with Hermes tags"),
         _ollama("jinja", "a chat template in the model file, with Hermes tags"),
-        _ollama("gptoss", "gpt-oss"),
+        _ollama("gptoss", "gpt-oss", mode="harmony"),
         _ollama("coder", "Qwen3-Coder"),
         _ollama("notools", "a template that knows no tools", mode="prompt"),
         *(_vllm(name, boot) for name, boot in rig_vllm.BOOTS.items()),

@@ -20,6 +20,7 @@ A row:
     error         a part of the error that it must see instead
     fixes         kinds of the fixes on record
     mode          the mode that answers, where it is not the rig's own; "" where none does, "any" where chance decides
+    header        a header of Harmony's that is malformed, or nearly: such rows are played in harmony mode too
     streamed      keys of the above that are other when the answer is streamed
     on.RIG        keys of the above that are other on that rig, or on all of a server (`on.vllm`); `skip` says why the
                   row cannot be played there
@@ -76,6 +77,7 @@ class Case:
     error: str = ""
     fixes: list[str] = field(default_factory=list)
     mode: str | None = None
+    header: bool = False
     streamed: dict[str, Any] = field(default_factory=dict)
     skip: str | None = None
     on: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -140,9 +142,16 @@ def played(rig: str, family: Family) -> Iterator[Case]:
             yield here
 
 
+HEADERS = [case for case in CASES if case.header]
+"""Rows that are played in harmony mode on each server of gpt-oss: there its parser and its grammar have no say."""
+
+
 def lines(rig: str, family: Family, prompted: str) -> Iterator[Line]:
     """Give the lines of a rig's model; `prompted` is a phrase that only our prompted requests hold."""
-    for case in played(rig, family):
+    shown = list(played(rig, family))
+    names = {case.name for case in shown}
+    shown += [case for case in HEADERS if family == "harmony" and case.name not in names]
+    for case in shown:
         yield Line(case.question, case.says(family) or "")
         if case.prompted is not None:
             yield Line(case.question, spoken(case.prompted, family), setting=prompted)

@@ -8,8 +8,8 @@ import asking_ollama
 import pytest
 from asking import FORMS, Got, ask
 from clients import provider
-from rigs import PLAYED, Rig
-from table import Case
+from rigs import PLAYED, RIGS, Rig
+from table import HEADERS, Case
 
 
 def fits_ollama(rig: Rig, case: Case) -> bool:
@@ -41,6 +41,25 @@ def test_the_app_sees_what_the_row_says(clients, servers, rig, case, way, form):
         messages = [*body.pop("messages"), got.message(), *results]
         last = ask(client, model, messages, form, **body)
         assert (last.content, last.calls, last.finish_reason) == (case.answer, [], "stop")
+
+
+RAW = [
+    pytest.param(rig, case, id=f"{rig.name}-{case.name}", marks=[getattr(pytest.mark, rig.mark)] if rig.mark else [])
+    for rig in RIGS.values()
+    for case in HEADERS
+    if rig.family == "harmony"
+]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("rig", "case"), RAW)
+def test_a_header_is_read_in_harmony_mode(clients, servers, rig, case, form):
+    ours = {"extra_body": {"promptools": {"trace": True, "mode": "harmony"}}}
+    got = ask(clients.inside(rig), servers[rig.name].name, form=form, **case.body(), **ours)
+    assert got.error is None
+    assert [[call.name, json.loads(call.arguments)] for call in got.choices[0].calls] == case.calls
+    assert got.content.strip() == (case.content or "")
+    assert got.attempts == [("harmony", "answered")]
 
 
 @pytest.mark.ollama
