@@ -9,45 +9,49 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import product
 
+from promptools.harmony.front import LIMIT
 from promptools.harmony.header import Known
 from promptools.harmony.render import CHANNELS
 from promptools.harmony.scan import ENDS, Piece, Token
 from promptools.parsing.scanner import RareMarker
 
-LIMIT = 256
-"""Characters in which a header must end."""
-
 _CHANNEL = "(?:analysis|commentary|final)"
-_SPEAKER = r"(?:assistant\s?){1,2}"
-_BEFORE = rf"(?:{_SPEAKER})?(?:{_CHANNEL}\s?)?"
-_TO = r"to=\s?(?P<to>[A-Za-z_][\w.\-]{0,127})"
-_MARK = r"<\|(?:channel|constrain|message)\|>"
-_START = re.compile(rf"{_SPEAKER}(?={_CHANNEL}|{_MARK}|to=)|\s(?:{_CHANNEL}\s?)?to=(?=\s?[A-Za-z_])")
+_SPEAKER = "(?:assistant ?){1,2}"
+_BEFORE = rf"(?:{_SPEAKER})?(?:{_CHANNEL} ?)?"
+_TO = r"to= ?(?P<to>[A-Za-z_][\w.\-]{0,127})"
+_MARKS = ("<|channel|>", "<|constrain|>", "<|message|>")
+_MARK = f"(?:{'|'.join(map(re.escape, _MARKS))})"
+_START = re.compile(rf"{_SPEAKER}(?={_CHANNEL}|{_MARK}|to=)|\s(?:{_CHANNEL} ?)?to=(?= ?[A-Za-z_])")
 """The word `assistant`, wherever it is glued to; a recipient, where a word begins."""
 _TOKENED = re.compile(rf"\s?(?:{_BEFORE}{_TO}|assistant)\s{{0,4}}{_MARK}")
 """The front of a header of which other tokens are there."""
 _CALL = re.compile(rf"\s?(?P<before>{_BEFORE}){_TO}(?:\s{{0,4}}(?:json|code|{_CHANNEL}))*\s{{0,4}}(?=[{{\[])")
 _TURN = re.compile(rf"{_SPEAKER}{_CHANNEL}(?:\s?(?:json|code)(?=\s{{0,4}}[{{\[]))?")
-_OPENS = re.compile(rf"\s*(?:{_SPEAKER})?(?:analysis(?=[^\W\d_])|(?:commentary|final)(?=[^\Wa-z_]|[\n{{\"']))")
+_OPENS = re.compile(rf"(?:{_SPEAKER})?(?:analysis(?=[^\W\d_])|(?:commentary|final)(?=[^\Wa-z_]|[\n{{\"']))")
 """How such a text begins: English has no word that goes on behind `analysis`, and `final` does not end a sentence."""
 _SAID = re.compile(r"[\w{\[*#<$|-]|[^\x00-\x7f]|[ \t]{0,2}(?:\n|[A-Z0-9{\[*#])")
 """What an answer begins with, behind the word that announces it."""
 _MORE = re.compile(
-    rf"{_BEFORE}(?:\s{{0,4}}(?:t|to|to=\s?[\w.\-]{{0,128}}(?:\s{{0,4}}\w{{0,12}}){{0,4}}\s{{0,4}})?)?(?:<(?:\|\w{{0,9}}\|?)?)?\Z"
+    rf"{_BEFORE}(?:\s{{0,4}}(?:t|to|to=\s?[\w.\-]{{0,128}}(?:\s{{1,4}}\w{{1,12}}){{0,4}}\s{{0,4}})?"
+    rf"|\s?(?:j|js|jso|c|co|cod|(?:json|code)\s{{0,4}}))?(?:<(?:\|\w{{0,9}}\|?)?)?\Z"
 )
+"""What may become one, at the end of the text."""
 _SPACES = (" ", "\n", "\t", "\r")
 
 
 def _prefixes(before: Iterable[str]) -> frozenset[str]:
     """Give all that a header may begin with, whose first word is one of `before`."""
     channels = ("", *CHANNELS, *(f"{each} " for each in CHANNELS))
-    words = [f"{first}{channel}to=" for first, channel in product(before, channels)]
+    words = [f"{first}{channel}to= " for first, channel in product(before, channels)]
+    words += [f"{first}{mark}" for first, mark in product(_SPEAKERS, _MARKS)]
     return frozenset(word[:size] for word in words for size in range(1, len(word) + 1))
 
 
-_FIRST = _prefixes(("", "assistant", "assistant ", "assistantassistant"))
+_ROLES = ("assistant", "assistantassistant", "assistant assistant")
+_SPEAKERS = (*_ROLES, *(f"{each} " for each in _ROLES))
+_FIRST = _prefixes(("", *_SPEAKERS))
 """At the very beginning."""
-_PREFIXES = _prefixes((*_SPACES, "assistant", "assistant ", "assistantassistant"))
+_PREFIXES = _prefixes((*_SPACES, *_SPEAKERS))
 """Behind other words."""
 _LONGEST = max(map(len, _PREFIXES))
 
@@ -65,7 +69,7 @@ def begins(text: str, at: int, known: Known | None, *, first: bool, final: bool)
     """
     window = text[at : at + LIMIT]
     whole = final or len(text) - at > LIMIT
-    if first and _OPENS.match(window) and window.lstrip().startswith(("analysis", "assistant")):
+    if first and _OPENS.match(window) and window.startswith(("analysis", "assistant")):
         return True
     if first and not whole and window in _FIRST:
         return None
@@ -115,23 +119,19 @@ class BareWords:
     def _read(self, text: str, *, final: bool) -> Iterator[Piece]:
         at, self._held = 0, ""
         if self._first:
-            start = len(text) - len(text.lstrip())
-            if (
-                not final
-                and len(text) <= LIMIT
-                and (start == len(text) or _MORE.match(text, start) or text[start:] in _FIRST)
-            ):
+            words = text.lstrip()
+            if len(words) < len(text):
+                yield text[: len(text) - len(words)]
+                text = words
+            if not final and len(text) <= LIMIT and (_MORE.match(text) or text in _FIRST):
                 self._held = text
                 return
             self._first = False
             opens = _OPENS.match(text)
-            head = opens[0] if opens is not None else self._header(text, start, final=final)
+            head = opens[0] if opens is not None else self._header(text, 0, final=final)
             if head is not None:
-                if opens is None and start:
-                    yield text[:start]
-                    at = start
                 yield from _header(head)
-                at += len(head)
+                at = len(head)
         begin = at
         while (found := _START.search(text, at)) is not None:
             head = self._header(text, found.start(), final=final)
@@ -158,7 +158,10 @@ class BareWords:
         if call is not None and (call["before"].strip() or self._is_tool(call["to"])):
             return call[0]
         turn = _TURN.match(text, at)
-        return turn[0] if turn is not None and (final or not _MORE.match(text, at)) else None
+        if turn is None or (not final and _MORE.match(text, at)):
+            return None
+        ends = final and not text[turn.end() :].strip()
+        return turn[0] if ends or _SAID.match(text, turn.end()) else None
 
     def _is_tool(self, name: str) -> bool:
         return name.startswith("functions.") or self._known is None or self._known(name)

@@ -86,6 +86,8 @@ class _Reader:
     """It is the first word behind that token."""
     started: bool = False
     """Its `<|start|>` was there."""
+    stranger: str = ""
+    """The first word behind it, if nobody knows who that is."""
     wants: bool = False
     """`to=` stood alone: the next word is the recipient."""
 
@@ -97,24 +99,32 @@ class _Reader:
             self._word(word)
 
     def header(self) -> Header:
-        if self.wants:
-            self.repairs.append("`to=` without a recipient")
+        if self.stranger and "assistant" in self.said:  # only tools do
+            self.role, self.name = "tool", self.stranger
+        elif self.stranger:
+            self.repairs.insert(0, f"unexpected {clip(self.stranger, 40)!r}")
         role = self.role or self.given
-        if role is None:
+        if role is None or (self.started and self.role is None):
             self.repairs.append("nobody speaks")
+        if role == "tool" and self.kinds and not self.said:
+            # a result has no type, and goes to somebody: the model wrote the tool in the role's place
+            self.repairs.append(f"the tool {clip(self.name, 60)!r} in the role's place")
+            role, self.name, self.said = "assistant", "", [self.name]
         recipient = self._recipient(role or "assistant")
         channel = self.channels[-1] if self.channels else ""
         if not (channel or recipient) and role == "assistant":
             self.repairs.append("no channel")
         if len(self.channels) > 1:
             self.repairs.append(f"{len(self.channels)} channels")
+        if len(self.kinds) > 1:
+            self.repairs.append(f"{len(self.kinds)} types")
         kind = self.kinds[-1] if self.kinds else ""
         return Header(role or "assistant", self.name, channel, recipient, kind, tuple(self.repairs))
 
     def _token(self, name: str) -> None:
         if name == self.place and self.first and name != "start":
             self.repairs.append(f"<|{name}|> twice")
-        elif name == "start" and not (self.place == "start" and self.first and self.role is None):
+        elif name == "start" and (self.started or not self.first or self.place != "start"):
             self.repairs.append("<|start|> twice")
         self.place, self.first = name, True
         self.started = self.started or name == "start"
@@ -137,6 +147,7 @@ class _Reader:
     def _to(self, word: str) -> None:
         if not word:
             self.wants = True
+            self.repairs.append("nothing right behind `to=`")
             return
         self.said.append(word)
 
@@ -154,6 +165,8 @@ class _Reader:
             self.kinds.append(word.strip(_EDGE))
         elif self._tool(word):
             return
+        elif self.place == "start" and first and self.started:
+            self.stranger = word
         else:
             self.repairs.append(f"unexpected {clip(word, 40)!r}")
 
@@ -199,7 +212,7 @@ class _Reader:
             return
         if word.strip(_EDGE) in KINDS:
             self.kinds.append(f"<|constrain|>{word.strip(_EDGE)}")
-        elif not self._channel(word, own=True):
+        elif not self._channel(word, own=False):
             self.kinds.append(f"<|constrain|>{word}")
 
     def _tool(self, word: str) -> bool:

@@ -14,13 +14,13 @@ from dataclasses import replace
 from typing import Literal, NamedTuple, TypeAlias
 
 from promptools.errors import BadHeader, MissingSentinel, clip
+from promptools.harmony.front import BRACKET, DEBRIS, LIMIT, PARTS, SPEAKER, end_of_header, names_much
 from promptools.harmony.header import Header, Known, read_header
-from promptools.harmony.render import CHANNELS, Role
+from promptools.harmony.render import Role
 from promptools.harmony.scan import ENDS, Piece, Token
+from promptools.harmony.shown import Shown
 
 BARE = "its control tokens were stripped"
-LIMIT = 256
-"""Characters of a header: what is longer has lost its `<|message|>`, or is none."""
 
 
 class Begin(NamedTuple):
@@ -55,18 +55,8 @@ class Aside(NamedTuple):
 
 Item: TypeAlias = "Begin | Words | Finish | Aside"
 
-_BRACKET = re.compile(r"[{\[]")
-HEADER_PARTS = re.compile(
-    r"(?:<\|(?:start|channel|constrain)\|>|\s+|assistant|analysis|commentary|final|json|code|to=\s?[^\s<{\[]+)*"
-)
-"""The parts of a header that are known for such, from its beginning."""
-_DEBRIS = re.compile(r"(?:\s|assistant|analysis|commentary|final|json)*")
-_TO = re.compile(r"to=\s?[^\s<{\[]*")
-_SPEAKER = "assistant"
-_SPEAKS = re.compile(f"(?:{'|'.join(_SPEAKER[:size] for size in range(len(_SPEAKER), 0, -1))})\\Z")
+_SPEAKS = re.compile(f"(?:{'|'.join(SPEAKER[:size] for size in range(len(SPEAKER), 0, -1))})\\Z")
 """The first word of a header, or its beginning, at the end of a text."""
-_WORDS = (_SPEAKER, *CHANNELS, "json", "code")
-_TOKENS = ("<|channel|>", "<|constrain|>", "<|start|>")
 
 
 class Machine:
@@ -79,14 +69,21 @@ class Machine:
         self._role = role
         self._strict = strict
         self._known = known
-        self._state: Literal["between", "astray", "header", "content", "doubt"] = "between"
+        self._at = 0
+        """Where the piece begins that is read, in characters."""
+        self._state: Literal["between", "astray", "header", "content", "doubt"] = (
+            "header" if strict and role else "between"
+        )
         self._pieces: list[Piece] = []
         """The header so far, or what may be one."""
         self._size = 0
+        self._began = 0
+        """Where these pieces begin."""
         self._tail = ""
         """The end of the content that may be the first word of a header."""
         self._fresh = False
         """Nothing has been said in the message."""
+        self._shown = Shown()
         self._first = True
         """No message has begun."""
         self._repairs: list[str] = []
@@ -98,8 +95,10 @@ class Machine:
         for piece in pieces:
             if isinstance(piece, Token):
                 yield from self._token(piece)
+                self._at += len(piece.raw)
             else:
                 yield from self._text(piece)
+                self._at += len(piece)
 
     def close(self) -> Iterator[Item]:
         """Say that the text is over."""
@@ -115,9 +114,11 @@ class Machine:
         """Take text without control tokens, if all that it can be is content: of a long reply nearly every piece is."""
         if self._state != "content" or self._tail or not text:
             return False
-        if not self._strict and _SPEAKS.search(text, max(0, len(text) - len(_SPEAKER))):
+        if not self._strict and _SPEAKS.search(text, max(0, len(text) - len(SPEAKER))):
             return False
         self._fresh = False
+        self._shown.take(text)
+        self._at += len(text)
         return True
 
     # --- text ----------------------------------------------------------------------------------------------------
@@ -131,6 +132,8 @@ class Machine:
             case "header":
                 self._add(text)
                 yield from self._grown()
+            case "between" if self._strict:
+                yield from self._nothing(text)
             case "between":
                 self._add(text)
                 yield from self._may_begin()
@@ -141,8 +144,12 @@ class Machine:
     def _content(self, text: str) -> Iterator[Item]:
         said = self._hold(text)
         if said:
-            self._fresh = False
-            yield Words(said)
+            yield self._says(said)
+
+    def _says(self, raw: str) -> Words:
+        self._fresh = False
+        self._shown.take(raw)
+        return Words(raw)
 
     def _astray(self, text: str) -> Iterator[Item]:
         """Pass words on that belong to no message; they may end with the first word of one."""
@@ -153,12 +160,14 @@ class Machine:
     def _hold(self, text: str) -> str:
         """Give what has come of words but for an end that may be the first word of a header."""
         text = self._tail + text
-        found = None if self._strict else _SPEAKS.search(text, max(0, len(text) - len(_SPEAKER)))
+        found = None if self._strict else _SPEAKS.search(text, max(0, len(text) - len(SPEAKER)))
         end = found.start() if found is not None else len(text)
         self._tail = text[end:]
         return text[:end]
 
     def _add(self, piece: Piece) -> None:
+        if not self._pieces:
+            self._began = self._at
         last = self._pieces[-1] if self._pieces else None
         if isinstance(last, str) and isinstance(piece, str):
             self._pieces[-1] = last + piece
@@ -172,14 +181,8 @@ class Machine:
     def _may_begin(self) -> Iterator[Item]:
         """Decide whether words between two messages may be a header without its token."""
         raw = self._raw()
-        if self._strict and self._role is None:
-            if raw.strip():
-                raise BadHeader(
-                    f"text between two messages: {clip(raw.strip(), 60)!r}; a message begins with <|start|>"
-                )
-            return
-        end = _plausible(raw)
-        if end < 0 or self._size > LIMIT:
+        end = end_of_header(raw)
+        if not 0 <= end <= LIMIT:
             yield from self._asides(astray=True)
         elif end < len(raw) and "to=" in raw[:end]:
             self._repairs.append("no <|message|>")
@@ -187,18 +190,29 @@ class Machine:
         elif end < len(raw):
             yield from self._asides(astray=True)
 
+    def _nothing(self, text: str) -> Iterator[Item]:
+        """Let white space pass between two messages."""
+        words = text.lstrip()
+        if words:
+            at = self._at + len(text) - len(words)
+            raise BadHeader(f"text outside of messages, at character {at}: a message begins with <|start|>")
+        yield Aside("space", text)
+
     def _grown(self) -> Iterator[Item]:
         """Look whether the header has ended without its token."""
         if self._strict:
+            if self._size > LIMIT:
+                raise MissingSentinel(f"the header at character {self._began} has no <|message|> in {LIMIT} characters")
             return
         last = self._pieces[-1]
         assert isinstance(last, str)
-        found = _BRACKET.search(last)
+        found = BRACKET.search(last)
         raw = self._raw()
-        if found is not None and ("<|channel|>" in raw or _names_much(raw)):
+        at = len(raw) - len(last) + found.start() if found is not None else len(raw)
+        if found is not None and at <= LIMIT and ("<|channel|>" in raw[:at] or names_much(raw[:at])):
             self._repairs.append("no <|message|>")
-            yield from self._begins_at(raw, len(raw) - len(last) + found.start())
-        elif self._size > LIMIT:
+            yield from self._begins_at(raw, at)
+        elif len(raw) > LIMIT:
             yield from self._unfinished("cut", "")
 
     def _begins_at(self, raw: str, at: int) -> Iterator[Item]:
@@ -221,10 +235,10 @@ class Machine:
     def _doubted(self) -> Iterator[Item]:
         """Decide whether a header begins inside content, where the end of the message is missing."""
         raw = self._raw()
-        end = _plausible(raw)
-        if end == len(raw) and self._size <= LIMIT:
+        end = end_of_header(raw)
+        if end == len(raw) <= LIMIT:
             return
-        if 0 <= end < len(raw) and "to=" in raw[:end]:
+        if 0 <= end <= LIMIT and "to=" in raw[:end]:
             yield Finish("channel", "")
             self._repairs += ["no <|end|>", "no <|message|>"]
             yield from self._begins_at(raw, end)
@@ -235,8 +249,7 @@ class Machine:
         """Take what looked like a header for content."""
         raw = self._raw()
         self._pieces, self._size, self._state = [], 0, "content"
-        self._fresh = False
-        yield Words(raw)
+        yield self._says(raw)
 
     # --- tokens --------------------------------------------------------------------------------------------------
 
@@ -255,17 +268,17 @@ class Machine:
         if token.name in ENDS:
             yield from self._asides()
             if self._strict:
-                raise MissingSentinel(f"{_said(token)} where no message is open")
+                raise MissingSentinel(f"{_said(token)} at character {self._at}, where no message is open")
             self._first = False
             yield Aside("token", token.raw)
             return
         if token.name == "start":
             yield from self._asides()
         else:
+            if self._strict:
+                raise MissingSentinel(f"{_said(token)} at character {self._at}, without the <|start|> of its message")
             yield from self._words_before()
             if not (self._first and self._role):
-                if self._strict:
-                    raise MissingSentinel(f"{_said(token)} without the <|start|> of its message")
                 self._repairs.append("no <|start|>")
         self._state = "header"
         yield from self._token_in_header(token)
@@ -274,7 +287,7 @@ class Machine:
         """Keep the words before a header's first token that belong to it, and let the others go."""
         raw, self._tail = self._raw() + self._tail, ""
         words = raw.lstrip()
-        keeps = _plausible(words) == len(words)
+        keeps = end_of_header(words) == len(words)
         self._pieces, self._size = [raw if not keeps else raw[: len(raw) - len(words)]], 0
         yield from self._asides()
         if keeps and words:
@@ -286,7 +299,7 @@ class Machine:
             yield self._begin()
         elif token.name in ENDS:
             yield from self._unfinished(token.name, token.raw)
-        elif token.name == "start" and self._pieces and _names_much(self._raw()):
+        elif token.name == "start" and self._pieces and self._size <= LIMIT and names_much(self._raw()):
             yield from self._unfinished("start", "")
             self._state = "header"
             self._add(token)
@@ -294,11 +307,14 @@ class Machine:
             self._add(token)
 
     def _token_in_content(self, token: Token) -> Iterator[Item]:
-        if token.name in ENDS:
+        if token.raw and not self._strict and self._shown.shows(token.name):
+            tail, self._tail = self._tail, ""
+            yield self._says(tail + token.raw)
+        elif token.name in ENDS:
             yield from self._content_ends(token.name, token.raw)
         elif token.name == "start":
             if self._strict:
-                raise MissingSentinel("a message without its <|end|>: <|start|> stands in its content")
+                raise MissingSentinel(f"<|start|> at character {self._at}, inside a message that has no <|end|>")
             yield from self._content_ends("start", "")
             if token.raw:
                 self._repairs.append("no <|end|>")
@@ -308,24 +324,24 @@ class Machine:
             yield Aside("token", token.raw)
         elif token.name == "channel" and not self._strict:
             tail, self._tail = self._tail, ""
-            if tail not in {"", _SPEAKER}:
-                yield Words(tail)
+            if tail not in {"", SPEAKER}:
+                yield self._says(tail)
             elif tail:
                 self._add(tail)
             self._state = "doubt"
             self._add(token)
         else:
-            yield Words(self._tail + token.raw)
-            self._tail, self._fresh = "", False
+            tail, self._tail = self._tail, ""
+            yield self._says(tail + token.raw)
 
     def _token_in_doubt(self, token: Token) -> Iterator[Item]:
         raw = self._raw()
-        if token.name == "message" and _names_much(raw):
+        if token.name == "message" and names_much(raw):
             yield Finish("channel", "")
             self._repairs.append("no <|end|>")
             self._add(token)
             yield self._begin()
-        elif token.name in {"channel", "constrain"} and self._size <= LIMIT and _names_much(raw):
+        elif token.name in {"channel", "constrain"} and self._size <= LIMIT and names_much(raw):
             self._add(token)
         else:
             yield from self._literal()
@@ -338,12 +354,13 @@ class Machine:
         bare = any(isinstance(each, Token) and not each.raw for each in self._pieces)
         header = read_header(self._pieces, self._role, self._known, glued=glued or bare)
         if self._strict and header.repairs:
-            raise BadHeader(f"the header {clip(raw, 120)!r}: {'; '.join(header.repairs)}")
+            raise BadHeader(f"the header {clip(raw, 120)!r} at character {self._began}: {'; '.join(header.repairs)}")
         repairs = (BARE,) if bare else header.repairs  # the words stand where they stand because the tokens do not
         header = replace(header, repairs=(*self._repairs, *repairs))
         self._repairs = []
         self._pieces, self._size, self._tail = [], 0, ""
         self._state, self._fresh, self._first, self._returned = "content", True, False, False
+        self._shown = Shown()
         return Begin(header, raw)
 
     def _content_ends(self, by: str, raw: str) -> Iterator[Item]:
@@ -354,24 +371,27 @@ class Machine:
         self._tail, self._state = "", "between"
         self._returned = by in {"return", "endoftext"}
         if by == "cut" and self._strict and self._role is None:
-            raise MissingSentinel("the text ends inside a message, before its <|end|>")
+            raise MissingSentinel(f"the text ends at character {self._at}, inside a message that has no <|end|>")
         yield Finish(by, raw)  # type: ignore[arg-type]  # the names of tokens
 
     def _unfinished(self, by: str, raw: str) -> Iterator[Item]:
         """End a header that has no `<|message|>`: what stands behind its known parts is the content."""
         said = self._raw()
         if self._strict:
-            then = f"<|{by}|>" if by in ENDS or by == "start" else "the end of the text"
-            raise MissingSentinel(f"a header without its <|message|>: {clip(said, 80)!r}, then {then}")
-        found = HEADER_PARTS.match(said)
+            then = "the text ends" if by == "header" else f"<|{by}|> follows"
+            raise MissingSentinel(
+                f"the header {clip(said, 80)!r} at character {self._began} has no <|message|>: {then}"
+            )
+        found = PARTS.match(said[: LIMIT + 1])  # however much more has come
         end = found.end() if found is not None else 0
-        if not _names_much(said[:end]):
+        calls = "to=" in said[:end]
+        if not names_much(said[:end]) or (calls and by == "cut"):
             yield from self._nobody(said, end, astray=by == "cut")
             if raw:
                 yield Aside("token", raw)
             return
         self._repairs.append("no <|message|>")
-        if end < len(said):
+        if end < len(said) and not calls:  # words are no arguments
             yield from self._begins_at(said, end)
         else:
             yield self._begin(glued=True)
@@ -393,40 +413,18 @@ class Machine:
         """Let go of what stands between messages."""
         raw = self._raw() + self._tail
         self._pieces, self._size, self._tail = [], 0, ""
-        self._state = "astray" if astray else "between"
         words = raw.lstrip()
+        astray = astray and bool(words)
+        self._state = "astray" if astray else "between"
         space = raw[: len(raw) - len(words)]
         if space:
             yield Aside("space", space)
         if astray:
             yield from self._astray(words)
         elif words:
-            debris = self._returned or (not self._first and _DEBRIS.fullmatch(words))
+            debris = self._returned or (not self._first and DEBRIS.fullmatch(words))
             yield Aside("debris" if debris else "words", words)
 
 
 def _said(token: Token) -> str:
     return f"<|{token.name}|>"
-
-
-def _names_much(raw: str) -> bool:
-    """Tell whether a header says more than who speaks: a channel, or a recipient."""
-    return "to=" in raw or any(channel in raw for channel in CHANNELS)
-
-
-def _plausible(raw: str) -> int:
-    """Give where a header ends that begins at the front of `raw`: its length while it may go on, -1 if it is none."""
-    at = 0
-    while True:
-        rest = raw[at:].lstrip()
-        at = len(raw) - len(rest)
-        if not rest or rest[0] in "{[":
-            return at
-        known = next((each for each in (*_TOKENS, *_WORDS) if rest.startswith(each)), None)
-        to = _TO.match(rest)
-        if known is not None:
-            at += len(known)
-        elif to is not None:
-            at += to.end()
-        else:
-            return len(raw) if any(each.startswith(rest) for each in (*_WORDS, "to=")) else -1

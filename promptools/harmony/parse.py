@@ -98,10 +98,16 @@ class StreamParser:
                 case Finish(by):
                     self._finish(by)
                 case Aside("words" | "debris" as kind, _):
-                    self._asides.append((Span(start, self._at), kind))
+                    self._beside(kind, start)
                 case Aside():
                     pass
         return items
+
+    def _beside(self, kind: str, start: int) -> None:
+        """Note words that belong to no message; those that stand side by side are one."""
+        if self._asides and self._asides[-1][0].end == start and self._asides[-1][1] == kind:
+            start = self._asides.pop()[0].start
+        self._asides.append((Span(start, self._at), kind))
 
     def _finish(self, by: str) -> None:
         assert self._open is not None  # nothing else is finished
