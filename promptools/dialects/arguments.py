@@ -15,7 +15,13 @@ from promptools.dialects.settle import PLAUSIBLE_NAME, Place, Rules, broken, set
 from promptools.parsing.tolerant import Unreadable
 from promptools.types import Call, Fix, Malformed
 
+_STRAY = re.compile(r"[\]}) \t\r\n]*(?:assistant|analysis|commentary|final)*[ \t\r\n]*\Z")
+"""Brackets too many, and what filters leave of the header of a next message of gpt-oss' (SGLang)."""
 _FIRST_KEY = re.compile(r'\{\s*"[^"]*"')
+
+
+GLUED = 16
+"""Objects glued together that are read: for each of them all that is left is looked at."""
 
 
 class Arguments(NamedTuple):
@@ -23,8 +29,8 @@ class Arguments(NamedTuple):
 
     found: list[Call | Malformed]
     """One call; several when a server glued their arguments together."""
-    rest: str = ""
-    """Words behind them that are no part of the call."""
+    ends: list[int]
+    """Where the text of each ends. Behind the last one are words that are no part of a call."""
 
 
 def read_arguments(name: str, text: str, rules: Rules, place: Place, *, ended: bool, words: bool = False) -> Arguments:
@@ -34,31 +40,35 @@ def read_arguments(name: str, text: str, rules: Rules, place: Place, *, ended: b
     `words`: what was said behind them may stand in the same text.
     """
     body = text.strip() or "{}"
-    found: list[Call | Malformed] = []
+    size = len(text.rstrip())
+    read = Arguments([], [])
     while body:
         try:
             node, fixes = _node(body, rules, ended=ended)
         except Unreadable as error:
-            found.append(broken(error.kind, error.reason, place.dialect, _clean(name) or None))
-            break
+            return _failed(read, text, broken(error.kind, error.reason, place.dialect, _clean(name) or None))
+        rest = body[node.end :].lstrip()
+        tail = _is_tail(rest)
         if body[0] == '"' and _is_words(node.value):
             what = "its arguments are a string, not an object"
-            found.append(broken("not_an_object", what, place.dialect, _clean(name) or None))
-            break
-        rest = body[node.end :].lstrip()
-        if not _is_tail(rest):
-            if not words:
-                what = "text follows the arguments"
-                return Arguments([*found, broken("invalid_json", what, place.dialect, _clean(name) or None)])
-            fixes = (*fixes, Fix("marker", "words followed the arguments"))
+            return _failed(read, text, broken("not_an_object", what, place.dialect, _clean(name) or None))
+        if len(read.found) == GLUED or not (tail or words):
+            what = "text follows the arguments" if not tail else f"more than {GLUED} objects stand in its arguments"
+            return _failed(read, text, broken("invalid_json", what, place.dialect, _clean(name) or None))
         body = rest if rest.startswith("{") else ""
-        if rest and not body and _is_tail(rest):
-            fixes = (*fixes, _tail(rest))
+        if rest and not body:
+            fixes = (*fixes, _tail(rest) if tail else Fix("marker", "words followed the arguments"))
         for outcome in _settled(name, node, fixes, rules, place):
-            _add(found, outcome)
-        if not _is_tail(rest):
-            return Arguments(found, rest)
-    return Arguments(found)
+            _add(read.found, outcome)
+        end = len(text) if tail and not body else size - len(rest)
+        read.ends.extend([end] * (len(read.found) - len(read.ends)))
+        read.ends[-1] = end  # the same object twice is one call
+    return read
+
+
+def _failed(read: Arguments, text: str, why: Malformed) -> Arguments:
+    """Add that the rest of the text cannot be read."""
+    return Arguments([*read.found, why], [*read.ends, len(text)])
 
 
 def _node(body: str, rules: Rules, *, ended: bool) -> tuple[Node, tuple[Fix, ...]]:
@@ -108,8 +118,8 @@ def _after_words(body: str, anchors: frozenset[str]) -> tuple[Node, tuple[Fix, .
 
 
 def _is_tail(rest: str) -> bool:
-    """Tell whether what follows the arguments is known debris: stray brackets, a marker, or further arguments."""
-    return not rest.strip("]}) \t\r\n") or rest.startswith(("{", "<|", "</"))
+    """Tell whether what follows the arguments is known debris, or further arguments."""
+    return rest.startswith(("{", "<|", "</")) or _STRAY.match(rest) is not None
 
 
 def _tail(rest: str) -> Fix:

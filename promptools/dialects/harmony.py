@@ -104,7 +104,7 @@ def _opened(header: Header, raw: str) -> Opened:
     if header.is_call:
         return Opened("call", raw, header.recipient.removeprefix(f"{FUNCTIONS}."), fixes, exact=exact)
     kind: Literal["thoughts", "words"] = "thoughts" if header.channel == "analysis" else "words"
-    return Opened(kind, raw, fixes=fixes, final=header.channel == "final", exact=exact)
+    return Opened(kind, raw, fixes=fixes, final=header.channel == "final", vague=not header.channel, exact=exact)
 
 
 def _call(call: Call) -> Message:

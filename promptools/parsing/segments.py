@@ -20,7 +20,9 @@ class Opened(NamedTuple):
     """The tool that is called."""
     fixes: tuple[Fix, ...] = ()
     final: bool = False
-    """It is the answer: words before it that have no header were thoughts."""
+    """It is the answer: words before it of which no header said what they are were thoughts."""
+    vague: bool = False
+    """Its header does not say what its words are."""
     exact: bool = True
     """Markers enclose the content, so white space is part of it."""
 

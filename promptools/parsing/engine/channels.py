@@ -46,6 +46,8 @@ class Channelled:
         self._expected = inside or rules.expect == dialect.name
         self._spoke = False
         """The assistant has said something."""
+        self._told = False
+        """It has said something to the user."""
         self._imagined = False
         """Somebody else speaks: all that follows was said to nobody."""
         self._at = 0
@@ -93,9 +95,10 @@ class Channelled:
             self._imagined = True
             self._out.mark(opened.raw, "result")
             return
-        if opened.final and not self._spoke and self._out.spoke:
+        if opened.final and not self._told and self._out.spoke:
             self._out.was_reasoning("")
         self._spoke = self._spoke or opened.kind != "other"
+        self._told = self._told or (opened.kind == "words" and not opened.vague)
         if opened.kind == "call":
             self._call = []
             self._live = LiveCall(opened.name, self._rules) if self._expected else None
@@ -148,21 +151,21 @@ class Channelled:
             said = broken("truncated", "the text ended before its arguments", place.dialect, opened.name)
             self._emit([Part("malformed", raw or opened.raw, malformed=said)], opened)
             return
-        if not raw:
-            self._out.frame(opened.raw, "text", exact=opened.exact)
-        read = read_arguments(opened.name, raw, self._rules, place, ended=done, words=not (live and live.sent))
-        size = len(raw) - len(read.rest)
+        read = read_arguments(opened.name, raw, self._rules, place, ended=done, words=True)
         parts: list[Part] = []
-        for number, each in enumerate(read.found):
-            taken = raw[:size] if number == 0 else ""
-            outcome = live.settle(each, raw) if number == 0 and live and live.sent and isinstance(each, Call) else each
+        at = 0
+        for each, end in zip(read.found, read.ends, strict=True):
+            outcome = each
+            if live is not None and live.sent and not parts and isinstance(each, Call):
+                outcome = live.settle(each, raw)
+            taken, at = raw[at:end] or opened.raw, end
             if isinstance(outcome, Call):
                 parts.append(Part("call", taken, call=outcome))
             else:
                 parts.append(Part("malformed", taken, malformed=outcome))
         self._emit(parts, opened)
-        if read.rest:
-            self._words(read.rest)
+        if at < len(raw):
+            self._words(raw[at:])
 
     def _emit(self, parts: list[Part], opened: Opened) -> None:
         for part in parts:
