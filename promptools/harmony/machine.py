@@ -107,7 +107,7 @@ class Machine:
                 yield from self._asides()
             case "header":
                 yield from self._unfinished("header", "")
-            case "content" | "doubt":
+            case _:  # in content, or in doubt of it
                 yield from self._content_ends("cut", "")
 
     def says(self, text: str) -> bool:
@@ -137,7 +137,7 @@ class Machine:
             case "between":
                 self._add(text)
                 yield from self._may_begin()
-            case "doubt":
+            case _:  # doubt
                 self._add(text)
                 yield from self._doubted()
 
@@ -217,20 +217,17 @@ class Machine:
 
     def _begins_at(self, raw: str, at: int) -> Iterator[Item]:
         """Begin a message whose header ends at `raw[at]`, where no token stands."""
-        rest = raw[at:]
-        left = at
         kept: list[Piece] = []
-        for piece in self._pieces:
-            size = len(piece.raw if isinstance(piece, Token) else piece)
-            if size > left:
-                assert isinstance(piece, str)
-                kept.append(piece[:left])
-                break
-            kept.append(piece)
-            left -= size
+        pieces = iter(self._pieces)
+        left = at
+        while left:
+            piece = next(pieces)
+            text = piece.raw if isinstance(piece, Token) else piece
+            kept.append(piece if len(text) <= left else text[:left])
+            left -= min(left, len(text))
         self._pieces = kept
         yield self._begin(glued=True)
-        yield from self._content(rest)
+        yield from self._content(raw[at:])
 
     def _doubted(self) -> Iterator[Item]:
         """Decide whether a header begins inside content, where the end of the message is missing."""
@@ -261,7 +258,7 @@ class Machine:
                 yield from self._token_in_header(token)
             case "content":
                 yield from self._token_in_content(token)
-            case "doubt":
+            case _:  # doubt
                 yield from self._token_in_doubt(token)
 
     def _token_between(self, token: Token) -> Iterator[Item]:

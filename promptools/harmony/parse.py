@@ -99,7 +99,7 @@ class StreamParser:
                     self._finish(by)
                 case Aside("words" | "debris" as kind, _):
                     self._beside(kind, start)
-                case Aside():
+                case _:
                     pass
         return items
 

@@ -187,12 +187,12 @@ def _ids(prefill: str, encode: Encode) -> Iterator[int]:
             yield from encode(part)
 
 
-def _room(ask: Ask, prompt: int) -> int | None:
+def _room(ask: Ask, prompt: int) -> int:
     """Give the tokens that are left for the answer, `prompt` being those of the prompt, or more."""
-    context = ask.profile.context
-    if ask.room is not None or ask.profile.raw_null_limit:
+    if ask.room is not None:
         return ask.room
-    return LEAST if context is None else max(min(LEAST, context // 4), context - prompt)
+    context = ask.profile.context
+    return LEAST if context is None else max(LEAST, context - prompt)
 
 
 def _advised(ask: Ask) -> dict[str, float]:

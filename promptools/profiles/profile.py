@@ -42,8 +42,6 @@ class Profile:
     /api/generate; None: there is none, and so no harmony mode."""
     raw_ids: bool = False
     """Does the raw endpoint know token ids: a prompt made of them, `stop_token_ids`, `skip_special_tokens`?"""
-    raw_null_limit: bool = False
-    """Does the raw endpoint take `max_tokens: null` for all that the context leaves? If not, it is sent a number."""
     context: int | None = None
     """Tokens that a prompt and its answer may have together; None: not known."""
     needs_key: bool = True

@@ -305,8 +305,6 @@ def test_what_is_left_of_the_context():
     assert upstream.prompt.room == 131_072 - len(upstream.prompt.said) // 2
     long = [{"role": "user", "content": "ö\ud800" * 60_000}]
     assert sent(long).prompt.room == LEAST
-    assert sent(long, replace(PROFILE, context=4096)).prompt.room == 1024
-    assert sent(profile=replace(PROFILE, raw_null_limit=True)).prompt.room is None
     assert sent(profile=replace(PROFILE, context=None)).prompt.room == LEAST
     assert Harmony().body(replace(asked(long), room=77)).prompt.room == 77
 

@@ -64,12 +64,6 @@ def test_a_plain_request():
         assert write().notes == ()
 
 
-def test_a_limit_that_is_left_to_the_server():
-    written = completions.write_request(BARE, Prompt("x", None), ids=True).body
-    assert written["max_tokens"] is None
-    assert completions.write_request({**BARE, "max_tokens": 5}, Prompt("x", None), ids=True).body["max_tokens"] == 5
-
-
 def test_a_prompt_of_ids():
     assert completions.write_request(BARE, IDS, ids=True).body["prompt"] == [200006, 173781]
     assert llamacpp.write_request(BARE, IDS).body["prompt"] == [200006, 173781]

@@ -130,7 +130,7 @@ class Channelled:
                 if self._live is not None:
                     for each in self._live.feed(raw):
                         self._out.go_live(each, "")
-            case "other":
+            case _:  # somebody else speaks
                 self._out.mark(raw, "debris")
 
     def _ends(self, ended: Ended, finish_reason: str | None) -> None:

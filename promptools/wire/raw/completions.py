@@ -24,8 +24,8 @@ PATH = "completions"
 def write_request(body: Mapping[str, Any], prompt: Prompt, *, ids: bool) -> Written:
     """Write a Chat Completions body without its messages; `ids`: the server knows token ids.
 
-    A limit is always sent, be it null: without one vLLM and SGLang stop after 16 tokens. What the model says must come
-    with its markers, which both take out unless told otherwise.
+    A limit is always sent: without one vLLM and SGLang stop after 16 tokens. What the model says must come with its
+    markers, which vLLM and SGLang take out unless told otherwise.
     """
     kept, _, notes = carry(body, "completions")
     said: dict[str, Any] = {"max_tokens": prompt.room, **kept, "prompt": _prompt(prompt)}

@@ -46,9 +46,8 @@ class Prompt:
 
     said: str | tuple[int, ...]
     """Text, or token ids where the endpoint knows them."""
-    room: int | None
-    """Tokens for the answer, where the request sets no limit and the endpoint's own would cut it; None: as many as the
-    context leaves, by the server's count."""
+    room: int
+    """Tokens for the answer, where the request sets no limit and the endpoint's own would cut it."""
 
 
 @dataclass(frozen=True, slots=True)
