@@ -50,7 +50,7 @@ def test_detect_shows_what_llamacpp_tells(hermes_server: Server, capsys: pytest.
     [
         ("go", {"completion", "tools"}, "native"),
         ("jinja", {"completion", "tools"}, "native"),
-        ("gptoss", {"completion", "tools", "thinking"}, "native"),
+        ("gptoss", {"completion", "tools", "thinking"}, "harmony"),
         ("notools", {"completion"}, "prompt"),
     ],
 )

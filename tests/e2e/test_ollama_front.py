@@ -10,7 +10,7 @@ import pytest
 from asking_ollama import WAYS, Said
 from rig_ollama import BEFORE, KINDS, cue
 from scenes import ANSWER, HERMES_CALL, QUESTION, RESULT, WEATHER, WORDS
-from test_ollama_healed import HEALED
+from test_ollama_healed import HEALED, MODES
 
 from promptools.lab.server import Server
 from promptools.ollama import Client
@@ -60,7 +60,7 @@ def test_the_call_comes_through(ollama: Server, way: str, kind: str, cell: str) 
 def test_a_whole_conversation(ollama: Server, way: str, kind: str) -> None:
     first = ask(ollama.url, way, kind, QUESTION, tools=[get_weather])
     assert first.calls == [CALL]
-    assert first.attempts == [("prompt" if kind == "notools" else "native", "answered")]
+    assert first.attempts == [(MODES.get(kind, "native"), "answered")]
     second = ask(ollama.url, way, kind, QUESTION, first.message, result(first), tools=[get_weather])
     assert (second.content, second.calls, second.last.done_reason) == (ANSWER, [], "stop")
 

@@ -82,14 +82,16 @@ class Healed:
     calls: list[tuple[str, str]] = field(default_factory=lambda: [CALL])
     content: str = ""
     why: str | None = None
-    """How native mode failed, before another answered."""
+    """How the first mode failed, before another answered."""
     then: tuple[tuple[str, str], ...] = (("prompt", "answered"),)
     """What was tried after it, and what came of that."""
     fixes: list[str] = field(default_factory=list)
+    first: str = "native"
+    """The mode that is tried first."""
 
     @property
     def attempts(self) -> list[tuple[str, str]]:
-        return [("native", "answered")] if self.why is None else [("native", self.why), *self.then]
+        return [(self.first, "answered")] if self.why is None else [(self.first, self.why), *self.then]
 
 
 def mended(why: str) -> Healed:
@@ -101,7 +103,9 @@ FINE = Healed()
 BOTH = Healed([CALL, ROME])
 IN_TEXT = Healed(content=BEFORE.strip())
 COERCED = Healed([NUMBER], fixes=["coerce"])
-HARMONY = (("harmony", "answered"),)
+
+MODES = {"notools": "prompt", "gptoss": "harmony"}
+"""The mode that answers, where it is not native mode."""
 
 HEALED = {
     "go": {
@@ -116,13 +120,17 @@ HEALED = {
         "fenced": IN_TEXT,
     },
     "gptoss": {
-        "fine": FINE,
+        "fine": replace(FINE, first="harmony"),
         # asked again, this model says the same, until it is prompted
-        "broken": replace(mended("server_parser"), then=(*([("harmony", "malformed")] * 2), ("prompt", "answered"))),
-        "foreign": replace(mended("swallowed"), then=HARMONY),
-        "string": Healed(why="server_parser", then=HARMONY, fixes=["unwrap"]),
-        "types": COERCED,
-        "fenced": IN_TEXT,
+        "broken": replace(
+            mended("malformed"),
+            first="harmony",
+            then=(("harmony", "malformed"), ("native", "server_parser"), ("prompt", "answered")),
+        ),
+        "foreign": replace(IN_TEXT, first="harmony"),
+        "string": Healed(first="harmony", fixes=["unwrap"]),
+        "types": replace(COERCED, first="harmony"),
+        "fenced": replace(IN_TEXT, first="harmony"),
     },
     "coder": {
         "fine": FINE,
@@ -187,8 +195,7 @@ def test_a_truncated_call_is_never_handed_over(put, kind):
 def test_a_whole_conversation(put, kind):
     first = put(kind, QUESTION, tools=[WEATHER])
     assert (first.calls, first.finish_reason) == ([CALL], "tool_calls")
-    mode = "prompt" if kind == "notools" else "native"
-    assert first.attempts[-1] == (mode, "answered")
+    assert first.attempts[-1] == (MODES.get(kind, "native"), "answered")
     result = {"role": "tool", "tool_call_id": first.ids[0], "content": RESULT}
     second = put(kind, QUESTION, first.message(), result, tools=[WEATHER])
     assert (second.calls, second.finish_reason, second.content) == ([], "stop", ANSWER)
@@ -289,8 +296,10 @@ def test_a_response_format_beside_tools_leaves_calls_possible(put, kind):
     schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
     form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
     got = put(kind, QUESTION, tools=[WEATHER], response_format=form)
-    assert (got.error, got.calls, got.attempts) == (None, [CALL], [("native", "answered")])
-    assert any("response_format" in note for note in got.trace["notes"]), "that it was put into words is told"
+    mode = MODES.get(kind, "native")
+    assert (got.error, got.calls, got.attempts) == (None, [CALL], [(mode, "answered")])
+    told = any("response_format" in note for note in got.trace["notes"])
+    assert told == (mode == "native"), "that it was put into words is told, but for Harmony, which has a place for it"
 
 
 def test_a_call_that_the_server_took_out_of_a_text_cannot_be_seen(put):

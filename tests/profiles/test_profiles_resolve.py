@@ -333,7 +333,7 @@ def test_ollama_is_asked_in_its_own_api_unless_a_config_says_otherwise():
         ("vllm", None, ("native", "harmony", "prompt")),
         ("vllm", "0.32.0", ("native", "harmony", "prompt")),
         ("vllm", "0.28.0", ("harmony", "native", "prompt")),
-        ("ollama", None, ("native", "harmony", "prompt")),
+        ("ollama", None, ("harmony", "native", "prompt")),
         ("llamacpp", None, ("native", "harmony", "prompt")),
         ("sglang", None, ("native", "harmony", "prompt")),
         ("lmstudio", None, ("native", "prompt", "harmony")),
