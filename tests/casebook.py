@@ -29,7 +29,7 @@ from promptools.parsing.events import CallEnd, Discarded, Event, Malformed, Reas
 from promptools.types import Reply, Trace
 
 HERE = Path(__file__).parent
-ROWS_FOLDERS = ("cases/json", "cases/hermes", "cases/reasoning")
+ROWS_FOLDERS = ("cases/json", "cases/hermes", "cases/harmony", "cases/reasoning")
 SPLIT_EVERYWHERE = 400
 """Characters up to which a text is cut at every place."""
 

@@ -66,7 +66,7 @@ class Machine:
     """
 
     def __init__(self, role: Role | None = None, *, strict: bool = False, known: Known | None = None) -> None:
-        self._role = role
+        self._role: Role | None = role
         self._strict = strict
         self._known = known
         self._at = 0
@@ -285,7 +285,7 @@ class Machine:
         raw, self._tail = self._raw() + self._tail, ""
         words = raw.lstrip()
         keeps = end_of_header(words) == len(words)
-        self._pieces, self._size = [raw if not keeps else raw[: len(raw) - len(words)]], 0
+        self._pieces = [raw[: len(raw) - len(words)] if keeps else raw]
         yield from self._asides()
         if keeps and words:
             self._add(words)
@@ -403,7 +403,7 @@ class Machine:
             yield Aside("token", said[:end])
         else:
             end = 0
-        self._pieces, self._size = [said[end:]], 0
+        self._pieces = [said[end:]]
         yield from self._asides(astray=astray)
 
     def _asides(self, *, astray: bool = False) -> Iterator[Item]:

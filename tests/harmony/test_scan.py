@@ -1,0 +1,71 @@
+"""Text as tokens and words, however it is cut."""
+
+import pytest
+
+from promptools.harmony.scan import NAMES, Scanner, Token
+
+
+def pieces(chunks, **options):
+    """Scan; words that stand side by side are joined."""
+    scanner = Scanner(**options)
+    found = [each for chunk in chunks for each in scanner.feed(chunk)] + list(scanner.close())
+    out = []
+    for each in found:
+        if isinstance(each, str) and out and isinstance(out[-1], str):
+            out[-1] += each
+        else:
+            out.append(each)
+    return out
+
+
+def token(name, raw=""):
+    return Token(name, raw or f"<|{name}|>")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", []),
+        ("words", ["words"]),
+        *((f"a<|{name}|>b", ["a", token(name), "b"]) for name in NAMES),
+        ("<|start|><|start|>", [token("start"), token("start")]),
+        ("<|<|end|>|>", ["<|", token("end"), "|>"]),
+        ("<|en", ["<|en"]),
+        ("a <", ["a <"]),
+        ("<|end|", ["<|end|"]),
+        ("<|END|>", ["<|END|>"]),
+        ("<|end |>", ["<|end |>"]),
+        ("<|refusal|>", ["<|refusal|>"]),
+        ("<|endof|><|endoftext|>", ["<|endof|>", token("endoftext")]),
+        ("<|sta\nrt|>", ["<|sta\nrt|>"]),
+    ],
+)
+def test_tokens_and_words(text, found):
+    assert pieces([text]) == found
+    assert pieces(text) == found
+    for at in range(1, len(text)):
+        assert pieces([text[:at], text[at:]]) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("<|sta\nrt|>a", [token("start", "<|sta\nrt|>"), "a"]),
+        ("<\r\n|end|\n\n>", [token("end", "<\r\n|end|\n\n>")]),
+        ("<\n", ["<\n"]),
+        ("a<\nb", ["a<\nb"]),
+        ("<\n<|end|>", ["<\n", token("end")]),
+    ],
+)
+def test_line_ends_inside_a_token(text, found):
+    for chunks in ([text], text, *([text[:at], text[at:]] for at in range(1, len(text)))):
+        assert pieces(chunks, broken=True) == found
+
+
+def test_words_go_out_at_once_but_for_what_may_become_a_token():
+    scanner = Scanner()
+    assert list(scanner.feed("It rains <|cha")) == ["It rains "]
+    assert not scanner.passes("t")
+    assert list(scanner.feed("t")) == ["<|chat"]
+    assert scanner.passes("words")
+    assert not scanner.passes("a < b")
