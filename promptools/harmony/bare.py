@@ -56,8 +56,16 @@ _PREFIXES = _prefixes((*_SPACES, *_SPEAKERS))
 _LONGEST = max(map(len, _PREFIXES))
 
 
+_WORDS = ("assistant", *CHANNELS, "to=")
+"""One of these such a header begins with."""
 HEADER = RareMarker(
-    "harmony_bare", ("assistant", "to="), re.compile(f"(?P<harmony_bare>{_START.pattern})"), _LONGEST, 64, _PREFIXES
+    "harmony_bare",
+    words=("assistant<|", "assistantassistant", *(f"assistant{each}" for each in CHANNELS), "to="),
+    pattern=re.compile(f"(?P<harmony_bare>{_START.pattern})"),
+    back=_LONGEST,
+    ahead=64,
+    holds=_PREFIXES,
+    firsts=frozenset(each[0] for each in _FIRST),
 )
 """What may be such a header, wherever prose is searched."""
 
@@ -67,6 +75,8 @@ def begins(text: str, at: int, known: Known | None, *, first: bool, final: bool)
 
     `first`: nothing was said before it. A turn (`assistantfinal`) must look like no word of a sentence about it.
     """
+    if first and not text[at].isspace() and not text.startswith(_WORDS, at):
+        return None if not final and text[at:] in _FIRST else False
     window = text[at : at + LIMIT]
     whole = final or len(text) - at > LIMIT
     if first and _OPENS.match(window) and window.startswith(("analysis", "assistant")):

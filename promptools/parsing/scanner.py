@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from copy import copy
 from functools import partial
 from typing import NamedTuple
 
@@ -44,6 +45,8 @@ class RareMarker(NamedTuple):
     back: int
     ahead: int
     holds: Collection[str]
+    firsts: frozenset[str]
+    """What may stand first in a text that begins with one."""
 
     def search(self, text: str, at: int, stop: int) -> re.Match[str] | None:
         """Give the leftmost one that begins in `text[at:stop]`. O(n), at C speed where none of its words stands."""
@@ -86,6 +89,12 @@ class Scanner:
         for each in self._rare:
             found = each.search(text, at, found.start() if found is not None else len(text)) or found
         return found
+
+    def without_rare(self) -> Scanner:
+        """Give the same for text in which no word of a rare marker stands: what is held at its end does not change."""
+        other = copy(self)
+        other._rare = ()  # noqa: SLF001  it is its own
+        return other
 
     def sources(self) -> list[Callable[[str, int], re.Match[str] | None]]:
         """Give the searches whose nearest match is `search`'s; of two at one place the earlier in the list wins."""

@@ -41,6 +41,10 @@ class Plan:
         later = [each for each in heads if not self.heads[each.group][1].first]
         self.later = Scanner([*later, *markers, *literals, ticks], bare)
         """What is looked for once words were said."""
+        self.rare = tuple(word for each in bare for word in each.words)
+        self.firsts = frozenset(first for each in bare for first in each.firsts)
+        self.scanner_here, self.later_here = self.scanner.without_rare(), self.later.without_rare()
+        """The same for text that has none of the `rare` words."""
         self.literals = Scanner(literals)
 
     def zone_scanner(self, closer: str) -> Scanner:

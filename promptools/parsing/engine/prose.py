@@ -23,6 +23,9 @@ class Prose(Machine):
     """Look for the next marker; after a call, for what belongs to it."""
 
     _sweep: Sweep | None = None
+    _looked_at = ""
+    _rare = False
+    """Whether one of the words stands in the text that is looked at, without which no rare marker does."""
 
     @abstractmethod
     def _backticks(self, text: str, start: int, end: int, final: bool) -> int: ...
@@ -34,7 +37,7 @@ class Prose(Machine):
     def _prose(self, text: str, at: int, final: bool) -> int:
         """Look for the next marker."""
         begin = at
-        scanner = self._plan.scanner if self._out.fresh or self._out.grouped else self._plan.later
+        scanner, later = self._scanners(text)
         sweep: Sweep | None = None
         while True:
             found = (sweep or scanner).search(text, at)
@@ -44,8 +47,8 @@ class Prose(Machine):
                 return cut if cut == len(text) else ~cut
             start, end = found.span()
             first = at == begin and not text[begin:start].strip(SPACE)
-            if not first and scanner is not self._plan.later:
-                scanner, sweep = self._plan.later, None
+            if not first and scanner is not later:
+                scanner, sweep = later, None
             group = found.lastgroup or ""
             if group == "ticks":
                 code = _INLINE.match(text, start) or _PLAIN_FENCE.match(text, start)
@@ -71,6 +74,14 @@ class Prose(Machine):
             self._out.words(text[begin:start])
             self._literal(group, found[0])
             return found.end()
+
+    def _scanners(self, text: str) -> tuple[Scanner, Scanner]:
+        """Give what is looked for now, and what is once words were said."""
+        plan = self._plan
+        if text is not self._looked_at:
+            self._looked_at, self._rare = text, any(word in text for word in plan.rare)
+        now, later = (plan.scanner, plan.later) if self._rare else (plan.scanner_here, plan.later_here)
+        return (now if self._out.fresh or self._out.grouped else later), later
 
     def _swept(self, scanner: Scanner, text: str) -> Sweep:
         """Give the sweep through this text, which may have begun before the last call."""
@@ -98,6 +109,9 @@ class Prose(Machine):
         if bare > at:
             self._out.words(text[at:bare])
             return bare
+        if text[at] not in self._plan.firsts:
+            self._state = self._prose
+            return at
         for group, dialect in self._plan.headers.items():
             if dialect.channels is not None and group == dialect.channels.bare.group:
                 ready = self._begins(group, text, at, at, final, first=True)
