@@ -23,8 +23,8 @@ _TEXTS = (
     r"maximum context length is (?P<context>\d+) tokens.{0,80}requested (?P<prompt>\d+) tokens",
     # vLLM from 0.10 on, when the prompt alone would fit
     r"too large: (?P<answer>\d+).{0,40}length is (?P<context>\d+) tokens and your request has (?P<prompt>\d+) input",
-    # vLLM 0.28 to 0.32 on /v1/completions, before it has counted the prompt
-    r"max_tokens=(?P<answer>\d+) cannot be greater than max_model_len=(?P<context>\d+)",
+    # vLLM on /v1/completions, before it has counted the prompt; 0.28 names one number twice
+    r"max_tokens=(?P<answer>\d+) cannot be greater than max_model_len=(?:max_total_tokens=)?(?P<context>\d+)",
     # SGLang 0.5
     r"input length \((?P<prompt>\d+) tokens\) exceeds the maximum allowed length \((?P<context>\d+) tokens\)",
     r"input \((?P<prompt>\d+) tokens\) is longer than the model's context length \((?P<context>\d+) tokens\)",
