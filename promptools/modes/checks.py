@@ -35,6 +35,8 @@ NEITHER = (
     " In your next step, be careful with the channel format."
 )
 """What a model that speaks Harmony is told when it only thought (HarmonyReAct's words, as its code has them)."""
+HEADER_WORDS = frozenset(("code", "json", "assistant", "analysis", "commentary", "final"))
+"""What vLLM calls the tool where it misread a malformed header (measured on 0.28 and 0.32); no tool was offered so."""
 FEW = 3
 """An empty answer of up to so many tokens is an empty answer: the end-of-turn token costs one."""
 
@@ -144,6 +146,9 @@ def _malformed(ask: Ask, reply: Reply, raw: str, *, harmony: bool) -> Verdict:
         # asked again it would be cut again; another mode costs fewer tokens at best where the server set the limit
         elsewhere = reply.finish_reason != "length"
         return Verdict("truncated", _as_text(reply, raw), what, elsewhere=elsewhere)
+    if not harmony and reasons == {"unknown_tool"} and all(each.name in HEADER_WORDS for each in reply.malformed):
+        what = f"the server took a word of a Harmony header for a tool ({what})"
+        return Verdict("swallowed", _as_text(reply, raw), what, elsewhere=True)
     kind: VerdictKind = "unknown_tool" if reasons == {"unknown_tool"} else "malformed"
     if kind == "unknown_tool" and ask.choice.kind == "named":
         kind = "no_call"

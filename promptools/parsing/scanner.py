@@ -45,7 +45,7 @@ class RareMarker(NamedTuple):
     back: int
     ahead: int
     holds: Collection[str]
-    firsts: frozenset[str]
+    firsts: frozenset[str] = frozenset()
     """What may stand first in a text that begins with one."""
 
     def search(self, text: str, at: int, stop: int) -> re.Match[str] | None:

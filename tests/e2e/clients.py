@@ -13,12 +13,16 @@ from table import CASES, Case
 
 from promptools.client import OpenAI
 from promptools.fallback import Breaker
-from promptools.profiles import Config
+from promptools.profiles import Config, Provider
 
 
 def provider(case: Case, form: Form) -> str:
     """Name the provider by which the proxy knows a case's server."""
     return f"{case.name}, {form}"
+
+
+FACTS = {"vllm": {"context": 16384}}
+"""What the config says of a server: without a look, nothing else says how much it was started with."""
 
 
 class Clients:
@@ -37,7 +41,9 @@ class Clients:
 
         def make() -> OpenAI:
             url = self._servers[rig.name].base_url
-            return OpenAI(base_url=url, provider=rig.kind, config=Config(), api_key="none", max_retries=0, timeout=60)
+            here = Provider(rig.kind, kind=rig.kind, base_url=url, facts=FACTS.get(rig.kind, {}))
+            config = Config(providers={rig.kind: here})
+            return OpenAI(base_url=url, provider=rig.kind, config=config, api_key="none", max_retries=0, timeout=60)
 
         return self._kept(rig, "inside", make).with_options(breaker=Breaker())
 
@@ -58,7 +64,8 @@ class Clients:
         """Write a config with a provider for each case, all at the one server."""
         url = json.dumps(self._servers[rig.name].base_url)
         names = [json.dumps(provider(case, form)) for case in CASES for form in FORMS]
-        told = [f"[providers.{name}]\nkind = {json.dumps(rig.kind)}\nbase_url = {url}\n" for name in names]
+        facts = "".join(f"profile.{key} = {json.dumps(value)}\n" for key, value in FACTS.get(rig.kind, {}).items())
+        told = [f"[providers.{name}]\nkind = {json.dumps(rig.kind)}\nbase_url = {url}\n{facts}" for name in names]
         path = self._folder(f"{rig.name}-proxy") / "promptools.toml"
         path.write_text("\n".join([f"default_provider = {names[0]}\n", *told]), encoding="utf-8")
         return path

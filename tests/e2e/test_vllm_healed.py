@@ -58,7 +58,7 @@ def modes(got):
 def test_a_whole_conversation_in_each_mode(put, kind, mode):
     first = put(kind, QUESTION, options={"mode": mode})
     assert (first.calls, first.finish_reason) == ([CALL], "tool_calls")
-    assert modes(first) == [mode]
+    assert set(modes(first)) == {mode}, "once vLLM has said how much it holds"
     result = {"role": "tool", "tool_call_id": first.ids[0], "content": RESULT}
     second = put(kind, QUESTION, first.message(), result, options={"mode": mode})
     assert (second.calls, second.finish_reason, second.content) == ([], "stop", ANSWER)

@@ -167,6 +167,12 @@ def test_an_unknown_tool_is_told_which_there_are():
     assert "Did you mean" not in strange
 
 
+@pytest.mark.parametrize(("names", "kind"), [(["code"], "swallowed"), (["code", "zzz"], "unknown_tool")])
+def test_a_word_of_a_header_is_no_tool(names, kind):
+    verdict = judge(said(malformed=tuple(failed("unknown_tool", name) for name in names)))
+    assert (verdict.kind, verdict.elsewhere) == (kind, True)
+
+
 def test_another_tool_than_the_named_one_is_no_call():
     verdict = judge(said(malformed=(failed("unknown_tool"),)), raw="<raw>", tool_choice=NAMED)
     assert (verdict.kind, verdict.again, verdict.elsewhere) == ("no_call", True, True)
