@@ -8,21 +8,17 @@ from pathlib import Path
 
 import openai
 from asking import FORMS, Form, Proxies
+from configs import config_of, told_of
 from rigs import Rig, Servers
 from table import CASES, Case
 
 from promptools.client import OpenAI
 from promptools.fallback import Breaker
-from promptools.profiles import Config, Provider
 
 
 def provider(case: Case, form: Form) -> str:
     """Name the provider by which the proxy knows a case's server."""
     return f"{case.name}, {form}"
-
-
-FACTS = {"vllm": {"context": 16384}}
-"""What the config says of a server: without a look, nothing else says how much it was started with."""
 
 
 class Clients:
@@ -41,8 +37,7 @@ class Clients:
 
         def make() -> OpenAI:
             url = self._servers[rig.name].base_url
-            here = Provider(rig.kind, kind=rig.kind, base_url=url, facts=FACTS.get(rig.kind, {}))
-            config = Config(providers={rig.kind: here})
+            config = config_of(rig.kind, url)
             return OpenAI(base_url=url, provider=rig.kind, config=config, api_key="none", max_retries=0, timeout=60)
 
         return self._kept(rig, "inside", make).with_options(breaker=Breaker())
@@ -62,10 +57,9 @@ class Clients:
 
     def _config(self, rig: Rig) -> Path:
         """Write a config with a provider for each case, all at the one server."""
-        url = json.dumps(self._servers[rig.name].base_url)
+        url = self._servers[rig.name].base_url
         names = [json.dumps(provider(case, form)) for case in CASES for form in FORMS]
-        facts = "".join(f"profile.{key} = {json.dumps(value)}\n" for key, value in FACTS.get(rig.kind, {}).items())
-        told = [f"[providers.{name}]\nkind = {json.dumps(rig.kind)}\nbase_url = {url}\n{facts}" for name in names]
+        told = [f"[providers.{name}]\n{told_of(rig.kind, url)}" for name in names]
         path = self._folder(f"{rig.name}-proxy") / "promptools.toml"
         path.write_text("\n".join([f"default_provider = {names[0]}\n", *told]), encoding="utf-8")
         return path

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -10,11 +9,11 @@ from typing import Any, Literal
 import asking
 import openai
 from asking import Form, Got, Proxies
+from configs import config_of, told_of
 
 from promptools.client import OpenAI
 from promptools.fallback import Breaker
 from promptools.lab.server import Server
-from promptools.profiles import Config
 
 Way = Literal["client", "proxy"]
 WAYS: tuple[Way, ...] = ("client", "proxy")
@@ -50,7 +49,7 @@ class Newcomers:
             self._inside[server.url] = OpenAI(
                 base_url=server.base_url,
                 provider=self._kind,
-                config=Config(),
+                config=config_of(self._kind, server.base_url),
                 api_key="none",
                 max_retries=0,
                 timeout=120,
@@ -60,7 +59,7 @@ class Newcomers:
     def before(self, server: Server) -> openai.OpenAI:
         """Give the client of a proxy that knows the server as one provider for each request."""
         if server.url not in self._before:
-            told = f"kind = {json.dumps(self._kind)}\nbase_url = {json.dumps(server.base_url)}\n"
+            told = told_of(self._kind, server.base_url)
             providers = "\n".join(f"[providers.p{number}]\n{told}" for number in range(_PROVIDERS))
             path = self._folder("newcomers") / "promptools.toml"
             path.write_text(f'default_provider = "p0"\n{providers}', encoding="utf-8")

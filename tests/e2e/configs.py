@@ -1,0 +1,19 @@
+"""What a config says of each kind of server."""
+
+import json
+
+from promptools.profiles import Config, Provider
+
+FACTS = {"vllm": {"context": 16384}}
+"""Without a look nothing else says how much it was started with."""
+
+
+def config_of(kind: str, url: str) -> Config:
+    """Give a config that knows one server, by the name of its kind."""
+    return Config(providers={kind: Provider(kind, kind=kind, base_url=url, facts=FACTS.get(kind, {}))})
+
+
+def told_of(kind: str, url: str) -> str:
+    """Write the same as the keys of a provider in a file."""
+    facts = "".join(f"profile.{key} = {json.dumps(value)}\n" for key, value in FACTS.get(kind, {}).items())
+    return f"kind = {json.dumps(kind)}\nbase_url = {json.dumps(url)}\n{facts}"
