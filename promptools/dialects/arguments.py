@@ -42,7 +42,9 @@ def read_arguments(name: str, text: str, rules: Rules, place: Place, *, ended: b
     body = text.strip() or "{}"
     size = len(text.rstrip())
     read = Arguments([], [])
+    count = 0
     while body:
+        count += 1
         try:
             node, fixes = _node(body, rules, ended=ended)
         except Unreadable as error:
@@ -52,7 +54,7 @@ def read_arguments(name: str, text: str, rules: Rules, place: Place, *, ended: b
         if body[0] == '"' and _is_words(node.value):
             what = "its arguments are a string, not an object"
             return _failed(read, text, broken("not_an_object", what, place.dialect, _clean(name) or None))
-        if len(read.found) == GLUED or not (tail or words):
+        if count > GLUED or not (tail or words):
             what = "text follows the arguments" if not tail else f"more than {GLUED} objects stand in its arguments"
             return _failed(read, text, broken("invalid_json", what, place.dialect, _clean(name) or None))
         body = rest if rest.startswith("{") else ""

@@ -1,0 +1,90 @@
+"""Anything hostile costs what it is long: half headers, words of headers, tokens, brackets, one after the other.
+
+Sixteen times the text may cost 48 times as much; where something is looked at again and again it costs 256 times as
+much. The clock alone sees that.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+
+from promptools import StreamParser
+from promptools.errors import ModelError
+from promptools.harmony import parse as harmony
+
+TOOLS = [{"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "string"}}}}]
+HEADER = "<|channel|>commentary to=functions.f<|message|>"
+LARGE, TIMES = 100_000, 16
+
+UNITS = {
+    "angles": "<",
+    "half tokens": "<|",
+    "channels": "<|channel|>",
+    "channels and words": "<|channel|>final",
+    "starts": "<|start|>assistant",
+    "ends": "<|end|>",
+    "messages": "<|channel|>final<|message|>",
+    "turns": "<|start|>user<|message|>x",
+    "half headers": "<|start|>assistant<|channel|>commentary to=functions.f",
+    "headers without a message": "<|channel|>commentary to=functions.f{",
+    "speakers": "assistant",
+    "the beginning of a speaker": "as",
+    "recipients": "to=",
+    "recipients of a tool": " to=f",
+    "calls without their tokens": "assistantcommentary to=f {",
+    "turns without their tokens": "assistantfinalX",
+    "spaces": " ",
+    "stops": ".",
+    "shown tokens": "`<|start|>` ",
+    "fences": "```\n<|channel|>",
+}
+
+
+def plain(text: str, step: int) -> None:
+    _feed(StreamParser(TOOLS), text, step)
+
+
+def asked(text: str, step: int) -> None:
+    _feed(StreamParser(TOOLS, dialect="harmony"), text, step)
+
+
+def answered(text: str, step: int) -> None:
+    _feed(StreamParser(TOOLS, dialect="harmony"), f"<|channel|>final<|message|>{text}", step)
+
+
+def strict(text: str, step: int) -> None:
+    with suppress(ModelError):
+        _feed(harmony.StreamParser(strict=True), f"<|start|>user<|message|>{text}", step)
+
+
+def _feed(parser: StreamParser | harmony.StreamParser, text: str, step: int) -> None:
+    for at in range(0, len(text), step):
+        parser.feed(text[at : at + step])
+    parser.close()
+
+
+def seconds(read: Callable[[str, int], None], text: str, step: int) -> float:
+    start = time.process_time()
+    read(text, step)
+    return time.process_time() - start
+
+
+@pytest.mark.parametrize("read", [plain, asked, answered, strict])
+@pytest.mark.parametrize("unit", UNITS.values(), ids=UNITS)
+def test_hostile_text(unit: str, read: Callable[[str, int], None]) -> None:
+    text = unit * (LARGE // len(unit))
+    for step in (16, LARGE):
+        small = min(seconds(read, text[: LARGE // TIMES], step) for _ in range(2))
+        assert seconds(read, text, step) <= 3 * TIMES * small + 0.05
+
+
+@pytest.mark.parametrize("unit", ['{"a": "x"}', "{'a': 'x'}", '{"a": ', '"', '\\"', "[", "x ", "`<|call|>` "])
+def test_hostile_arguments(unit: str) -> None:
+    text = HEADER + unit * (LARGE // len(unit))
+    for step in (16, len(text)):
+        small = min(seconds(asked, text[: len(text) // TIMES], step) for _ in range(2))
+        assert seconds(asked, text, step) <= 3 * TIMES * small + 0.05
