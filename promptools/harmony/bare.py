@@ -16,13 +16,13 @@ from promptools.harmony.scan import ENDS, Piece, Token
 from promptools.parsing.scanner import RareMarker
 
 _CHANNEL = "(?:analysis|commentary|final)"
-_SPEAKER = "(?:assistant ?){1,2}"
-_BEFORE = rf"(?:{_SPEAKER})?(?:{_CHANNEL} ?)?"
+_SPEAKER = "(?:assistant){1,2}"
+_BEFORE = rf"(?:{_SPEAKER} ?)?(?:{_CHANNEL} ?)?"
 _TO = r"to= ?(?P<to>[A-Za-z_][\w.\-]{0,127})"
 _MARKS = ("<|channel|>", "<|constrain|>", "<|message|>")
 _MARK = f"(?:{'|'.join(map(re.escape, _MARKS))})"
-_START = re.compile(rf"{_SPEAKER}(?={_CHANNEL}|{_MARK}|to=)|\s(?:{_CHANNEL} ?)?to=(?= ?[A-Za-z_])")
-"""The word `assistant`, wherever it is glued to; a recipient, where a word begins."""
+_START = re.compile(rf"{_SPEAKER}(?={_CHANNEL}|{_MARK}| ?(?:{_CHANNEL} ?)?to=)|\s(?:{_CHANNEL} ?)?to=(?= ?[A-Za-z_])")
+"""The word `assistant`, glued to what follows ("an assistant finally" is English); a recipient, where a word begins."""
 _TOKENED = re.compile(rf"\s?(?:{_BEFORE}{_TO}|assistant)\s{{0,4}}{_MARK}")
 """The front of a header of which other tokens are there."""
 _CALL = re.compile(rf"\s?(?P<before>{_BEFORE}){_TO}(?:\s{{0,4}}(?:json|code|{_CHANNEL}))*\s{{0,4}}(?=[{{\[])")
@@ -47,8 +47,7 @@ def _prefixes(before: Iterable[str]) -> frozenset[str]:
     return frozenset(word[:size] for word in words for size in range(1, len(word) + 1))
 
 
-_ROLES = ("assistant", "assistantassistant", "assistant assistant")
-_SPEAKERS = (*_ROLES, *(f"{each} " for each in _ROLES))
+_SPEAKERS = ("assistant", "assistant ", "assistantassistant", "assistantassistant ")
 _FIRST = _prefixes(("", *_SPEAKERS))
 """At the very beginning."""
 _PREFIXES = _prefixes((*_SPACES, *_SPEAKERS))

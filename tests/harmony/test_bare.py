@@ -46,7 +46,9 @@ def header(words):
         ("to=f {", [*header("to=f "), "{"]),
         ("x to=f and words", ["x to=f and words"]),
         ("an assistant", ["an assistant"]),
-        ("assistant assistant assistantfinal", ["assistant ", *header("assistant assistantfinal")]),
+        ("an assistant finally X", ["an assistant finally X"]),
+        ("assistant assistantfinalX", ["assistant ", *header("assistantfinal"), "X"]),
+        ("x assistant commentary to=f {", ["x ", *header("assistant commentary to=f "), "{"]),
     ],
 )
 def test_headers_in_words(text, found):
