@@ -382,6 +382,10 @@ class Machine:
         found = PARTS.match(said[: LIMIT + 1])  # however much more has come
         end = found.end() if found is not None else 0
         calls = "to=" in said[:end]
+        if by == "header" and end_of_header(said) == len(said) and not names_much(said):  # the text ended amid its words
+            self._pieces, self._size, self._repairs = [], 0, []
+            yield Aside("token", said)
+            return
         if not names_much(said[:end]) or (calls and by == "cut"):
             yield from self._nobody(said, end, astray=by == "cut")
             if raw:

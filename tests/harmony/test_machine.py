@@ -39,7 +39,7 @@ def told(text, role="assistant", **options):
         ("<|channel|>final<|message|>a", "assistant/final 'a' .cut"),
         ("<|channel|>final<|message|>", "assistant/final .cut"),
         ("<|channel|>final", "assistant/final .header"),
-        ("<|channel|>", "words '<|channel|>'"),
+        ("<|channel|>", "token '<|channel|>'"),
         ("<|start|>assistant", "token '<|start|>assistant'"),
         ("<|start|>assistant<|end|>", "token '<|start|>assistant' token '<|end|>'"),
         ("<|start|>hm<|end|>", "token '<|start|>' words 'hm' token '<|end|>'"),
