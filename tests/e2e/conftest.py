@@ -58,7 +58,9 @@ def ollama(servers: Servers) -> Server:
 
 @pytest.fixture(scope="session")
 def http() -> Iterator[httpx.Client]:
-    with httpx.Client(timeout=60, trust_env=False) as client:
+    # a connection for each request: a server that closes an idle one may do so as the next request comes
+    limits = httpx.Limits(max_keepalive_connections=0)
+    with httpx.Client(timeout=60, trust_env=False, limits=limits) as client:
         yield client
 
 

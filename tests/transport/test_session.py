@@ -74,6 +74,7 @@ def nowhere(monkeypatch, tmp_path):
 
 def test_token_ids_are_used_where_the_vocabulary_lies(nowhere, monkeypatch):
     monkeypatch.setattr(vocabulary, "load_encode", lambda: len)
+    monkeypatch.setattr(session, "find_spec", lambda name: name)
     assert vocabulary_at_hand() is None
     nowhere.parent.mkdir()
     nowhere.write_text("")
