@@ -32,7 +32,7 @@ _OPENS = re.compile(rf"(?:{_SPEAKER})?(?:analysis(?=[^\W\d_])|(?:commentary|fina
 _SAID = re.compile(r"[\w{\[*#<$|-]|[^\x00-\x7f]|[ \t]{0,2}(?:\n|[A-Z0-9{\[*#])")
 """What an answer begins with, behind the word that announces it."""
 _MORE = re.compile(
-    rf"{_BEFORE}(?:\s{{0,4}}(?:t|to|to=\s?[\w.\-]{{0,128}}(?:\s{{1,4}}\w{{1,12}}){{0,4}}\s{{0,4}})?"
+    rf"\s?{_BEFORE}(?:\s{{0,4}}(?:t|to|to=\s?[\w.\-]{{0,128}}(?:\s{{1,4}}\w{{1,12}}){{0,4}}\s{{0,4}})?"
     rf"|\s?(?:j|js|jso|c|co|cod|(?:json|code)\s{{0,4}}))?(?:<(?:\|\w{{0,9}}\|?)?)?\Z"
 )
 """What may become one, at the end of the text."""

@@ -20,12 +20,18 @@ DEBRIS = re.compile(rf"(?:[\s{STRAY}]|assistant|analysis|commentary|final|json)*
 """What is left of a header that did not come."""
 
 _TOKENS = ("<|channel|>", "<|constrain|>", "<|start|>")
+_ADDRESS = re.compile(r"to=\s?[^\s<{\[]")
 _TO = re.compile(r"to=\s?[^\s<{\[]*")
 
 
 def names_much(raw: str) -> bool:
     """Tell whether a header says more than who speaks: a channel, or a recipient."""
     return "to=" in raw or any(channel in raw for channel in CHANNELS)
+
+
+def is_addressed(raw: str) -> bool:
+    """Tell whether a header names a recipient."""
+    return _ADDRESS.search(raw) is not None
 
 
 def may_go_on(rest: str) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Literal, NamedTuple, TypeAlias
 
 from promptools.errors import BadHeader, MissingSentinel, clip
-from promptools.harmony.front import BRACKET, DEBRIS, LIMIT, PARTS, SPEAKER, end_of_header, names_much
+from promptools.harmony.front import BRACKET, DEBRIS, LIMIT, PARTS, SPEAKER, end_of_header, is_addressed, names_much
 from promptools.harmony.header import Header, Known, read_header
 from promptools.harmony.render import Role
 from promptools.harmony.scan import ENDS, Piece, Token
@@ -132,11 +132,8 @@ class Machine:
             case "header":
                 self._add(text)
                 yield from self._grown()
-            case "between" if self._strict:
-                yield from self._nothing(text)
             case "between":
-                self._add(text)
-                yield from self._may_begin()
+                yield from self._between(text)
             case _:  # doubt
                 self._add(text)
                 yield from self._doubted()
@@ -178,25 +175,31 @@ class Machine:
     def _raw(self) -> str:
         return "".join(each.raw if isinstance(each, Token) else each for each in self._pieces)
 
+    def _between(self, text: str) -> Iterator[Item]:
+        """Let white space pass between two messages, and take words."""
+        words = text if self._pieces else text.lstrip()
+        space = text[: len(text) - len(words)]
+        if space:
+            yield Aside("space", space)
+        if not words:
+            return
+        if self._strict:
+            at = self._at + len(space)
+            raise BadHeader(f"text outside of messages, at character {at}: a message begins with <|start|>")
+        self._add(words)
+        yield from self._may_begin()
+
     def _may_begin(self) -> Iterator[Item]:
         """Decide whether words between two messages may be a header without its token."""
         raw = self._raw()
         end = end_of_header(raw)
-        if not 0 <= end <= LIMIT:
-            yield from self._asides(astray=True)
-        elif end < len(raw) and "to=" in raw[:end]:
+        if end == len(raw) <= LIMIT:
+            return
+        if 0 <= end <= LIMIT and is_addressed(raw[:end]):
             self._repairs.append("no <|message|>")
             yield from self._begins_at(raw, end)
-        elif end < len(raw):
+        else:
             yield from self._asides(astray=True)
-
-    def _nothing(self, text: str) -> Iterator[Item]:
-        """Let white space pass between two messages."""
-        words = text.lstrip()
-        if words:
-            at = self._at + len(text) - len(words)
-            raise BadHeader(f"text outside of messages, at character {at}: a message begins with <|start|>")
-        yield Aside("space", text)
 
     def _grown(self) -> Iterator[Item]:
         """Look whether the header has ended without its token."""
@@ -235,7 +238,7 @@ class Machine:
         end = end_of_header(raw)
         if end == len(raw) <= LIMIT:
             return
-        if 0 <= end <= LIMIT and "to=" in raw[:end]:
+        if 0 <= end <= LIMIT and is_addressed(raw[:end]):
             yield Finish("channel", "")
             self._repairs += ["no <|end|>", "no <|message|>"]
             yield from self._begins_at(raw, end)
@@ -282,10 +285,9 @@ class Machine:
 
     def _words_before(self) -> Iterator[Item]:
         """Keep the words before a header's first token that belong to it, and let the others go."""
-        raw, self._tail = self._raw() + self._tail, ""
-        words = raw.lstrip()
+        words, self._tail = self._raw() + self._tail, ""
         keeps = end_of_header(words) == len(words)
-        self._pieces = [raw[: len(raw) - len(words)] if keeps else raw]
+        self._pieces = [] if keeps else [words]
         yield from self._asides()
         if keeps and words:
             self._add(words)
@@ -382,12 +384,14 @@ class Machine:
         found = PARTS.match(said[: LIMIT + 1])  # however much more has come
         end = found.end() if found is not None else 0
         calls = "to=" in said[:end]
-        if by == "header" and end_of_header(said) == len(said) and not names_much(said):  # the text ended amid its words
+        if (
+            by == "header" and end_of_header(said) == len(said) and not names_much(said)
+        ):  # the text ended amid its words
             self._pieces, self._size, self._repairs = [], 0, []
             yield Aside("token", said)
             return
         if not names_much(said[:end]) or (calls and by == "cut"):
-            yield from self._nobody(said, end, astray=by == "cut")
+            yield from self._nobody(said, end, long=by == "cut")
             if raw:
                 yield Aside("token", raw)
             return
@@ -400,26 +404,25 @@ class Machine:
         if by != "cut":  # else it is long, and goes on
             yield from self._content_ends(by, raw)
 
-    def _nobody(self, said: str, end: int, *, astray: bool) -> Iterator[Item]:
-        """Let go of words behind a header that says nothing."""
+    def _nobody(self, said: str, end: int, *, long: bool) -> Iterator[Item]:
+        """Let go of a header that says nothing; what stands behind a long one may begin another."""
         self._repairs = []
         if "<|start|>" in said[:end]:
             yield Aside("token", said[:end])
         else:
             end = 0
-        self._pieces = [said[end:]]
-        yield from self._asides(astray=astray)
+        self._pieces, self._size, self._state = [], 0, "between"
+        if long:
+            yield from self._between(said[end:])
+        else:
+            self._add(said[end:])
+            yield from self._asides()
 
     def _asides(self, *, astray: bool = False) -> Iterator[Item]:
         """Let go of what stands between messages."""
-        raw = self._raw() + self._tail
+        words = self._raw() + self._tail
         self._pieces, self._size, self._tail = [], 0, ""
-        words = raw.lstrip()
-        astray = astray and bool(words)
         self._state = "astray" if astray else "between"
-        space = raw[: len(raw) - len(words)]
-        if space:
-            yield Aside("space", space)
         if astray:
             yield from self._astray(words)
         elif words:

@@ -46,6 +46,7 @@ def header(words):
         ("to=f {", [*header("to=f "), "{"]),
         ("x to=f and words", ["x to=f and words"]),
         ("an assistant", ["an assistant"]),
+        (". analysis to=f {", [".", *header(" analysis to=f "), "{"]),
         ("an assistant finally X", ["an assistant finally X"]),
         ("assistant assistantfinalX", ["assistant ", *header("assistantfinal"), "X"]),
         ("x assistant commentary to=f {", ["x ", *header("assistant commentary to=f "), "{"]),

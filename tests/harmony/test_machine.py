@@ -90,6 +90,15 @@ def test_a_header_that_is_too_long(kind):
     assert text.removeprefix("<|channel|>final ").removesuffix("<|end|>") in found
 
 
+def test_behind_a_header_that_is_too_long_another_may_begin():
+    text = "<|start|>" + " " * 250 + "analysis<|channel|>final<|message|>b"
+    assert told(text).endswith("space '  ' assistant/final 'b' .cut")
+    assert [told(text[:at]) for at in (9, 260)] == [
+        "token '<|start|>'",
+        f"token '<|start|>{' ' * 248}' space '  ' words 'a'",
+    ]
+
+
 def test_a_bracket_behind_so_much_is_no_end_of_a_header():
     assert told("<|channel|>final " + " " * 300 + "{}").startswith("assistant/final ' ")
 
