@@ -13,15 +13,23 @@ class Shown:
     """Follows the words of one message. O(n), and next to nothing where no token follows."""
 
     def __init__(self) -> None:
-        self._recent = "\n"
+        self._before = "\n"
+        self._recent = ""
+        """The end of the words, once it has a backtick."""
         self._closes = ""
         """What ends the code that shows a token."""
 
     def take(self, text: str) -> None:
         """Take words of the message."""
+        if self._recent or self._closes or "`" in text:
+            self._look(text)
+        self._before = text
+
+    def _look(self, text: str) -> None:
         if self._closes and any(each in text for each in self._closes):
             self._closes = ""
-        self._recent = (self._recent + text)[-_RECENT:]
+        recent = ((self._recent or self._before[-1:]) + text)[-_RECENT:]
+        self._recent = recent if "`" in recent else ""
 
     def shows(self, token: str) -> bool:
         """Tell whether a token that follows is shown; the end of the whole reply never is."""
