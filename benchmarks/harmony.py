@@ -13,7 +13,7 @@ from benchmarks import samples, trajectory, vocabulary
 from benchmarks.table import Row, Table, Target
 from benchmarks.timing import Job, best_of, seconds
 from promptools import StreamParser
-from promptools.harmony import declare, parse
+from promptools.harmony import declare, transcript
 from promptools.harmony.convert import Options, convert
 from promptools.harmony.render import Developer, Message, System, render, render_ids
 from promptools.harmony.vocabulary import load_encode, load_encoding
@@ -107,8 +107,8 @@ def _pieces(ids: Sequence[int]) -> list[str]:
     return [load_encoding().decode_utf8([each]) for each in ids]
 
 
-def _ours(pieces: Sequence[str]) -> parse.StreamParser:
-    parser = parse.StreamParser("assistant")
+def _ours(pieces: Sequence[str]) -> transcript.StreamParser:
+    parser = transcript.StreamParser("assistant")
     for piece in pieces:
         parser.feed(piece)
     parser.close()

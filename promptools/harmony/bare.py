@@ -11,8 +11,8 @@ from itertools import product
 
 from promptools.harmony.front import LIMIT
 from promptools.harmony.header import Known
-from promptools.harmony.render import CHANNELS
 from promptools.harmony.scan import ENDS, Piece, Token
+from promptools.harmony.tokens import CHANNELS
 from promptools.parsing.scanner import RareMarker
 
 _CHANNEL = "(?:analysis|commentary|final)"

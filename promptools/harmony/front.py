@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from promptools.harmony.render import CHANNELS
+from promptools.harmony.tokens import CHANNELS
 
 LIMIT = 256
 """Characters of a header: what is longer has lost its `<|message|>`, or is none."""

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from promptools.errors import clip
-from promptools.harmony.render import CHANNELS, Role
 from promptools.harmony.scan import Piece, Token
+from promptools.harmony.tokens import CHANNELS, Role
 
 Known: TypeAlias = Callable[[str], bool]
 """Tells whether a recipient is that of an offered tool."""

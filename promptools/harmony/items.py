@@ -9,9 +9,8 @@ from typing import TypeAlias
 from promptools.harmony.bare import BareWords
 from promptools.harmony.header import Known
 from promptools.harmony.machine import Item, Machine, Words
-from promptools.harmony.render import Role
 from promptools.harmony.scan import NAMES, Piece, Scanner, Token
-from promptools.harmony.tokens import IDS
+from promptools.harmony.tokens import IDS, Role
 
 Decode: TypeAlias = Callable[[int], bytes]
 """Gives the bytes of one ordinary token."""
@@ -20,7 +19,7 @@ _TOKENS = {IDS[name]: Token(name, f"<|{name}|>") for name in NAMES}
 
 
 class ItemParser:
-    """Gives what became certain, piece by piece; `promptools.harmony.parse.StreamParser` says what the options mean."""
+    """Gives what became certain, piece by piece; `promptools.harmony.StreamParser` says what the options mean."""
 
     def __init__(
         self,

@@ -16,9 +16,9 @@ from typing import Literal, NamedTuple, TypeAlias
 from promptools.errors import BadHeader, MissingSentinel, clip
 from promptools.harmony.front import BRACKET, DEBRIS, LIMIT, PARTS, SPEAKER, end_of_header, is_addressed, names_much
 from promptools.harmony.header import Header, Known, read_header
-from promptools.harmony.render import Role
 from promptools.harmony.scan import ENDS, Piece, Token
 from promptools.harmony.shown import Shown
+from promptools.harmony.tokens import Role
 
 BARE = "its control tokens were stripped"
 

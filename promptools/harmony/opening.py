@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from promptools.harmony.front import LIMIT, PARTS, may_go_on
-from promptools.harmony.render import CHANNELS
+from promptools.harmony.tokens import CHANNELS
 
 _HEADER = re.compile(r"(?:<\|(?:start|channel|constrain)\|>[^<{\n]{0,120}(?:\n\s{0,3})?)+<\|message\|>")
 """Tokens of a header, a few words behind each, and `<|message|>`."""

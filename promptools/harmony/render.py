@@ -14,16 +14,14 @@ from typing import Literal, NamedTuple, TypeAlias
 from promptools.errors import UsageError
 from promptools.harmony.declare import Declared, comments, namespace
 from promptools.harmony.names import FUNCTIONS
-from promptools.harmony.tokens import IDS, escape
+from promptools.harmony.tokens import CHANNELS, IDS, Role, escape
 
-Role: TypeAlias = Literal["system", "developer", "user", "assistant", "tool"]
 Effort: TypeAlias = Literal["low", "medium", "high"]
 Encode: TypeAlias = Callable[[str], Sequence[int]]
 """Gives the ids of ordinary text, in which no control token is recognised."""
 
 IDENTITY = "You are ChatGPT, a large language model trained by OpenAI."
 CUTOFF = "2024-06"
-CHANNELS = ("analysis", "commentary", "final")
 
 _WORD = re.compile(r"[^\s<>|]+")
 

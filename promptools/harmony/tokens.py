@@ -1,9 +1,13 @@
-"""Control tokens of Harmony: their names, their ids, and how their text is made harmless inside a message."""
+"""The words of Harmony: control tokens, their ids, and how their text is made harmless; roles; channels."""
 
 from __future__ import annotations
 
 import re
 from types import MappingProxyType
+from typing import Literal, TypeAlias
+
+Role: TypeAlias = Literal["system", "developer", "user", "assistant", "tool"]
+CHANNELS = ("analysis", "commentary", "final")
 
 IDS = MappingProxyType({
     "startoftext": 199998,

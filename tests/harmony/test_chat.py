@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from promptools import Tools
+from promptools.harmony import StreamParser, parse, parse_ids
 from promptools.harmony.chat import to_chat
 from promptools.harmony.convert import Options, convert
-from promptools.harmony.parse import StreamParser, parse, parse_ids
 from promptools.harmony.render import Message, render, render_ids
 from promptools.harmony.tokens import escape
 from promptools.harmony.vocabulary import load_decode, load_encode

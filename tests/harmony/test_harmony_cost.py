@@ -14,7 +14,7 @@ import pytest
 
 from promptools import StreamParser
 from promptools.errors import ModelError
-from promptools.harmony import parse as harmony
+from promptools.harmony import transcript as harmony
 
 TOOLS = [{"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "string"}}}}]
 HEADER = "<|channel|>commentary to=functions.f<|message|>"

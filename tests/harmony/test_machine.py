@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptools.harmony import parse as harmony
+from promptools.harmony import transcript as harmony
 from promptools.harmony.items import ItemParser
 from promptools.harmony.machine import Aside, Begin, Finish, Words
 from promptools.harmony.shown import Shown

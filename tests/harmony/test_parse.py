@@ -19,7 +19,7 @@ from test_oracle import conversations
 
 from promptools import parse
 from promptools.errors import BadHeader, ModelError
-from promptools.harmony import parse as harmony
+from promptools.harmony import transcript as harmony
 from promptools.harmony.items import ItemParser
 from promptools.harmony.machine import Aside, Item, Words
 from promptools.harmony.render import Developer, Message, text_of

@@ -12,7 +12,7 @@ import pytest
 
 from promptools import errors
 from promptools.errors import BadHeader, MissingSentinel
-from promptools.harmony.parse import parse_trace
+from promptools.harmony import parse_trace
 
 MARK = "<<<CHUNK>>>"
 TRANSCRIPTS: list[dict[str, Any]] = tomllib.loads(

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 from promptools.harmony.header import Known
 from promptools.harmony.items import Decode, ItemParser
 from promptools.harmony.machine import Aside, Begin, Finish, Item, Words
-from promptools.harmony.render import Message, Role
+from promptools.harmony.render import Message
+from promptools.harmony.tokens import Role
 from promptools.types import Span
 
 

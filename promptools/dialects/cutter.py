@@ -1,0 +1,53 @@
+"""A reply in Harmony, cut into segments: what each item of the machine's is to the user."""
+
+from __future__ import annotations
+
+from typing import Literal, assert_never
+
+from promptools.harmony.header import Header, Known
+from promptools.harmony.items import ItemParser
+from promptools.harmony.machine import Aside, Begin, Finish, Item, Words
+from promptools.harmony.names import FUNCTIONS
+from promptools.parsing.segments import Beside, Ended, Opened, Said, Segment
+from promptools.types import Fix
+
+
+class HarmonyCutter:
+    """Cuts a reply of the assistant's into segments."""
+
+    def __init__(self, known: Known | None) -> None:
+        self._items = ItemParser("assistant", known=known)
+
+    def feed(self, text: str) -> list[Segment]:
+        """Take a piece of text; give what became certain."""
+        return [segment_of(each) for each in self._items.feed(text)]
+
+    def close(self) -> list[Segment]:
+        """Say that the text is over; give the rest."""
+        return [segment_of(each) for each in self._items.close()]
+
+
+def segment_of(item: Item) -> Segment:
+    """Say what an item of the machine's is to the user."""
+    match item:
+        case Begin(header, raw):
+            return _opened(header, raw)
+        case Words(raw):
+            return Said(raw)
+        case Finish(by, raw):
+            return Ended(raw, whole=by not in {"cut", "header"}, headless=by == "header")
+        case Aside(kind, raw):
+            return Beside("markup" if kind == "token" else kind, raw)
+        case _:
+            assert_never(item)
+
+
+def _opened(header: Header, raw: str) -> Opened:
+    fixes = tuple(Fix("marker", f"harmony: {each}") for each in header.repairs)
+    exact = raw.endswith("<|message|>")
+    if header.role != "assistant":
+        return Opened("other", raw, fixes=fixes, exact=exact)
+    if header.is_call:
+        return Opened("call", raw, header.recipient.removeprefix(f"{FUNCTIONS}."), fixes, exact=exact)
+    kind: Literal["thoughts", "words"] = "thoughts" if header.channel == "analysis" else "words"
+    return Opened(kind, raw, fixes=fixes, final=header.channel == "final", vague=not header.channel, exact=exact)
