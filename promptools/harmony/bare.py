@@ -11,6 +11,7 @@ from itertools import product
 
 from promptools.harmony.front import LIMIT
 from promptools.harmony.header import Known
+from promptools.harmony.names import FUNCTIONS
 from promptools.harmony.scan import ENDS, Piece, Token
 from promptools.harmony.tokens import CHANNELS
 from promptools.parsing.scanner import RareMarker
@@ -86,7 +87,7 @@ def begins(text: str, at: int, known: Known | None, *, first: bool, final: bool)
         return True
     call = _CALL.match(window)
     if call is not None:
-        return call["to"].startswith("functions.") or known is None or known(call["to"])
+        return _is_tool(call["to"], known)
     if not whole and _MORE.match(window):
         return None
     turn = _TURN.match(window)
@@ -164,7 +165,7 @@ class BareWords:
     def _header(self, text: str, at: int, *, final: bool) -> str | None:
         """Give the header that stands at `at`, if one does and is whole."""
         call = _CALL.match(text, at)
-        if call is not None and (call["before"].strip() or self._is_tool(call["to"])):
+        if call is not None and (call["before"].strip() or _is_tool(call["to"], self._known)):
             return call[0]
         turn = _TURN.match(text, at)
         if turn is None or (not final and _MORE.match(text, at)):
@@ -172,8 +173,9 @@ class BareWords:
         ends = final and not text[turn.end() :].strip()
         return turn[0] if ends or _SAID.match(text, turn.end()) else None
 
-    def _is_tool(self, name: str) -> bool:
-        return name.startswith("functions.") or self._known is None or self._known(name)
+
+def _is_tool(name: str, known: Known | None) -> bool:
+    return name.startswith(f"{FUNCTIONS}.") or known is None or known(name)
 
 
 def _header(raw: str) -> Iterator[Piece]:

@@ -29,11 +29,6 @@ def names_much(raw: str) -> bool:
     return "to=" in raw or any(channel in raw for channel in CHANNELS)
 
 
-def is_addressed(raw: str) -> bool:
-    """Tell whether a header names a recipient."""
-    return _ADDRESS.search(raw) is not None
-
-
 def may_go_on(rest: str) -> bool:
     """Tell whether this is the beginning of one more part; nothing is, too."""
     return any(each.startswith(rest) for each in (*WORDS, "to= "))
@@ -55,3 +50,11 @@ def end_of_header(raw: str) -> int:
             at += to.end()
         else:
             return len(raw) if may_go_on(rest) else -1
+
+
+def address_ends(raw: str) -> int | None:
+    """Give where a header that names a recipient ends without its `<|message|>`; None: it may go on; -1: it is none."""
+    end = end_of_header(raw)
+    if end == len(raw) <= LIMIT:
+        return None
+    return end if 0 <= end <= LIMIT and _ADDRESS.search(raw[:end]) else -1

@@ -26,7 +26,6 @@ KINDS = ("json", "code")
 NOBODY = frozenset(("", "all", "user", "assistant"))
 """Recipients that are no tools."""
 
-_TO = re.compile(r"to=(.*)\Z", re.DOTALL)
 _GLUED = re.compile(r"(?:assistant)?(?:commentary|analysis|final|json|code)\Z")
 _TOOL = re.compile(r"[A-Za-z_]\w*(?:[.:/][\w-]+)+\Z")
 """A name in a namespace: no channel, no role and no word of English looks like it."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Callable, Iterable, Iterator
-from typing import TypeAlias
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from promptools.harmony.bare import BareWords
 from promptools.harmony.header import Known
@@ -12,8 +12,8 @@ from promptools.harmony.machine import Item, Machine, Words
 from promptools.harmony.scan import NAMES, Piece, Scanner, Token
 from promptools.harmony.tokens import IDS, Role
 
-Decode: TypeAlias = Callable[[int], bytes]
-"""Gives the bytes of one ordinary token."""
+if TYPE_CHECKING:
+    from promptools.harmony.vocabulary import Decode
 
 _TOKENS = {IDS[name]: Token(name, f"<|{name}|>") for name in NAMES}
 

@@ -14,9 +14,9 @@ from dataclasses import replace
 from typing import Literal, NamedTuple, TypeAlias
 
 from promptools.errors import BadHeader, MissingSentinel, clip
-from promptools.harmony.front import BRACKET, DEBRIS, LIMIT, PARTS, SPEAKER, end_of_header, is_addressed, names_much
+from promptools.harmony.front import BRACKET, DEBRIS, LIMIT, PARTS, SPEAKER, address_ends, end_of_header, names_much
 from promptools.harmony.header import Header, Known, read_header
-from promptools.harmony.scan import ENDS, Piece, Token
+from promptools.harmony.scan import ENDS, Piece, Token, raw_of
 from promptools.harmony.shown import Shown
 from promptools.harmony.tokens import Role
 
@@ -93,12 +93,8 @@ class Machine:
     def take(self, pieces: Iterable[Piece]) -> Iterator[Item]:
         """Take pieces in their order. O(n) in characters. Strict: raises `MissingSentinel` and `BadHeader`."""
         for piece in pieces:
-            if isinstance(piece, Token):
-                yield from self._token(piece)
-                self._at += len(piece.raw)
-            else:
-                yield from self._text(piece)
-                self._at += len(piece)
+            yield from self._token(piece) if isinstance(piece, Token) else self._text(piece)
+            self._at += len(raw_of(piece))
 
     def close(self) -> Iterator[Item]:
         """Say that the text is over."""
@@ -170,10 +166,10 @@ class Machine:
             self._pieces[-1] = last + piece
         else:
             self._pieces.append(piece)
-        self._size += len(piece.raw if isinstance(piece, Token) else piece)
+        self._size += len(raw_of(piece))
 
     def _raw(self) -> str:
-        return "".join(each.raw if isinstance(each, Token) else each for each in self._pieces)
+        return "".join(map(raw_of, self._pieces))
 
     def _between(self, text: str) -> Iterator[Item]:
         """Let white space pass between two messages, and take words."""
@@ -192,14 +188,14 @@ class Machine:
     def _may_begin(self) -> Iterator[Item]:
         """Decide whether words between two messages may be a header without its token."""
         raw = self._raw()
-        end = end_of_header(raw)
-        if end == len(raw) <= LIMIT:
+        end = address_ends(raw)
+        if end is None:
             return
-        if 0 <= end <= LIMIT and is_addressed(raw[:end]):
+        if end < 0:
+            yield from self._asides(astray=True)
+        else:
             self._repairs.append("no <|message|>")
             yield from self._begins_at(raw, end)
-        else:
-            yield from self._asides(astray=True)
 
     def _grown(self) -> Iterator[Item]:
         """Look whether the header has ended without its token."""
@@ -225,7 +221,7 @@ class Machine:
         left = at
         while left:
             piece = next(pieces)
-            text = piece.raw if isinstance(piece, Token) else piece
+            text = raw_of(piece)
             kept.append(piece if len(text) <= left else text[:left])
             left -= min(left, len(text))
         self._pieces = kept
@@ -235,15 +231,15 @@ class Machine:
     def _doubted(self) -> Iterator[Item]:
         """Decide whether a header begins inside content, where the end of the message is missing."""
         raw = self._raw()
-        end = end_of_header(raw)
-        if end == len(raw) <= LIMIT:
+        end = address_ends(raw)
+        if end is None:
             return
-        if 0 <= end <= LIMIT and is_addressed(raw[:end]):
+        if end < 0:
+            yield from self._literal()
+        else:
             yield Finish("channel", "")
             self._repairs += ["no <|end|>", "no <|message|>"]
             yield from self._begins_at(raw, end)
-        else:
-            yield from self._literal()
 
     def _literal(self) -> Iterator[Item]:
         """Take what looked like a header for content."""
@@ -384,9 +380,8 @@ class Machine:
         found = PARTS.match(said[: LIMIT + 1])  # however much more has come
         end = found.end() if found is not None else 0
         calls = "to=" in said[:end]
-        if (
-            by == "header" and end_of_header(said) == len(said) and not names_much(said)
-        ):  # the text ended amid its words
+        if by == "header" and end_of_header(said) == len(said) and not names_much(said):
+            # the text ended amid its words
             self._pieces, self._size, self._repairs = [], 0, []
             yield Aside("token", said)
             return

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from promptools.harmony.front import LIMIT, PARTS, may_go_on
-from promptools.harmony.tokens import CHANNELS
+from promptools.harmony.front import LIMIT, PARTS, may_go_on, names_much
 
 _HEADER = re.compile(r"(?:<\|(?:start|channel|constrain)\|>[^<{\n]{0,120}(?:\n\s{0,3})?)+<\|message\|>")
 """Tokens of a header, a few words behind each, and `<|message|>`."""
@@ -50,8 +49,7 @@ def token_begins(text: str, at: int, *, first: bool, final: bool) -> bool | None
     head, rest = window[:end], window[end:]
     if more and may_go_on(rest):
         return None
-    says = "to=" in head or any(channel in head for channel in CHANNELS)
-    if not says:
+    if not names_much(head):
         return bool(_SPEAKS.match(window)) and rest.startswith("<|")
     if not rest:  # a header, and nothing else
         return True

@@ -21,6 +21,12 @@ class Token(NamedTuple):
 
 Piece: TypeAlias = "str | Token"
 
+
+def raw_of(piece: Piece) -> str:
+    """Give a piece as it was written."""
+    return piece.raw if isinstance(piece, Token) else piece
+
+
 _TOKEN = re.compile(rf"<\|({'|'.join(NAMES)})\|>")
 _LINES = re.compile(r"[\r\n]")
 _BREAK = r"[\r\n]*"

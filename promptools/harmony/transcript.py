@@ -10,14 +10,17 @@ import json
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from promptools.harmony.header import Known
-from promptools.harmony.items import Decode, ItemParser
+from promptools.harmony.items import ItemParser
 from promptools.harmony.machine import Aside, Begin, Finish, Item, Words
 from promptools.harmony.render import Message
 from promptools.harmony.tokens import Role
 from promptools.types import Span
+
+if TYPE_CHECKING:
+    from promptools.harmony.vocabulary import Decode
 
 
 @dataclass(frozen=True, slots=True)

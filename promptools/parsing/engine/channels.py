@@ -6,10 +6,12 @@ other, and read as such: models put calls of other dialects there.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from promptools.dialects.arguments import read_arguments
 from promptools.dialects.base import tried
+from promptools.dialects.body import part_of
 from promptools.dialects.live import LiveCall
 from promptools.dialects.settle import Place, Rules, broken
 from promptools.parsing.parts import Part, size_of
@@ -158,11 +160,8 @@ class Channelled:
             outcome = each
             if live is not None and live.sent and not parts and isinstance(each, Call):
                 outcome = live.settle(each, raw)
-            taken, at = raw[at:end] or opened.raw, end
-            if isinstance(outcome, Call):
-                parts.append(Part("call", taken, call=outcome))
-            else:
-                parts.append(Part("malformed", taken, malformed=outcome))
+            parts.append(part_of(outcome, raw[at:end] or opened.raw))
+            at = end
         self._emit(parts, opened)
         if at < len(raw):
             self._words(raw[at:])
@@ -170,16 +169,7 @@ class Channelled:
     def _emit(self, parts: list[Part], opened: Opened) -> None:
         for part in parts:
             if part.call is not None and opened.fixes:
-                call = part.call
-                part.call = Call(
-                    call.id,
-                    call.name,
-                    call.arguments,
-                    call.arguments_json,
-                    (*opened.fixes, *call.fixes),
-                    dialect=call.dialect,
-                    unknown_tool=call.unknown_tool,
-                )
+                part.call = replace(part.call, fixes=(*opened.fixes, *part.call.fixes))
         self._out.parts(parts, firm=True)
         size = size_of(parts)
         at = self._out.at
