@@ -63,9 +63,9 @@ def run(arguments: argparse.Namespace) -> int:
     if upstream.prompt is None:
         print_json(upstream.body)
     elif arguments.json:
-        print_json({"ids" if arguments.ids else "text": upstream.prompt.said})
+        print_json({"ids" if arguments.ids else "text": upstream.prompt.sent})
     else:
-        print(list(upstream.prompt.said) if arguments.ids else upstream.prompt.said)
+        print(upstream.prompt.sent)
     return 0
 
 
@@ -81,8 +81,7 @@ def _read(arguments: argparse.Namespace) -> Ask:
     effort = {"reasoning_effort": arguments.effort} if arguments.effort else {}
     body = {**body, **effort, "promptools": {**options, **said} if is_object(options) else options}
     ask = read_ask(body, resolve(as_text(body.get("model")) or None).profile)
-    today = date.today().isoformat() if ask.options.date is None else ask.options.date
-    return replace(ask, today=today or None)
+    return ask.on(date.today().isoformat())
 
 
 def _day(said: str | None) -> str | None:

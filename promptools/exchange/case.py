@@ -54,10 +54,8 @@ class Case:
         less = None if target.profile.thinking else mend("no_reasoning", ask, "")
         if less:
             ledger.notes.append("the reasoning parameters were left out: the model does not take them")
-        today = ask.options.date
-        if today is None and context.wall is not None:
-            today = context.wall().date().isoformat()
-        return replace(less or ask, today=today or None, encoding=context.encoding)
+        today = context.wall().date().isoformat() if context.wall is not None else None
+        return replace((less or ask).on(today), encoding=context.encoding)
 
 
 def open_case(ledger: Ledger) -> Steps[Case]:

@@ -192,6 +192,10 @@ class Ask:
         """Give how many requests `n` costs: one where the server heeds it, else n."""
         return 1 if self.profile.n else self.n
 
+    def on(self, day: str | None) -> Ask:
+        """Copy for a day: the one that the options name, else this one; an empty one is none."""
+        return replace(self, today=(day if self.options.date is None else self.options.date) or None)
+
     def corrected(self, feedback: tuple[dict[str, Any], ...]) -> Ask:
         """Copy with `feedback` added: the same request, asked again."""
         return replace(self, feedback=(*self.feedback, *feedback))

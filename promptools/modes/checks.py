@@ -6,6 +6,7 @@ import difflib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from promptools.harmony.tokens import IDS
 from promptools.modes.gate import FORBIDDEN
 from promptools.types import Call, Reply
 from promptools.wire.chunks import call_json
@@ -28,7 +29,7 @@ VerdictKind = Literal[
     "empty_calls",  # the server speaks of calls and sends none, but there is content
     "cut",  # the stream ended without a finish reason
 ]
-HARMONY_CALL = 200012
+HARMONY_CALL = IDS["call"]
 """`<|call|>`, the token that ends a gpt-oss call; vLLM gives it as `stop_reason`, parsed or not."""
 NEITHER = (
     "Cannot find <|channel|>commentary or <|channel|>final in the response above."

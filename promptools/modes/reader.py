@@ -19,6 +19,7 @@ from promptools.modes.names import renamed
 from promptools.modes.structured import NATIVE, PLACE, Assembler, Slot
 from promptools.modes.words import Words
 from promptools.parsing.engine import StreamParser
+from promptools.parsing.engine.channels import DONE
 from promptools.parsing.events import CallArgs, CallEnd, CallStart, End, Event, Reasoning, Text, WasReasoning
 from promptools.parsing.parts import Started
 from promptools.schema import Tools
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 
 HARMONY = "harmony"
 """The dialect of a raw reply of gpt-oss: it is all that such a reply is read for."""
-DONE = frozenset(("stop", "tool_calls", "function_call"))
-"""Finish reasons of a model that was done."""
 _NOWHERE = Span(0, 0)
 """Structured calls stand nowhere in the text."""
 _CALLS = frozenset(("tool_calls", "function_call"))

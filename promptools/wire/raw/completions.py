@@ -28,7 +28,7 @@ def write_request(body: Mapping[str, Any], prompt: Prompt, *, ids: bool) -> Writ
     markers, which vLLM and SGLang take out unless told otherwise.
     """
     kept, _, notes = carry(body, "completions")
-    said: dict[str, Any] = {"max_tokens": prompt.room, **kept, "prompt": _prompt(prompt)}
+    said: dict[str, Any] = {"max_tokens": prompt.room, **kept, "prompt": prompt.sent}
     if ids:
         wanted = dict.fromkeys((*as_list(body.get("stop_token_ids")), *STOP_IDS))
         said |= {
@@ -42,10 +42,6 @@ def write_request(body: Mapping[str, Any], prompt: Prompt, *, ids: bool) -> Writ
     else:
         said["stop"] = stops(body.get("stop"))
     return Written(said, notes)
-
-
-def _prompt(prompt: Prompt) -> str | list[int]:
-    return prompt.said if isinstance(prompt.said, str) else list(prompt.said)
 
 
 def read_reply(body: Any) -> list[Delta]:

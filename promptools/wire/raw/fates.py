@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from promptools.harmony.tokens import IDS
 from promptools.wire.shapes import as_list
 
 if TYPE_CHECKING:
@@ -49,6 +50,11 @@ class Prompt:
     room: int
     """Tokens for the answer, where the request sets no limit and the endpoint's own would cut it."""
 
+    @property
+    def sent(self) -> str | list[int]:
+        """Give it as JSON has it."""
+        return self.said if isinstance(self.said, str) else list(self.said)
+
 
 @dataclass(frozen=True, slots=True)
 class Written:
@@ -61,7 +67,7 @@ class Written:
 
 STOPS = ("<|return|>", "<|call|>")
 """What ends a turn of gpt-oss."""
-STOP_IDS: Mapping[int, str] = MappingProxyType({200002: STOPS[0], 200012: STOPS[1]})
+STOP_IDS: Mapping[int, str] = MappingProxyType({IDS["return"]: STOPS[0], IDS["call"]: STOPS[1]})
 
 _KEPT, _OPTION, _SHAPED, _TOLD = Fate("kept"), Fate("option"), Fate("shaped"), Fate("told")
 

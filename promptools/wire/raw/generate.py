@@ -30,7 +30,7 @@ def write_request(body: Mapping[str, Any], prompt: Prompt, *, num_ctx: int | Non
     may fill the context.
     """
     kept, options, notes = carry(body, "generate")
-    said = {"stream": False, "truncate": False, **kept, "raw": True, "prompt": prompt.said}
+    said = {"stream": False, "truncate": False, **kept, "raw": True, "prompt": prompt.sent}
     own = kept.get("options", {})
     if is_object(own):  # what is no object is the server's to refuse
         context = {} if num_ctx is None else {"num_ctx": num_ctx}

@@ -24,8 +24,8 @@ MARKERS = ("<|start|>", "<|channel|>", "<|message|>", "<|constrain|>", "<|end|>"
 def write_request(body: Mapping[str, Any], prompt: Prompt) -> Written:
     """Write a Chat Completions body without its messages. Without a limit the answer may fill the context."""
     kept, _, notes = carry(body, "llamacpp")
-    said = prompt.said if isinstance(prompt.said, str) else list(prompt.said)
-    return Written({**kept, "prompt": said, "stop": stops(body.get("stop")), "preserved_tokens": list(MARKERS)}, notes)
+    stop = stops(body.get("stop"))
+    return Written({**kept, "prompt": prompt.sent, "stop": stop, "preserved_tokens": list(MARKERS)}, notes)
 
 
 def read_envelope(body: Any) -> Envelope:
