@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-import time
 from typing import Any
 
 import pytest
 from casebook import SETS, feed
+from clock import assert_linear
 
 from promptools import parse
 
@@ -111,15 +111,8 @@ def test_one_long_argument(expect: str | None, wrapped: bool) -> None:
     assert cost(text, 4, expect=expect) <= 6 * len(text)
 
 
-def seconds(text: str, **options: Any) -> float:
-    """Measure the processor's time for a text in small pieces, the better of two."""
-    cut = [text[at : at + 4] for at in range(0, len(text), 4)]
-    best = float("inf")
-    for _ in range(2):
-        start = time.process_time()
-        feed(cut, SETS["demo"], **options)
-        best = min(best, time.process_time() - start)
-    return best
+def fed(text: str, **options: Any) -> None:
+    feed([text[at : at + 4] for at in range(0, len(text), 4)], SETS["demo"], **options)
 
 
 # A pattern matched again from its start at every piece hides from every count: here alone the clock decides.
@@ -129,14 +122,13 @@ def seconds(text: str, **options: Any) -> float:
 @pytest.mark.parametrize("wrapped", [False, True], ids=["bare", "wrapped"])
 @pytest.mark.parametrize("expect", [None, "json", "hermes"])
 def test_one_long_argument_by_the_clock(expect: str | None, wrapped: bool) -> None:
-    assert seconds(argument(32_000, wrapped), expect=expect) <= 48 * seconds(argument(2_000, wrapped), expect=expect)
+    assert_linear(lambda size: fed(argument(size, wrapped), expect=expect), 2_000, 32_000)
 
 
 @pytest.mark.parametrize("before", ["", "```json\n"], ids=["bare", "fenced"])
 @pytest.mark.parametrize("unit", HOSTILE.values(), ids=HOSTILE)
 def test_hostile_text_by_the_clock(unit: str, before: str) -> None:
-    small, large = (seconds(before + grown(unit, size)) for size in (3_000, 48_000))
-    assert large <= 48 * small + 0.02
+    assert_linear(lambda size: fed(before + grown(unit, size)), 3_000, 48_000)
 
 
 @pytest.mark.parametrize("unit", HOSTILE.values(), ids=HOSTILE)

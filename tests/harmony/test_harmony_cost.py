@@ -6,11 +6,12 @@ much. The clock alone sees that.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 import pytest
+from clock import assert_linear
 
 from promptools import StreamParser
 from promptools.errors import ModelError
@@ -18,7 +19,7 @@ from promptools.harmony import transcript as harmony
 
 TOOLS = [{"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "string"}}}}]
 HEADER = "<|channel|>commentary to=functions.f<|message|>"
-LARGE, TIMES = 100_000, 16
+SMALL, LARGE = 6_250, 100_000
 
 UNITS = {
     "angles": "<",
@@ -67,24 +68,20 @@ def _feed(parser: StreamParser | harmony.StreamParser, text: str, step: int) -> 
     parser.close()
 
 
-def seconds(read: Callable[[str, int], None], text: str, step: int) -> float:
-    start = time.process_time()
-    read(text, step)
-    return time.process_time() - start
-
-
 @pytest.mark.parametrize("read", [plain, asked, answered, strict])
 @pytest.mark.parametrize("unit", UNITS.values(), ids=UNITS)
 def test_hostile_text(unit: str, read: Callable[[str, int], None]) -> None:
     text = unit * (LARGE // len(unit))
     for step in (16, LARGE):
-        small = min(seconds(read, text[: LARGE // TIMES], step) for _ in range(2))
-        assert seconds(read, text, step) <= 3 * TIMES * small + 0.05
+        assert_linear(partial(_read, read, text, step), SMALL, LARGE)
 
 
 @pytest.mark.parametrize("unit", ['{"a": "x"}', "{'a': 'x'}", '{"a": ', '"', '\\"', "[", "x ", "`<|call|>` "])
 def test_hostile_arguments(unit: str) -> None:
     text = HEADER + unit * (LARGE // len(unit))
     for step in (16, len(text)):
-        small = min(seconds(asked, text[: len(text) // TIMES], step) for _ in range(2))
-        assert seconds(asked, text, step) <= 3 * TIMES * small + 0.05
+        assert_linear(partial(_read, asked, text, step), SMALL, LARGE)
+
+
+def _read(read: Callable[[str, int], None], text: str, step: int, size: int) -> None:
+    read(text[:size], step)
