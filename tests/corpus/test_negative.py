@@ -12,7 +12,11 @@ from casebook import SETS, bare, cuts, feed, tiled
 from promptools import parse
 from promptools.types import Reply
 
-TEXTS: list[dict[str, Any]] = tomllib.loads((Path(__file__).parent / "negative.toml").read_text("utf-8"))["text"]
+TEXTS: list[dict[str, Any]] = [
+    row
+    for kind in sorted((Path(__file__).parent / "negative").glob("*.toml"))
+    for row in tomllib.loads(kind.read_text("utf-8"))["text"]
+]
 
 
 def nothing_called(reply: Reply, row: dict[str, Any]) -> None:
