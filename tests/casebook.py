@@ -29,7 +29,7 @@ from promptools.parsing.events import CallEnd, Discarded, Event, Malformed, Reas
 from promptools.types import Reply, Trace
 
 HERE = Path(__file__).parent
-ROWS_FOLDERS = ("cases/json", "cases/hermes", "cases/harmony", "cases/reasoning")
+ROWS_FOLDERS = tuple(f"cases/{path.name}" for path in sorted((HERE / "cases").iterdir()) if path.is_dir())
 SPLIT_EVERYWHERE = 400
 """Characters up to which a text is cut at every place."""
 

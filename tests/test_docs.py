@@ -24,8 +24,8 @@ from typing import Any, get_args
 
 import pytest
 
+from promptools import dialects
 from promptools.cli import COMMANDS
-from promptools.dialects import REGISTRY
 from promptools.fallback import REMEDIES
 from promptools.lab import weather
 from promptools.lab.llamacpp import can_serve, serve
@@ -71,10 +71,10 @@ RUN = [page for page in PAGES if any("run" in block.marks for block in blocks(pa
 
 @pytest.fixture(autouse=True)
 def own_dialects() -> Iterator[None]:
-    before = dict(REGISTRY)
+    before = dialects.names()
     yield
-    REGISTRY.clear()
-    REGISTRY.update(before)
+    for name in set(dialects.names()) - set(before):
+        dialects.unregister(name)
 
 
 @pytest.fixture(scope="module")

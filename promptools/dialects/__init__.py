@@ -1,29 +1,64 @@
-"""The dialects, in the order in which they are looked for."""
+"""The dialects, in the order in which they are looked for: where two may begin at one place the earlier is tried first.
+
+Each is loaded when the first reply is read, not before: an app that imports the library should not wait for them.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
-from promptools.dialects.base import Dialect
-from promptools.dialects.harmony import Harmony
-from promptools.dialects.hermes import Hermes
-from promptools.dialects.json import Json
 from promptools.errors import UsageError
 
-REGISTRY: Final[dict[str, Dialect]] = {dialect.name: dialect for dialect in (Harmony(), Hermes(), Json())}
+if TYPE_CHECKING:
+    from promptools.dialects.base import Dialect
+
+BUILT_IN: Final[dict[str, str]] = {
+    # messages with headers
+    "harmony": "harmony:Harmony",
+    # sentinels
+    # readable tags
+    "hermes": "hermes:Hermes",
+    # what stands at the beginning of a line, or anywhere
+    "json": "json:Json",
+}
+"""Each name, and where its class is: module of this package, then class."""
+
+_loaded: dict[str, Dialect] = {}
+_added: dict[str, Dialect] = {}
 
 
 def names() -> tuple[str, ...]:
-    """Give the names of all dialects."""
-    return tuple(REGISTRY)
+    """Give the names of all dialects; those that the app added come first."""
+    return (*_added, *BUILT_IN)
 
 
 def get(name: str) -> Dialect:
     """Give a dialect by name. Raises UsageError for a name that is none."""
-    try:
-        return REGISTRY[name]
-    except (KeyError, TypeError):
-        raise UsageError(f"There is no dialect {name!r}; the dialects are {', '.join(REGISTRY)}.") from None
+    found = _loaded.get(name) if isinstance(name, str) else None
+    if found is not None:
+        return found
+    if not isinstance(name, str) or name not in BUILT_IN:
+        raise UsageError(f"There is no dialect {name!r}; the dialects are {', '.join(names())}.")
+    module, _, kind = BUILT_IN[name].partition(":")
+    made: Dialect = getattr(import_module(f"{__name__}.{module}"), kind)()
+    _loaded[name] = made
+    return made
 
 
-__all__ = ["REGISTRY", "Dialect", "get", "names"]
+def register(dialect: Dialect) -> Dialect:
+    """Add a dialect of the app's own, looked for before the others. Raises UsageError for a name that is taken."""
+    if dialect.name in names():
+        raise UsageError(f"There is a dialect {dialect.name!r} already; give yours another name.")
+    _added[dialect.name] = _loaded[dialect.name] = dialect
+    return dialect
+
+
+def unregister(name: str) -> None:
+    """Take a dialect that `register` added out again. Raises UsageError for any other name."""
+    if name not in _added:
+        raise UsageError(f"No dialect {name!r} was added; those added are {', '.join(_added) or 'none'}.")
+    del _added[name], _loaded[name]
+
+
+__all__ = ["BUILT_IN", "get", "names", "register", "unregister"]

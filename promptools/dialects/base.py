@@ -25,10 +25,10 @@ SURPLUS = 3
 class Begins(Protocol):
     """Tell whether `text[start:end]` may begin a call; None when its end is missing.
 
-    `fresh`: nothing was said before it, or a call was asked for; `known`: is this a key that a call may open with?
+    `fresh`: nothing was said before it, or a call was asked for.
     """
 
-    def __call__(self, text: str, start: int, end: int, *, fresh: bool, known: Callable[[str], bool]) -> bool | None:
+    def __call__(self, text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
         """Tell."""
         ...
 
@@ -54,6 +54,11 @@ class Head(NamedTuple):
     """What goes to the candidate as the marker of a head that has none."""
     first: bool = False
     """It stands only where nothing was said before it."""
+    line: bool = False
+    r"""It stands only at the beginning of a line, or of what is said: `pattern` starts behind the line's indent, and
+    says by `\Z` what may go on; `gate` is a cheap pattern of its first character; `literals` are left out."""
+    tier: Tier | None = None
+    """How sure it is, where that is another tier than the dialect's: what is left when a server strips sentinels."""
 
 
 class Channels(NamedTuple):
@@ -82,6 +87,11 @@ class Dialect(Protocol):
     @property
     def name(self) -> str:
         """The name by which it is asked for."""
+        ...
+
+    @property
+    def models(self) -> str:
+        """Who speaks it, for people."""
         ...
 
     @property
@@ -124,6 +134,17 @@ class Dialect(Protocol):
     def render_results(self, results: Sequence[Result]) -> str:
         """Write results as one user turn."""
         ...
+
+
+class Textual:
+    """What most dialects share: words between markers, and nothing else to say."""
+
+    models: str = ""
+    tier: Tier = "A"
+    heads: tuple[Head, ...] = ()
+    channels: Channels | None = None
+    closers: tuple[str, ...] = ()
+    stop: tuple[str, ...] = ()
 
 
 class JsonCandidate(Undecided):

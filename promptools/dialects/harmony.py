@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from promptools.dialects.base import Channels, Head, Tier
+from promptools.dialects.base import Channels, Textual, Tier
 from promptools.dialects.settle import Place, Rules
 from promptools.harmony import bare
 from promptools.harmony.names import FUNCTIONS, Names
@@ -29,19 +29,15 @@ if TYPE_CHECKING:
 # what only some replies need is loaded with the first of them: every reply is looked at for Harmony
 
 
-class Harmony:
+class Harmony(Textual):
     """`<|start|>assistant<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>{...}<|call|>`."""
 
     name = "harmony"
+    models = "gpt-oss"
     tier: Tier = "S"
-    heads: tuple[Head, ...] = ()
-    closers: tuple[str, ...] = ()
-    stop: tuple[str, ...] = ()
 
-    @property
-    def channels(self) -> Channels:
-        """How its messages are told apart."""
-        return CHANNELS
+    def __init__(self) -> None:
+        self.channels = CHANNELS
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
         """Refuse: no head of it stands alone."""

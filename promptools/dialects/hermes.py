@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from promptools.dialects.base import Head, Tier
+from promptools.dialects.base import Head, Textual
 from promptools.dialects.settle import Place, Rules, dump
 from promptools.dialects.wrapped import Closers, WrappedCandidate
 from promptools.parsing.parts import Candidate
@@ -77,11 +77,11 @@ def closers_of(head: str) -> Closers:
     return _closers(tag[1])
 
 
-class Hermes:
+class Hermes(Textual):
     """`<tool_call>{"name": ..., "arguments": {...}}</tool_call>`."""
 
     name = "hermes"
-    tier: Tier = "A"
+    models = "Hermes 2 Pro to 4, Qwen2.5, QwQ, Qwen3, Granite 4, SmolLM3, Ernie 4.5, Falcon-H1 and many fine-tunes"
     heads = (
         Head(
             tuple(f"<{tag}>" for tag in TAGS),
@@ -89,7 +89,6 @@ class Hermes:
         ),
         Head(tuple(BRACKETS), rf"(?:{'|'.join(re.escape(each) for each in BRACKETS)})\s{{0,64}}{_BEFORE}"),
     )
-    channels = None
     closers = ("</tool_call>", "<tool_call>", "</tool_calls>", "<|/tool_call|>", "[END_TOOL_REQUEST]", "[/TOOL_CALL]")
     stop = ("<tool_response>",)
 

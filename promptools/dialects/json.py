@@ -10,10 +10,11 @@ Its markers are braces, which prose has too: tier B, so position decides (see `p
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from promptools.dialects.base import Head, JsonCandidate, Tier
+from promptools.dialects.base import Head, JsonCandidate, Textual, Tier
+from promptools.dialects.envelope import FIRST_KEYS
 from promptools.dialects.quoted import QuotedCandidate
 from promptools.dialects.settle import Place, Rules, dump
 from promptools.dialects.signature import describe
@@ -45,29 +46,35 @@ def first_key(text: str, at: int, end: int) -> str | None:
     return found[found.lastindex or 0] if found else None
 
 
-def _object_begins(text: str, start: int, end: int, *, fresh: bool, known: Callable[[str], bool]) -> bool | None:
+def _object_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
     key = first_key(text, start, end)
-    return None if key is None else fresh or known(key)
+    return None if key is None else fresh or _opens_call(key, rules)
 
 
-def _string_begins(text: str, start: int, end: int, *, fresh: bool, known: Callable[[str], bool]) -> bool | None:
-    del start, known
+def _opens_call(key: str, rules: Rules) -> bool:
+    """Tell whether an object whose first key is this may be a call, anywhere in prose."""
+    if key in FIRST_KEYS:
+        return True
+    return rules.tools is not None and (rules.tools.get(key) is not None or rules.strictness == "lenient")
+
+
+def _string_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
+    del start, rules
     return fresh and (True if text.startswith('\\"', end - 2) else None)
 
 
-class Json:
+class Json(Textual):
     """`{"tool": ..., "arguments": {...}}`, and every other spelling of it."""
 
     name = "json"
+    models = "any model that is told to in its prompt; what many fall back to"
     tier: Tier = "B"
     heads = (
         Head(("{",), _OBJECT, opens="", gate=_OBJECT, begins=_object_begins, fenced=True),
         Head(("[",), _LIST, opens="", gate=_LIST, begins=_object_begins, fenced=True),
         Head(('"',), _STRING, opens="", gate=_STRING, begins=_string_begins, alias='"', first=True),
     )
-    channels = None
     closers = ("<|python_tag|>",)  # Llama 3.1 prints it before bare JSON
-    stop: tuple[str, ...] = ()
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
         """Start at the bracket; `head` is the fence before it, or empty."""

@@ -35,11 +35,16 @@ class Rules(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a candidate stands. `wrapped`: inside an unmistakable wrapper; `expected`: in the dialect asked for."""
+    """Where a candidate stands.
+
+    `wrapped`: inside an unmistakable wrapper; `expected`: in the dialect asked for; `sentinel`: behind a marker that
+    prose cannot contain, so that a call is meant even of a tool that nobody offers.
+    """
 
     dialect: str
     wrapped: bool
     expected: bool
+    sentinel: bool = False
 
 
 def dump(value: Any) -> str:
@@ -139,7 +144,8 @@ def _unknown(said: Said, rules: Rules, place: Place) -> Malformed:
     """Report a well-formed call of a tool that was not offered, where a call was asked for."""
     assert said.name is not None
     assert rules.tools is not None
-    if not place.expected or said.arguments is None or not PLAUSIBLE_NAME.match(said.name):
+    meant = place.expected or place.sentinel
+    if not meant or said.arguments is None or not PLAUSIBLE_NAME.match(said.name):
         raise NoCall(f"no tool {clip(said.name, 60)!r} is offered")
     fixes = list(said.fixes)
     call: Call | None = None

@@ -64,9 +64,11 @@ def fence_closers(run: str) -> Closers:
 class WrappedCandidate(Undecided):
     """A candidate between two markers, as `promptools.parsing.parts.Candidate`."""
 
-    def __init__(self, head: str, closers: Closers, rules: Rules, place: Place, *, firm: bool) -> None:
+    def __init__(
+        self, head: str, closers: Closers, rules: Rules, place: Place, *, firm: bool, name: str | None = None
+    ) -> None:
         super().__init__(firm=firm, head=head)
-        self._name = _named(head)
+        self._name = name if name is not None else _named(head)
         self._closers = closers
         self._rules = rules
         self._place = place

@@ -17,7 +17,7 @@ from promptools.wire.shapes import as_list, as_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from promptools.dialects import Dialect
+    from promptools.dialects.base import Dialect
     from promptools.modes.ask import Ask
     from promptools.profiles import Profile
     from promptools.types import ModeName, NewId, Result

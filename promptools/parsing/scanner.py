@@ -8,9 +8,9 @@ longest end of the text that may still become a marker.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from functools import partial
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 
@@ -74,12 +74,13 @@ class Scanner:
 
     def __init__(self, markers: Sequence[Marker], rare: Sequence[RareMarker] = ()) -> None:
         self._rare = rare
+        self._markers = markers
         literals = [text for marker in markers for text in marker.literals]
         prefixes = [text[:size] for text in literals for size in range(1, len(text))]
         self._prefixes = frozenset((*prefixes, *(text for each in rare for text in each.holds)))
         self._longest = max(map(len, self._prefixes), default=0) + 1
         self._gate = re.compile("|".join(_gates(markers)) or r"(?!)")
-        self._full = {first: _full(markers, first) for first in {text[0] for text in literals}}
+        self._full = _by_beginning(markers)
         firsts = {text[0] for text in self._prefixes}
         self._first = re.compile(f"[{''.join(map(re.escape, sorted(firsts)))}]" if firsts else r"(?!)")
 
@@ -103,7 +104,7 @@ class Scanner:
     def _search(self, text: str, at: int) -> re.Match[str] | None:
         while (gate := self._gate.search(text, at)) is not None:
             at = gate.start()
-            found = self._full[text[at]].match(text, at)
+            found = self.match(text, at)
             if found is not None:
                 return found
             at += 1
@@ -111,8 +112,19 @@ class Scanner:
 
     def match(self, text: str, at: int) -> re.Match[str] | None:
         """Give the marker that starts at `at`."""
-        full = self._full.get(text[at])
+        full = self._full.get(text[at : at + 2]) or self._full.get(text[at])
         return full.match(text, at) if full is not None else None
+
+    def others(self, text: str, at: int, group: str) -> Iterator[re.Match[str]]:
+        """Give the markers that start at `at` and stand behind `group` in the list."""
+        full = self._full.get(text[at : at + 2]) or self._full.get(text[at])
+        later = False
+        for each in self._markers:
+            if later and full is not None and each.group in full.groupindex:
+                found = _alone(each.group, each.expression).match(text, at)
+                if found is not None:
+                    yield found
+            later = later or each.group == group
 
     def hold(self, text: str, at: int) -> int:
         """Give the index from which `text` may be the beginning of a marker; `len(text)` when nothing is."""
@@ -163,14 +175,22 @@ def _gates(markers: Iterable[Marker]) -> list[str]:
     return gates
 
 
-def _full(markers: Iterable[Marker], first: str) -> re.Pattern[str]:
-    branches: list[str] = []
+def _by_beginning(markers: Iterable[Marker]) -> dict[str, re.Pattern[str]]:
+    """Give what may stand where a marker's first two characters do, or the only one: few of many markers."""
+    branches: dict[str, list[str]] = {}
+    beginnings = dict.fromkeys(text[:2] for marker in markers for text in marker.literals)
     for marker in markers:
-        literals = tuple(text for text in marker.literals if text[0] == first)
-        if literals:
-            expression = marker.pattern or Marker(marker.group, literals).expression
-            branches.append(f"(?P<{marker.group}>{expression})")
-    return re.compile("|".join(branches))
+        for beginning in beginnings:
+            if any(text.startswith(beginning) or text == beginning[0] for text in marker.literals):
+                fitting = tuple(text for text in marker.literals if text.startswith(beginning) or text == beginning[0])
+                expression = marker.pattern or Marker(marker.group, fitting).expression
+                branches.setdefault(beginning, []).append(f"(?P<{marker.group}>{expression})")
+    return {beginning: re.compile("|".join(each)) for beginning, each in branches.items()}
+
+
+@lru_cache(maxsize=512)
+def _alone(group: str, expression: str) -> re.Pattern[str]:
+    return re.compile(f"(?P<{group}>{expression})")
 
 
 def by_group(groups: Mapping[str, Iterable[str]]) -> list[Marker]:

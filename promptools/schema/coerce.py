@@ -34,7 +34,8 @@ _LITERAL = re.compile(
 )
 _PYTHON_ESCAPE = re.compile(r"""\\(?:x([0-9a-fA-F]{2})|(.))|(")""", re.DOTALL)
 _WORDS = {"True": "true", "False": "false", "None": "null"}
-_NOTHING: Any = object()
+NOTHING: Any = object()
+"""What a text is read as that cannot be read as what is wanted."""
 
 HOPELESS = 1000
 """Errors that cannot be mended, after which no more are looked for."""
@@ -118,7 +119,7 @@ class _Mender:
             case "enum" | "const":
                 members = error.validator_value if error.validator == "enum" else [error.validator_value]
                 found = _member(error.instance, members)
-                return None if found is _NOTHING else [Edit(path, found)]
+                return None if found is NOTHING else [Edit(path, found)]
             case _:
                 return None
 
@@ -164,11 +165,11 @@ def _member(value: Any, members: list[Any]) -> Any:
         folded = value.strip().casefold()
         same = [each for each in members if isinstance(each, str) and each.strip().casefold() == folded]
         if same:
-            return same[0] if len(same) == 1 else _NOTHING
+            return same[0] if len(same) == 1 else NOTHING
         same = [each for each in members if not isinstance(each, str) and _spells(value.strip(), each)]
     else:
         same = [each for each in members if isinstance(each, str) and type(value) is int and each == str(value)]
-    return same[0] if len(same) == 1 else _NOTHING
+    return same[0] if len(same) == 1 else NOTHING
 
 
 def _spells(text: str, member: Any) -> bool:
@@ -181,14 +182,14 @@ def _typed(path: Path, value: Any, wanted: set[str], texts: Texts) -> list[Edit]
         if kind not in wanted:
             continue
         if kind == "string":
-            found = _to_string(path, value, texts) if wanted <= {"string", "null"} else _NOTHING
+            found = _to_string(path, value, texts) if wanted <= {"string", "null"} else NOTHING
         elif isinstance(value, str):
             found = _FROM_TEXT[kind](value.strip())
         elif kind == "integer" and isinstance(value, float) and value.is_integer():
             found = int(value)
         else:
-            found = _NOTHING
-        if found is not _NOTHING:
+            found = NOTHING
+        if found is not NOTHING:
             return [Edit(path, found)]
     if "array" in wanted and value is not None and not (isinstance(value, str) and value.lstrip()[:1] in {"[", "{"}):
         return [Edit(path, [value], wrapped=True)]
@@ -198,35 +199,35 @@ def _typed(path: Path, value: Any, wanted: set[str], texts: Texts) -> list[Edit]
 def _to_string(path: Path, value: Any, texts: Texts) -> Any:
     """Spell a number as the model did: `1.10` read as a number has lost its zero, so it needs the text."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        return _NOTHING
+        return NOTHING
     text = texts(path)
     if text is None and isinstance(value, int):
         return str(value)
-    return _NOTHING if text is None else text
+    return NOTHING if text is None else text
 
 
 def _null(text: str) -> Any:
-    return None if text in {"null", "None"} else _NOTHING
+    return None if text in {"null", "None"} else NOTHING
 
 
 def _integer(text: str) -> Any:
     if len(text) > DIGITS or not _INTEGER.fullmatch(text):
-        return _NOTHING
+        return NOTHING
     return int(text.partition(".")[0])
 
 
 def _number(text: str) -> Any:
     whole = _integer(text)
-    if whole is not _NOTHING and "." not in text:
+    if whole is not NOTHING and "." not in text:
         return whole
     if len(text) > DIGITS or not _NUMBER.fullmatch(text):
-        return _NOTHING
+        return NOTHING
     number = float(text)
-    return number if number - number == 0 else _NOTHING
+    return number if number - number == 0 else NOTHING
 
 
 def _boolean(text: str) -> Any:
-    return {"true": True, "false": False}.get(text.lower(), _NOTHING)
+    return {"true": True, "false": False}.get(text.lower(), NOTHING)
 
 
 def _object(text: str) -> Any:
@@ -244,20 +245,20 @@ def _structure(text: str, kind: type) -> Any:
         if isinstance(found, kind):
             return found
         if not isinstance(found, str):
-            return _NOTHING
+            return NOTHING
         text = found.strip()
-    return _NOTHING
+    return NOTHING
 
 
 def _read(text: str) -> Any:
     if text[:1] not in {"{", "[", '"', "'"}:
-        return _NOTHING
+        return NOTHING
     for spelling in (text, _LITERAL.sub(_to_json, text)):
         try:
             return json.loads(spelling, parse_constant=_refuse)
         except (ValueError, RecursionError):
             continue
-    return _NOTHING
+    return NOTHING
 
 
 def _refuse(name: str) -> Any:
@@ -289,6 +290,11 @@ _FROM_TEXT: dict[str, Callable[[str], Any]] = {
     "object": _object,
     "array": _array,
 }
+
+
+def from_text(kind: str, text: str) -> Any:
+    """Read a text without space around it as a value of one JSON type; `NOTHING` when it is none. O(n)."""
+    return _FROM_TEXT[kind](text)
 
 
 class _Spelled(str):

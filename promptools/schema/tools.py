@@ -45,6 +45,7 @@ class _Shape:
     fits: quick.Predicate | None = None
     compiled: bool = False
     relaxed: tuple[Schema, tuple[str, ...]] | None = None
+    types: dict[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
 
     def errors(self, value: Any) -> Iterable[Any]:
         return () if self.fits is not None and self.fits(value) else self.validator.errors(value)
@@ -232,6 +233,15 @@ class Tools(Sequence[Tool]):
         """Give the parameter names that a tool declares; none for a tool that is not here."""
         entry = self._entries.get(name)
         return entry.shape.declared if entry else frozenset()
+
+    def types(self, name: str, key: str) -> frozenset[str]:
+        """Give the JSON types that a parameter may have; none where the schema does not say. Raises KeyError."""
+        shape = self._entries[name].shape
+        if key not in shape.types:
+            from promptools.schema.kinds import types_of
+
+            shape.types[key] = types_of(shape.graph, key)
+        return shape.types[key]
 
 
 @lru_cache(maxsize=CACHED)

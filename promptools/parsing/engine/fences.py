@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from itertools import chain
 
 from promptools.parsing.engine.machine import Machine, State
 from promptools.parsing.parts import Part
@@ -55,17 +57,23 @@ class Fences(Machine):
 
     def _inside(self, text: str, at: int, final: bool) -> int:
         """Start a candidate at this very place inside a fence, else it is code."""
-        found = self._plan.scanner.match(text, at)
-        group = (found.lastgroup or "") if found is not None else ""
-        ready = self._ready(group, text, at, found.end(), final) if found and group in self._plan.heads else False
-        if ready is None:
-            return ~at
-        if ready and found is not None:
-            return self._open(group, text, at, found.end())
+        for group, end in self._heads_at(text, at):
+            ready = self._ready(group, text, at, end, final)
+            if ready is not False:
+                return ~at if ready is None else self._open(group, text, at, end)
         if not final and self._plan.scanner.hold(text, at) == at:
             return ~at
         self._code_begins()
         return at
+
+    def _heads_at(self, text: str, at: int) -> Iterator[tuple[str, int]]:
+        """Give the heads that may begin at the first word inside a fence, and their ends."""
+        found = self._plan.scanner.match(text, at)
+        if found is not None:
+            for each in chain((found,), self._plan.scanner.others(text, at, found.lastgroup or "")):
+                if each.lastgroup in self._plan.heads:
+                    yield each.lastgroup, each.end()
+        yield from self._plan.line_heads(text, at)
 
     def _code_begins(self) -> None:
         for part in self._lead:
@@ -145,7 +153,7 @@ class Fences(Machine):
                 self._mark(text[at : run.end()], "markup")
                 self._state = self._prose
                 return run.end()
-        if text[inside] in self._plan.opens:
+        if text[inside] in self._plan.opens or any(self._plan.line_heads(text, inside)):
             self._lead = [Part("markup", text[at:inside])] if inside > at else []
             moved = self._inside(text, inside, final)
             if moved == ~inside:

@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
-from promptools.dialects.envelope import FIRST_KEYS
 from promptools.dialects.settle import Place, Rules
 from promptools.parsing.engine.plan import Plan
 from promptools.parsing.output import Output
@@ -43,6 +42,8 @@ class Machine(ABC):
         self._then: State = self._prose
         """Where to go on after a run of backticks."""
         self._fence_fresh = False
+        self._line = True
+        """What comes next is the first word of a line, or of what is said."""
 
     @abstractmethod
     def _prose(self, text: str, at: int, final: bool) -> int: ...
@@ -96,22 +97,14 @@ class Machine(ABC):
             return False if final or end < len(text) else None
         near = (first and (self._out.fresh or self._out.grouped)) or self._fence_fresh
         fresh = near or (self._rules.expect == dialect.name and not head.first)
-        ready = head.begins(text, start, end, fresh=fresh, known=self._knows)
+        ready = head.begins(text, start, end, fresh=fresh, rules=self._rules)
         return False if ready is None and (final or end < len(text)) else ready
-
-    def _knows(self, key: str) -> bool:
-        """Tell whether an object whose first key is this may be a call, anywhere in prose."""
-        tools = self._rules.tools
-        if key in FIRST_KEYS:
-            return True
-        if tools is None:
-            return False
-        return tools.get(key) is not None or self._rules.strictness == "lenient"
 
     def _open(self, group: str, text: str, start: int, end: int) -> int:
         """Start a candidate: what stands behind its head is fed to it."""
         dialect, head = self._plan.heads[group]
-        sure = dialect.tier in ("S", "A")
+        tier = head.tier or dialect.tier
+        sure = tier in ("S", "A")
         expected = dialect.name == self._rules.expect
         fenced = bool(self._lead) or self._state == self._fence
         marker, begin = (text[start:end], end) if head.opens else (head.alias, start)
@@ -119,7 +112,7 @@ class Machine(ABC):
         if head.fenced and self._lead and self._lead[0].raw[0] in "`~":  # the fence is the block's own marker
             marker, self._lead, self._back = self._lead[0].raw, [], self._after
         firm = (sure and not fenced) or expected or self._rules.strictness == "lenient"
-        place = Place(dialect.name, wrapped=sure, expected=expected)
+        place = Place(dialect.name, wrapped=sure, expected=expected, sentinel=tier == "S")
         self._candidate = dialect.candidate(marker, self._rules, place, firm=firm)
         self._opened_at = self._fed - len(text) + begin - (len(marker) if marker != head.alias else 0)
         self._state = self._feeding

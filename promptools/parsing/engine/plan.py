@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 
 from promptools import dialects as registry
@@ -15,24 +16,25 @@ from promptools.parsing.zones import CLOSER_OF, CLOSERS, DEBRIS
 class Plan:
     """The heads of a set of dialects, and the scanners that find them."""
 
-    def __init__(self, names: tuple[str, ...]) -> None:
+    def __init__(self, names: tuple[str, ...], tiers: str, asked: str | None) -> None:
+        self.key = (names, tiers, asked)
         chosen = [registry.get(name) for name in names]
-        self.names = names
         self.heads: dict[str, tuple[Dialect, Head]] = {
             f"{dialect.name}_{number}": (dialect, head)
             for dialect in chosen
             for number, head in enumerate(dialect.heads)
+            if (head.tier or dialect.tier) in tiers or dialect.name == asked
         }
         self.opens = "".join({literal[0] for _, head in self.heads.values() for literal in head.literals})
-        self._certain = tuple(dialect.name for dialect in chosen if dialect.tier in "SA")
-        literals = _literals(names)
+        on = [each for each in chosen if each.tier in tiers or each.name == asked]
+        literals = _literals(on)
         ticks = Marker("ticks", ("`", "~~~"), "``*|~~~~*")
-        heads = _heads(names)
+        heads = [_marker(group, head) for group, (_, head) in self.heads.items()]
         self.headers: dict[str, Dialect] = {}
         """Groups of what may begin a message with a header, and whose it is."""
         markers: list[Marker] = []
         bare: list[RareMarker] = []
-        for dialect in chosen:
+        for dialect in on:
             if dialect.channels is not None:
                 markers.append(Marker(f"{dialect.name}_header", dialect.channels.markers))
                 bare.append(dialect.channels.bare)
@@ -46,55 +48,76 @@ class Plan:
         self.scanner_here, self.later_here = self.scanner.without_rare(), self.later.without_rare()
         """The same for text that has none of the `rare` words."""
         self.literals = Scanner(literals)
+        lines = {group: head.pattern for group, (_, head) in self.heads.items() if head.line}
+        branches = "|".join(f"(?P<{group}>{pattern})" for group, pattern in lines.items())
+        self._line = re.compile(branches) if lines else None
+        self._lines = lines
+        self._zones: dict[str, Scanner] = {}
+
+    def line_heads(self, text: str, at: int) -> Iterator[tuple[str, int]]:
+        """Give the group and the end of each head that `text[at]`, the first word of a line, may begin."""
+        found = self._line.match(text, at) if self._line is not None else None
+        if found is None:
+            return
+        later = False
+        for group, pattern in self._lines.items():
+            if group == found.lastgroup:
+                later = True
+                yield group, found.end()
+            elif later:
+                other = re.compile(pattern).match(text, at)
+                if other is not None:
+                    yield group, other.end()
 
     def zone_scanner(self, closer: str) -> Scanner:
         """Give the scanner for inside a reasoning zone: its closer, and heads that may end it instead."""
-        return _zone_scanner(self._certain, closer)
+        if closer not in self._zones:
+            heads = [
+                _marker(group, head)
+                for group, (dialect, head) in self.heads.items()
+                if (head.tier or dialect.tier) in "SA" and not head.line
+            ]
+            self._zones[closer] = Scanner([Marker("closer", (closer,)), *heads])
+        return self._zones[closer]
 
 
 @lru_cache(maxsize=64)
-def _plan(names: tuple[str, ...]) -> Plan:
-    return Plan(names)
+def _plan(names: tuple[str, ...], tiers: str, asked: str | None) -> Plan:
+    return Plan(names, tiers, asked)
 
 
 def plan_of(rules: Rules, pinned: str | None) -> Plan:
-    """Choose the dialects by the rules. Raises UsageError for a pinned one that does not exist."""
+    """Choose the dialects by the rules. Raises UsageError for a pinned one that does not exist.
+
+    Without offered tools only sentinels are looked for, and bare calls only where they are allowed.
+    """
     names = (registry.get(pinned).name,) if pinned is not None else registry.names()
-    offered = rules.tools is None or bool(rules.tools.names)
-    return _chosen(names, rules.expect, offered, bare=rules.strictness != "strict" and not rules.json_answer)
+    if rules.tools is not None and not rules.tools.names:
+        return _plan(names, "S", None)
+    bare = rules.strictness != "strict" and not rules.json_answer
+    return _plan(names, "SABC" if bare else "SA", rules.expect)
 
 
 def prose_plan(plan: Plan) -> Plan:
     """Give the plan for the words of one message: there are no headers inside."""
-    return _plan(tuple(name for name in plan.names if registry.get(name).channels is None))
+    names, tiers, asked = plan.key
+    return _plan(tuple(name for name in names if registry.get(name).channels is None), tiers, asked)
 
 
-@lru_cache(maxsize=64)
-def _chosen(names: tuple[str, ...], expect: str | None, offered: bool, *, bare: bool) -> Plan:
-    """Plan for those that are on: without offered tools only sentinels, and bare calls only where they are allowed."""
-    dialects = [registry.get(name) for name in names]
-    tiers = ("SABC" if bare else "SA") if offered else "S"
-    return _plan(tuple(each.name for each in dialects if each.tier in tiers or (offered and each.name == expect)))
+_INDENT = r"[ \t]{0,8}"
 
 
-def _heads(names: tuple[str, ...]) -> list[Marker]:
-    return [
-        Marker(f"{name}_{number}", head.literals, head.pattern, head.gate)
-        for name in names
-        for number, head in enumerate(registry.get(name).heads)
-    ]
+def _marker(group: str, head: Head) -> Marker:
+    if not head.line:
+        return Marker(group, head.literals, head.pattern, head.gate)
+    return Marker(group, ("\n",), rf"\n{_INDENT}(?:\Z|{head.pattern})", rf"\n(?={_INDENT}(?:\Z|{head.gate}))")
 
 
-def _literals(names: tuple[str, ...]) -> list[Marker]:
+def _literals(dialects: list[Dialect]) -> list[Marker]:
     """Give the tags, the debris, and the markers that may stand alone: of a run of openers all but the last at once."""
-    lone = dict.fromkeys(closer for name in names for closer in registry.get(name).closers)
+    lone = dict.fromkeys(closer for dialect in dialects for closer in dialect.closers)
     openers = "|".join(re.escape(each) for each in lone if not each.startswith("</"))
     runs = f"(?:{openers})+(?=(?:{openers}))|" if openers else ""
     literal = "|".join(re.escape(each) for each in lone)
     markers = by_group({"opener": CLOSER_OF, "closer": CLOSERS, "debris": DEBRIS})
     return [*markers, Marker("lone", tuple(lone), runs + literal)] if lone else markers
-
-
-@lru_cache(maxsize=64)
-def _zone_scanner(names: tuple[str, ...], closer: str) -> Scanner:
-    return Scanner([Marker("closer", (closer,)), *_heads(names)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
+from itertools import chain
 
 from promptools.parsing.engine.machine import Machine
 from promptools.parsing.output import SPACE
@@ -36,6 +37,8 @@ class Prose(Machine):
 
     def _prose(self, text: str, at: int, final: bool) -> int:
         """Look for the next marker."""
+        if self._line:
+            return self._first_word(text, at, final)
         begin = at
         scanner, later = self._scanners(text)
         sweep: Sweep | None = None
@@ -58,10 +61,11 @@ class Prose(Machine):
                 self._out.words(text[begin:start])
                 return self._backticks(text, start, end, final)
             if group in self._plan.heads or group in self._plan.headers:
-                ready = self._begins(group, text, start, end, final, first=first)
-                if ready is not False:
-                    self._out.words(text[begin:start])
-                    return ~start if ready is None else self._enter(group, text, start, end)
+                taken = self._taken(found, scanner, text, final, first=first)
+                if taken is not None:
+                    group, place, end = taken
+                    self._out.words(text[begin : start if end < 0 else place])
+                    return ~start if end < 0 else self._enter(group, text, place, end)
                 found = self._plan.literals.match(text, start)
                 if found is None:
                     at = start + 1
@@ -74,6 +78,37 @@ class Prose(Machine):
             self._out.words(text[begin:start])
             self._literal(group, found[0])
             return found.end()
+
+    def _taken(
+        self, found: re.Match[str], scanner: Scanner, text: str, final: bool, *, first: bool
+    ) -> tuple[str, int, int] | None:
+        """Give the group, beginning and end of what begins where `found` does; no end when more text must tell."""
+        start = found.start()
+        for each in chain((found,), scanner.others(text, start, found.lastgroup or "")):
+            group = each.lastgroup or ""
+            if group in self._plan.heads or group in self._plan.headers:
+                place = start
+                while text[place] in "\n \t" and place + 1 < each.end():  # a line's end and indent before its head
+                    place += 1
+                ready = self._begins(group, text, place, each.end(), final, first=first)
+                if ready is not False:
+                    return group, place, each.end() if ready else -1
+        return None
+
+    def _first_word(self, text: str, at: int, final: bool) -> int:
+        """Look whether the first word of a line begins a call; elsewhere in a line other markers may."""
+        bare = at
+        while bare < len(text) and text[bare] in SPACE:
+            bare += 1
+        if bare > at:
+            self._out.words(text[at:bare])
+            return bare
+        for group, end in self._plan.line_heads(text, at):
+            ready = self._begins(group, text, at, end, final, first=True)
+            if ready is not False:
+                return ~at if ready is None else self._enter(group, text, at, end)
+        self._line = False
+        return at
 
     def _scanners(self, text: str) -> tuple[Scanner, Scanner]:
         """Give what is looked for now, and what is once words were said."""
@@ -99,6 +134,7 @@ class Prose(Machine):
     def _enter(self, group: str, text: str, start: int, end: int) -> int:
         """Start a candidate, or leave the rest of the text to what reads messages with headers."""
         if group in self._plan.heads:
+            self._line = False
             return self._open(group, text, start, end)
         self.header = self._plan.headers[group], text[start:]
         return len(text)
@@ -164,6 +200,7 @@ class Prose(Machine):
             self._mark(found[0], "markup")
             return found.end()
         self._state = self._prose
+        self._line = True
         return at
 
     def _imagined(self, text: str, at: int, _final: bool) -> int:

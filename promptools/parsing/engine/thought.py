@@ -46,7 +46,7 @@ class Thought(Machine):
 
     def _leave_zone(self) -> None:
         self._out.junction(self._zone_closer, "text")
-        self._zone_closed = True
+        self._zone_closed = self._line = True
         self._state = self._prose
 
     def _orphan(self, marker: str) -> None:
@@ -55,7 +55,7 @@ class Thought(Machine):
             self._out.junction(marker, "text")
         else:
             self._out.was_reasoning(marker)
-        self._zone_closed = True
+        self._zone_closed = self._line = True
 
     def _reasoning(self, text: str, at: int, final: bool) -> int:
         """Look for the closer of the zone, and for a call that may end it instead."""

@@ -1,0 +1,58 @@
+"""Values of dialects that write them as bare text: the schema says whether `2` is a number or a word.
+
+Not a liberty but the format: the models are trained on values without quotes, so a reading is no fix. Types are tried
+in the order null, integer, number, boolean, object, array, string, and the first that fits is taken, as vLLM 0.32,
+SGLang 0.5 and Ollama do. Where only strings are wanted the text is the value, `007` and `null` too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from promptools.dialects.settle import Rules
+from promptools.parsing.tolerant import Unreadable
+from promptools.parsing.tolerant import read as read_json
+from promptools.schema.coerce import NOTHING, ORDER, from_text
+from promptools.types import Fix
+
+ANY = frozenset(ORDER)
+STRING = frozenset(("string",))
+
+
+def value_of(rules: Rules, tool: str, key: str, text: str) -> tuple[Any, tuple[Fix, ...]]:
+    """Read the bare text of a parameter of a tool, and say what was mended in it. O(n) in characters.
+
+    A parameter that an offered tool does not declare is a string: nothing says that it is more.
+    """
+    tools = rules.tools
+    if tools is None or tools.get(tool) is None:
+        return read(text, frozenset())
+    return read(text, tools.types(tool, key) if key in tools.keys(tool) else STRING)
+
+
+def read(text: str, types: frozenset[str]) -> tuple[Any, tuple[Fix, ...]]:
+    """Read a value of one of the JSON types `types`, any where that is empty; a text that fits none is a string."""
+    if types == STRING:
+        return text, ()
+    bare = text.strip()
+    for kind in ORDER:
+        if kind == "string" or kind not in (types or ANY):
+            continue
+        found = from_text(kind, bare)
+        if found is not NOTHING:
+            return found, ()
+        opener = {"object": "{", "array": "["}.get(kind)
+        if opener is not None and types and bare.startswith(opener):
+            mended = _mended(bare)
+            if mended is not None:
+                return mended
+    return text, ()
+
+
+def _mended(text: str) -> tuple[Any, tuple[Fix, ...]] | None:
+    """Read an object or a list that is no strict JSON."""
+    try:
+        value = read_json(text)
+    except Unreadable:
+        return None
+    return None if text[value.end :].strip() else (value.value, value.fixes)
