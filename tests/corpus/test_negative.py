@@ -58,5 +58,5 @@ def test_nothing_is_called_when_nothing_is_offered(row: dict[str, Any]) -> None:
 
 
 def test_there_are_enough_of_them() -> None:
-    assert len(TEXTS) >= 60
+    assert len(TEXTS) >= 300
     assert len({row["name"] for row in TEXTS}) == len(TEXTS)
