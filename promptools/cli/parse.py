@@ -35,6 +35,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--finish-reason", metavar="WHY", help="what the server said: stop, length, ...")
     parser.add_argument("--in-reasoning", action="store_true", help="the reply starts inside a reasoning block")
     parser.add_argument("--json-answer", action="store_true", help="a JSON answer was asked for: bare JSON is no call")
+    parser.add_argument("--rescue", action="store_true", help="take a call that ends the reasoning, if nothing follows")
     parser.add_argument(
         "--explain", action="store_true", help="show every strategy that was tried, and what came of it"
     )
@@ -51,6 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
         strictness=arguments.strictness,
         in_reasoning=arguments.in_reasoning,
         json_answer=arguments.json_answer,
+        rescue=arguments.rescue or None,
     )
     events = [*parser.feed(text), *parser.close(arguments.finish_reason)]
     reply = parser.reply

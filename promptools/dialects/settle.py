@@ -32,6 +32,8 @@ class Rules(NamedTuple):
     expect: str | None
     json_answer: bool
     anchors: frozenset[str]
+    rescue: bool | None = None
+    """A call that ends the reasoning of a reply that says nothing else was meant; None: only in `RESCUED` dialects."""
 
 
 class Place(NamedTuple):

@@ -53,6 +53,8 @@ class Options:
     """Ask in this dialect in prompt mode (None: the profile's)."""
     strictness: Strictness = "balanced"
     """How much evidence a call in text needs."""
+    rescue: bool | None = None
+    """Take a call that ends the reasoning of a reply without another word (None: of models that are known for it)."""
     hold: Hold = "auto"
     """`all` keeps a stream back until it is known to be good."""
     arguments: Arguments = "whole"
@@ -118,6 +120,7 @@ OPTIONS = {
     "provider": _Wanted(type=str, optional=True),
     "dialect": _Wanted(type=str, optional=True),
     "strictness": _Wanted(get_args(Strictness)),
+    "rescue": _Wanted(type=bool, optional=True),
     "hold": _Wanted(get_args(Hold)),
     "arguments": _Wanted(get_args(Arguments)),
     "corrections": _Wanted(type=int),

@@ -163,6 +163,7 @@ class ReplyReader:
             strictness="lenient" if certain else self._ask.options.strictness,
             in_reasoning=in_reasoning,
             json_answer=self._ask.json_answer,
+            rescue=self._ask.options.rescue,
             new_id=self._new_id,
         )
 

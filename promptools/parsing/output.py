@@ -81,6 +81,11 @@ class Output:
         return bool(self._content)
 
     @property
+    def called(self) -> bool:
+        """Tell whether a call has been told, or is held."""
+        return self._index > 0 or self._called
+
+    @property
     def beside_call(self) -> bool:
         """Tell whether nothing but white space and markup has been seen since the last call."""
         return self._called if self._group else self._after == "call"

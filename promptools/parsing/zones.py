@@ -15,10 +15,26 @@ ZONES: Final[tuple[tuple[str, str], ...]] = (
     ("[THINK]", "[/THINK]"),  # Mistral, tokenizer v13 and later
     ("<|START_THINKING|>", "<|END_THINKING|>"),  # Cohere
     ("◁think▷", "◁/think▷"),  # Kimi VL
+    ("<|open|>think<|sep|>", "<|close|>think<|sep|>"),  # Kimi K3
+    ("<|channel>thought\n", "<channel|>"),  # Gemma 4
+    ("<ifm|think>", "</ifm|think>"),  # K2 Horizon, which thinks at three speeds
+    ("<ifm|think_fast>", "</ifm|think_fast>"),
+    ("<ifm|think_faster>", "</ifm|think_faster>"),
+    ("<|inner_prefix|>", "<|inner_suffix|>"),  # Apertus
+    ("[thinking]", "[/thinking]"),
 )
 """Openers and their closers. A template that prints the opener leaves a reply that starts inside."""
 
 CLOSER_OF: Final[dict[str, str]] = dict(ZONES)
+
+SUFFIXED: Final = r"<think:(?:\Z|[\w-]{1,32}(?:>|\Z))"
+"""Hunyuan 4 marks each of its tags with the same suffix, `<think:6124c78e>`: a pattern of the opener."""
+
+
+def closer_of(opener: str) -> str:
+    """Give the tag that closes a zone."""
+    return CLOSER_OF.get(opener) or f"</{opener[1:]}"
+
 CLOSERS: Final = tuple(closer for _, closer in ZONES)
 
 RESULTS: Final = (

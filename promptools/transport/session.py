@@ -67,6 +67,7 @@ class Settings(TypedDict, total=False):
     mode: ModeName | None
     dialect: str | None
     strictness: Strictness
+    rescue: bool | None
     hold: Hold
     arguments: Arguments
     corrections: int

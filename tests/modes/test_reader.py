@@ -247,9 +247,10 @@ def test_a_whole_call_that_the_server_could_not_read_is_one():
     assert Run(Delta(content=raw)).calls == [OSLO]
 
 
-def test_a_marker_after_words_is_one_of_them():
+def test_a_marker_that_ends_an_answer_is_no_part_of_it():
     run = Run(Delta(content="Hello there."), Delta(content="<|return|>"))
-    assert (run.reply.content, run.reply.malformed) == ("Hello there.<|return|>", ())
+    assert (run.reply.content, run.reply.malformed) == ("Hello there.", ())
+    assert [each.kind for each in run.reply.fixes] == ["marker"]
 
 
 def test_what_comes_after_what_could_not_be_read_belongs_to_it():

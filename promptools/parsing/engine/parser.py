@@ -40,7 +40,7 @@ class Engine(Fences, Thought, Prose):
 
     def __init__(self, rules: Rules, plan: Plan, out: Output, at: int = 0) -> None:
         super().__init__(rules, plan, out, at)
-        self._suspect = []
+        self._suspect, self._drafts = [], []
         if plan.headers:
             self._state = self._opening
 
@@ -55,6 +55,12 @@ class Engine(Fences, Thought, Prose):
             self._run(self._carry, final=True)
         if self._suspect:
             self._unsuspect(finish_reason)
+        if self._drafts:
+            self._rescue(finish_reason)
+        self._end_candidate(finish_reason)
+
+    def _end_candidate(self, finish_reason: str | None) -> None:
+        """Decide what is open at the end of the text."""
         for left in reversed(range(RESYNCS)):
             if self._candidate is None:
                 break
@@ -84,7 +90,9 @@ class StreamParser:
     `tools`: None means unknown, so names are not checked; an empty list means that none were offered.
     `dialect` pins one dialect; `expect` names the one that the request asked for, whose block is a call even when prose
     follows; `in_reasoning`: the template printed the opener of the reasoning; `json_answer`: the request asked for
-    JSON, so bare JSON is an answer; `new_id` makes ids (default: a digest of the text up to the call).
+    JSON, so bare JSON is an answer; `rescue`: a call that ends the reasoning of a reply without another word was meant
+    (None: only where models are known to do so, False: never); `new_id` makes ids (default: a digest of the text up to
+    the call).
     Pinned to `harmony`, the reply begins inside a header, as what a completions endpoint gives does.
 
     Raises UsageError for bad options, and for text after `close`; never for what the text says.
@@ -99,6 +107,7 @@ class StreamParser:
         strictness: Strictness = "balanced",
         in_reasoning: bool = False,
         json_answer: bool = False,
+        rescue: bool | None = None,
         new_id: NewId | None = None,
     ) -> None:
         if strictness not in ("strict", "balanced", "lenient"):
@@ -109,7 +118,7 @@ class StreamParser:
         anchors = prepared.all_keys if prepared is not None else frozenset[str]()
         if expect is not None:
             registry.get(expect)
-        self._rules = rules = Rules(prepared, strictness, expect, json_answer, anchors)
+        self._rules = rules = Rules(prepared, strictness, expect, json_answer, anchors, rescue)
         self._plan = plan_of(rules, dialect)
         self._out = Output(new_id)
         self._closed = False
@@ -200,6 +209,7 @@ def parse(
     finish_reason: str | None = None,
     in_reasoning: bool = False,
     json_answer: bool = False,
+    rescue: bool | None = None,
     new_id: NewId | None = None,
 ) -> Reply:
     """Read one whole reply: `StreamParser` fed once and closed. O(n) in characters. Raises UsageError for bad options.
@@ -214,6 +224,7 @@ def parse(
         strictness=strictness,
         in_reasoning=in_reasoning,
         json_answer=json_answer,
+        rescue=rescue,
         new_id=new_id,
     )
     return parser.read(text, finish_reason)

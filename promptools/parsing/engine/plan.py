@@ -10,7 +10,7 @@ from promptools import dialects as registry
 from promptools.dialects.base import Dialect, Head
 from promptools.dialects.settle import Rules
 from promptools.parsing.scanner import Marker, RareMarker, Scanner, by_group
-from promptools.parsing.zones import CLOSER_OF, CLOSERS, DEBRIS
+from promptools.parsing.zones import CLOSER_OF, CLOSERS, DEBRIS, SUFFIXED
 
 
 class Plan:
@@ -120,4 +120,5 @@ def _literals(dialects: list[Dialect]) -> list[Marker]:
     runs = f"(?:{openers})+(?=(?:{openers}))|" if openers else ""
     literal = "|".join(re.escape(each) for each in lone)
     markers = by_group({"opener": CLOSER_OF, "closer": CLOSERS, "debris": DEBRIS})
+    markers.append(Marker("suffixed", ("<think:",), SUFFIXED))
     return [*markers, Marker("lone", tuple(lone), runs + literal)] if lone else markers

@@ -10,13 +10,19 @@ from promptools.parsing.engine.machine import Machine
 from promptools.parsing.output import SPACE
 from promptools.parsing.parts import Part
 from promptools.parsing.scanner import Scanner, Sweep
-from promptools.parsing.zones import CLOSER_OF, RESULTS
+from promptools.parsing.zones import DEBRIS, RESULTS, closer_of
 from promptools.types import Fix
 
 _INLINE = re.compile(r"(?:(`{1,2})(?!`)[^`\n]*\1(?!`)(?!\Z)(?:[ ,.;:(){}]*+(?=`))?+){1,64}")
 """Pieces of inline code, and between them what begins no marker before a backtick."""
 _PLAIN_FENCE = re.compile(r"(`{3,63}+|~{3,63}+)[\w.+#-]{0,32}\r?\n(?:[\w#/@$(][^`~]*+)?\1(?![`~]|\Z)")
 """A short way past a fence of code that cannot begin a call."""
+DEBRIS_HOLD = 256
+"""Characters of end-of-turn tokens that are held to see whether they end the reply."""
+_DEBRIS = re.compile(
+    rf"(?:(?:{'|'.join(re.escape(each) for each in DEBRIS)})\s{{0,64}}+)+"
+    rf"(?:(?:{'|'.join(re.escape(each[:size]) for each in DEBRIS for size in range(len(each) - 1, 0, -1))})\Z)?"
+)
 _SEPARATOR = re.compile(r"[,;]\s{0,256}(?:(?=[{\[])|\Z)")
 
 
@@ -72,12 +78,11 @@ class Prose(Machine):
                     sweep = self._sweep = self._swept(scanner, text)
                     continue
                 group = found.lastgroup or ""
-            if group in ("lone", "debris") and found[0].startswith("</") and not (first and self._out.beside_call):
+            if group == "lone" and found[0].startswith("</") and not (first and self._out.beside_call):
                 at = found.end()
                 continue
             self._out.words(text[begin:start])
-            self._literal(group, found[0])
-            return found.end()
+            return self._literal(found, final)
 
     def _taken(
         self, found: re.Match[str], scanner: Scanner, text: str, final: bool, *, first: bool
@@ -156,11 +161,21 @@ class Prose(Machine):
         self._state = self._prose
         return at
 
-    def _literal(self, group: str, marker: str) -> None:
+    def _literal(self, found: re.Match[str], final: bool) -> int:
         """Take a tag, a lone closer, or debris."""
-        if group == "opener":
+        group, marker = found.lastgroup or "", found[0]
+        if group == "suffixed" and marker[-1] != ">" and not final:
+            return ~found.start()
+        if group == "debris" and not self._out.beside_call:
+            self._state = self._over
+            return found.start()
+        self._take_literal(group, marker)
+        return found.end()
+
+    def _take_literal(self, group: str, marker: str) -> None:
+        if group == "opener" or (group == "suffixed" and marker[-1] == ">"):
             self._out.junction(marker, "reasoning")
-            self._enter_zone(CLOSER_OF[marker])
+            self._enter_zone(closer_of(marker))
         elif group == "closer":
             self._orphan(marker)
         elif not self._out.beside_call:
@@ -178,6 +193,21 @@ class Prose(Machine):
                 self._out.accept()
             self._mark(marker, "markup")
             self._state = self._after
+
+    def _over(self, text: str, at: int, final: bool) -> int:
+        """Where an end-of-turn token stands far from any call: leave it out if it ends the reply, else it was said."""
+        self._state = self._prose
+        tail = _DEBRIS.match(text, at, at + DEBRIS_HOLD)
+        assert tail is not None
+        if tail.end() < len(text) or tail.end() - at == DEBRIS_HOLD:
+            self._out.words(tail[0])
+        elif final:
+            self._out.liberty(Fix("marker", f"{tail[0].strip()!r} at the end was taken out"))
+            self._out.parts([Part("debris", tail[0])], firm=True)
+        else:
+            self._state = self._over
+            return ~at
+        return tail.end()
 
     def _after(self, text: str, at: int, final: bool) -> int:
         """After a call: what a made-up result opens with, a separator before the next call, or prose."""

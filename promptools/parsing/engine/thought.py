@@ -8,7 +8,10 @@ from promptools.parsing.engine.machine import Machine
 from promptools.parsing.output import SPACE
 from promptools.parsing.scanner import Scanner
 from promptools.parsing.zones import CLOSER_OF
-from promptools.types import Reply
+from promptools.types import Fix, Reply
+
+RESCUED = frozenset(("kimi_k2",))
+"""Dialects of models that, at third parties, end their reasoning with the call itself (Kimi K2 Thinking, qwen-code)."""
 
 
 class Thought(Machine):
@@ -20,7 +23,11 @@ class Thought(Machine):
     _seam = ""
     _suspect: list[str]
     """A call inside an open zone, and all that followed it."""
+    _drafts: list[str]
+    """Calls that ended a zone, its closer, and the white space after it: a rescue, if nothing else is said."""
 
+    @abstractmethod
+    def _end_candidate(self, finish_reason: str | None) -> None: ...
     @abstractmethod
     def _read_alone(self, text: str, finish_reason: str | None) -> Reply: ...
 
@@ -94,9 +101,48 @@ class Thought(Machine):
             return len(text)
         thought = "".join((*self._suspect, text[at:end]))
         self._suspect, self._seam = [], ""
+        if self._may_rescue(thought[:-size]):
+            self._drafts = [thought[:-size], thought[-size:]]
+            self._state = self._drafted
+            return end
         self._out.words(thought[:-size])
         self._leave_zone()
         return end
+
+    def _may_rescue(self, thought: str) -> bool:
+        """Tell whether calls that end a closed zone may have been meant: nothing else stands behind their beginning."""
+        if self._rules.rescue is False or self._out.spoke or self._out.called:
+            return False
+        alone = self._read_alone(thought, None)
+        if not alone.calls or alone.content or alone.malformed:
+            return False
+        return self._rules.rescue is True or all(each.dialect in RESCUED for each in alone.calls)
+
+    def _drafted(self, text: str, at: int, _final: bool) -> int:
+        """Wait after a zone that ended in calls: words show that they were drafts."""
+        bare = at
+        while bare < len(text) and text[bare] in SPACE:
+            bare += 1
+        self._drafts.append(text[at:bare])
+        if bare < len(text):
+            thought, _, *space = self._drafts
+            self._drafts = []
+            self._out.words(thought)
+            self._leave_zone()
+            self._out.words("".join(space))
+        return bare
+
+    def _rescue(self, finish_reason: str | None) -> None:
+        """Read the calls that ended the reasoning of a reply that is over without another word."""
+        thought, closer, *space = self._drafts
+        self._drafts = []
+        self._out.liberty(Fix("marker", "nothing was said after the reasoning, so the call that ends it is meant"))
+        self._out.cut_short()
+        self._state = self._prose
+        self._run(thought, final=True)
+        self._end_candidate(finish_reason)
+        self._out.mark(closer, "markup")
+        self._out.words("".join(space))
 
     def _unsuspect(self, finish_reason: str | None) -> None:
         """Decide on a zone that never closed: a call that ends the reply ended it; anything else was thought."""
