@@ -5,6 +5,7 @@
 #   make e2e      the tests against real servers that are installed apart: needs Go and a C compiler for Ollama,
 #                 and 6 GB of disk and npm for vLLM
 #   make results  docs/reference/results.md, from what the real servers that are installed do now
+#   make dialects docs/reference/dialects, from the tables of tests/cases
 #   make bench    the benchmarks, side by side with other libraries
 #
 # Each makes .venv itself. Further environments go to PROMPTOOLS_CACHE (default ~/.cache/promptools).
@@ -13,7 +14,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTEST ?=
 
-.PHONY: demo test lint types suite e2e e2e-ollama e2e-oracle e2e-vllm results bench clean
+.PHONY: demo test lint types suite e2e e2e-ollama e2e-oracle e2e-vllm results dialects bench clean
 .DEFAULT_GOAL := test
 
 demo: .venv/.demo
@@ -58,6 +59,9 @@ e2e-vllm: .venv/.dev
 results: .venv/.dev
 	@seen="$$(mktemp)" && PROMPTOOLS_RESULTS="$$seen" $(BIN)/pytest -q tests/e2e/test_results.py $(PYTEST) \
 		&& $(BIN)/python tools/results.py "$$seen" && rm "$$seen"
+
+dialects: .venv/.dev
+	@$(BIN)/python tools/dialect_pages.py
 
 bench: .venv/.dev
 	@python="$$($(BIN)/python tools/environments.py bench)" && PYTHONPATH=. "$$python" -m benchmarks $(ARGS)

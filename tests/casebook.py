@@ -12,6 +12,7 @@ A row of `cases/<dialect>/*.toml`:
     malformed    [reason, ...]
     discarded    every discarded piece of more than white space, checked where given
     fixes        the kinds of all fixes, sorted, once each; checked where given
+    alone        why it reads otherwise when its dialect alone is looked for
     why, source  why the row is so; where the shape was seen
 """
 
@@ -66,6 +67,7 @@ class Row:
     malformed: tuple[str, ...] = ()
     discarded: tuple[str, ...] | None = None
     fixes: tuple[str, ...] | None = None
+    alone: str = ""
     why: str = ""
     source: str = ""
 
@@ -86,6 +88,7 @@ KNOWN = {
     "malformed",
     "discarded",
     "fixes",
+    "alone",
     "why",
     "source",
 }

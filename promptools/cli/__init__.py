@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import promptools
-from promptools.cli import chat, demo, detect, harmony, parse, providers, render, serve
+from promptools.cli import chat, demo, detect, dialects, harmony, parse, providers, render, serve
 from promptools.errors import PromptoolsError, UsageError
 
-COMMANDS = (demo, serve, parse, render, harmony, providers, detect, chat)
+COMMANDS = (demo, serve, parse, render, dialects, harmony, providers, detect, chat)
 
 NOT_FINE = 1
 WRONG_USE = 2

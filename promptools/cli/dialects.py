@@ -1,0 +1,61 @@
+"""List the dialects with an example of each, or show how one writes tools, calls and results."""
+
+from __future__ import annotations
+
+import argparse
+
+from promptools import dialects
+from promptools.cli.arguments import add_json
+from promptools.cli.screen import print_json, print_styled, print_table
+from promptools.dialects.base import Dialect
+from promptools.dialects.sample import CALL, RESULT, TOOL, example, tiers
+from promptools.schema import Tools
+
+NAME = "dialects"
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("name", nargs="?", choices=dialects.names(), metavar="NAME", help="show this one")
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """List, or show one."""
+    if arguments.name is not None:
+        return _show(dialects.get(arguments.name), as_json=arguments.json)
+    all_of_them = [dialects.get(name) for name in dialects.names()]
+    if arguments.json:
+        print_json([_row(each) for each in all_of_them])
+        return 0
+    print_table(
+        "Dialects, in the order in which they are looked for",
+        ("dialect", "tiers", "spoken by", "example"),
+        ((each.name, " ".join(tiers(each)), each.models, example(each)) for each in all_of_them),
+    )
+    return 0
+
+
+def _row(dialect: Dialect) -> dict[str, object]:
+    return {
+        "name": dialect.name,
+        "tiers": list(tiers(dialect)),
+        "models": dialect.models,
+        "stop": list(dialect.stop),
+        "example": example(dialect),
+    }
+
+
+def _show(dialect: Dialect, *, as_json: bool) -> int:
+    parts = {
+        "tools": dialect.render_tools(Tools([TOOL])),
+        "calls": dialect.render_calls([CALL]),
+        "results": dialect.render_results([RESULT]),
+    }
+    if as_json:
+        print_json({**_row(dialect), **parts})
+        return 0
+    print_styled([(f"{dialect.name}: {dialect.models}\n", "bold")])
+    for title, text in parts.items():
+        print_styled([(f"--- {title}\n", "dim"), (f"{text}\n", "")])
+    return 0

@@ -1,0 +1,33 @@
+"""One call, one result and one tool, to show a dialect by."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from promptools.types import Call, Result
+
+if TYPE_CHECKING:
+    from promptools.dialects.base import Dialect
+
+TOOL: dict[str, Any] = {
+    "name": "get_weather",
+    "description": "Tell the weather of a city.",
+    "parameters": {
+        "type": "object",
+        "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
+        "required": ["city"],
+    },
+}
+CALL = Call("call00001", "get_weather", {"city": "Oslo", "days": 2}, '{"city": "Oslo", "days": 2}')
+RESULT = Result("call00001", "get_weather", "5 degrees, rain")
+
+
+def example(dialect: Dialect) -> str:
+    """Write the call as a model would."""
+    return dialect.render_calls([CALL])
+
+
+def tiers(dialect: Dialect) -> tuple[str, ...]:
+    """Give the tiers of a dialect's heads, the surest first."""
+    own = {head.tier or dialect.tier for head in dialect.heads} or {dialect.tier}
+    return tuple(tier for tier in "SABC" if tier in own)

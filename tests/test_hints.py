@@ -1,0 +1,28 @@
+"""Detection: with no hint, a reply is read as it is when its dialect is named.
+
+A row that reads otherwise says why in `alone`.
+"""
+
+from __future__ import annotations
+
+import pytest
+from casebook import ROWS_FOLDERS, Row, rows, tools_of
+
+from promptools import dialects, parse
+from promptools.types import Reply
+
+ROWS = [row for row in rows(*ROWS_FOLDERS) if row.table.partition("/")[0] in dialects.BUILT_IN]
+
+
+def said(reply: Reply) -> tuple[object, ...]:
+    calls = [(call.name, call.arguments) for call in reply.calls]
+    return calls, [(each.reason, each.name) for each in reply.malformed], reply.content, reply.reasoning
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
+def test_the_dialect_need_not_be_named(row: Row) -> None:
+    named = row.table.partition("/")[0]
+    options = {key: value for key, value in row.options.items() if key not in ("dialect", "expect")}
+    hinted = parse(row.text, tools_of(row.tools), **{**options, "dialect": named})
+    alone = parse(row.text, tools_of(row.tools), **options)
+    assert (said(alone) == said(hinted)) == (not row.alone), row.alone or "say why in `alone`, or mend it"
