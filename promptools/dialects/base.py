@@ -59,6 +59,8 @@ class Head(NamedTuple):
     says by `\Z` what may go on; `gate` is a cheap pattern of its first character; `literals` are left out."""
     tier: Tier | None = None
     """How sure it is, where that is another tier than the dialect's: what is left when a server strips sentinels."""
+    alone: str = ""
+    """The pattern of a head that says so much that a call was begun even where the text ends behind it."""
 
 
 class Channels(NamedTuple):
@@ -92,6 +94,11 @@ class Dialect(Protocol):
     @property
     def models(self) -> str:
         """Who speaks it, for people."""
+        ...
+
+    @property
+    def typed(self) -> bool:
+        """Whether its arguments have types of their own."""
         ...
 
     @property
@@ -140,6 +147,8 @@ class Textual:
     """What most dialects share: words between markers, and nothing else to say."""
 
     models: str = ""
+    typed: bool = True
+    """Its arguments say themselves whether they are numbers or words; False: only the tool's schema tells."""
     tier: Tier = "A"
     heads: tuple[Head, ...] = ()
     channels: Channels | None = None

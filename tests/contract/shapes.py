@@ -8,6 +8,9 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 
+from promptools import dialects
+from promptools.dialects.sample import example
+
 STEADY = settings(deadline=None, max_examples=150, derandomize=True)
 """The same examples on every run: a red test is a change of ours, not of the dice."""
 
@@ -24,7 +27,13 @@ MARKERS = [
     "Action:", "prose ", "Observation:", "<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>",
     "<|call|>", "<|return|>", "<|start|>assistant", "assistant", "analysis", "commentary", "final", "to=functions.",
     " to=functions.ping", "json", "user", "system",
+    "name: x\n", "<", ">", "/>", "=", "(", ")", "call:", "\n\n",
 ]  # fmt: skip
+
+_ALL = [dialects.get(name) for name in dialects.names()]
+MARKERS += sorted(
+    {mark for each in _ALL for mark in (*each.closers, *(text for head in each.heads for text in head.literals))}
+)
 
 CALLS = [
     '{"name": "ping", "arguments": {}}',
@@ -44,6 +53,7 @@ CALLS = [
     'assistantcommentary to=functions.get_weather json{"city": "Oslo"}',
     "assistantfinalWell.",
     "analysisHm.",
+    *(example(each) for each in _ALL),
 ]
 
 noise = st.lists(st.sampled_from(MARKERS), max_size=24).map("".join)
@@ -55,8 +65,9 @@ options = st.fixed_dictionaries(
     {},
     optional={
         "strictness": st.sampled_from(["strict", "balanced", "lenient"]),
-        "expect": st.sampled_from(["json", "hermes", "harmony"]),
-        "dialect": st.sampled_from(["json", "hermes", "harmony"]),
+        "expect": st.sampled_from(dialects.names()),
+        "dialect": st.sampled_from(dialects.names()),
+        "rescue": st.booleans(),
         "in_reasoning": st.booleans(),
         "json_answer": st.booleans(),
     },

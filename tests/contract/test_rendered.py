@@ -21,6 +21,21 @@ TOOLS: list[dict[str, Any]] = [
         "description": "Takes a text",
         "parameters": {"type": "object", "properties": {"text": {"type": "string"}}},
     },
+    {
+        "name": "declared",
+        "description": "Takes one of each",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "text": {"type": "string"},
+                "count": {"type": "integer"},
+                "ratio": {"type": "number"},
+                "flag": {"type": "boolean"},
+                "rows": {"type": "array"},
+                "opts": {"type": "object"},
+            },
+        },
+    },
 ]
 ENVELOPE = {
     "name", "tool", "tool_name", "function", "function_name", "action", "command", "recipient_name", "toolName",
@@ -32,7 +47,23 @@ plain_keys = words.filter(lambda key: key not in ENVELOPE)
 
 free = st.builds(lambda arguments: ("free", arguments), st.dictionaries(plain_keys, values, max_size=4))
 typed = st.builds(lambda text: ("typed", {"text": text}), words)
-calls = st.lists(st.one_of(free, typed), min_size=1, max_size=3)
+declared = st.builds(
+    lambda arguments: ("declared", arguments),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "text": words,
+            "count": st.integers(),
+            "ratio": st.floats(allow_nan=False, allow_infinity=False),
+            "flag": st.booleans(),
+            "rows": st.lists(values, max_size=3),
+            "opts": st.dictionaries(words, values, max_size=3),
+        },
+    ),
+)
+TYPED = [name for name in dialects.names() if dialects.get(name).typed]
+some_calls = st.lists(st.one_of(free, typed), min_size=1, max_size=3)
+declared_calls = st.lists(st.one_of(declared, typed), min_size=1, max_size=3)
 
 
 def made(said: list[tuple[str, dict[str, Any]]]) -> list[Call]:
@@ -42,10 +73,21 @@ def made(said: list[tuple[str, dict[str, Any]]]) -> list[Call]:
     ]
 
 
+@pytest.mark.parametrize("name", TYPED)
+@STEADY
+@given(said=some_calls)
+def test_rendered_calls_are_read_back_without_a_schema(name: str, said: list[tuple[str, dict[str, Any]]]) -> None:
+    read_back(name, said)
+
+
 @pytest.mark.parametrize("name", dialects.names())
 @STEADY
-@given(said=calls)
+@given(said=declared_calls)
 def test_rendered_calls_are_read_back(name: str, said: list[tuple[str, dict[str, Any]]]) -> None:
+    read_back(name, said)
+
+
+def read_back(name: str, said: list[tuple[str, dict[str, Any]]]) -> None:
     text = dialects.get(name).render_calls(made(said))
     reply = parse(text, TOOLS, expect=name)
     assert [call.name for call in reply.calls] == [name for name, _ in said]
@@ -59,7 +101,7 @@ def test_rendered_calls_are_read_back(name: str, said: list[tuple[str, dict[str,
 
 @pytest.mark.parametrize("name", dialects.names())
 @STEADY
-@given(said=calls)
+@given(said=declared_calls)
 def test_rendered_calls_are_read_back_in_pieces(name: str, said: list[tuple[str, dict[str, Any]]]) -> None:
     text = dialects.get(name).render_calls(made(said))
     _, reply = feed([text[at : at + 3] for at in range(0, len(text), 3)], TOOLS, expect=name)
@@ -69,9 +111,9 @@ def test_rendered_calls_are_read_back_in_pieces(name: str, said: list[tuple[str,
 
 @pytest.mark.parametrize("name", dialects.names())
 def test_rendered_calls_stand_between_words(name: str) -> None:
-    text = dialects.get(name).render_calls(made([("free", {"a": 1})]))
+    text = dialects.get(name).render_calls(made([("declared", {"count": 1})]))
     reply = parse(f"Before.\n{text}\nAfter.", TOOLS, expect=name)
-    assert [(call.name, call.arguments) for call in reply.calls] == [("free", {"a": 1})]
+    assert [(call.name, call.arguments) for call in reply.calls] == [("declared", {"count": 1})]
     assert reply.content.split() == ["Before.", "After."]
 
 
