@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from promptools import dialects
 from promptools.errors import UsageError
 from promptools.profiles import Profile, facts, families, kinds, load_builtin
 from promptools.profiles.facts import Fact, fact_types, family_of, kind_of, numbers, plain
@@ -133,8 +134,8 @@ def test_a_fact_may_be_about_some_kinds_only():
         ("HuggingFaceTB/SmolLM3-3B", "hermes"),
         ("ibm-granite/granite-4.0-h-small", "granite4"),
         ("meta-llama/Llama-3.3-70B-Instruct", "llama"),
-        ("llama3.2:3b", "llama"),
-        ("meta-llama/Llama-4-Scout-17B-16E-Instruct", "llama"),
+        ("llama3.2:3b", "llama-pythonic"),
+        ("meta-llama/Llama-4-Scout-17B-16E-Instruct", "llama-pythonic"),
         ("meta-llama/Llama-2-7b-chat-hf", "llama2"),
         ("mistralai/Mistral-7B-Instruct-v0.2", "mistral-early"),
         ("mistralai/Mixtral-8x7B-Instruct-v0.1", "mistral-early"),
@@ -144,7 +145,7 @@ def test_a_fact_may_be_about_some_kinds_only():
         ("google/gemma-7b-it", "gemma"),
         ("gemma:2b", "gemma"),
         ("gemma3:4b", "gemma3"),
-        ("google/gemma-4-12b-it", None),
+        ("google/gemma-4-12b-it", "gemma4"),
         ("deepseek-ai/DeepSeek-V3.1", "deepseek"),
         ("deepseek-ai/DeepSeek-R1-0528", "deepseek"),
         ("deepseek-ai/DeepSeek-R1", "deepseek-r1"),
@@ -152,8 +153,33 @@ def test_a_fact_may_be_about_some_kinds_only():
         ("deepseek-ai/DeepSeek-R1-Distill-Llama-8B", "deepseek-r1"),
         ("zai-org/GLM-4.6", "glm"),
         ("moonshotai/Kimi-K2-Instruct", "kimi"),
-        ("MiniMaxAI/MiniMax-M2", "minimax"),
-        ("microsoft/Phi-4-mini-instruct", "phi"),
+        ("MiniMaxAI/MiniMax-M2", "minimax-m2"),
+        ("microsoft/Phi-4-mini-instruct", "phi4-mini"),
+        ("MiniMaxAI/MiniMax-M1-80k", "minimax"),
+        ("MiniMaxAI/MiniMax-M3", "minimax-m3"),
+        ("Qwen/Qwen3.5-35B-A3B", "qwen3-coder"),
+        ("nvidia/Nemotron-3-Nano-30B-A3B", "qwen3-coder"),
+        ("stepfun-ai/Step-3.5-Flash", "qwen3-coder"),
+        ("XiaomiMiMo/MiMo-V2-Flash", "qwen3-coder"),
+        ("stepfun-ai/step3", "step3"),
+        ("ByteDance-Seed/Seed-OSS-36B-Instruct", "seed-oss"),
+        ("allenai/Olmo-3-7B-Instruct", "olmo3"),
+        ("LiquidAI/LFM2-1.2B", "lfm2"),
+        ("CohereLabs/c4ai-command-r-plus-08-2024", "command-r"),
+        ("CohereLabs/c4ai-command-r7b-12-2024", "cohere"),
+        ("CohereLabs/c4ai-command-a-03-2025", "cohere"),
+        ("microsoft/phi-4", "phi"),
+        ("nvidia/Llama-3_3-Nemotron-Super-49B-v1_5", "nemotron"),
+        ("nvidia/NVIDIA-Nemotron-Nano-9B-v2", "nemotron"),
+        ("Salesforce/Llama-xLAM-2-8b-fc-r", "xlam"),
+        ("ibm-granite/granite-3.3-8b-instruct", "granite3"),
+        ("google/functiongemma-270m-it", "gemma4"),
+        ("openbmb/MiniCPM5-1B", "minicpm"),
+        ("poolside/Laguna-XS.2", "laguna"),
+        ("internlm/internlm2_5-7b-chat", "internlm"),
+        ("fireworks-ai/llama-3-firefunction-v2", "firefunction"),
+        ("swiss-ai/Apertus-8B-Instruct-2509", "apertus"),
+        ("moonshotai/Kimi-K3", "kimi"),
         ("gpt-4o", None),
         ("my-model", None),
         ("", None),
@@ -186,3 +212,10 @@ def test_the_wheels_folder_goes_before_the_source_trees(tmp_path, monkeypatch):
         assert facts.folder() == package / "_providers"
     finally:
         facts.folder.cache_clear()
+
+
+@pytest.mark.parametrize("name", families())
+def test_the_dialect_of_a_family_exists(name):
+    for fact in load_builtin(name).facts:
+        if fact.key == "dialect":
+            assert fact.value in dialects.names()
