@@ -19,6 +19,7 @@ GROUPS = {
     "broken": "parsing",
     "pieces": "streams",
     "hostile": "hostile",
+    "dialects": "dialects",
     "imports": "footprint",
     "memory": "footprint",
     "harmony_render": "harmony",

@@ -1,0 +1,104 @@
+"""What it costs that every dialect is looked for, and what a call in each of them costs as it grows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from benchmarks import samples
+from benchmarks.streams import FLAT, PIECE, stream
+from benchmarks.table import Row, Table, Target
+from benchmarks.timing import Job, best_of, seconds
+from promptools import dialects as registry
+from promptools import parse
+from promptools.types import Call
+
+TWO = ("hermes", "json")
+"""The dialects that were there before all others: the yardstick."""
+WIDER = Target("at most", 1.5, "<= 1.5x of two dialects")
+SIZES = (1_000, 100_000, 1_000_000)
+
+
+def dialects() -> tuple[Table, Table]:
+    """All dialects against two of them, and the cost of a piece of each dialect's own calls from 1 KB to 1 MB."""
+    return _against_two(), _growth()
+
+
+def _against_two() -> Table:
+    rows = []
+    for case, text in _texts():
+        cut = [text[at : at + PIECE] for at in range(0, len(text), PIECE)]
+        jobs: dict[str, Job] = {
+            "all": lambda text=text: parse(text, samples.TOOLS),
+            "two": lambda text=text: _with_two(text),
+            "all, in pieces": lambda cut=cut: stream(cut),
+            "two, in pieces": lambda cut=cut: _stream_with_two(cut),
+        }
+        took = best_of(jobs)
+        for what in ("", ", in pieces"):
+            ratio = took[f"all{what}"] / took[f"two{what}"]
+            shown = {"all": seconds(took[f"all{what}"]), "two": seconds(took[f"two{what}"]), "ratio": f"{ratio:.2f}x"}
+            rows.append(Row(f"{case}{what}", shown, ratio, WIDER, took))
+    return Table("dialects", f"All {len(registry.names())} dialects against {' and '.join(TWO)} alone", rows)
+
+
+def _growth() -> Table:
+    rows = []
+    for name in registry.names():
+        took: dict[str, float] = {}
+        for size in SIZES:
+            text = _written(name, size)
+            cut = [text[at : at + PIECE] for at in range(0, len(text), PIECE)]
+            job = {"ours": lambda cut=cut: stream(cut)}
+            took[f"{size // 1000} KB"] = best_of(job, rounds=2 if size == SIZES[-1] else 4)["ours"] / len(cut)
+        costs = list(took.values())
+        ratio = max(costs[1:]) / costs[0]
+        shown = {size: seconds(each) for size, each in took.items()}
+        rows.append(Row(name, {**shown, "growth": f"{ratio:.2f}x"}, ratio, FLAT, took))
+    return Table(
+        "dialects_growth", "A string argument in each dialect, in 4-character pieces: the cost of one piece", rows
+    )
+
+
+def _written(name: str, size: int) -> str:
+    arguments = {"path": "a.py", "content": samples.code(size)}
+    text = registry.get(name).render_calls([Call("c", "write_file", arguments, json.dumps(arguments))])
+    assert [call.arguments for call in parse(text, samples.TOOLS).calls] == [arguments], name
+    return text
+
+
+def _texts() -> list[tuple[str, str]]:
+    call = samples.weather(14)
+    tagged = call.replace('"tool"', '"name"', 1)
+    return [
+        ("words, 20 KB", samples.prose(20_000)),
+        ("code, 20 KB", samples.code(20_000)),
+        ("fenced call, 490 B", samples.fenced(call)),
+        ("tagged call, 490 B", f"<tool_call>\n{tagged}\n</tool_call>"),
+        ("bare call after words", f"{samples.prose(180)}\n\n{call}"),
+        (
+            "string argument, 20 KB",
+            samples.fenced(samples.call("write_file", {"path": "a", "content": samples.code(20_000)})),
+        ),
+    ]
+
+
+@contextmanager
+def _two() -> Iterator[None]:
+    every = registry.names
+    registry.names = lambda: TWO
+    try:
+        yield
+    finally:
+        registry.names = every
+
+
+def _with_two(text: str) -> None:
+    with _two():
+        parse(text, samples.TOOLS)
+
+
+def _stream_with_two(cut: list[str]) -> None:
+    with _two():
+        stream(cut)
