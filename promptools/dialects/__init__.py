@@ -17,9 +17,15 @@ BUILT_IN: Final[dict[str, str]] = {
     # messages with headers
     "harmony": "harmony:Harmony",
     # sentinels
+    "mistral": "mistral:Mistral",
+    "deepseek": "deepseek:DeepSeek",
+    "kimi_k2": "kimi_k2:KimiK2",
     # readable tags
+    "qwen3_coder": "qwen3_coder:Qwen3Coder",
     "hermes": "hermes:Hermes",
+    "glm": "glm:Glm",
     # what stands at the beginning of a line, or anywhere
+    "pythonic": "pythonic:Pythonic",
     "json": "json:Json",
 }
 """Each name, and where its class is: module of this package, then class."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from promptools.dialects.envelope import NoCall, Node, Said, name_guess, node_of, said_in
 from promptools.dialects.settle import Place, Rules, broken, settle
 from promptools.parsing.extent import Extent
@@ -9,6 +11,9 @@ from promptools.parsing.parts import Part
 from promptools.parsing.tolerant import Unreadable, whole
 from promptools.schema.graph import is_object
 from promptools.types import Call, Fix, Malformed, MalformedReason
+
+UNREADABLE = ("invalid_json", "truncated", "limit")
+"""Reasons that tell of a body which another end of it might mend."""
 
 
 class JsonBody:
@@ -84,7 +89,7 @@ def read_calls(
         try:
             node, fixes, closed = node_of(raw, 0, len(raw), rules.anchors, close=close, strict=strict)
         except Unreadable as error:
-            return [unreadable(raw, rules, place, error.kind, error.reason)]
+            return [unreadable(raw, rules, place, error.kind, error.reason, name)]
     else:
         fixes, closed = node.fixes, node.closed
     if not node.exact and rules.strictness == "strict" and not place.expected:
@@ -92,20 +97,20 @@ def read_calls(
     try:
         said = _said(node, name, rules)
     except Unreadable as error:
-        return [unreadable(raw, rules, place, error.kind, error.reason)]
+        return [unreadable(raw, rules, place, error.kind, error.reason, name)]
     if fixes and any(each.fixes for each in said):
         fixes = ()  # each element of a list was read by itself, and has its own
     if closed and not _may_close(said, closed, stopped):
-        return [unreadable(raw, rules, place, "truncated", "the text ended inside its arguments")]
+        return [unreadable(raw, rules, place, "truncated", "the text ended inside its arguments", name)]
     parts = _tile(raw[: node.end - node.start], node.start, said, fixes, rules, place)
     if closed and any(part.malformed for part in parts):  # what is missing may have been cut
-        return [unreadable(raw, rules, place, "truncated", "the text ended inside its arguments")]
+        return [unreadable(raw, rules, place, "truncated", "the text ended inside its arguments", name)]
     return parts
 
 
 def _said(node: Node, name: str | None, rules: Rules) -> list[Said]:
     if name is not None and is_object(node.value):
-        return [Said(node, name, node, {})]
+        return [Said(node, name or None, node, {})]
     return said_in(node, rules.anchors, rules.tools)
 
 
@@ -141,9 +146,14 @@ def part_of(outcome: Call | Malformed, raw: str) -> Part:
     return Part("malformed", raw, malformed=outcome)
 
 
-def unreadable(raw: str, rules: Rules, place: Place, reason: MalformedReason, text: str) -> Part:
-    """Report a body that cannot be read, if it is certain enough that a call was meant; else raise `NoCall`."""
-    said = name_guess(raw)
+def unreadable(
+    raw: str, rules: Rules, place: Place, reason: MalformedReason, text: str, named: str | None = None
+) -> Part:
+    """Report a body that cannot be read, if it is certain enough that a call was meant; else raise `NoCall`.
+
+    `named`: the tool that the markup around it names.
+    """
+    said = named or name_guess(raw)
     name: str | None = None
     if said is not None:
         found = rules.tools.find(said) if rules.tools is not None else None
@@ -155,3 +165,16 @@ def unreadable(raw: str, rules: Rules, place: Place, reason: MalformedReason, te
     if name is None and said is None and not place.wrapped:
         raise NoCall(f"it cannot be read ({text}) and names no tool")
     return Part("malformed", raw, malformed=broken(reason, text, place.dialect, name or said))
+
+
+def is_unreadable(parts: Sequence[Part]) -> bool:
+    """Tell whether one of the calls cannot be read."""
+    return any(part.malformed is not None and part.malformed.reason in UNREADABLE for part in parts)
+
+
+def not_cut(part: Part, dialect: str) -> Part:
+    """Say of a body that reads as cut that it is broken: its closer came."""
+    if part.malformed is None or part.malformed.reason != "truncated":
+        return part
+    said = broken("invalid_json", "a string or bracket in it is never closed", dialect, part.malformed.name)
+    return Part("malformed", part.raw, malformed=said)

@@ -40,11 +40,15 @@ _TYPES: Mapping[str, type | tuple[type, ...]] = {"string": str, "integer": int, 
 
 
 class LiveArguments:
-    """Follow the first object of a block as it comes. O(n): held text is looked at again when a member may end."""
+    """Follow the first object of a block as it comes. O(n): held text is looked at again when a member may end.
 
-    def __init__(self, rules: Rules) -> None:
+    `name`: the tool whose arguments the object is, where the marker before it told; None: the object tells.
+    """
+
+    def __init__(self, rules: Rules, name: str | None = None) -> None:
         self._rules = rules
-        self._held = ""
+        # what goes live is told from whole calls, so the beginning of one is put around the arguments
+        self._held = f'{{"name": {dump(name)}, "arguments": ' if name is not None else ""
         self._pieces: list[str] = []
         self._tool: Tool | None = None
         self._dead = rules.tools is None
@@ -135,7 +139,7 @@ def _settled(schema: Any, value: Any) -> bool:
     return wanted is not None and isinstance(value, wanted) and (kind == "boolean" or not isinstance(value, bool))
 
 
-def agree(parts: list[Part], raw: str, rules: Rules) -> list[Part]:
+def agree(parts: list[Part], raw: str, rules: Rules, name: str | None = None) -> list[Part]:
     """Make the first call of a block begin with what was, or in pieces would have been, let out of it. O(n).
 
     A call that was mended keeps the settled beginning as the model wrote it; where that cannot be, it is malformed.
@@ -143,7 +147,7 @@ def agree(parts: list[Part], raw: str, rules: Rules) -> list[Part]:
     first = next((part for part in parts if part.call is not None), None)
     if first is None or first.call is None or not first.call.fixes:
         return parts
-    live = LiveArguments(rules)
+    live = LiveArguments(rules, name)
     live.feed(raw)
     if not live.sent or first.call.arguments_json.startswith(live.sent):
         return parts
@@ -165,16 +169,14 @@ class LiveCall:
     """Lets out the arguments of a call whose name stood before them."""
 
     def __init__(self, name: str, rules: Rules) -> None:
-        # what goes live is told from whole calls, so the beginning of one is put around the arguments
-        self._head = f'{{"name": {dump(name)}, "arguments": '
+        self._name = name
         self._rules = rules
         self._live: LiveArguments | None = None
 
     def feed(self, text: str) -> list[Started | Fragment]:
         """Take a piece of the arguments; give what no later piece can change."""
         if self._live is None:
-            self._live = LiveArguments(self._rules)
-            text = self._head + text
+            self._live = LiveArguments(self._rules, self._name)
         return self._live.feed(text)
 
     @property
@@ -184,7 +186,7 @@ class LiveCall:
 
     def settle(self, call: Call, text: str) -> Call | Malformed:
         """Make a call begin with what went out of it, `text` being its arguments; malformed where that cannot be."""
-        (part,) = agree([Part("call", "", call=call)], f"{self._head}{text}}}", self._rules)
+        (part,) = agree([Part("call", "", call=call)], text, self._rules, self._name)
         outcome = part.call or part.malformed
         assert outcome is not None
         return outcome

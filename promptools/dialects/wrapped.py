@@ -9,66 +9,51 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 from promptools.dialects.base import tried
-from promptools.dialects.body import JsonBody, read_calls
+from promptools.dialects.body import JsonBody, is_unreadable, not_cut, read_calls
 from promptools.dialects.envelope import NoCall, Node
+from promptools.dialects.markers import BARE_GAP, Closers, fence_closers, named
 from promptools.dialects.settle import Place, Rules, broken
 from promptools.parsing.parts import Part, Tried, Undecided, note, size_of
-from promptools.types import Fix
+from promptools.types import Fix, MalformedReason
 
 if TYPE_CHECKING:
     from promptools.dialects.live import LiveArguments
+
+__all__ = ["Closers", "WrappedCandidate", "fence_closers"]
 
 LOOK_LIMIT = 64
 """Characters after a value that are looked at together to find the closer."""
 RETRIES = 4
 """Markers inside what looks like a string that are tried as the end: enough for odd quotes, and still linear."""
-UNREADABLE = ("invalid_json", "truncated", "limit")
-
-_GAP = r"[\s,;}\]]*"
-_BARE_GAP = re.compile(_GAP)
-
-
-@dataclass(frozen=True, slots=True)
-class Closers:
-    """What may stand where the closer belongs: the right one, others seen there, and what opens the next block."""
-
-    right: tuple[str, ...]
-    wrong: tuple[str, ...]
-    openers: tuple[str, ...]
-    marks: tuple[str, ...] = field(init=False)
-    longest: int = field(init=False)
-    pattern: re.Pattern[str] = field(init=False)
-    gap: re.Pattern[str] = field(init=False)
-    """What may stand between a value and what closes it."""
-
-    def __post_init__(self) -> None:
-        marks = tuple(sorted((*self.right, *self.wrong, *self.openers), key=len, reverse=True))
-        object.__setattr__(self, "marks", marks)
-        object.__setattr__(self, "longest", len(marks[0]))
-        object.__setattr__(self, "pattern", re.compile("|".join(re.escape(mark) for mark in marks)))
-        fence = "" if marks[0][0] in "`~" else f"(?:```)?{_GAP}"
-        object.__setattr__(self, "gap", re.compile(_GAP + fence))
-
-
-@lru_cache(maxsize=16)
-def fence_closers(run: str) -> Closers:
-    """Give what closes a fence that was opened by `run`."""
-    return Closers(right=(run,), wrong=(), openers=())
+NOTHING = "{}"
+"""What a call without arguments has between its markers."""
 
 
 class WrappedCandidate(Undecided):
     """A candidate between two markers, as `promptools.parsing.parts.Candidate`."""
 
     def __init__(
-        self, head: str, closers: Closers, rules: Rules, place: Place, *, firm: bool, name: str | None = None
+        self,
+        head: str,
+        closers: Closers,
+        rules: Rules,
+        place: Place,
+        *,
+        firm: bool,
+        name: str | None = None,
+        fixes: Sequence[Fix] = (),
     ) -> None:
+        """Begin behind `head`.
+
+        `name`: the tool that the marker names, so that the body is its arguments; empty: it should, and does not.
+        `fixes`: liberties that were taken to read the marker.
+        """
         super().__init__(firm=firm, head=head)
-        self._name = name if name is not None else _named(head)
+        self._name = name if name is not None else named(head)
+        self._fixes = fixes
         self._closers = closers
         self._rules = rules
         self._place = place
@@ -85,12 +70,16 @@ class WrappedCandidate(Undecided):
         self._lost: list[Part] | None = None
         self._first_closer = -1
         self._over = False
-        goes_live = place.expected and firm and self._name is None
-        self._live = _live(rules) if goes_live else None
+        self._stands = 0
+        """Parts of earlier bodies that nothing takes back: a call among them may have gone out."""
+        goes_live = firm and (place.expected or place.sentinel)
+        self._live = _live(rules, self._name) if goes_live else None
 
     def feed(self, piece: str, start: int) -> int | None:
         """Take more text; see `Candidate`."""
         at = start
+        if self._is_void and at < len(piece) and piece[at] != "{":
+            self._ended = True
         while at < len(piece):
             at = self._after_body(piece, at) if self._ended else self._in_body(piece, at)
             if self._over:
@@ -99,10 +88,19 @@ class WrappedCandidate(Undecided):
 
     def close(self, finish_reason: str | None) -> None:
         """Decide: the text is over."""
-        if self._ended:
-            self._finish(self._look, self._closing_fix(self._look.strip()))
-        else:
+        if not self._ended:
             self._close_body(finish_reason)
+        elif self._look and not any(mark.startswith(self._look) for mark in self._expected()):
+            self._foreign(self._look)
+        elif self._is_void and finish_reason not in ("stop", "tool_calls"):
+            self._cut_short()
+        else:
+            self._finish(self._look, self._closing_fix(self._look.strip()))
+
+    @property
+    def _is_void(self) -> bool:
+        """Tell whether nothing has come of the body, whose tool is named."""
+        return bool(self._name) and not self._body.raw and not self._done
 
     # --- the body ------------------------------------------------------------------------------------------------
 
@@ -147,7 +145,7 @@ class WrappedCandidate(Undecided):
         opener = mark in self._closers.openers
         self._retries -= 1
         parts = self._read(inside, close=True, stopped=not opener)
-        if parts is not None and not _unreadable(parts) and self._gap_after(parts, inside):
+        if parts is not None and not is_unreadable(parts) and self._gap_after(parts, inside):
             if opener:
                 self.rest = mark
             self._finish("" if opener else mark, self._mark_fix(mark))
@@ -171,7 +169,7 @@ class WrappedCandidate(Undecided):
         parts = self._read(raw, node=self._body.node, strict=self._body.strict)
         if parts is None:
             self._give_up("the JSON is no call")
-        elif _unreadable(parts) and self._retries:
+        elif is_unreadable(parts) and self._retries:
             self._lost = parts
         elif self._gap_after(parts, raw):
             self._ended = True
@@ -202,22 +200,26 @@ class WrappedCandidate(Undecided):
                 return parts
             from promptools.dialects.live import agree
 
-            return agree(parts, raw, self._rules)
+            return agree(parts, raw, self._rules, self._name)
         except NoCall as no:
             self.tries.append(Tried(self._place.dialect, "text", str(no), len(raw)))
+            if self._name == "":
+                return [self._broken(raw, "unknown_tool", "it names no tool, and its arguments do not fit just one")]
             return None
 
     def _close_body(self, finish_reason: str | None) -> None:
         """Decide on a body that never ended."""
         raw = self._body.raw
         if not raw:  # the opener alone, where a call was asked for
-            said = broken("truncated", "it ended after its opener", self._place.dialect, self._name)
-            self.parts = [Part("malformed", self.head, malformed=said)]
+            if self._is_void and finish_reason in ("stop", "tool_calls"):
+                self._finish("", self._closing_fix())
+            else:
+                self._cut_short()
             return
         if self._first_closer >= 0:  # a closer did come: what stands before it is broken, not cut
             parts = self._read(raw[: self._first_closer])
             if parts is not None and self._gap_after(parts, raw[: self._first_closer]):
-                self._done = [_not_cut(part, self._place.dialect) for part in self._done]
+                self._done = [not_cut(part, self._place.dialect) for part in self._done]
                 self.rest = raw[self._first_closer :]
                 self._finish("", None)
                 return
@@ -240,7 +242,7 @@ class WrappedCandidate(Undecided):
         taken = piece[at : at + LOOK_LIMIT]
         self._look += taken
         end = at + len(taken)
-        gap = (_BARE_GAP if self._unfenced else self._closers.gap).match(self._look)
+        gap = (BARE_GAP if self._unfenced else self._closers.gap).match(self._look)
         assert gap is not None
         self._unfenced = self._unfenced or "`" in gap[0]
         self._add_gap(gap[0])
@@ -254,12 +256,26 @@ class WrappedCandidate(Undecided):
             self.rest = look if opener else look[len(mark) :]
             self._look = ""
             self._finish("" if opener else mark, self._mark_fix(mark))
-        elif look[0] in "{[":
+        elif look == "<" or any(each.startswith(look) for each in self._expected()):
+            return end
+        elif look[0] in "{[" and not self._is_void:
             self._next_body()
-            return end - len(look)
-        elif not any(each.startswith(look) for each in self._expected()):
+            held = len(look) - len(taken)
+            if held > 0:  # it could have been a closer
+                self._in_body(look[:held], 0)
+            return end - min(len(look), len(taken))
+        elif (again := self._again(look)) is not None:
+            if again.end() < len(look):
+                self._next_body(again)
+                return end - len(look) + again.end()
+        else:
             self._foreign(look)
         return end
+
+    def _again(self, look: str) -> re.Match[str] | None:
+        """Find what stands before a further body, or may: then it goes to the end of what is looked at."""
+        found = self._closers.again.match(look) if self._closers.again is not None else None
+        return found if found is not None and (found.end() == len(look) or look[found.end()] in "{[") else None
 
     def _expected(self) -> tuple[str, ...]:
         return self._closers.marks if self._unfenced else (*self._closers.marks, "```")
@@ -270,9 +286,14 @@ class WrappedCandidate(Undecided):
             self._note(Fix("closer", f"{surplus!r} too many"))
         self._gap.append(gap)
 
-    def _next_body(self) -> None:
-        """Start on one more value in the same block."""
+    def _next_body(self, again: re.Match[str] | None = None) -> None:
+        """Start on one more value in the same block, behind what names its tool."""
+        if self._started():
+            self._stands = len(self._done)
         self._live = None
+        if again is not None:
+            self._gap.append(again[0])
+            self._name = again[1]
         self._done.append(Part("markup", "".join(self._gap)))
         self._gap, self._look, self._tail, self._unfenced = [], "", "", False
         self._body, self._lost, self._first_closer = JsonBody(), None, -1
@@ -280,11 +301,14 @@ class WrappedCandidate(Undecided):
 
     def _foreign(self, look: str) -> None:
         """Decide on words, or another dialect's marker, where the closer belongs."""
-        loose = (
-            self._place.expected
-            or self._rules.strictness == "lenient"
-            or look.startswith(("<|", "</", "<｜"))
-            or self._body.raw.startswith("[")  # Granite 3.1 writes no closer: the list's bracket is one
+        loose = look.startswith(("<|", "</", "<｜")) or (
+            not self._is_void
+            and (
+                self._place.expected
+                or self._rules.strictness == "lenient"
+                or not self._closers.needed
+                or self._body.raw.startswith("[")  # Granite 3.1 writes no closer: the list's bracket is one
+            )
         )
         if not loose:
             self._give_up("words follow the JSON inside the block", keep=-len(look))
@@ -299,12 +323,18 @@ class WrappedCandidate(Undecided):
             return None
         return self._closing_fix() if mark in self._closers.openers else Fix("closer", f"closed by {mark!r}")
 
-    def _closing_fix(self, tail: str = "") -> Fix:
+    def _closing_fix(self, tail: str = "") -> Fix | None:
+        if not self._closers.needed and not tail:
+            return None
         return Fix("closer", f"no {self._closers.right[0]!r}" + (f", only {tail!r}" if tail else ""))
 
     def _finish(self, closing: str, fix: Fix | None) -> None:
+        if self._is_void:
+            self._take_nothing()
         if fix is not None:
             self._note(fix)
+        for each in self._fixes:
+            note(self._done, each)
         closing = "".join(self._gap) + closing
         self.parts = parts = [*self._opening(), *self._done]
         if closing:
@@ -318,20 +348,44 @@ class WrappedCandidate(Undecided):
     def _opening(self) -> list[Part]:
         return [Part("markup", self.head)] if self.head else []
 
+    def _broken(self, raw: str, reason: MalformedReason, why: str) -> Part:
+        return Part("malformed", raw, malformed=broken(reason, why, self._place.dialect, self._name or None))
+
+    def _take_nothing(self) -> None:
+        """Take the marker alone as a call without arguments."""
+        self._done = self._read(NOTHING) or [Part("text", self.head)]
+        self._done[0].raw, self.head = self.head, ""
+        self._note(Fix("json", "no arguments: taken as {}"))
+
+    def _cut_short(self) -> None:
+        """Report that the text ended before the body."""
+        self.parts = [self._broken(self.head + self._look, "truncated", "it ended after its opener")]
+        self._over = True
+
+    def _started(self) -> bool:
+        """Tell whether the name of this body's call has gone out, or would have in other pieces."""
+        if self._live is None:
+            return False
+        whole = _live(self._rules, self._name)
+        whole.feed(self._body.raw)
+        return whole.started
+
     def _given_up(self, raw: str, why: str) -> list[Part]:
         """Make it text; or, where its name has gone out, the malformed call that it is."""
-        if self._live is not None:
-            whole = _live(self._rules)
-            whole.feed(self._body.raw)
-            if whole.started:
-                said = broken("invalid_json", why, self._place.dialect, None)
-                return [*self._opening(), Part("malformed", raw[len(self.head) :], malformed=said)]
+        if self._started():
+            return [*self._opening(), self._broken(raw[len(self.head) :], "invalid_json", why)]
         return [Part("text", raw)]
 
     def _give_up(self, why: str, *, keep: int | None = None) -> None:
         """Give everything back as text; from `keep` on it is looked at again."""
-        done = "".join(part.raw for part in self._done)
         body = "" if self._ended else self._body.raw
+        if self._stands:
+            self.rest = "".join((*(part.raw for part in self._done[self._stands :]), body, *self._gap, self._look))
+            self._gap, self._look = [], ""
+            del self._done[self._stands :]
+            self._finish("", self._closing_fix())
+            return
+        done = "".join(part.raw for part in self._done)
         raw = self.head + done + body + "".join(self._gap) + self._look + self.rest
         cut = len(raw) if keep is None else len(raw) + keep
         self.parts = self._given_up(raw[:cut], why)
@@ -340,35 +394,7 @@ class WrappedCandidate(Undecided):
         self._over = True
 
 
-@cache
-def _names() -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Give the patterns of a name among the marker's attributes, and on a line of its own."""
-    attribute = r"""\s(?:name|tool|function)\s*=\s*(?:"([^"<>]*)"|'([^'<>]*)'|([^\s"'<>=]+))"""
-    return re.compile(attribute), re.compile(r">\s*([A-Za-z_][\w.:-]*)\s*\Z")
-
-
-def _named(head: str) -> str | None:
-    """Give the name that the marker's attributes tell."""
-    if ">" not in head:  # a fence or a bracket names nothing
-        return None
-    attribute, line = _names()
-    found = attribute.search(head) or line.search(head)
-    return next(group for group in found.groups() if group is not None) if found else None
-
-
-def _unreadable(parts: Sequence[Part]) -> bool:
-    return any(part.malformed is not None and part.malformed.reason in UNREADABLE for part in parts)
-
-
-def _not_cut(part: Part, dialect: str) -> Part:
-    """Say of a body that reads as cut that it is broken: its closer came."""
-    if part.malformed is None or part.malformed.reason != "truncated":
-        return part
-    said = broken("invalid_json", "a string or bracket in it is never closed", dialect, part.malformed.name)
-    return Part("malformed", part.raw, malformed=said)
-
-
-def _live(rules: Rules) -> LiveArguments:
+def _live(rules: Rules, name: str | None) -> LiveArguments:
     from promptools.dialects.live import LiveArguments
 
-    return LiveArguments(rules)
+    return LiveArguments(rules, name)

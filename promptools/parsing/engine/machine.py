@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
@@ -92,8 +93,9 @@ class Machine(ABC):
         if head.begins is None:
             if end < len(text) and text[end] in head.opens:
                 return True
-            if final and end == len(text) and dialect.name == self._rules.expect:
-                return True
+            if final and end == len(text):
+                alone = head.alone and re.compile(head.alone).fullmatch(text, start, end) is not None
+                return bool(alone) or dialect.name == self._rules.expect
             return False if final or end < len(text) else None
         near = (first and (self._out.fresh or self._out.grouped)) or self._fence_fresh
         fresh = near or (self._rules.expect == dialect.name and not head.first)

@@ -51,7 +51,7 @@ class Prose(Machine):
         while True:
             found = (sweep or scanner).search(text, at)
             if found is None:
-                cut = len(text) if final else scanner.hold(text, at)
+                cut = len(text) if final else scanner.hold(text, begin)
                 self._out.words(text[begin:cut])
                 return cut if cut == len(text) else ~cut
             start, end = found.span()
@@ -70,7 +70,9 @@ class Prose(Machine):
                 taken = self._taken(found, scanner, text, final, first=first)
                 if taken is not None:
                     group, place, end = taken
-                    self._out.words(text[begin : start if end < 0 else place])
+                    if end < 0:  # what it stands in may become a marker too
+                        place = start = min(start, scanner.hold(text, begin))
+                    self._out.words(text[begin:place])
                     return ~start if end < 0 else self._enter(group, text, place, end)
                 found = self._plan.literals.match(text, start)
                 if found is None:

@@ -1,0 +1,150 @@
+"""DeepSeek V3, R1 and V3.1: `<｜tool▁call▁begin｜>`, with a fence (V3, R1) or without (V3.1).
+
+    <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather
+    ```json
+    {"city": "Oslo"}
+    ```<｜tool▁call▁end｜><｜tool▁calls▁end｜>
+
+    <｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>{"city": "Oslo"}<｜tool▁call▁end｜>
+
+One grammar reads both: what stands behind the separator is a name on a line of its own, or the arguments. Source: the
+tokenizer configurations of DeepSeek-V3 (2024-12), R1 and V3.1 (2025-08); Cogito v2 writes the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from promptools.dialects.base import Head, Textual, Tier
+from promptools.dialects.declaration import ARGUMENTS, explain
+from promptools.dialects.marked import FENCE
+from promptools.dialects.markers import Closers
+from promptools.dialects.openings import either, perhaps, then, token
+from promptools.dialects.settle import Place, Rules, dump
+from promptools.dialects.wrapped import WrappedCandidate
+from promptools.parsing.parts import Candidate
+from promptools.types import Call, Fix, Result
+
+if TYPE_CHECKING:
+    from promptools.schema import Tools
+
+CALLS, CALL, SEP = "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>"
+END, ENDS = "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"
+OUTPUT, OUTPUT_END = "<｜tool▁output▁begin｜>", "<｜tool▁output▁end｜>"
+
+_SPELLINGS = (("｜", "▁"), ("｜", "_"), ("｜", " "), ("｜", "\\_"), ("|", "▁"), ("|", " "), ("|", "\\_"))
+"""Bars and spaces as they come: a `|` with `_` is Kimi's."""
+
+
+def _spelled(*marks: str) -> tuple[str, ...]:
+    """Give every spelling of markers, the trained ones first."""
+    return tuple(
+        dict.fromkeys(each.replace("｜", bar).replace("▁", space) for bar, space in _SPELLINGS for each in marks)
+    )
+
+
+_BAR = "[|｜]"
+_SPACE = either("▁", "_", " ", then(r"\\", "_"))
+_GAP = r"\s{0,16}"
+
+
+def _mark(*words: str) -> str:
+    """Write the pattern of a marker in every spelling."""
+    steps = [token("<"), _BAR, token("tool")]
+    for word in words:
+        steps += [_SPACE, token(word)]
+    return then(*steps, _BAR, ">")
+
+
+_OPEN_ALL = either(_mark("calls", "begin"), _mark("calls"))
+_OPEN_ONE = _mark("call", "begin")
+_TYPE = r"[^<>\n{]{0,128}+"
+_LINE = perhaps(r"[^<>\n{}`]{1,128}", r"[ \t]{0,8}(?:\r?\n)\s{0,16}")
+_HEAD = then(
+    either(then(_OPEN_ALL, _GAP, perhaps(_OPEN_ONE)), _OPEN_ONE),
+    _TYPE,
+    _mark("sep"),
+    _GAP,
+    _LINE,
+    FENCE,
+)
+_NAMES = re.compile(r"(?:<[^<>]*>\s*)+([^<>\n{]*)<[^<>]*>\s*([^<>\n{}`]*)")
+_RESIDUE = then(
+    token("function"), r"[^\W\d][\w.-]{0,127}", r"[ \t]{0,8}\r?\n", "`", "`", "`", perhaps(token("json")), r"\s{0,16}"
+)
+
+CLOSERS = Closers(
+    right=(END,),
+    wrong=(*(each for each in _spelled(END, ENDS) if each != END), "</think>"),
+    openers=_spelled(CALL, CALLS),
+)
+UNMARKED = Closers(right=("```",), wrong=(), openers=())
+
+
+def _named(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
+    """Tell whether the word glued to `function` is an offered tool, where the markers were stripped."""
+    del fresh
+    if rules.tools is None:
+        return False
+    line, newline, _ = text[start + len("function") : end].partition("\n")
+    name = line.strip()
+    if newline and rules.tools.find(name) is None:
+        return False
+    if end < len(text):
+        return text[end] == "{"
+    return None if newline or any(each.startswith(name) for each in rules.tools.names) else False
+
+
+class DeepSeek(Textual):
+    """`<｜tool▁call▁begin｜>name<｜tool▁sep｜>{...}<｜tool▁call▁end｜>`."""
+
+    name = "deepseek"
+    models = "DeepSeek V3, R1 and V3.1, Cogito v2"
+    tier: Tier = "S"
+    heads = (
+        Head(("<｜tool", "<|tool"), _HEAD, opens="{<", alone=r"(?s:.*sep[|｜]>.*)"),
+        Head(("function",), _RESIDUE, opens="{", begins=_named, tier="B"),
+    )
+    closers = _spelled(ENDS, END, CALLS)
+    stop = (ENDS,)
+
+    def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
+        """Start at the bracket of the arguments."""
+        if not head.startswith("<"):
+            name = head.partition("\n")[0].removeprefix("function").strip()
+            lost = Fix("marker", "the markers around its name are missing")
+            return WrappedCandidate(head, UNMARKED, rules, place, firm=firm, name=name, fixes=[lost])
+        found = _NAMES.match(head)
+        kind, line = (found[1].strip(), found[2].strip()) if found else ("", "")
+        marks = re.findall(r"<[^<>]*>", head)
+        odd = [each for each in marks if each not in (CALLS, CALL, SEP)]
+        fixes = [Fix("marker", f"{odd[0]!r} is spelled otherwise")] if odd else []
+        closers = CLOSERS
+        return WrappedCandidate(head, closers, rules, place, firm=firm, name=line or kind, fixes=fixes)
+
+    def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
+        """Write the block of the system message that declares the tools and the format."""
+        declared = "\n\n".join(
+            f"### {tool.name}\nDescription: {tool.description}\n\nParameters: {dump(tool.parameters)}" for tool in tools
+        )
+        return explain(
+            declared,
+            f"{CALLS}{CALL}function_name{SEP}{ARGUMENTS}{END}{ENDS}",
+            several=f"To call several functions, write one {CALL}...{END} after the other, between the outer markers.",
+            parallel=parallel,
+            required=required,
+        )
+
+    def render_calls(self, calls: Sequence[Call]) -> str:
+        """Write calls as V3.1 would have; a name that stands behind the separator may be longer."""
+        return CALLS + "".join(_written(call) for call in calls) + ENDS
+
+    def render_results(self, results: Sequence[Result]) -> str:
+        """Write results as one user turn."""
+        return "".join(f"{OUTPUT}{result.content}{OUTPUT_END}" for result in results)
+
+
+def _written(call: Call) -> str:
+    return f"{CALL}{call.name}{SEP}{call.arguments_json}{END}"

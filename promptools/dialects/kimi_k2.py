@@ -1,0 +1,107 @@
+"""Kimi K2: `<|tool_call_begin|>functions.NAME:N<|tool_call_argument_begin|>{...}<|tool_call_end|>` in a section.
+
+    <|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{"city": "Oslo"}
+    <|tool_call_end|><|tool_calls_section_end|>                                                     (in one line)
+
+The header is the call's id. Models leave out the section, the end, the prefix, the number, and sometimes the name: then
+the arguments tell it. Source: moonshotai/Kimi-K2-Instruct, docs/tool_call_guidance.md (2025-07), Kimi K2 Thinking.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from promptools.dialects.base import Head, Textual, Tier
+from promptools.dialects.declaration import ARGUMENTS, explain, lines
+from promptools.dialects.marked import FENCE
+from promptools.dialects.markers import Closers
+from promptools.dialects.openings import either, perhaps, then, token, tokens
+from promptools.dialects.settle import Place, Rules
+from promptools.dialects.wrapped import WrappedCandidate
+from promptools.parsing.parts import Candidate
+from promptools.types import Call, Fix, Result
+
+if TYPE_CHECKING:
+    from promptools.schema import Tools
+
+SECTION, SECTION_END = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
+CALL, ARGUMENT, END = "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"
+SECTIONS = (SECTION, "<|tool_call_section_begin|>")
+SECTION_ENDS = (SECTION_END, "<|tool_call_section_end|>")
+
+_GAP = r"\s{0,16}"
+_TALK = r"[^<{]{0,200}+"
+"""Words between the section and its first call: nobody is meant to see them."""
+_HEADER = r"[^<{]{1,200}+"
+_OPENER = either(then(tokens(SECTIONS), _TALK, token(CALL)), token(CALL))
+_FORM = re.compile(r"functions\.(.+):\d+\Z", re.DOTALL)
+_RESIDUE = then(token("functions."), r"[^\W\d][\w./-]{0,127}+", r"\s{0,4}", ":", r"\s{0,4}", r"\d{1,4}", r"\s{0,8}")
+_RESIDUE_FORM = re.compile(r"functions\.([^\W\d][\w./-]*)\s*:\s*\d+\s*")
+
+CLOSERS = Closers(right=(END,), wrong=(*SECTION_ENDS, "</think>"), openers=(CALL, *SECTIONS))
+UNMARKED = Closers(right=(), wrong=(END, *SECTION_ENDS), openers=("functions.",), needed=False)
+
+
+class KimiK2(Textual):
+    """`<|tool_call_begin|>functions.NAME:N<|tool_call_argument_begin|>{...}<|tool_call_end|>`."""
+
+    name = "kimi_k2"
+    models = "Kimi K2, K2 Thinking, K2.5 and K2.6"
+    tier: Tier = "S"
+    heads = (
+        Head(
+            ("<|tool_call",),
+            then(_OPENER, _HEADER, token(ARGUMENT), _GAP, FENCE),
+            opens="{<",
+            alone=r"(?s:.*argument_begin\|>.*)",
+        ),
+        Head(("<|tool_call",), then(_OPENER, _HEADER, perhaps(token(ARGUMENT)), _GAP, FENCE), opens="{"),
+        Head(("functions.",), _RESIDUE, opens="{", tier="B"),
+    )
+    closers = (*SECTION_ENDS, END, *SECTIONS)
+    stop = (SECTION_END,)
+
+    def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
+        """Start at the bracket of the arguments."""
+        residue = _RESIDUE_FORM.fullmatch(head)
+        if residue is not None:
+            lost = Fix("marker", "the markers around its name are missing")
+            return WrappedCandidate(head, UNMARKED, rules, place, firm=firm, name=residue[1], fixes=[lost])
+        name, fixes = _said(head)
+        return WrappedCandidate(head, CLOSERS, rules, place, firm=firm, name=name, fixes=fixes)
+
+    def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
+        """Write the block of the system message that declares the tools and the format."""
+        return explain(
+            f"<tools>\n{lines(tools)}\n</tools>",
+            f"{SECTION}{CALL}functions.function_name:0{ARGUMENT}{ARGUMENTS}{END}{SECTION_END}",
+            several=f"To call several functions, write one {CALL}...{END} after the other in the section, counted.",
+            parallel=parallel,
+            required=required,
+        )
+
+    def render_calls(self, calls: Sequence[Call]) -> str:
+        """Write calls as the model would have, counted from 0."""
+        written = "".join(
+            f"{CALL}functions.{call.name}:{number}{ARGUMENT}{call.arguments_json}{END}"
+            for number, call in enumerate(calls)
+        )
+        return f"{SECTION}{written}{SECTION_END}"
+
+    def render_results(self, results: Sequence[Result]) -> str:
+        """Write results as one user turn."""
+        return "\n".join(f"## Return of {result.call_id}\n{result.content}" for result in results)
+
+
+def _said(head: str) -> tuple[str, list[Fix]]:
+    """Give the name of the header, empty where it is a mere number, and the liberties taken to read it."""
+    header = head.partition(CALL)[2].partition("<")[0].partition("`")[0].strip()
+    form = _FORM.fullmatch(header)
+    fixes = [] if ARGUMENT in head else [Fix("marker", f"no {ARGUMENT!r}")]
+    if form is not None:
+        return form[1].strip(), fixes
+    if header.isdigit():
+        return "", fixes
+    return header, [*fixes, Fix("marker", f"the header is {header!r}, not 'functions.NAME:N'")]

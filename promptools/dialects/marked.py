@@ -1,0 +1,132 @@
+"""Dialects that are data: a marker, JSON, a marker. A family that is no more than that is one call of `Marked`.
+
+The body may be an object, a list or lines of objects, whatever the family's own shape is, in every spelling of the
+envelope; `promptools.dialects.wrapped` reads it. An app adds a family of its own by a TOML table: see `load`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from promptools.dialects.base import Head, Textual, Tier
+from promptools.dialects.declaration import ARGUMENTS, NAME, explain, lines
+from promptools.dialects.markers import Closers
+from promptools.dialects.openings import perhaps, then, tokens
+from promptools.dialects.settle import Place, Rules, dump
+from promptools.dialects.wrapped import WrappedCandidate
+from promptools.parsing.parts import Candidate
+from promptools.types import Call, Fix, Result
+
+if TYPE_CHECKING:
+    from promptools.schema import Tools
+
+Shape = Literal["object", "list", "lines"]
+
+FENCE = perhaps("`", "`", "`", r"[\w+-]{0,16}", r"\s{0,16}")
+"""A fence between a marker and its JSON."""
+SPACE = r"\s{0,64}"
+WRONG = ("</think>", "</tool_call>", "</tool_response>", "</response>")
+"""Closers of other blocks, which models put where their own belongs."""
+_SLOTS = re.compile(r"(\{content\}|\{name\}|\{id\})")
+
+
+class Marked(Textual):
+    """Marker, JSON, marker.
+
+    `openers`: each marker that opens a block, and the one that closes it; empty: nothing does. The first is written.
+    `name_key` empty: the name is the only key, and its value the arguments. `result`: how one result is written, with
+    `{content}`, `{name}` and `{id}` in it. `needed`: a closer that is missing is a liberty.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        openers: Mapping[str, str],
+        *,
+        models: str = "",
+        tier: Tier = "A",
+        name_key: str = "name",
+        arguments_key: str = "arguments",
+        shape: Shape = "object",
+        space: str = "",
+        needed: bool = True,
+        opens: str = "{[",
+        tools: tuple[str, str] = ("<tools>", "</tools>"),
+        result: str = "<tool_response>\n{content}\n</tool_response>",
+        stop: Sequence[str] = (),
+    ) -> None:
+        self.name = name
+        self.models = models
+        self.tier = tier
+        self.stop = tuple(stop)
+        self._openers = dict(openers)
+        self._envelope = name_key, arguments_key
+        self._shape: Shape = shape
+        self._space = space
+        self._tools = tools
+        self._result = result
+        marks = sorted(openers, key=len, reverse=True)
+        again = perhaps(tokens(marks), SPACE)
+        self.heads = (Head(tuple(marks), then(tokens(marks), SPACE, again, FENCE), opens=opens),)
+        closing = tuple(dict.fromkeys(filter(None, openers.values())))
+        self.closers = closing
+        self._closers = {
+            opener: Closers(
+                right=(closer,) if closer else (),
+                wrong=(*(each for each in closing if each != closer), *(each for each in WRONG if each not in closing)),
+                openers=tuple(marks),
+                needed=needed and bool(closer),
+            )
+            for opener, closer in openers.items()
+        }
+
+    def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
+        """Start behind the opener, at the bracket."""
+        opener = next(each for each in self.heads[0].literals if head.startswith(each))
+        doubled = any(each in head[len(opener) :] for each in self._openers)
+        fixes = [Fix("marker", "the opener stood twice")] if doubled else []
+        return WrappedCandidate(head, self._closers[opener], rules, place, firm=firm, fixes=fixes)
+
+    def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
+        """Write the block of the system message that declares the tools and the format."""
+        opener, closer = self._tools
+        several = {
+            "object": "To call several functions, write one such block for each.",
+            "list": "To call several functions, put one object for each into the list.",
+            "lines": "To call several functions, write one object a line between the markers.",
+        }[self._shape]
+        form = self._blocks([self._object(f"{NAME}", ARGUMENTS)])
+        return explain(
+            f"{opener}\n{lines(tools)}\n{closer}", form, several=several, parallel=parallel, required=required
+        )
+
+    def render_calls(self, calls: Sequence[Call]) -> str:
+        """Write calls as the model would have."""
+        return self._blocks([self._object(dump(call.name), call.arguments_json) for call in calls])
+
+    def render_results(self, results: Sequence[Result]) -> str:
+        """Write results as one user turn."""
+        return "\n".join(filled(self._result, result) for result in results)
+
+    def _object(self, name: str, arguments: str) -> str:
+        name_key, arguments_key = self._envelope
+        if not name_key:
+            return f"{{{name}: {arguments}}}"
+        return f"{{{dump(name_key)}: {name}, {dump(arguments_key)}: {arguments}}}"
+
+    def _blocks(self, objects: Sequence[str]) -> str:
+        if self._shape == "object":
+            return "\n".join(self._block(each) for each in objects)
+        return self._block(f"[{', '.join(objects)}]" if self._shape == "list" else "\n".join(objects))
+
+    def _block(self, body: str) -> str:
+        opener, closer = next(iter(self._openers.items()))
+        return f"{opener}{self._space}{body}{self._space if closer else ''}{closer}"
+
+
+def filled(template: str, result: Result) -> str:
+    """Write one result: `{content}`, `{name}` and `{id}` of the template, and nothing inside them, are put in."""
+    values = {"{content}": result.content, "{name}": result.name, "{id}": result.call_id}
+    return "".join(values.get(piece, piece) for piece in _SLOTS.split(template))

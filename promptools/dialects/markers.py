@@ -1,0 +1,60 @@
+"""The markers around a block: what the opener says of its tool, and what may stand where the closer belongs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+
+_GAP = r"[\s,;}\]]*"
+BARE_GAP = re.compile(_GAP)
+"""What may stand between a value and its closer once a fence inside the block has been closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Closers:
+    """What may stand where the closer belongs: the right one, others seen there, and what opens the next block."""
+
+    right: tuple[str, ...]
+    wrong: tuple[str, ...]
+    openers: tuple[str, ...]
+    needed: bool = True
+    """It is a liberty to do without the right one."""
+    again: re.Pattern[str] | None = None
+    r"""What stands before a further body of the same block: a name, its only group, and what may follow that. It says
+    by `\Z` what an unfinished one looks like."""
+    marks: tuple[str, ...] = field(init=False)
+    longest: int = field(init=False)
+    pattern: re.Pattern[str] = field(init=False)
+    gap: re.Pattern[str] = field(init=False)
+    """What may stand between a value and what closes it."""
+
+    def __post_init__(self) -> None:
+        marks = tuple(sorted((*self.right, *self.wrong, *self.openers), key=len, reverse=True))
+        object.__setattr__(self, "marks", marks)
+        object.__setattr__(self, "longest", max(map(len, marks), default=1))
+        object.__setattr__(self, "pattern", re.compile("|".join(map(re.escape, marks)) or r"(?!)"))
+        fence = "" if marks and marks[0][0] in "`~" else f"(?:```)?{_GAP}"
+        object.__setattr__(self, "gap", re.compile(_GAP + fence))
+
+
+@lru_cache(maxsize=16)
+def fence_closers(run: str) -> Closers:
+    """Give what closes a fence that was opened by `run`."""
+    return Closers(right=(run,), wrong=(), openers=())
+
+
+@cache
+def _names() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Give the patterns of a name among the marker's attributes, and on a line of its own."""
+    attribute = r"""\s(?:name|tool|function)\s*=\s*(?:"([^"<>]*)"|'([^'<>]*)'|([^\s"'<>=]+))"""
+    return re.compile(attribute), re.compile(r">\s*([A-Za-z_][\w.:-]*)\s*\Z")
+
+
+def named(head: str) -> str | None:
+    """Give the name that the marker's attributes tell."""
+    if ">" not in head:  # a fence or a bracket names nothing
+        return None
+    attribute, line = _names()
+    found = attribute.search(head) or line.search(head)
+    return next(group for group in found.groups() if group is not None) if found else None
