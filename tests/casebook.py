@@ -25,9 +25,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from promptools import StreamParser
+from promptools import StreamParser, dialects
 from promptools.parsing.events import CallEnd, Discarded, Event, Malformed, Reasoning, Text
-from promptools.types import Reply, Trace
+from promptools.types import Call, Reply, Trace
 
 HERE = Path(__file__).parent
 ROWS_FOLDERS = tuple(f"cases/{path.name}" for path in sorted((HERE / "cases").iterdir()) if path.is_dir())
@@ -145,6 +145,14 @@ def feed(
 def bare(reply: Reply) -> Reply:
     """Drop the trace: what a strategy cost depends on the cut, what it found does not."""
     return replace(reply, trace=Trace())
+
+
+def own_words(call: Call, words: str) -> bool:
+    """Tell whether the arguments are the model's own JSON, in a dialect that writes JSON, unless they were mended."""
+    if call.fixes or not call.arguments or call.arguments_json in words:
+        return True
+    simple = replace(call, arguments={"a": "b"}, arguments_json='{"a": "b"}')
+    return simple.arguments_json not in dialects.get(call.dialect).render_calls([simple])
 
 
 def tiled(events: Iterable[Event], text: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from casebook import ROWS_FOLDERS, Row, bare, cuts, feed, rows, tiled, tools_of
+from casebook import ROWS_FOLDERS, Row, bare, cuts, feed, own_words, rows, tiled, tools_of
 
 from promptools import parse
 from promptools.types import Reply
@@ -35,8 +35,7 @@ def test_row_keeps_the_promises(row: Row) -> None:
     """Arguments and their JSON agree; what was not mended is the model's own text; spans lie in the text."""
     for call in reply_of(row).calls:
         assert json.loads(call.arguments_json) == call.arguments
-        words = row.text[call.span.start : call.span.end]
-        assert call.fixes or call.arguments_json in words or not call.arguments
+        assert own_words(call, row.text[call.span.start : call.span.end])
         assert call.dialect
 
 

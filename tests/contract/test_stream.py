@@ -7,7 +7,7 @@ from collections import defaultdict
 from typing import Any
 
 import pytest
-from casebook import ROWS_FOLDERS, SETS, Row, bare, cuts, feed, rows, tiled, tools_of
+from casebook import ROWS_FOLDERS, SETS, Row, bare, cuts, feed, own_words, rows, tiled, tools_of
 from hypothesis import example, given
 from hypothesis import strategies as st
 from shapes import STEADY, offered, options, pieces, reasons, spoiled, spoilings, texts
@@ -55,7 +55,7 @@ def honest(text: str, reply: Reply) -> None:
     """Arguments and their JSON agree, what was not mended is the model's own text, and the JSON form reads back."""
     for call in reply.calls:
         assert json.loads(call.arguments_json) == call.arguments
-        assert call.fixes or call.arguments_json in text[call.span.start : call.span.end] or not call.arguments
+        assert own_words(call, text[call.span.start : call.span.end])
     for each in reply.malformed:
         assert each.message
     assert Reply.from_dict(reply.to_dict()) == reply

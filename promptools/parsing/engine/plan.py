@@ -18,7 +18,8 @@ class Plan:
 
     def __init__(self, names: tuple[str, ...], tiers: str, asked: str | None) -> None:
         self.key = (names, tiers, asked)
-        chosen = [registry.get(name) for name in names]
+        # at one place the dialect that was asked for is tried first
+        chosen = sorted((registry.get(name) for name in names), key=lambda each: each.name != asked)
         self.heads: dict[str, tuple[Dialect, Head]] = {
             f"{dialect.name}_{number}": (dialect, head)
             for dialect in chosen

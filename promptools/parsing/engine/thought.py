@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
+from itertools import chain
 
 from promptools.parsing.engine.machine import Machine
 from promptools.parsing.output import SPACE
@@ -79,7 +81,7 @@ class Thought(Machine):
                 self._out.words(text[begin:start])
                 self._leave_zone()
                 return end
-            ready = self._ready(group, text, start, end, final)
+            ready = self._any_ready(found, text, final)
             if ready is False:
                 at = start + 1
                 continue
@@ -88,6 +90,15 @@ class Thought(Machine):
                 return ~start
             self._state = self._suspecting
             return start
+
+    def _any_ready(self, found: re.Match[str], text: str, final: bool) -> bool | None:
+        """Tell whether one of the heads that stand here begins a call; None: more text is needed."""
+        others = self._zone_scanner.others(text, found.start(), found.lastgroup or "")
+        for each in chain((found,), others):
+            ready = self._ready(each.lastgroup or "", text, each.start(), each.end(), final)
+            if ready is not False:
+                return ready
+        return False
 
     def _suspecting(self, text: str, at: int, _final: bool) -> int:
         """Hold a call inside an open zone: thought if the zone closes, a call if it never does."""

@@ -1,0 +1,121 @@
+"""A call whose arguments come one by one as bare text: typed by the schema, let out as they come, then decided."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from promptools.dialects.envelope import NoCall, Node, Said
+from promptools.dialects.settle import PLAUSIBLE_NAME, Place, Rules, broken, checked, dump, settle
+from promptools.dialects.values import read, value_of
+from promptools.parsing.parts import Fragment, Started
+from promptools.types import Call, Fix, Malformed, Tool
+
+if TYPE_CHECKING:
+    from promptools.dialects.live import LiveCall
+
+_ONE_WORD = re.compile(r"[^\W\d][\w.:/-]{0,127}\Z")
+"""A tool's name where nobody listed the tools: words between two tags are no name."""
+
+
+class Gathered:
+    """What is known of one call so far."""
+
+    def __init__(self, rules: Rules, place: Place, *, firm: bool) -> None:
+        self.rules = rules
+        self.fixes: list[Fix] = []
+        """Liberties taken with the markup."""
+        self.wrong = ""
+        """What makes it unreadable."""
+        self.tool: Tool | None = None
+        self.name = ""
+        self.arguments: dict[str, Any] = {}
+        self._place = place
+        self._firm = firm
+        self._members: list[str] = []
+        self._coerced: list[Fix] = []
+        self._live: LiveCall | None = None
+
+    @property
+    def meant(self) -> bool:
+        """Tell whether a call was meant here, whatever tool it names."""
+        return self._place.expected or self._place.sentinel
+
+    def take_name(self, said: str) -> list[Started | Fragment] | None:
+        """Take the name; give what may go out at once, None when this is no call. Longest declared name first."""
+        tools = self.rules.tools
+        found = tools.find(said) if tools is not None else None
+        if found is None:
+            self.name = said
+            plausible = _ONE_WORD if tools is None else PLAUSIBLE_NAME
+            return [] if (tools is None or self.meant) and plausible.match(said) else None
+        self.tool, fix = found
+        self.name = self.tool.name
+        self.fixes += [fix] if fix is not None else []
+        if not (self.meant and self._firm):
+            return []
+        from promptools.dialects.live import LiveCall
+
+        self._live = LiveCall(self.name, self.rules)
+        return self._live.feed("{")
+
+    def glued(self, said: str) -> tuple[str, str] | None:
+        """Part a name from the key that is glued to it: the longest offered name whose rest is a parameter of it."""
+        tools = self.rules.tools
+        for name in sorted(tools.names if tools is not None else (), key=len, reverse=True):
+            if said.startswith(name) and tools is not None and said[len(name) :].strip() in tools.keys(name):
+                return name, said[len(name) :].strip()
+        return None
+
+    def is_new(self, key: str) -> bool:
+        """Tell whether this is a parameter that the tool declares and the call has not named yet."""
+        tools = self.rules.tools
+        declared = tools is None or self.tool is None or key in tools.keys(self.tool.name)
+        return declared and key not in self.arguments
+
+    def add(self, key: str, text: str, kind: str = "") -> list[Started | Fragment]:
+        """Take an argument, of the JSON type `kind` if the model said so; give what may go out of it."""
+        if kind:
+            value, fixes = read(text, frozenset((kind,)))
+        else:
+            value, fixes = value_of(self.rules, self.name, key, text)
+        return self.put(key, value, fixes)
+
+    def put(self, key: str, value: Any, fixes: tuple[Fix, ...] = ()) -> list[Started | Fragment]:
+        """Take an argument that is read already."""
+        if key in self.arguments:
+            self.fixes.append(Fix("duplicate", f"{key!r} stood twice"))
+        self.arguments[key] = value
+        self._coerced += fixes
+        member = f"{dump(key)}: {dump(value)}"
+        self._members.append(member)
+        if self._live is None:
+            return []
+        return self._live.feed(f"{' ' if len(self._members) > 1 else ''}{member},")
+
+    def outcome(self) -> Call | Malformed:
+        """Decide it. Raises `NoCall`."""
+        place = self._place
+        if self.rules.strictness == "strict" and not self.meant and self._liberties():
+            raise NoCall("strict takes no liberties with the markup")
+        if self.wrong:
+            return self.broken(self.wrong)
+        fixes = [*self.fixes, *self._coerced]
+        if self.tool is None:
+            node = Node(self.arguments, "", 0, 0, exact=False)
+            return settle(Said(node, self.name, node, {}, tuple(fixes)), self.rules, place)
+        outcome = checked(self.tool, self.arguments, None, fixes, self.rules, place)
+        if self._live is not None and isinstance(outcome, Call):
+            return self._live.settle(outcome, f"{{{', '.join(self._members)}}}")
+        return outcome
+
+    def truncated(self) -> Malformed:
+        """Report that the text ended inside it."""
+        return broken("truncated", "the text ended inside it", self._place.dialect, self.name or None)
+
+    def broken(self, why: str) -> Malformed:
+        """Report that it cannot be read."""
+        return broken("invalid_json", why, self._place.dialect, self.name or None)
+
+    def _liberties(self) -> bool:
+        return bool(self.wrong) or any(fix.kind != "name" for fix in self.fixes)

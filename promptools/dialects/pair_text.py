@@ -1,0 +1,133 @@
+"""Text with tags in it, taken piece by piece: words and tags go to a state, and what comes of the call is told here."""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from promptools.dialects.base import tried
+from promptools.dialects.envelope import NoCall
+from promptools.dialects.gathered import Gathered
+from promptools.dialects.pair_tags import Tags
+from promptools.dialects.settle import Place, Rules
+from promptools.parsing.parts import Part, Tried, Undecided
+from promptools.types import Fix, Malformed
+
+Step: TypeAlias = Callable[[str, str, re.Match[str], bool], bool]
+"""Take a tag of a kind, found in a text, which may be the last; False: more text must tell what it is."""
+
+
+class TaggedText(Undecided):
+    """One call of keys and values between tags, up to its outcome; the states are its subclass's. O(n)."""
+
+    _step: Step
+
+    def __init__(self, head: str, name: str, tags: Tags, rules: Rules, place: Place, *, firm: bool) -> None:
+        super().__init__(firm=firm, head=head)
+        self._call = Gathered(rules, place, firm=firm)
+        self._tags = tags
+        self._dialect = place.dialect
+        self._held = name
+        self._pieces = [name]
+        self._base = 0
+        """Where what is held stands in the candidate's text."""
+        self._over = False
+        self._words: list[str] = []
+        """What stands since the last tag that counted; the value, inside one."""
+        self._size = 0
+
+    @abstractmethod
+    def _last(self, rest: str) -> None: ...
+
+    def feed(self, piece: str, start: int) -> int | None:
+        """Take more text; see `Candidate`."""
+        piece = piece[start:] if start else piece
+        self._pieces.append(piece)
+        self._run(self._held + piece if self._held else piece, final=False)
+        return start + len(piece) if self._over else None
+
+    def _run(self, text: str, *, final: bool) -> None:
+        at = 0
+        base = self._base
+        while not self._over:
+            found = self._tags.pattern.search(text, at)
+            place = found.start() if found is not None else max(at, self._tags.hold(text))
+            self._say(text[at:place])
+            at = place
+            self._base = base + at
+            if found is None:
+                if final:
+                    self._last(text[at:])
+                    self._base = base + len(text)
+                    at = len(text)
+                break
+            if not self._step(self._tags.kinds[found[0]], text, found, final):
+                break
+            at = found.end()
+            self._base = base + at
+        self._held = text[at:]
+
+    def _say(self, words: str) -> None:
+        if words:
+            self._words.append(words)
+            self._size += len(words)
+
+    def _spoken(self) -> str:
+        """Give the words since the last tag, and forget them."""
+        words, self._words, self._size = "".join(self._words), [], 0
+        return words
+
+    def _fix(self, detail: str) -> None:
+        self._call.fixes.append(Fix("marker", detail))
+
+    def _no_closer(self) -> Fix:
+        return Fix("closer", f"no {self._tags.closer(self._tags.call)!r}")
+
+    # --- the outcome ---------------------------------------------------------------------------------------------
+
+    def _finish(self, size: int, end: int, fix: Fix | None) -> None:
+        """Decide the call, which takes `size` characters, and its closer, which ends at `end`."""
+        raw = "".join(self._pieces)
+        if fix is not None:
+            self._call.fixes.append(fix)
+        if self._call.fixes and any("arg_" in each for each in self._residue()):
+            self._call.wrong = "what stands in it is not certain: a tag is part of a value"
+        try:
+            outcome = self._call.outcome()
+        except NoCall as no:
+            self._give_up(str(no), end)
+            return
+        if isinstance(outcome, Malformed):
+            parts = [self._malformed(outcome, raw[:size])]
+        else:
+            parts = [Part("call", raw[:size], call=outcome)]
+        if end > size:
+            parts.append(Part("markup", raw[size:end]))
+        self._tell(parts, end)
+
+    def _residue(self) -> list[str]:
+        """Give the values that hold a tag of an argument."""
+        values = [each for each in self._call.arguments.values() if isinstance(each, str)]
+        return [tag for each in (*values, *self._call.arguments) for tag in self._tags.pattern.findall(each)]
+
+    def _malformed(self, outcome: Malformed, raw: str) -> Part:
+        if not raw:
+            raw, self.head = self.head, ""
+        return Part("malformed", raw, malformed=outcome)
+
+    def _tell(self, parts: Sequence[Part], end: int) -> None:
+        raw = "".join(self._pieces)
+        self.parts = [*([Part("markup", self.head)] if self.head else []), *parts]
+        self.rest = raw[end:]
+        self.tries.append(tried(self._dialect, len(raw), self.parts))
+        self._over = True
+
+    def _give_up(self, why: str, end: int) -> None:
+        """Give it back as text, up to `end`."""
+        raw = "".join(self._pieces)
+        self.parts = [Part("text", self.head + raw[:end])]
+        self.rest = raw[end:]
+        self.tries.append(Tried(self._dialect, "text", why, len(raw)))
+        self._over = True
