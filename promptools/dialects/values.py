@@ -22,12 +22,14 @@ STRING = frozenset(("string",))
 def value_of(rules: Rules, tool: str, key: str, text: str) -> tuple[Any, tuple[Fix, ...]]:
     """Read the bare text of a parameter of a tool, and say what was mended in it. O(n) in characters.
 
-    A parameter that an offered tool does not declare is a string: nothing says that it is more.
+    A parameter that an offered tool does not declare is a string: nothing says that it is more. A tool that declares
+    none at all takes anything.
     """
     tools = rules.tools
-    if tools is None or tools.get(tool) is None:
+    keys = tools.keys(tool) if tools is not None else frozenset[str]()
+    if not keys or tools is None:
         return read(text, frozenset())
-    return read(text, tools.types(tool, key) if key in tools.keys(tool) else STRING)
+    return read(text, tools.types(tool, key) if key in keys else STRING)
 
 
 def read(text: str, types: frozenset[str]) -> tuple[Any, tuple[Fix, ...]]:

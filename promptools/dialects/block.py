@@ -1,0 +1,195 @@
+"""A block of calls that comes in pieces: tokens in, segments out, and in the end the parts that tile it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+from promptools.dialects.base import tried
+from promptools.dialects.body import part_of
+from promptools.dialects.collected import Collected, Grammar
+from promptools.dialects.envelope import NoCall
+from promptools.dialects.settle import Place, Rules, broken
+from promptools.dialects.tags import Tag, Tags
+from promptools.dialects.wrapped import Closers, WrappedCandidate
+from promptools.parsing.parts import Part, Tried, Undecided, note, size_of
+from promptools.types import Call, Fix, Malformed
+
+State: TypeAlias = "Callable[[Tag | str], None]"
+
+
+class Segment(NamedTuple):
+    """Tokens of the block that are a call, or what a reader of JSON made of one."""
+
+    start: int
+    end: int
+    call: Collected | Malformed | None
+    parts: list[Part]
+
+
+class Block(Undecided, ABC):
+    """What the states of a block stand on: its tokens, its segments, and how it ends."""
+
+    def __init__(self, grammar: Grammar, rules: Rules, place: Place, *, firm: bool) -> None:
+        super().__init__(firm=firm)
+        self._grammar = grammar
+        self._rules = rules
+        self._place = place
+        self._tags = Tags()
+        self._carry = ""
+        self._state: State = self._outside
+        self._over = False
+        self._tokens: list[str] = []
+        """Every token so far; a place in the block is an index here."""
+        self._at = 0
+        """The place of the token at hand."""
+        self._unread = 0
+        """Characters at the end of the token at hand that are read again."""
+        self._segments: list[Segment] = []
+        self._inner: WrappedCandidate | None = None
+        self._started = False
+        """The name of the first call has gone out."""
+
+    @abstractmethod
+    def _outside(self, token: Tag | str) -> None: ...
+    @abstractmethod
+    def _inner_decided(self) -> None: ...
+    @abstractmethod
+    def _end(self, finish_reason: str | None) -> None: ...
+
+    def feed(self, piece: str, start: int) -> int | None:
+        """Take more text; see `Candidate`."""
+        carry, self._carry = self._carry, ""
+        text, at = (carry + piece[start:], 0) if carry else (piece, start)
+        text, at = self._take(text, at, final=False)
+        if not self._over:
+            self._carry = text[at:]
+            return None
+        back = self.rest
+        left = len(back) + len(text) - at - (len(piece) - start)
+        if left <= 0:
+            self.rest = ""
+            return start - left
+        self.rest = (back + text[at : at + left])[:left]
+        return start
+
+    def close(self, finish_reason: str | None) -> None:
+        """Decide: the text is over."""
+        text, at = self._take(self._carry, 0, final=True)
+        if self._inner is not None:
+            self._inner.close(finish_reason)
+            rest = self._inner.rest
+            self._inner_decided()
+            if not self._over:
+                text, at = self._take(rest, 0, final=True)
+        if not self._over:
+            self._end(finish_reason)
+        self.rest += text[at:]
+
+    def _take(self, text: str, at: int, *, final: bool) -> tuple[str, int]:
+        """Take what can be told; give the text and the index that it is left at."""
+        while at < len(text) and not self._over:
+            if self._inner is not None:
+                end = self._inner.feed(text, at)
+                if end is None:
+                    return text, len(text)
+                rest = self._inner.rest
+                text, at = (text, end - len(rest)) if len(rest) <= end else (rest + text[end:], 0)
+                self._inner_decided()
+                continue
+            token = self._tags.next(text, at, final=final)
+            if token is None:
+                break
+            raw = token if isinstance(token, str) else token.raw
+            at += len(raw)
+            self._at = len(self._tokens)
+            self._tokens.append(raw)
+            self._state(token)
+            if self._unread:
+                at, self._unread = at - self._unread, 0
+        return text, at
+
+    def _put_back(self, count: int) -> None:
+        """Have the last `count` characters of the token at hand read again."""
+        self._unread = count
+        if count:
+            self._tokens[-1] = self._tokens[-1][:-count]
+
+    def _read_json(self, name: str | None) -> None:
+        """Leave what follows to a reader of JSON: the arguments of `name`, or whole calls."""
+        wrapper, closers = self._grammar.wrapper, self._grammar.closers
+        right = closers[:1] if name is not None else wrapper[1:]
+        ends = Closers(right=right, wrong=("<function>", "</think>"), openers=wrapper[:1])
+        self._inner = WrappedCandidate("", ends, self._rules, self._place, firm=self.firm, name=name)
+
+    # --- the outcome ---------------------------------------------------------------------------------------------
+
+    def _text(self, end: int, why: str) -> None:
+        """Give the tokens before `end` back as text."""
+        end = max(end, 1)
+        raw = "".join(self._tokens[:end])
+        self.parts = [Part("text", raw)]
+        self.rest = "".join(self._tokens[end:])
+        self.tries.append(Tried(self._place.dialect, "text", why, len(raw) + len(self.rest)))
+        self._over = True
+
+    def _finish(self, end: int, fix: Fix | None = None) -> None:
+        """Settle the calls before the place `end`; what follows is read again."""
+        settled = [self._settled(each, self._place) for each in self._segments]
+        if not any(settled) and not self._started:
+            self._text(end, "it calls no offered tool")
+            return
+        meant = self._place._replace(sentinel=True)  # beside a real call: a call is meant
+        settled = [found or self._settled(each, meant) for found, each in zip(settled, self._segments, strict=True)]
+        parts: list[Part] = []
+        at = 0
+        for each, found in zip(self._segments, settled, strict=True):
+            self._mark(parts, at, each.start)
+            parts += found or [self._no_name(each)]
+            at = each.end
+        if fix is not None:
+            note(reversed(parts), fix)
+        self._mark(parts, at, end)
+        if self._rules.strictness == "strict" and not (self._place.expected or self._place.sentinel) and _loose(parts):
+            self._text(end, "strict takes no liberties with the markup")
+            return
+        self.parts = [Part("markup", self.head), *parts] if self.head else parts
+        self.rest = "".join(self._tokens[end:])
+        self.tries.append(tried(self._place.dialect, size_of(self.parts), self.parts))
+        self._over = True
+
+    def _mark(self, parts: list[Part], start: int, end: int) -> None:
+        raw = "".join(self._tokens[start:end])
+        if raw:
+            parts.append(Part("markup", raw))
+
+    def _settled(self, segment: Segment, place: Place) -> list[Part]:
+        if segment.call is None:
+            return segment.parts
+        raw = "".join(self._tokens[segment.start : segment.end])
+        if isinstance(segment.call, Malformed):
+            return [Part("malformed", raw, malformed=segment.call)]
+        try:
+            return [part_of(self._outcome(segment.call, place), raw)]
+        except NoCall as no:
+            self.tries.append(Tried(place.dialect, "text", str(no), len(raw)))
+            return []
+
+    def _outcome(self, call: Collected, place: Place) -> Call | Malformed:
+        outcome = call.settle(place)
+        if isinstance(outcome, Malformed) and call.unclosed and outcome.reason == "invalid_arguments":
+            return broken("truncated", "the text ended before its last parameters", place.dialect, outcome.name)
+        return outcome
+
+    def _no_name(self, segment: Segment) -> Part:
+        raw = "".join(self._tokens[segment.start : segment.end])
+        said = broken("invalid_json", "what stands where the name belongs is no name", self._place.dialect, None)
+        return Part("malformed", raw, malformed=said)
+
+
+def _loose(parts: list[Part]) -> bool:
+    """Tell whether the markup of a call was mended, or is none."""
+    fixes = [fix.kind for part in parts if part.call is not None for fix in part.call.fixes]
+    broke = any(part.malformed is not None and part.malformed.call is None for part in parts)
+    return broke or not {"closer", "marker", "unwrap", "duplicate"}.isdisjoint(fixes)

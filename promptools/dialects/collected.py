@@ -1,0 +1,114 @@
+"""One call of `call(name) / parameter(key) value` markup while its parameters come, and what is made of it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Literal, NamedTuple
+
+from promptools.dialects.envelope import Node, Said
+from promptools.dialects.settle import Place, Rules, settle
+from promptools.dialects.values import read, value_of
+from promptools.types import Call, Fix, Malformed, Tool
+
+Trim = Literal["line", "verbatim", "strip"]
+"""What of the white space around a value is layout: one line break on each side, nothing, or all of it."""
+
+FIXES = 8
+"""Odd tags of one call that are noted."""
+_CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
+_VALUE = re.compile(r"\s*<value>(.*)</value>\s*", re.DOTALL)
+
+
+class Grammar(NamedTuple):
+    """What one family writes, and how it is told from what others do."""
+
+    canonical: re.Pattern[str]
+    """Every tag as the family is trained to write it."""
+    wrapper: tuple[str, str]
+    """The tags around calls."""
+    closers: tuple[str, str]
+    """Those of a call and of a parameter."""
+    trim: Trim = "verbatim"
+    bare: bool = False
+    """Calls stand without a wrapper."""
+    cdata: bool = False
+    """Values may stand in CDATA sections."""
+    objects: bool = False
+    """The wrapper may hold calls as JSON."""
+
+
+class Collected:
+    """A call whose name is known, and the parameters that have come so far."""
+
+    def __init__(self, said: str, grammar: Grammar, rules: Rules) -> None:
+        found = rules.tools.find(said) if rules.tools is not None else None
+        self.said = said
+        self.tool: Tool | None = found[0] if found is not None else None
+        self.values: dict[str, Any] = {}
+        self.fixes: list[Fix] = []
+        self.unclosed = False
+        """The text ended before its closer."""
+        self._grammar = grammar
+        self._rules = rules
+
+    def declares(self, key: str) -> bool:
+        """Tell whether the tool has a parameter of this name; nobody knows: it may."""
+        tools = self._rules.tools
+        return tools is None or self.tool is None or key in tools.keys(self.tool.name)
+
+    def note(self, fix: Fix) -> None:
+        """Note a liberty."""
+        if fix not in self.fixes and len(self.fixes) < FIXES:
+            self.fixes.append(fix)
+
+    def add(self, key: str, text: str, *, string: str | None = None, inline: bool = False) -> None:
+        """Take a parameter. `string`: what its tag says about its type; `inline`: it stood in the tag itself."""
+        value, fixes = self._value(key, text if inline else self.bare(text), string)
+        for fix in fixes:
+            self.note(fix)
+        if key in self.values:
+            if self.values[key] == value and type(self.values[key]) is type(value):
+                self.note(Fix("duplicate", f"{key!r} stood twice"))
+            else:
+                self.note(Fix("duplicate", f"{key!r} stood twice: the last one holds"))
+        self.values[key] = value
+
+    def take_back(self, key: str) -> None:
+        """Forget a parameter: it has not ended yet."""
+        self.values.pop(key, None)
+
+    def bare(self, text: str) -> str:
+        """Take off what is layout around a value."""
+        if self._grammar.cdata and "<![CDATA[" in text:
+            outside = _CDATA.sub("", text)
+            if not outside.strip():
+                return "".join(_CDATA.findall(text))
+        wrapped = _VALUE.fullmatch(text)
+        if wrapped is not None and "<value>" not in wrapped[1]:
+            self.note(Fix("unwrap", "the value stood in <value>"))
+            text = wrapped[1]
+        if self._grammar.trim == "strip":
+            return text.strip()
+        if self._grammar.trim == "verbatim":
+            return text
+        return trimmed(text)
+
+    def _value(self, key: str, text: str, string: str | None) -> tuple[Any, tuple[Fix, ...]]:
+        if string == "true":
+            return text, ()
+        if string == "false":
+            return read(text, frozenset())
+        return value_of(self._rules, self.tool.name if self.tool is not None else self.said, key, text)
+
+    def settle(self, place: Place) -> Call | Malformed:
+        """Decide. Raises `NoCall` when no offered tool is called."""
+        node = Node(self.values, "", 0, 0, exact=False)
+        return settle(Said(node, self.said, node, {}, tuple(self.fixes)), self._rules, place)
+
+
+def trimmed(text: str) -> str:
+    """Take one line break off each side of a value that stands on lines of its own."""
+    for opening in ("\n", "\r\n"):
+        if text.startswith(opening):
+            return text.removeprefix(opening).removesuffix(opening)
+    return text

@@ -1,0 +1,65 @@
+"""What a block of markup begins with: the first tags tell whether it may be one."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from promptools.dialects.settle import PLAUSIBLE_NAME, Rules
+from promptools.dialects.tags import Tag, Tags
+
+LOOK = 400
+"""Characters in which a block must show what it is."""
+WITHIN = rf"[\s\S]{{0,{LOOK}}}"
+"""What a head's pattern ends with, so that the scanner waits for as many."""
+
+
+class First(NamedTuple):
+    """The first tags of a block, the words behind each, and whether more text may tell more."""
+
+    tags: list[Tag]
+    words: list[str]
+    more: bool
+
+
+def first_tags(text: str, start: int, end: int) -> First:
+    """Read the first two tags in `text[start:end]`."""
+    tags = Tags()
+    tags.words = None
+    found = First([], [], more=True)
+    window = text[start:end]
+    at = 0
+    while at < len(window):
+        token = tags.next(window, at, final=False)
+        if token is None:
+            break
+        if isinstance(token, str):
+            if not found.tags:
+                return found._replace(more=False)
+            found.words[-1] += token
+            at += len(token)
+        else:
+            if len(found.tags) == 2:
+                return found._replace(more=False)
+            found.tags.append(token)
+            found.words.append("")
+            at += len(token.raw)
+    return found
+
+
+def offered(name: str | None, rules: Rules) -> bool:
+    """Tell whether a name is an offered tool's, or may be one where nobody said which there are."""
+    if name is None:
+        return False
+    if rules.tools is None:
+        return PLAUSIBLE_NAME.match(name) is not None
+    return rules.tools.find(name) is not None
+
+
+def at_once(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
+    """Begin with a marker that prose does not hold: a wrapper, or a call that has a name."""
+    del fresh, rules
+    first = first_tags(text, start, end)
+    if not first.tags:
+        return None if first.more else False
+    tag = first.tags[0]
+    return not tag.close and (tag.kind == "wrap" or (tag.kind == "call" and tag.name is not None))

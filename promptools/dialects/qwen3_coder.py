@@ -1,0 +1,152 @@
+"""Qwen3-Coder: calls as tags, values as bare text on lines of their own.
+
+    <tool_call>
+    <function=get_weather>
+    <parameter=city>
+    Oslo
+    </parameter>
+    </function>
+    </tool_call>
+
+A JSON object may stand in place of the parameters: that is what Llama 3.1 and Functionary 3.1 write, without a wrapper.
+
+Source: the chat templates of Qwen3-Coder (2025-07) and Qwen3.5, Nemotron 3, Step 3.5 and MiMo V2 (2025-12 to 2026-03).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from promptools.dialects.base import Head, Textual
+from promptools.dialects.collected import Grammar
+from promptools.dialects.declaration import lines
+from promptools.dialects.markup import LOST, MarkupCandidate
+from promptools.dialects.openers import WITHIN, first_tags, offered
+from promptools.dialects.settle import Place, Rules
+from promptools.dialects.written import results_in, written
+from promptools.parsing.parts import Candidate
+from promptools.types import Call, Result
+
+if TYPE_CHECKING:
+    from promptools.schema import Tools
+
+GRAMMAR = Grammar(
+    canonical=re.compile(r"</?tool_call>|</(?:function|parameter)>|<(?:function|parameter)=[^\s<>\"'=]+>"),
+    wrapper=("<tool_call>", "</tool_call>"),
+    closers=("</function>", "</parameter>"),
+    trim="line",
+)
+
+
+def wrapped_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
+    """Tell whether the tag of many dialects opens a block of this one: by the tag that comes next."""
+    del fresh
+    first = first_tags(text, start, end)
+    if not first.tags or first.tags[0].kind != "wrap" or first.tags[0].close:
+        return None if first.more and not first.tags else False
+    words = first.words[0].strip()
+    if words[:1] in ("{", "[", "("):
+        return False
+    if LOST.match(words):
+        return True
+    if len(first.tags) == 1:
+        return None if first.more else False
+    tag = first.tags[1]
+    if tag.close:
+        return False
+    if tag.kind == "call":
+        return True
+    if tag.kind == "param":
+        return offered(first.tags[0].name, rules)
+    named = rules.tools is not None and rules.tools.get(words) is not None and tag.name in rules.tools.keys(words)
+    return tag.kind == "element" and named
+
+
+def bare_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
+    """Tell whether `<function=NAME>` without its wrapper is a call: the tool is offered, and its body follows."""
+    del fresh
+    first = first_tags(text, start, end)
+    if not first.tags:
+        return None if first.more else False
+    tag = first.tags[0]
+    if tag.kind != "call" or tag.close or not offered(tag.name, rules):
+        return False
+    words = first.words[0].strip()
+    if words:
+        return words[0] == "{"
+    if len(first.tags) == 1:
+        return None if first.more else False
+    following = first.tags[1]
+    return (
+        following.kind == "param"
+        or (following.kind in ("call", "wrap") and following.close)
+        or (following.kind == "element" and not following.close)
+    )
+
+
+class Qwen3Coder(Textual):
+    """`<tool_call><function=NAME><parameter=KEY>value</parameter></function></tool_call>`."""
+
+    name = "qwen3_coder"
+    models = (
+        "Qwen3-Coder, Qwen3.5 to 3.8, Nemotron 3, Step 3.5, MiMo V2; Llama 3.1 and Functionary 3.1 with JSON inside"
+    )
+    heads = (
+        Head(("<tool_call",), rf"<tool_calls?(?=[\s>]|\Z){WITHIN}", opens="", begins=wrapped_begins),
+        Head(("<function=", "<function ="), rf"<function\s{{0,8}}={WITHIN}", opens="", begins=bare_begins),
+    )
+    closers = ("</tool_call>", "<tool_call>", "</function>", "</parameter>")
+    stop = ("<tool_response>",)
+
+    def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
+        """Start at the wrapper, or at the call."""
+        del head
+        return MarkupCandidate(GRAMMAR, rules, place, firm=firm)
+
+    def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
+        """Write the block of the system message that declares the tools and the format."""
+        how_many = "For several calls write one block after the other." if parallel else "Make one call at a time."
+        when = "Call a function in this turn." if required else "If no function is needed, answer without one."
+        return f"""# Tools
+
+You can call these functions:
+
+<tools>
+{lines(tools)}
+</tools>
+
+To call a function, end your reply with a block of this form, and nothing after it:
+
+<tool_call>
+<function=function_name>
+<parameter=first_parameter>
+its value
+</parameter>
+<parameter=second_parameter>
+a value
+of several lines
+</parameter>
+</function>
+</tool_call>
+
+<IMPORTANT>
+- Write every call between <tool_call> and </tool_call>, and give all required parameters.
+- A value stands between its tags as it is, without quotes or escapes; objects and lists are JSON.
+- Explain yourself before the call if you like, never after it. {how_many}
+- {when}
+</IMPORTANT>"""
+
+    def render_calls(self, calls: Sequence[Call]) -> str:
+        """Write calls as the model would have; with a JSON body where a value could be misread between tags."""
+        return "\n".join(f"<tool_call>\n{_function(call)}\n</tool_call>" for call in calls)
+
+    def render_results(self, results: Sequence[Result]) -> str:
+        """Write results as one user turn."""
+        return results_in(results, "<tool_response>\n", "\n</tool_response>")
+
+
+def _function(call: Call) -> str:
+    parameters = written(call, lambda key, text: f"<parameter={key}>\n{text}\n</parameter>\n")
+    return f"<function={call.name}>\n{parameters}</function>"

@@ -1,0 +1,185 @@
+r"""The tags of `call(name) / parameter(key) value / end` markup, in every spelling, found in text that comes in pieces.
+
+One reading serves all families, since models mix them: `<function=f>`, `<function name="f">`, `<invoke name='f'>`,
+`<｜DSML｜invoke name="f">`, `<parameter name=k>`, `<parameter=k` without its bracket, `</ parameter >`. A tag has
+at most `LIMIT` characters, so no character is looked at more often than that.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import Literal, NamedTuple
+
+from promptools.parsing.zones import CLOSERS, DEBRIS, RESULTS
+
+LIMIT = 1600
+"""Characters of a tag, attributes and all."""
+
+TagKind = Literal["wrap", "call", "param", "element", "end", "cut"]
+
+BARS = r"[|｜]{1,4}\s{0,4}"
+DSML = rf"(?:{BARS}(?:DSML|GCML)\s{{0,4}}[|｜]{{0,4}}|(?:DSML|GCML)\s{{0,4}}[|｜]{{1,4}})\s{{0,4}}"
+"""What stands before the words of DeepSeek's tags, with bars lost, doubled, or of ASCII."""
+
+_QUOTES = "\"'“”‘’"
+_WRAPS = (
+    "tool_calls",
+    "tool_call",
+    "toolcalls",
+    "toolcall",
+    "function_calls",
+    "function_call",
+    "dots_function_call",
+    "tvoe_calls",
+    "calls",
+    "tool",
+)
+_MARKED_ONLY = ("calls", "tool")
+"""Words that open a block only behind a namespace: alone they are too common."""
+_CALLS = ("function", "invoke")
+_PARAMS = ("parameter", "param")
+_WORDS = (*_WRAPS, *_CALLS, *_PARAMS)
+_MARKS = ("DSML", "GCML")
+_NAMESPACES = ("antml:", "atem:", "steptml:", "minimax:", "seed:")
+
+_LEAD = re.compile(
+    rf"<\s{{0,8}}(?P<close>/?)\s{{0,8}}(?P<space>{'|'.join(_NAMESPACES)}|{DSML})?"
+    rf"(?:(?P<wrap>{'|'.join(_WRAPS)})|(?P<call>{'|'.join(_CALLS)})|(?P<param>{'|'.join(_PARAMS)}))"
+    r"(?:(?![\w.:-])|(?=name\s{0,8}=))"
+)
+_ATTRIBUTE = (
+    r"\s{0,8}[A-Za-z_][\w:-]{0,40}\s{0,8}=\s{0,8}"
+    r"(?:\"[^\"]{0,1000}\"|'[^'<>]{0,200}'|[“”‘’][^“”‘’<>]{0,200}[“”‘’]|[^\s<>\"'“”‘’=/]{1,128})"
+)
+_ATTRIBUTES = re.compile(rf"(?P<attributes>(?:{_ATTRIBUTE}){{0,6}})\s{{0,8}}(?P<empty>/?)>")
+_NAME = rf"[^\s<>={{}}{_QUOTES}]"
+_EQUALS = re.compile(
+    rf"\s{{0,8}}=\s{{0,8}}(?:[{_QUOTES}]\s{{0,4}}(?P<quoted>[^<>\n{_QUOTES}]{{1,128}}?)\s{{0,4}}[{_QUOTES}]"
+    rf"|(?P<bare>{_NAME}{{1,128}}?))"
+    rf"(?:(?:\s{_ATTRIBUTE}){{0,4}}\s{{0,8}}(?P<empty>/?)>"
+    rf"|(?P<lost>(?=\s{{0,8}}[<{{])|(?=[ \t]{{0,4}}\r?\n\s{{0,8}}[^\s>/])))"
+)
+_TWICE = re.compile(rf"\s{{0,8}}=\s{{0,8}}(?P<bare>{_NAME}{{1,128}})=")  # `<parameter=command=create</parameter>`
+_WORD = re.compile(rf"\s{{1,8}}(?P<bare>{_NAME}{{1,128}}?)\s{{0,8}}>")  # `<function bash>`
+_CLOSING = re.compile(r"[^<>]{0,64}>")
+_ELEMENT = re.compile(r"<(/?)\s{0,4}([A-Za-z_][\w.:-]{0,63})\s{0,4}(/?)>")
+_PAIR = re.compile(r"([A-Za-z_][\w:-]*)\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|[“”‘’]([^“”‘’]*)[“”‘’]|([^\s<>\"'“”‘’=/]+))")
+
+_ENDS = (*DEBRIS, *(each for each in RESULTS if each.startswith("<")), *CLOSERS)
+_END = re.compile("|".join(re.escape(each) for each in sorted(_ENDS, key=len, reverse=True) if each[0] == "<"))
+_BEGUN = re.compile(
+    r"<\s{0,8}/?\s{0,8}(?:[|｜]{1,4}\s{0,4}(?:D(?:S(?:M?)?)?|G(?:C(?:M?)?)?)?\Z"
+    rf"|(?:{DSML})?(?P<word>[A-Za-z_][\w.:-]*)?(?P<after>[\s\S]?))"
+)
+
+
+class Tag(NamedTuple):
+    """One tag. `kind` "end": what a turn ends with; "cut": what may have become a tag, at the end of the text."""
+
+    raw: str
+    kind: TagKind
+    close: bool = False
+    name: str | None = None
+    """The tool, the parameter, or the element's own word."""
+    empty: bool = False
+    """It closes itself."""
+    attributes: dict[str, str] = {}  # noqa: RUF012  never changed
+
+
+class Tags:
+    """Cuts text into tags and what stands between them. O(n) in characters, `LIMIT` times at worst."""
+
+    def __init__(self) -> None:
+        self.words: Collection[str] | None = ()
+        """Other elements that are told as tags; None: all."""
+
+    def next(self, text: str, at: int, *, final: bool) -> Tag | str | None:
+        """Give what stands at `at`: a tag, or words up to the next one; None when more text must tell."""
+        if text[at] != "<":
+            end = text.find("<", at)
+            return text[at:] if end < 0 else text[at:end]
+        tag = read_tag(text, at) or self._element(text, at)
+        if tag is not None:
+            return tag
+        if len(text) - at <= LIMIT and self._unfinished(text[at:]):
+            return Tag(text[at:], "cut") if final else None
+        end = text.find("<", at + 1)
+        return text[at:] if end < 0 else text[at:end]
+
+    def _element(self, text: str, at: int) -> Tag | None:
+        found = _END.match(text, at)
+        if found is not None:
+            return Tag(found[0], "end")
+        found = _ELEMENT.match(text, at)
+        if found is None or (self.words is not None and found[2] not in self.words):
+            return None
+        return Tag(found[0], "element", bool(found[1]), found[2], bool(found[3]))
+
+    def _unfinished(self, tail: str) -> bool:
+        """Tell whether more text may make a tag of `tail`, which is none."""
+        if any(each.startswith(tail) for each in _ENDS):
+            return True
+        begun = _BEGUN.match(tail)
+        if begun is None:
+            return False
+        if begun["word"] is None:
+            return begun.end() == len(tail) and not begun["after"]
+        known = (*_WORDS, *_NAMESPACES, *_MARKS)
+        if not begun["after"]:
+            return self._may_begin(begun["word"], known)
+        word = begun["word"].rpartition(":")[2]
+        mine = word.startswith(_WORDS) or word in _MARKS or self.words is None or word in self.words
+        inside = tail[begun.start("after") :]
+        return mine and (("<" not in inside and ">" not in inside) or _open_quote(inside))
+
+    def _may_begin(self, word: str, known: Collection[str]) -> bool:
+        if self.words is None:
+            return True
+        word = word.rpartition(":")[2] if word.startswith(_NAMESPACES) else word
+        return any(each.startswith(word) or word.startswith(each) for each in (*known, *self.words))
+
+
+def _open_quote(inside: str) -> bool:
+    """Tell whether the first bracket may stand inside the quotes of an attribute."""
+    cut = min(at for at in (inside.find("<"), inside.find(">")) if at >= 0)
+    return inside.count('"', 0, cut) % 2 == 1 and inside.count('"') % 2 == 1
+
+
+def read_tag(text: str, at: int) -> Tag | None:
+    """Read the tag of a block, a call or a parameter that stands at `at`."""
+    lead = _LEAD.match(text, at)
+    if lead is None or (lead["wrap"] in _MARKED_ONLY and not lead["space"]):
+        return None
+    kind: TagKind = "wrap" if lead["wrap"] else "call" if lead["call"] else "param"
+    tail = _tail(text, lead.end(), kind, close=bool(lead["close"]))
+    if tail is None or tail.end() - at > LIMIT:
+        return None
+    raw = text[at : tail.end()]
+    if lead["close"]:
+        return Tag(raw, kind, close=True)
+    said = tail.groupdict()
+    attributes = _pairs(said.get("attributes") or "")
+    name = said.get("quoted") or said.get("bare") or attributes.get("name")
+    return Tag(raw, kind, False, name.strip() if name else None, bool(said.get("empty")), attributes)
+
+
+def _tail(text: str, at: int, kind: TagKind, *, close: bool) -> re.Match[str] | None:
+    if close:
+        return _CLOSING.match(text, at)
+    found = _ATTRIBUTES.match(text, at)
+    if found is not None or kind == "wrap":
+        return found
+    found = _EQUALS.match(text, at)
+    if found is None and kind == "param":
+        found = _TWICE.match(text, at)
+    if found is None and kind == "call":
+        found = _WORD.match(text, at)
+    return found
+
+
+def _pairs(text: str) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for found in _PAIR.finditer(text):
+        pairs.setdefault(found[1], next(group for group in found.groups()[1:] if group is not None))
+    return pairs
