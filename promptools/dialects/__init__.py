@@ -20,12 +20,16 @@ BUILT_IN: Final[dict[str, str]] = {
     "mistral": "mistral:Mistral",
     "deepseek": "deepseek:DeepSeek",
     "kimi_k2": "kimi_k2:KimiK2",
+    "k2_horizon": "glm_kin:K2Horizon",
+    "iquest": "glm_kin:Iquest",
     # readable tags
+    "pythonic": "pythonic:Pythonic",
     "qwen3_coder": "qwen3_coder:Qwen3Coder",
     "hermes": "hermes:Hermes",
+    "hunyuan": "glm_kin:Hunyuan",
     "glm": "glm:Glm",
+    "laguna": "glm_kin:Laguna",
     # what stands at the beginning of a line, or anywhere
-    "pythonic": "pythonic:Pythonic",
     "json": "json:Json",
 }
 """Each name, and where its class is: module of this package, then class."""

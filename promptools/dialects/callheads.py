@@ -1,0 +1,82 @@
+"""How Python calls behind a marker begin, and which body follows the marker: calls or JSON."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from promptools.dialects.base import Head, Tier
+from promptools.dialects.settle import Rules
+from promptools.parsing.parts import Candidate, Undecided
+
+CALLEE = r"\w[\w.:/-]{0,80}+"
+_BODY = re.compile(r"\s*(?:\[\s*)?(\S)")
+
+
+def behind(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
+    """Tell that a marker begins calls once something stands behind it."""
+    del start, fresh, rules
+    return True if end < len(text) else None
+
+
+def marked(*openers: str, json: bool = False, spaced: bool = False, tier: Tier | None = None) -> Head:
+    """Make the head of calls behind one of these markers; `json`: objects may stand there too.
+
+    Behind a sentinel a bracket is enough, so that what breaks off behind it is no text.
+    """
+    name = r"\w[\w.:/ -]{0,80}+" if spaced else CALLEE
+    bracket = r"(?:\[\s{0,16}+)?"
+    first = [rf"{bracket}{name}[ \t]{{0,8}}+\(", *([r"\{"] if json else []), *([r"\["] if tier == "S" else [])]
+    unfinished = rf"{bracket}(?:\Z|{name}[ \t]{{0,8}}+\Z)"
+    finished = rf"(?={'|'.join(first)})"
+    marker = "|".join(map(re.escape, openers))
+    return Head(openers, rf"(?:{marker})\s{{0,64}}+(?:{finished}|{unfinished})", opens="[", begins=behind, tier=tier)
+
+
+class Either(Undecided):
+    """A body that may be calls or JSON: the first characters tell which candidate reads it."""
+
+    def __init__(self, head: str, calls: Callable[[], Candidate], json: Callable[[], Candidate], *, firm: bool) -> None:
+        super().__init__(firm=firm, head=head)
+        self._calls = calls
+        self._json = json
+        self._held = ""
+        self._inner: Candidate | None = None
+
+    def feed(self, piece: str, start: int) -> int | None:
+        """Take more text; see `Candidate`."""
+        if self._inner is not None:
+            self._inner.head = self.head
+            end = self._inner.feed(piece, start)
+            self._adopt(self._inner)
+            return end
+        held, self._held = self._held, self._held + piece[start:]
+        found = _BODY.match(self._held)
+        if found is None:
+            return None
+        self._inner = inner = self._choose(found)
+        end = inner.feed(self._held, 0)
+        self._adopt(inner)
+        if end is None:
+            return None
+        assert end >= len(held)  # a bracket, and white space, decide nothing
+        return start + end - len(held)
+
+    def close(self, finish_reason: str | None) -> None:
+        """Decide: the text is over."""
+        if self._inner is None:
+            self._inner = self._calls()
+            self._inner.feed(self._held, 0)
+        self._inner.head = self.head
+        self._inner.close(finish_reason)
+        self._adopt(self._inner)
+
+    def _choose(self, found: re.Match[str]) -> Candidate:
+        return self._json() if found[1] == "{" else self._calls()
+
+    def _adopt(self, inner: Candidate) -> None:
+        """Show what the inner candidate has."""
+        self.parts, self.rest, self.head, self.firm = inner.parts, inner.rest, inner.head, inner.firm
+        self.live += inner.live
+        inner.live = []
+        self.tries = inner.tries

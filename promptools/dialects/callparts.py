@@ -1,0 +1,170 @@
+"""What calls leave behind: the parts that tile their text, and what becomes of those that did not end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from promptools.dialects.base import tried
+from promptools.dialects.body import part_of
+from promptools.dialects.envelope import NoCall
+from promptools.dialects.onecall import OneCall
+from promptools.dialects.settle import Place, Rules, broken
+from promptools.parsing.parts import Part, PartKind, Tried, Undecided, note, size_of
+from promptools.types import Fix
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How the calls stand: in brackets or not, one a line or not, and what closes them."""
+
+    right: tuple[str, ...] = ()
+    """What closes them; nothing: the last bracket does."""
+    brackets: bool | None = None
+    """They stand in square brackets; None: they may."""
+    lines: bool = False
+    """Several may stand without brackets, one a line."""
+    spaced: bool = False
+    """Names may hold spaces."""
+    python: bool = False
+    """A statement may print or assign what the call gives."""
+    alone: bool = False
+    """Nothing but calls and control tokens may stand between the opener and the end of the reply."""
+    echoed: bool = False
+    """What stood between the markers may stand again behind them, with another closer."""
+
+
+class CallParts(Undecided):
+    """The way out of a block of calls: text that was taken, and the parts made of it."""
+
+    def __init__(self, head: str, layout: Layout, rules: Rules, place: Place, *, firm: bool) -> None:
+        super().__init__(firm=firm, head=head)
+        self._layout = layout
+        self._rules = rules
+        self._place = place
+        self._segment: list[str] = []
+        """Text that was taken since the last part."""
+        self._done: list[Part] = []
+        self._call: OneCall | None = None
+        self._bracketed = False
+        self._listed = False
+        """The bracket around the calls was closed."""
+        self._lost = ""
+        self._over = False
+
+    def _take(self, text: str, at: int, end: int) -> int:
+        if end > at:
+            self._segment.append(text[at:end])
+        return end
+
+    def _call_ends(self, call: OneCall, *fixes: Fix) -> bool:
+        """Settle the call whose last bracket has come; tell whether it may stand."""
+        try:
+            outcome = call.outcome(*fixes)
+        except NoCall as no:
+            self._give_up(str(no))
+            return False
+        self._done.append(part_of(outcome, "".join(self._segment)))
+        self._segment = []
+        return True
+
+    def _cut(self, kind: PartKind) -> None:
+        """Make a part of the text that was taken since the last one; before the first call it is the opener's."""
+        raw, self._segment = "".join(self._segment), []
+        if kind == "markup" and not self._done:
+            self.head += raw
+        elif raw:
+            self._done.append(Part(kind, raw))
+
+    # --- the outcome -----------------------------------------------------------------------------------------------
+
+    @property
+    def _started(self) -> bool:
+        return self._call is not None and self._call.started
+
+    @property
+    def _offered(self) -> bool:
+        return self._call is not None and self._call.tool is not None
+
+    @property
+    def _meant(self) -> bool:
+        """Tell whether calls are meant, whatever stands in them."""
+        return self._started or self._place.sentinel or self._place.expected
+
+    def _malformed(self) -> None:
+        said = broken("invalid_json", self._lost, self._place.dialect, self._name)
+        self._done.append(Part("malformed", "".join(self._segment), malformed=said))
+        self._segment = []
+
+    @property
+    def _name(self) -> str | None:
+        return self._call.name if self._call is not None else None
+
+    def _cut_inside(self, finish_reason: str | None) -> None:
+        """Decide on a call whose arguments did not end."""
+        call = self._call
+        assert call is not None
+        raw = "".join(self._segment)
+        closer = min((at for at in map(raw.find, self._layout.right) if at >= 0), default=-1)
+        if closer >= 0 and (self._meant or call.tool is not None):
+            self._segment = [raw[:closer]]
+            self._lost = "a string or bracket in it is never closed"
+            self._malformed()
+            self.rest = raw[closer:]
+        elif finish_reason in ("stop", "tool_calls") and call.complete():
+            if self._call_ends(call, Fix("closer", "no ')'")) and self._done[-1].malformed is not None:
+                self._done[-1] = self._truncated(self._done[-1].raw)  # what is missing may have been cut
+        elif self._meant or (call.tool is not None and call.begun):
+            self._done.append(self._truncated("".join(self._segment)))
+            self._segment = []
+        else:
+            self._give_up("the text ended inside its arguments")
+
+    def _cut_in_name(self) -> None:
+        """Decide on calls behind which another name began."""
+        raw = "".join(self._segment)
+        name = raw.strip(" \t\r\n,;")
+        tools = self._rules.tools
+        if self._meant or (tools is not None and any(each.startswith(name) for each in tools.names)):
+            self._segment = [raw[: raw.find(name)]]
+            self._cut("markup")
+            self._call = None
+            self._done.append(self._truncated(raw[raw.find(name) :]))
+        else:
+            self._give_up("the list of calls holds something else")
+
+    def _cut_before_call(self) -> None:
+        if self._meant and (self.head or self._segment):
+            self._done.append(self._truncated(self.head + "".join(self._segment)))
+            self._segment, self.head = [], ""
+        else:
+            self._give_up("the text ended before a call")
+
+    def _truncated(self, raw: str) -> Part:
+        said = broken("truncated", "the text ended inside it", self._place.dialect, self._name)
+        return Part("malformed", raw, malformed=said)
+
+    def _without_closer(self) -> None:
+        missing = "]" if self._bracketed and not self._listed else "".join(self._layout.right[:1])
+        if not missing:
+            return
+        note(reversed(self._done), Fix("closer", f"no {missing!r}"))
+
+    def _finish(self) -> None:
+        if self._segment:
+            self._cut("markup")
+        opening = [Part("markup", self.head)] if self.head else []
+        self.parts = [*opening, *self._done]
+        self.tries.append(tried(self._place.dialect, size_of(self.parts), self.parts))
+        self._over = True
+
+    def _give_up(self, why: str) -> None:
+        """Make it text; or, where its name has gone out, the malformed call that it is."""
+        raw = "".join((*(part.raw for part in self._done), *self._segment))
+        self._over = True
+        if self._started:
+            said = broken("invalid_json", why, self._place.dialect, self._name)
+            opening = [Part("markup", self.head)] if self.head else []
+            self.parts = [*opening, Part("malformed", raw, malformed=said)]
+            return
+        self.parts = [Part("text", self.head + raw)]
+        self.tries.append(Tried(self._place.dialect, "text", why, len(self.head + raw)))

@@ -1,0 +1,273 @@
+"""Python calls of tools, one or several, between markers or bare: `[get_weather(city="Oslo"), ping()]`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TypeAlias
+
+from promptools.dialects.callparts import CallParts, Layout
+from promptools.dialects.onecall import OneCall
+from promptools.dialects.pyarguments import Refused
+from promptools.dialects.settle import Place, Rules
+
+_State: TypeAlias = Callable[[str, int, bool], int]
+
+_SPACE = re.compile(r"[\s\ufeff\u200b]*+")
+_CALLEE = re.compile(r"(\w[\w.:/-]{0,127}+)[ \t]{0,8}+(?:\Z|\()")
+_SPACED = re.compile(r"(\w[\w.:/ -]{0,127}+)(?:\Z|\()")
+_STATEMENT = re.compile(
+    r"(?:[^\W\d]\w{0,63}[ \t]{0,4}=(?!=)[ \t]{0,4})?(?:await[ \t]{1,4})?(print[ \t]?\([ \t]{0,4})?(?:await[ \t]{1,4})?"
+    r"(?!print\b|await\b)(\w[\w.:/-]{0,127}+)[ \t]{0,4}\("
+)
+STATEMENT_LIMIT = 320
+"""Characters in which a statement's call must begin."""
+
+
+class CallBlock(CallParts):
+    """Calls, as `promptools.parsing.parts.Candidate`."""
+
+    def __init__(self, head: str, layout: Layout, rules: Rules, place: Place, *, firm: bool) -> None:
+        super().__init__(head, layout, rules, place, firm=firm)
+        self._state: _State = self._begin
+        self._carry = ""
+        self._wrappers = 0
+        """Brackets of `print(` around the call."""
+        self._goes_live = firm and (place.expected or place.sentinel)
+        self._echo = ""
+
+    def feed(self, piece: str, start: int) -> int | None:
+        """Take more text; see `Candidate`."""
+        text = self._carry + piece[start:]
+        at = self._run(text, final=False)
+        if not self._over:
+            self._carry = text[at:]
+            return None
+        end = start - len(self._carry) + at
+        if end < start:
+            self.rest = self._carry[at:]
+        return max(start, end)
+
+    def close(self, finish_reason: str | None) -> None:
+        """Decide: the text is over."""
+        text = self._carry
+        at = self._run(text, final=True)
+        if not self._over:
+            self._take(text, at, len(text))
+            self._cut_short(finish_reason)
+        elif at < len(text):
+            self.rest = text[at:]
+
+    def _run(self, text: str, *, final: bool) -> int:
+        at = 0
+        while at < len(text) and not self._over:
+            moved = self._state(text, at, final)
+            if moved < 0:
+                return ~moved
+            at = moved
+        return at
+
+    # --- the states ------------------------------------------------------------------------------------------------
+
+    def _space(self, text: str, at: int) -> int:
+        found = _SPACE.match(text, at)
+        assert found is not None
+        return self._take(text, at, found.end())
+
+    def _begin(self, text: str, at: int, _final: bool) -> int:
+        """Take the bracket around the calls, if there is one."""
+        at = self._space(text, at)
+        if at == len(text):
+            return at
+        self._bracketed = text[at] == "[" and self._layout.brackets is not False
+        self._state = self._callee
+        if self._bracketed:
+            return self._take(text, at, at + 1)
+        return at if self._layout.brackets is not True else self._refuse("no list of calls", at)
+
+    def _callee(self, text: str, at: int, final: bool) -> int:
+        """Take the name of the next call and its opening bracket, or what ends the list."""
+        at = self._space(text, at)
+        if at == len(text):
+            return at
+        if self._bracketed and text[at] == "]" and self._done:
+            self._state, self._listed = self._tail, True
+            return self._take(text, at, at + 1)
+        if not self._bracketed and self._done:
+            closer = self._closer_at(text, at, final)
+            if closer is None:
+                return ~at
+            if closer:
+                self._state = self._tail
+                return at
+        name, end = self._named(text, at)
+        if text[end - 1] != "(" and (end == len(text) or (self._may_come(text, at) and not final)):
+            return ~at
+        if not name or text[end - 1] != "(":
+            return self._refuse("no call", at)
+        self._cut("markup")
+        self._call = OneCall(name, self._rules, self._place, live=self._goes_live and not self._done)
+        self._state = self._inside
+        return self._take(text, at, end)
+
+    def _named(self, text: str, at: int) -> tuple[str, int]:
+        if self._layout.python:
+            found = _STATEMENT.match(text, at)
+            if found is None:
+                return "", at
+            self._wrappers = int(found[1] is not None)
+            return found[2], found.end()
+        found = (_SPACED if self._layout.spaced and self._bracketed else _CALLEE).match(text, at)
+        return (found[1].strip(), found.end()) if found is not None else ("", at)
+
+    def _may_come(self, text: str, at: int) -> bool:
+        """Tell whether a statement may still turn out to be a call."""
+        return self._layout.python and len(text) - at < STATEMENT_LIMIT and "\n" not in text[at:]
+
+    def _inside(self, text: str, at: int, final: bool) -> int:
+        """Take the arguments."""
+        call = self._call
+        assert call is not None
+        try:
+            ended = call.feed(text, at, final=final)
+        except Refused as refused:
+            end = self._take(text, at, refused.start if refused.start >= 0 else call.at)
+            return self._refuse(refused.reason, end, broken=refused.kind != "code")
+        self.live += call.told()
+        end = self._take(text, at, call.at)
+        if not ended:
+            return ~end if end < len(text) else end
+        if not self._call_ends(call):
+            return end
+        self._state = self._wrapped if self._wrappers else self._between
+        if self._state == self._between and not self._bracketed and not (self._layout.right or self._layout.lines):
+            self._finish()
+        return end
+
+    def _wrapped(self, text: str, at: int, _final: bool) -> int:
+        """Take the closing bracket of `print(`."""
+        at = self._space(text, at)
+        if at == len(text):
+            return at
+        if text[at] != ")":
+            return self._refuse("something else is printed", at)
+        self._state = self._between
+        return self._take(text, at, at + 1)
+
+    def _between(self, text: str, at: int, _final: bool) -> int:
+        """After a call: a separator, or the end."""
+        at = self._space(text, at)
+        if at == len(text):
+            return at
+        if self._bracketed:
+            if text[at] == ",":
+                self._state = self._callee
+            elif text[at] == "]":
+                self._state, self._listed = self._tail, True
+                if not self._layout.right and not self._layout.alone:
+                    at = self._take(text, at, at + 1)
+                    self._finish()
+                    return at
+            else:
+                return self._refuse("a list of calls holds something else", at)
+            return self._take(text, at, at + 1)
+        if self._layout.lines and (text[at] in ",;" or "\n" in "".join(self._segment)):
+            self._state = self._callee
+            return self._take(text, at, at + 1) if text[at] in ",;" else at
+        self._state = self._tail
+        return at
+
+    def _tail(self, text: str, at: int, final: bool) -> int:
+        """After the calls: their closer, or something foreign."""
+        at = self._space(text, at)
+        if at == len(text):
+            return at
+        closer = self._closer_at(text, at, final)
+        if closer is None:
+            return ~at
+        if closer:
+            end = self._take(text, at, at + len(closer))
+            self._cut("markup")
+            self._echo = "".join(part.raw for part in self._done).strip()
+            if self._layout.echoed:
+                self._state = self._echoing
+            else:
+                self._finish()
+            return end
+        if self._layout.alone and text[at] != "<":
+            return self._refuse("something else follows the call", at)
+        return self._foreign(text, at)
+
+    def _foreign(self, text: str, at: int) -> int:
+        """Decide on words, or another marker, where the closer belongs."""
+        sure = self._place.expected or self._place.sentinel or self._rules.strictness == "lenient"
+        if not sure and text[at] != "<":
+            return self._refuse("words follow the calls before their closer", at)
+        self._without_closer()
+        self._finish()
+        return at
+
+    def _echoing(self, text: str, at: int, final: bool) -> int:
+        """Take what stood between the markers once more, if it has another closer."""
+        bare = _SPACE.match(text, at)
+        assert bare is not None
+        said = text[bare.end() :]
+        for echo in {self._echo, self._echo.removeprefix("[")}:
+            for closer in self._layout.right:
+                if (echo + closer).startswith(said) and not final and len(said) < len(echo + closer):
+                    return ~at
+                if said.startswith(echo + closer):
+                    end = self._take(text, at, bare.end() + len(echo + closer))
+                    self._cut("repeat")
+                    return end
+        self._finish()
+        return at
+
+    def _closer_at(self, text: str, at: int, final: bool) -> str | None:
+        """Give the closer that stands at `text[at]`, empty if none does; None when more text must tell."""
+        for closer in self._layout.right:
+            if text.startswith(closer, at):
+                return closer
+            if not final and len(text) - at < len(closer) and closer.startswith(text[at:]):
+                return None
+        return ""
+
+    def _refuse(self, why: str, at: int, *, broken: bool = False) -> int:
+        """Go past what cannot be read: to the closer where a call was meant, else nowhere."""
+        closes = bool(self._layout.right) and (self._meant or (broken and self._offered))
+        if not closes and not self._started:
+            self._give_up(why)
+            return at
+        self._lost = why
+        self._state = self._losing
+        return at
+
+    def _losing(self, text: str, at: int, final: bool) -> int:
+        """Take everything up to the closer."""
+        places = [(text.find(closer, at), closer) for closer in self._layout.right]
+        found = min((each for each in places if each[0] >= 0), default=None)
+        if found is None:
+            keep = max((len(closer) for closer in self._layout.right), default=1) - 1
+            end = len(text) if final else max(at, len(text) - keep)
+            self._take(text, at, end)
+            return end if end == len(text) else ~end
+        self._take(text, at, found[0])
+        self._malformed()
+        self._segment = [found[1]]
+        self._finish()
+        return found[0] + len(found[1])
+
+    def _cut_short(self, finish_reason: str | None) -> None:
+        """Decide on calls after which the text ended too early."""
+        if self._state == self._losing:
+            self._malformed()
+        elif self._state == self._inside:
+            self._cut_inside(finish_reason)
+        elif self._state == self._wrapped or not any(part.call or part.malformed for part in self._done):
+            self._cut_before_call()
+        elif self._state == self._callee and "".join(self._segment).strip(" \t\r\n,;"):
+            self._cut_in_name()
+        else:
+            self._without_closer()
+        if not self._over:
+            self._finish()

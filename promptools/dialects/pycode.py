@@ -1,0 +1,53 @@
+"""Calls written as Python: every name and value as a literal that reads back the same."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from promptools.dialects.settle import dump
+from promptools.schema.graph import is_array, is_object
+from promptools.types import Call, Result
+
+if TYPE_CHECKING:
+    from promptools.schema import Tools
+
+_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,100}")
+_NO_KEYS = frozenset(("True", "False", "None", "true", "false", "null"))
+
+
+def calls_of(calls: Sequence[Call]) -> Iterator[str]:
+    """Give each call as `name(key=value)`; arguments whose names are none of Python's stand in a dictionary."""
+    for call in calls:
+        keys = [key for key in call.arguments if not _KEY.fullmatch(key) or key in _NO_KEYS]
+        if keys:
+            yield f"{call.name}(**{literal(call.arguments)})"
+        else:
+            yield f"{call.name}({', '.join(f'{key}={literal(value)}' for key, value in call.arguments.items())})"
+
+
+def literal(value: Any) -> str:
+    """Write a JSON value as Python does, strings in double quotes."""
+    if value is True or value is False or value is None:
+        return str(value)
+    if is_object(value):
+        return f"{{{', '.join(f'{dump(key)}: {literal(each)}' for key, each in value.items())}}}"
+    if is_array(value):
+        return f"[{', '.join(map(literal, value))}]"
+    return dump(value)
+
+
+def listed(tools: Tools) -> str:
+    """Declare the tools as one JSON list, as the templates of these models do."""
+    functions = [each["function"] for each in tools.to_openai()]
+    shown = [{key: each[key] for key in ("name", "description", "parameters") if key in each} for each in functions]
+    return json.dumps(shown, ensure_ascii=False, indent=4)
+
+
+def says_results(results: Sequence[Result]) -> str:
+    """Write results as one user turn."""
+    return "\n\n".join(
+        f"{result.name} {'failed' if result.is_error else 'returned'}:\n{result.content}" for result in results
+    )

@@ -1,0 +1,92 @@
+"""Pythonic: a list of Python calls, as Llama 3.2 and 4, ToolACE and many fine-tunes on BFCL's format are trained.
+
+    [get_weather(city="Oslo", days=2), ping()]
+
+Llama 4 may put it between `<|python_start|>` and `<|python_end|>`. Bare, its marker is a bracket: tier B.
+Source: Llama 4 and Llama 3.2 prompt formats (Meta, 2025-04, 2024-09), the model card of ToolACE-8B (2024-08).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from promptools.dialects.base import Head, Textual, Tier
+from promptools.dialects.callheads import Either, marked
+from promptools.dialects.callparts import Layout
+from promptools.dialects.calls import CallBlock
+from promptools.dialects.pycode import calls_of, listed, says_results
+from promptools.dialects.settle import PLAUSIBLE_NAME, Place, Rules
+from promptools.dialects.wrapped import Closers, WrappedCandidate
+from promptools.parsing.parts import Candidate
+from promptools.types import Call, Result
+
+if TYPE_CHECKING:
+    from promptools.schema import Tools
+
+_LIST = r"\[\s{0,64}+(?:\Z|\w[\w.:/ -]{0,80}+(?:\Z|\())"
+_BARE = Layout(brackets=True, spaced=True)
+_BETWEEN = Layout(right=("<|python_end|>",), spaced=True, lines=True)
+_TAGGED = Layout(right=("</tool_call>",), spaced=True, lines=True)
+_CLOSERS = Closers(right=_BETWEEN.right, wrong=(), openers=("<|python_start|>",))
+_NAME = re.compile(r"\[\s*([^(]*)\(")
+
+
+def _list_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
+    """Tell whether a bracket begins a list of calls: of an offered tool, or of any where nothing was said before."""
+    found = _NAME.fullmatch(text, start, end)
+    if found is None:
+        return None
+    if rules.tools is None:
+        return fresh and PLAUSIBLE_NAME.match(found[1].strip()) is not None
+    return rules.tools.find(found[1]) is not None
+
+
+class Pythonic(Textual):
+    """`[get_weather(city="Oslo"), ping()]`."""
+
+    name = "pythonic"
+    models = "Llama 3.2, Llama 4, ToolACE, Gemma 3, fine-tunes on BFCL"
+    tier: Tier = "B"
+    heads = (
+        marked("<|python_start|>", json=True, spaced=True, tier="S"),
+        marked("<tool_call>", tier="A"),
+        Head(("[",), _LIST, opens="", gate=_LIST, begins=_list_begins),
+    )
+    closers = ("<|python_end|>",)
+
+    def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
+        """Start at the list, or at its first call."""
+        if not head:
+            return CallBlock(head, _BARE, rules, place, firm=firm)
+        if head.startswith("<tool"):
+            return CallBlock(head, _TAGGED, rules, place, firm=firm)
+        return Either(
+            head,
+            lambda: CallBlock(head, _BETWEEN, rules, place, firm=firm),
+            lambda: WrappedCandidate(head, _CLOSERS, rules, place, firm=firm),
+            firm=firm,
+        )
+
+    def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
+        """Write the block of the system message that declares the tools and the format."""
+        how_many = "one or more functions" if parallel else "one function"
+        when = "You must call a function in this turn." if required else "If no function is needed, answer in words."
+        return f"""You can call {how_many}. To do so, answer with nothing but a list of calls in Python's syntax:
+
+[function_name(parameter="value", other=2)]
+
+Write each argument with its name, as a literal. {when}
+
+The functions are:
+
+{listed(tools)}"""
+
+    def render_calls(self, calls: Sequence[Call]) -> str:
+        """Write calls as the model would have."""
+        return f"[{', '.join(calls_of(calls))}]" if calls else ""
+
+    def render_results(self, results: Sequence[Result]) -> str:
+        """Write results as one user turn."""
+        return says_results(results)

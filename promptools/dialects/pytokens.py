@@ -1,0 +1,219 @@
+r"""Tokens of the literals that models write as arguments of Python calls, as their text comes in pieces.
+
+A string ends at a quote behind which its argument or its list may go on. A quote that looks like an apostrophe or like
+the beginning of a quotation (`'sed -n '1,9p' f'`) is part of the string, which is then doubtful: whoever reads the
+tokens decides whether another end is possible. Every token ends at the same place however its text is cut, and no
+character of a string is looked at twice, but for the few behind a quote.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, Literal, NamedTuple
+
+from promptools.parsing.strings import Liberties
+
+Kind = Literal["string", "number", "name", "key", "dict", "mark"]
+Slot = Literal["argument", "value", "item"]
+"""Where the next token stands: a key may stand there, behind a key, or anywhere else."""
+
+_SPACE = re.compile(r"[\s\ufeff\u200b]*+")
+_KEY = re.compile(r"([^\W\d][\w.-]{0,127}+)\s{0,64}+(?:\Z|[=:](?:\Z|(?!=)))")
+_NAME = re.compile(r"[^\W\d][\w.]{0,127}+")
+_NUMBER = re.compile(r"[+-]?\.?\d(?:[eE][+-](?=\d|\Z)|[\w.]){0,600}+|[+-]?\.?\Z")
+_PREFIX = re.compile(r"[rRuU](?=['\"])")
+_QUOTES: Final = {"'": "'", '"': '"', "“": "”", "‘": "’"}
+_INSIDE: Final = {close: re.compile(rf"[^\\{close}]*+(?:\\.[^\\{close}]*+)*+", re.DOTALL) for close in _QUOTES.values()}
+
+_GAP = r"\s{0,256}+"
+_NEXT_KEY = rf",{_GAP}(?:\Z|\)|\*(?:\Z|\*)|[^\W\d][\w.-]{{0,127}}+\s{{0,64}}+(?:\Z|:|=(?:\Z|(?!=))))"
+_MORE = r"\#|[rRuU]?(?:\Z|['\"“‘])"
+_AFTER: Final[dict[tuple[bool, bool], re.Pattern[str]]] = {
+    # behind a key's value, not doubtful; doubtful; then the same for any other string
+    (True, False): re.compile(rf"{_GAP}(?:\Z|\)|{_NEXT_KEY}|{_MORE})"),
+    (True, True): re.compile(rf"{_GAP}(?:\Z|\)[ \t]{{0,64}}+(?:\Z|[,\]);<`\r\n])|{_NEXT_KEY})"),
+    (False, False): re.compile(rf"{_GAP}(?:\Z|[,\])}}:]|{_MORE})"),
+    (False, True): re.compile(rf"{_GAP}(?:\Z|[,\]}}:]|\)[ \t]{{0,64}}+(?:\Z|[,\]);<`\r\n]))"),
+}
+_QUOTATION = re.compile(r"(?!(?:if|else|for|in|is|or|and|not)\b)\w|[/$~{^\\-]|\*\.|\./")
+"""What follows the opening quote of a quotation, and no string that has ended: no operator, no keyword."""
+_ESCAPE = re.compile(
+    r"\\(?:(?P<pair>u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|x(?P<x>[0-9a-fA-F]{2})"
+    r"|u(?P<u>[0-9a-fA-F]{4})|U(?P<U>[0-9a-fA-F]{8})|(?P<o>[0-7]{1,3})|(?P<one>.))",
+    re.DOTALL,
+)
+_ONE: Final = {
+    "\\": "\\", "'": "'", '"': '"', "\n": "", "/": "/", "a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r",
+    "t": "\t", "v": "\v",
+}  # fmt: skip
+_PATH = re.compile(r"[A-Za-z]:(?:\\[^\\/:*?\"<>|\n]++)++\\?+")
+_NO_ESCAPE = re.compile(r"\\(?![abfnrtvx0-7])(?!u[0-9a-fA-F]{4})\w")
+
+
+class Token(NamedTuple):
+    """One token: a string's text is what stood between its quotes, a key's or a name's is the word itself."""
+
+    kind: Kind
+    text: str
+    start: int = 0
+    """Where it begins in the text at hand, if it is no string."""
+    quote: str = ""
+    """What opened a string, or what followed a key."""
+    doubtful: bool = False
+    """Quotes inside the string are not escaped."""
+    raw: bool = False
+
+
+class Lexer:
+    """Cuts text into tokens. O(n) in characters."""
+
+    def __init__(self) -> None:
+        self.at = 0
+        """How far the text at hand has been taken."""
+        self._comment = False
+        self._quote = ""
+        self._raw = False
+        self._doubtful = False
+        self._body: list[str] = []
+
+    @property
+    def in_string(self) -> bool:
+        """Tell whether a string is open."""
+        return bool(self._quote)
+
+    def next(self, text: str, at: int, *, final: bool, slot: Slot) -> Token | None:
+        """Give the token that stands next from `text[at]` on; None when more text must tell, or there is none."""
+        if self._quote:
+            return self._string(text, at, final=final, slot=slot)
+        at = self.at = self._skip(text, at)
+        if at == len(text):
+            return None
+        prefix = _PREFIX.match(text, at)
+        if text[at] in _QUOTES or prefix is not None:
+            return self._begin(text, prefix.end() if prefix else at, final=final, slot=slot, raw=text[at] in "rR")
+        token = self._plain(text, at, slot)
+        end = self.at
+        if end == len(text) and not final and (token.kind != "mark" or token.text == "*"):
+            self.at = at
+            return None
+        return token
+
+    def _skip(self, text: str, at: int) -> int:
+        """Go past white space and comments."""
+        while True:
+            if self._comment:
+                end = text.find("\n", at)
+                if end < 0:
+                    return len(text)
+                self._comment, at = False, end
+            space = _SPACE.match(text, at)
+            assert space is not None
+            at = space.end()
+            if not text.startswith("#", at):
+                return at
+            self._comment = True
+
+    def _plain(self, text: str, at: int, slot: Slot) -> Token:
+        """Take what is no string."""
+        if slot == "argument":
+            found = _KEY.match(text, at)
+            if found is not None and (found.end() == len(text) or text[found.end() - 1] in "=:"):
+                self.at = found.end()
+                if text[self.at - 1] in "=:":
+                    return Token("key", found[1], at, text[self.at - 1])
+        name = _NAME.match(text, at)
+        if name is not None:
+            self.at = max(self.at, name.end())
+            if name[0] == "dict" and text.startswith("(", name.end()):
+                self.at = name.end() + 1
+                return Token("dict", "dict(", at)
+            return Token("name", name[0], at)
+        number = _NUMBER.match(text, at)
+        if number is not None:
+            self.at = number.end()
+            return Token("number", number[0], at)
+        self.at = at + (2 if text.startswith("**", at) else 1)
+        return Token("mark", text[at : self.at], at)
+
+    def _begin(self, text: str, at: int, *, final: bool, slot: Slot, raw: bool) -> Token | None:
+        """Take the opening quote: one, or three."""
+        quote = text[at]
+        size = 1
+        if quote in "'\"":
+            if text[at:] in (quote, quote * 2) and not final:
+                return None
+            size = 3 if text.startswith(quote * 3, at) else 1
+        self._quote, self._raw, self._doubtful, self._body = quote * size, raw, False, []
+        self.at = at + size
+        return self._string(text, self.at, final=final, slot=slot)
+
+    def _string(self, text: str, at: int, *, final: bool, slot: Slot) -> Token | None:
+        """Take more of a string, up to the quote that ends it."""
+        close = _QUOTES[self._quote[0]]
+        size = len(self._quote)
+        while True:
+            inside = _INSIDE[close].match(text, at)
+            assert inside is not None
+            end = self.at = inside.end()
+            if inside[0]:
+                self._body.append(inside[0])
+            if end == len(text) or text[end] != close:  # a backslash at the very end waits for what it escapes
+                return None
+            ends = self._triple(text, end, final) if size == 3 else self._ends(text, end, final, slot == "value")
+            if ends is None:
+                return None
+            if ends:
+                self.at = end + size
+                token = Token("string", "".join(self._body), end, self._quote, self._doubtful, self._raw)
+                self._quote = ""
+                return token
+            self._doubtful = self._doubtful or size == 1
+            self._body.append(close)
+            at = self.at = end + 1
+
+    def _triple(self, text: str, end: int, final: bool) -> bool | None:
+        if text.startswith(self._quote, end):
+            return True
+        return None if len(text) - end < 3 and self._quote.startswith(text[end:]) and not final else False
+
+    def _ends(self, text: str, end: int, final: bool, keyed: bool) -> bool | None:
+        """Tell whether the quote at `end` ends the string."""
+        after = _AFTER[keyed, self._doubtful].match(text, end + 1)
+        if after is not None:
+            return True if after.end() < len(text) or final else None
+        if self._doubtful:
+            return False
+        if len(text) - end < 8 and not final:
+            return None
+        before = self._body[-1][-1] if self._body else ""
+        opens = not before or before in " \t\n=(:" or before.isalnum()
+        return not (opens and _QUOTATION.match(text, end + 1))
+
+
+def words_of(token: Token, liberties: Liberties) -> str:
+    """Read what stood between the quotes of a string. O(n)."""
+    body = token.text
+    if len(token.quote) == 1 and "\n" in body and "\n" in _ESCAPE.sub("", body):
+        liberties.take("line break in a string")
+    if token.quote in ("“", "‘"):
+        liberties.take("smart quotes")
+    if token.raw or "\\" not in body:
+        return body
+    if _PATH.fullmatch(body) and _NO_ESCAPE.search(body):
+        liberties.take("backslashes of a Windows path kept")
+        return body
+
+    def plain(found: re.Match[str]) -> str:
+        if found["pair"]:
+            high, low = found["pair"][1:5], found["pair"][7:]
+            return chr(0x10000 + ((int(high, 16) - 0xD800) << 10) + int(low, 16) - 0xDC00)
+        code = found["x"] or found["u"] or found["U"]
+        if code:
+            return chr(int(code, 16)) if int(code, 16) <= 0x10FFFF else found[0]
+        if found["o"]:
+            return chr(int(found["o"], 8))
+        if found["one"] == "/":
+            liberties.take("needless escape dropped")
+        return _ONE.get(found["one"], found[0])
+
+    return _ESCAPE.sub(plain, body)
