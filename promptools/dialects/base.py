@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
 from promptools.dialects.body import JsonBody, read_calls
 from promptools.dialects.envelope import NoCall
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from promptools.schema import Tools
 
 Tier = Literal["S", "A", "B", "C"]
+A_NAME: Final = r"[^\W\d]"
+"""The gate of a line's head that begins with an offered tool's name, perhaps in a namespace."""
 SURPLUS = 3
 """Closers behind a whole value that are taken for its own."""
 
@@ -59,6 +61,8 @@ class Head(NamedTuple):
     says by `\Z` what may go on; `gate` is a cheap pattern of its first character; `literals` are left out."""
     tier: Tier | None = None
     """How sure it is, where that is another tier than the dialect's: what is left when a server strips sentinels."""
+    asked: bool = False
+    """Its marker is another dialect's as well, or none: it is looked for only where the request asked for this one."""
     alone: str = ""
     """The pattern of a head that says so much that a call was begun even where the text ends behind it."""
 

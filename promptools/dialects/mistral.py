@@ -14,7 +14,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from promptools.dialects.base import Head, Textual, Tier
+from promptools.dialects.base import A_NAME, Head, Textual, Tier
 from promptools.dialects.declaration import ARGUMENTS, explain, functions
 from promptools.dialects.marked import FENCE, SPACE
 from promptools.dialects.markers import Closers
@@ -74,7 +74,7 @@ class Mistral(Textual):
         ),
         Head(("[TOOL_CALLS",), then(_OPENER, _NAME, _SOME, _ID, FENCE), opens="{"),
         Head(("[TOOL_CALLS",), then(_OPENER, SPACE, FENCE)),
-        Head((), _RESIDUE, opens="{", gate=r"[^\W\d]", begins=_glued, line=True, tier="B"),
+        Head((), _RESIDUE, opens="{", gate=A_NAME, begins=_glued, line=True, tier="B"),
     )
     closers = (CLOSER, MARK)
     stop = ("[TOOL_RESULTS]",)

@@ -35,7 +35,15 @@ def closer_of(opener: str) -> str:
     """Give the tag that closes a zone."""
     return CLOSER_OF.get(opener) or f"</{opener[1:]}"
 
+
 CLOSERS: Final = tuple(closer for _, closer in ZONES)
+
+FRAMES: Final[dict[str, str]] = {
+    "<|START_RESPONSE|>": "<|END_RESPONSE|>",  # Command R7B and Command A
+    "<|START_TEXT|>": "<|END_TEXT|>",  # Cohere since 2026
+    "[BEGIN FINAL RESPONSE]": "[END FINAL RESPONSE]",  # Apriel
+}
+"""What stands around an answer: the opener where nothing was said before it, the closer after that."""
 
 RESULTS: Final = (
     "<tool_response>",

@@ -61,16 +61,16 @@ class Fences(Machine):
             ready = self._ready(group, text, at, end, final)
             if ready is not False:
                 return ~at if ready is None else self._open(group, text, at, end)
-        if not final and self._plan.scanner.hold(text, at) == at:
+        if not final and self._sought.now.hold(text, at) == at:
             return ~at
         self._code_begins()
         return at
 
     def _heads_at(self, text: str, at: int) -> Iterator[tuple[str, int]]:
         """Give the heads that may begin at the first word inside a fence, and their ends."""
-        found = self._plan.scanner.match(text, at)
+        found = self._sought.now.match(text, at)
         if found is not None:
-            for each in chain((found,), self._plan.scanner.others(text, at, found.lastgroup or "")):
+            for each in chain((found,), self._sought.now.others(text, at, found.lastgroup or "")):
                 if each.lastgroup in self._plan.heads:
                     yield each.lastgroup, each.end()
         yield from self._plan.line_heads(text, at)

@@ -26,6 +26,7 @@ class Machine(ABC):
     def __init__(self, rules: Rules, plan: Plan, out: Output, at: int = 0) -> None:
         self._rules = rules
         self._plan = plan
+        self._sought = plan.sought(rules.tools.names if rules.tools is not None else None)
         self._out = out
         self._carry = ""
         self._fed = at
@@ -147,7 +148,7 @@ class Machine(ABC):
         lead, self._lead = self._lead, []
         parts = candidate.parts
         kinds = [part.kind for part in parts]
-        is_call = "call" in kinds or "malformed" in kinds
+        is_call = "text" not in kinds  # or a call of nothing: the markup of a turn without one
         if is_call:
             self._out.parts([*lead, *parts], firm=candidate.firm)
             self._state = self._back

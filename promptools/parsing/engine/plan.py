@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from typing import NamedTuple
 
 from promptools import dialects as registry
-from promptools.dialects.base import Dialect, Head
+from promptools.dialects.base import A_NAME, Dialect, Head
 from promptools.dialects.settle import Rules
-from promptools.parsing.scanner import Marker, RareMarker, Scanner, by_group
-from promptools.parsing.zones import CLOSER_OF, CLOSERS, DEBRIS, SUFFIXED
+from promptools.parsing.scanner import LineMarker, Marker, RareMarker, Scanner, by_group
+from promptools.parsing.zones import CLOSER_OF, CLOSERS, DEBRIS, FRAMES, SUFFIXED
+
+REMEMBERED = 64
+"""Lists of tools for which a plan keeps its scanners."""
+
+
+class Sought(NamedTuple):
+    """Scanners for the whole reply, and for what follows once words were said; `here`: without the `rare` words."""
+
+    now: Scanner
+    later: Scanner
+    now_here: Scanner
+    later_here: Scanner
 
 
 class Plan:
@@ -24,13 +37,13 @@ class Plan:
             f"{dialect.name}_{number}": (dialect, head)
             for dialect in chosen
             for number, head in enumerate(dialect.heads)
-            if (head.tier or dialect.tier) in tiers or dialect.name == asked
+            if dialect.name == asked or ((head.tier or dialect.tier) in tiers and not head.asked)
         }
         self.opens = "".join({literal[0] for _, head in self.heads.values() for literal in head.literals})
         on = [each for each in chosen if each.tier in tiers or each.name == asked]
         literals = _literals(on)
         ticks = Marker("ticks", ("`", "~~~"), "``*|~~~~*")
-        heads = [_marker(group, head) for group, (_, head) in self.heads.items()]
+        heads = [_marker(group, head) for group, (_, head) in self.heads.items() if not head.line]
         self.headers: dict[str, Dialect] = {}
         """Groups of what may begin a message with a header, and whose it is."""
         markers: list[Marker] = []
@@ -40,20 +53,31 @@ class Plan:
                 markers.append(Marker(f"{dialect.name}_header", dialect.channels.markers))
                 bare.append(dialect.channels.bare)
                 self.headers |= {f"{dialect.name}_header": dialect, dialect.channels.bare.group: dialect}
-        self.scanner = Scanner([*heads, *markers, *literals, ticks], bare)
-        later = [each for each in heads if not self.heads[each.group][1].first]
-        self.later = Scanner([*later, *markers, *literals, ticks], bare)
-        """What is looked for once words were said."""
-        self.rare = tuple(word for each in bare for word in each.words)
+        self._markers = [*heads, *markers, *literals, ticks]
+        self._later = [
+            each for each in self._markers if each.group not in self.heads or not self.heads[each.group][1].first
+        ]
+        self._bare = bare
+        self._sought: dict[tuple[str, ...] | None, Sought] = {}
+        self.rare = frozenset(word for each in bare for word in each.words)
         self.firsts = frozenset(first for each in bare for first in each.firsts)
-        self.scanner_here, self.later_here = self.scanner.without_rare(), self.later.without_rare()
-        """The same for text that has none of the `rare` words."""
         self.literals = Scanner(literals)
         lines = {group: head.pattern for group, (_, head) in self.heads.items() if head.line}
         branches = "|".join(f"(?P<{group}>{pattern})" for group, pattern in lines.items())
         self._line = re.compile(branches) if lines else None
         self._lines = lines
         self._zones: dict[str, Scanner] = {}
+
+    def sought(self, names: tuple[str, ...] | None) -> Sought:
+        """Give the scanners for a reply that may call tools of these names, or any."""
+        found = self._sought.get(names)
+        if found is None:
+            if len(self._sought) >= REMEMBERED:
+                self._sought.clear()
+            lines = [LineMarker(_line_gate(self.heads.values(), names), self._line.pattern)] if self._line else []
+            both = Scanner(self._markers, [*lines, *self._bare]), Scanner(self._later, [*lines, *self._bare])
+            found = self._sought[names] = Sought(*both, *(each.without(self.rare) for each in both))
+        return found
 
     def line_heads(self, text: str, at: int) -> Iterator[tuple[str, int]]:
         """Give the group and the end of each head that `text[at]`, the first word of a line, may begin."""
@@ -105,13 +129,22 @@ def prose_plan(plan: Plan) -> Plan:
     return _plan(tuple(name for name in names if registry.get(name).channels is None), tiers, asked)
 
 
-_INDENT = r"[ \t]{0,8}"
-
-
 def _marker(group: str, head: Head) -> Marker:
-    if not head.line:
-        return Marker(group, head.literals, head.pattern, head.gate)
-    return Marker(group, ("\n",), rf"\n{_INDENT}(?:\Z|{head.pattern})", rf"\n(?={_INDENT}(?:\Z|{head.gate}))")
+    return Marker(group, head.literals, head.pattern, head.gate)
+
+
+NAMESPACES = ("functions", "function", "tools", "tool", "default_api", "multi_tool_use")
+
+
+def _line_gate(heads: Iterable[tuple[Dialect, Head]], names: tuple[str, ...] | None) -> str:
+    """Give what the first characters of a line must be: of offered tools, two letters in any case are enough."""
+    gates = dict.fromkeys(head.gate for _, head in heads if head.line)
+    if names is not None and A_NAME in gates:
+        del gates[A_NAME]
+        firsts = sorted({name[:2].casefold() for name in (*names, *NAMESPACES)})
+        gates[rf"(?i:{'|'.join(map(re.escape, firsts))})"] = None
+        gates[r"[^\W\d]?\Z"] = None
+    return "|".join(gates)
 
 
 def _literals(dialects: list[Dialect]) -> list[Marker]:
@@ -120,6 +153,7 @@ def _literals(dialects: list[Dialect]) -> list[Marker]:
     openers = "|".join(re.escape(each) for each in lone if not each.startswith("</"))
     runs = f"(?:{openers})+(?=(?:{openers}))|" if openers else ""
     literal = "|".join(re.escape(each) for each in lone)
-    markers = by_group({"opener": CLOSER_OF, "closer": CLOSERS, "debris": DEBRIS})
+    frames = (*FRAMES, *FRAMES.values())
+    markers = by_group({"opener": CLOSER_OF, "closer": CLOSERS, "debris": DEBRIS, "frame": frames})
     markers.append(Marker("suffixed", ("<think:",), SUFFIXED))
     return [*markers, Marker("lone", tuple(lone), runs + literal)] if lone else markers

@@ -10,7 +10,7 @@ from promptools.parsing.engine.machine import Machine
 from promptools.parsing.output import SPACE
 from promptools.parsing.parts import Part
 from promptools.parsing.scanner import Scanner, Sweep
-from promptools.parsing.zones import DEBRIS, RESULTS, closer_of
+from promptools.parsing.zones import DEBRIS, FRAMES, RESULTS, closer_of
 from promptools.types import Fix
 
 _INLINE = re.compile(r"(?:(`{1,2})(?!`)[^`\n]*\1(?!`)(?!\Z)(?:[ ,.;:(){}]*+(?=`))?+){1,64}")
@@ -30,6 +30,8 @@ class Prose(Machine):
     """Look for the next marker; after a call, for what belongs to it."""
 
     _sweep: Sweep | None = None
+    _framed = ""
+    """What closes the frame that the answer stands in."""
     _looked_at = ""
     _rare = False
     """Whether one of the words stands in the text that is looked at, without which no rare marker does."""
@@ -91,15 +93,18 @@ class Prose(Machine):
     ) -> tuple[str, int, int] | None:
         """Give the group, beginning and end of what begins where `found` does; no end when more text must tell."""
         start = found.start()
-        for each in chain((found,), scanner.others(text, start, found.lastgroup or "")):
-            group = each.lastgroup or ""
+        if text[start] == "\n":  # a line's end and indent before its head
+            place = found.end() - len(text[start : found.end()].lstrip("\n\t "))
+            heads = self._plan.line_heads(text, place)
+        else:
+            place = start
+            others = scanner.others(text, start, found.lastgroup or "")
+            heads = ((each.lastgroup or "", each.end()) for each in chain((found,), others))
+        for group, end in heads:
             if group in self._plan.heads or group in self._plan.headers:
-                place = start
-                while text[place] in "\n \t" and place + 1 < each.end():  # a line's end and indent before its head
-                    place += 1
-                ready = self._begins(group, text, place, each.end(), final, first=first)
+                ready = self._begins(group, text, place, end, final, first=first)
                 if ready is not False:
-                    return group, place, each.end() if ready else -1
+                    return group, place, end if ready else -1
         return None
 
     def _first_word(self, text: str, at: int, final: bool) -> int:
@@ -119,10 +124,10 @@ class Prose(Machine):
 
     def _scanners(self, text: str) -> tuple[Scanner, Scanner]:
         """Give what is looked for now, and what is once words were said."""
-        plan = self._plan
+        sought = self._sought
         if text is not self._looked_at:
-            self._looked_at, self._rare = text, any(word in text for word in plan.rare)
-        now, later = (plan.scanner, plan.later) if self._rare else (plan.scanner_here, plan.later_here)
+            self._looked_at, self._rare = text, any(word in text for word in self._plan.rare)
+        now, later = (sought.now, sought.later) if self._rare else (sought.now_here, sought.later_here)
         return (now if self._out.fresh or self._out.grouped else later), later
 
     def _swept(self, scanner: Scanner, text: str) -> Sweep:
@@ -180,6 +185,8 @@ class Prose(Machine):
             self._enter_zone(closer_of(marker))
         elif group == "closer":
             self._orphan(marker)
+        elif group == "frame":
+            self._frame(marker)
         elif not self._out.beside_call:
             if group == "lone" and not marker.startswith("</"):  # doubled, perhaps: the next one may open a call
                 self._out.parts([Part("markup", marker)], firm=False)
@@ -195,6 +202,15 @@ class Prose(Machine):
                 self._out.accept()
             self._mark(marker, "markup")
             self._state = self._after
+
+    def _frame(self, marker: str) -> None:
+        """Leave out what stands around an answer, but not where it is talked about."""
+        if marker == self._framed or (marker in FRAMES and self._out.fresh):
+            self._out.junction(marker, "text")
+            self._framed = FRAMES.get(marker, "")
+            self._line = True
+        else:
+            self._out.words(marker)
 
     def _over(self, text: str, at: int, final: bool) -> int:
         """Where an end-of-turn token stands far from any call: leave it out if it ends the reply, else it was said."""
