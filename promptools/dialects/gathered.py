@@ -14,6 +14,12 @@ from promptools.types import Call, Fix, Malformed, Tool
 if TYPE_CHECKING:
     from promptools.dialects.live import LiveCall
 
+KINDS = {
+    **{each: each for each in ("string", "integer", "number", "boolean", "object", "array", "null")},
+    "str": "string", "int": "integer", "float": "number", "bool": "boolean", "dict": "object", "list": "array",
+}  # fmt: skip
+"""What a model says of an argument's type, and the JSON type that it means."""
+
 _ONE_WORD = re.compile(r"[^\W\d][\w.:/-]{0,127}\Z")
 """A tool's name where nobody listed the tools: words between two tags are no name."""
 
@@ -44,7 +50,7 @@ class Gathered:
     def take_name(self, said: str) -> list[Started | Fragment] | None:
         """Take the name; give what may go out at once, None when this is no call. Longest declared name first."""
         tools = self.rules.tools
-        found = tools.find(said) if tools is not None else None
+        found = tools.find(said) if tools is not None and "<" not in said else None
         if found is None:
             self.name = said
             plausible = _ONE_WORD if tools is None else PLAUSIBLE_NAME
@@ -58,6 +64,12 @@ class Gathered:
 
         self._live = LiveCall(self.name, self.rules)
         return self._live.feed("{")
+
+    def may_become(self, said: str) -> bool:
+        """Tell whether a name that was cut off may be that of a tool."""
+        if self.rules.tools is None:
+            return _ONE_WORD.match(said) is not None
+        return any(name.startswith(said) or said.startswith(name) for name in self.rules.tools.names)
 
     def glued(self, said: str) -> tuple[str, str] | None:
         """Part a name from the key that is glued to it: the longest offered name whose rest is a parameter of it."""
@@ -74,9 +86,9 @@ class Gathered:
         return declared and key not in self.arguments
 
     def add(self, key: str, text: str, kind: str = "") -> list[Started | Fragment]:
-        """Take an argument, of the JSON type `kind` if the model said so; give what may go out of it."""
-        if kind:
-            value, fixes = read(text, frozenset((kind,)))
+        """Take an argument, of the type `kind` if the model said so; give what may go out of it."""
+        if kind in KINDS:
+            value, fixes = read(text, frozenset((KINDS[kind],)))
         else:
             value, fixes = value_of(self.rules, self.name, key, text)
         return self.put(key, value, fixes)

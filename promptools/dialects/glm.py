@@ -58,7 +58,6 @@ class Glm(Textual):
         listed = "\n".join(dump(declaration(each)) for each in tools.to_openai())
         how_many = "one or more of these functions" if parallel else "one of these functions at a time"
         when = " You must call a function in this turn." if required else ""
-        example = self.write("function_name", {"parameter_name": "parameter value"})
         return f"""# Tools
 
 You may call {how_many} to help with the user's request.
@@ -69,7 +68,7 @@ The functions are described here, one JSON object a line:
 </{self.list_tag}>
 
 Write each call so, with a key and a value for each argument and nothing escaped in the values:
-{example}
+{self.write_example()}
 Strings are written as they are, all other values as JSON.{when}"""
 
     def render_calls(self, calls: Sequence[Call]) -> str:
@@ -87,7 +86,20 @@ Strings are written as they are, all other values as JSON.{when}"""
         if None in pairs or not NAME.match(name):
             return f'{opener}\n{{"name": {guarded(name)}, "arguments": {guarded(arguments)}}}\n{closer}'
         inner = "".join(f"{self.gap}{pair}" for pair in pairs)
-        return f"{opener}{name}{inner}{self.gap if inner else ''}{closer}"
+        return f"{opener}{name}{self.behind_name()}{inner}{self.gap if inner else ''}{closer}"
+
+    def write_example(self) -> str:
+        """Write what the format looks like; an echo of it is no call, for want of a name."""
+        return self.write("name", {"parameter": "its value"}).replace("name", "<function name>", 1)
+
+    def behind_name(self) -> str:
+        """Write what stands between a name and the arguments."""
+        return ""
+
+    def between(self, value: Any) -> str:
+        """Write what stands between a key and its value."""
+        del value
+        return ""
 
     def render_results(self, results: Sequence[Result]) -> str:
         """Write results as one user turn."""
@@ -104,7 +116,7 @@ Strings are written as they are, all other values as JSON.{when}"""
             return None
         return (
             f"{spelled.opener('arg_key')}{key}{spelled.closer('arg_key')}{self.gap}"
-            f"{spelled.opener('arg_value')}{text}{spelled.closer('arg_value')}"
+            f"{self.between(value)}{spelled.opener('arg_value')}{text}{spelled.closer('arg_value')}"
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
@@ -100,14 +101,24 @@ def tags(call: str = "tool_call", prefix: str = "", suffix: str = "") -> Tags:
     return Tags(call, prefix, suffix)
 
 
-def opening(opener: str, call: str = "tool_call", prefix: str = "") -> str:
-    """Write the pattern of a call's opener (itself a pattern) and of its name, up to the tag behind that."""
+def opening(opener: str, call: str = "tool_call", prefix: str = "", after: Sequence[str] = ()) -> str:
+    """Write the pattern of a call's opener (itself a pattern) and of its name, up to the tag behind that.
+
+    `after`: the tags that may stand there, if not any.
+    """
     words = [f"{prefix}{each}" for each in ("arg_", call[:-3], "tool_sep")]  # the last tag may be cut short
     begins = rf"(?=</?(?:{'|'.join(map(re.escape, words))}))"
-    cut = {f"{start}{word}"[:size] for start in ("<", "</") for word in words for size in range(1, len(word) + 2)}
-    unfinished = rf"(?:{'|'.join(map(re.escape, sorted(cut, key=len, reverse=True)))})\Z"
+    if after:
+        return rf"{opener}{_GAP}(?:\Z|{_NAME}{_GAP}(?:\Z|(?={'|'.join(map(re.escape, after))})|{_cut_short(after)}))"
+    unfinished = _cut_short([f"{start}{word}" for start in ("<", "</") for word in words])
     glued = rf"\w[\w.-]{{0,63}}+(?:\Z|(?=</{re.escape(prefix)}arg_)|{unfinished})"  # a first key without its opener
     return rf"{opener}{_GAP}(?:\Z|{_NAME}{_GAP}(?:\Z|{begins}|{unfinished}|{glued}))"
+
+
+def _cut_short(literals: Sequence[str]) -> str:
+    """Write the pattern of the beginnings of literals, at the end of the text."""
+    cut = {each[:size] for each in literals for size in range(1, len(each))}
+    return rf"(?:{'|'.join(map(re.escape, sorted(cut, key=len, reverse=True)))})\Z"
 
 
 def envelope(opener: str) -> str:

@@ -70,6 +70,8 @@ class PairsCandidate(TaggedText):
             ending is not None and self._step == self._in_value and finish_reason != "length" and (ending.sure or done)
         ):
             self._end_value_at(ending)
+        elif self._step == self._in_name and not self._call.may_become("".join(self._words).strip()):
+            self._give_up("what stands where the name belongs is none", self._base)
         else:
             self._tell([self._malformed(self._call.truncated(), "".join(self._pieces))], self._base)
 

@@ -1,0 +1,142 @@
+"""Families that write keys and values as GLM does, in tags of their own.
+
+    <tool_calls>
+    <tool_call>get_weather<tool_sep>
+    <arg_key>city</arg_key>
+    <arg_value>Oslo</arg_value>
+    </tool_call>
+    </tool_calls>
+
+is Hunyuan 3; Hunyuan 4 has no separator, but the same suffix on every tag (`<tool_call:6124c78e>`). K2 Horizon says the
+type of each argument. Source: the parsers of vLLM 0.32 (`hy_v3`, `hy_v4`, `k2_horizon`, `poolside_v1`) and SGLang
+0.5.23 (`iquest_q1`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from promptools.dialects.base import Head
+from promptools.dialects.glm import Glm
+from promptools.dialects.openings import token
+from promptools.dialects.pair_tags import Tags, envelope, opening, tags
+from promptools.dialects.settle import Rules
+from promptools.types import Call, Result
+
+_SUFFIX = r"[\w-]{1,32}+"
+_SUFFIXED = re.compile(rf"<tool_calls?(:{_SUFFIX})>")
+_CALL = rf"{token('<tool_call:')}(?:\Z|{_SUFFIX}(?:\Z|>))"
+_KINDS = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
+
+
+class Laguna(Glm):
+    """GLM's tags, and a list of tools in tags of its own."""
+
+    name = "laguna"
+    models = "Laguna (poolside)"
+    list_tag = "available_tools"
+
+
+class Iquest(Glm):
+    """`<iquest_tool_call>NAME<arg_key>...</iquest_tool_call>`."""
+
+    name = "iquest"
+    models = "IQuest"
+    tier = "S"
+    heads = (
+        Head(("<iquest_tool_call>",), opening("<iquest_tool_call>", "iquest_tool_call"), opens="<"),
+        Head(("<iquest_tool_call>",), envelope("<iquest_tool_call>")),
+    )
+    closers = ("</iquest_tool_call>", "<iquest_tool_call>")
+    spelled = tags("iquest_tool_call")
+
+
+def _within(wrapper: str, call: str) -> str:
+    """Write the pattern of a call's opener behind its wrapper's."""
+    return rf"{re.escape(wrapper)}\s{{0,64}}+(?:\Z|{token(call)})"
+
+
+class _Wrapped(Glm):
+    """Calls in a wrapper of their own: the first one's head takes its opener."""
+
+    def render_calls(self, calls: Sequence[Call]) -> str:
+        """Write calls as the model would have; one that cannot stand between tags as JSON between its own."""
+        return self._wrapped(super().render_calls(calls))
+
+    def _wrapped(self, inner: str) -> str:
+        return f"{self.spelled.opener('tool_calls')}\n{inner}\n{self.spelled.closer('tool_calls')}"
+
+    def write_example(self) -> str:
+        """Write what the format looks like."""
+        return self._wrapped(super().write_example())
+
+
+class K2Horizon(_Wrapped):
+    """`<ifm|tool_call>NAME<ifm|arg_key>...`, with the type of each argument."""
+
+    name = "k2_horizon"
+    models = "K2 Horizon (IFM)"
+    tier = "S"
+    typed = True
+    heads = (
+        Head(
+            ("<ifm|tool_calls>",),
+            opening(_within("<ifm|tool_calls>", "<ifm|tool_call>"), prefix="ifm|"),
+            opens="<",
+        ),
+        Head(("<ifm|tool_call>",), opening(re.escape("<ifm|tool_call>"), prefix="ifm|"), opens="<"),
+        Head(("<ifm|tool_calls>",), envelope(_within("<ifm|tool_calls>", "<ifm|tool_call>"))),
+        Head(("<ifm|tool_call>",), envelope(re.escape("<ifm|tool_call>"))),
+    )
+    closers = ("</ifm|tool_calls>", "</ifm|tool_call>", "<ifm|tool_calls>", "<ifm|tool_call>")
+    stop = ()
+    spelled = tags(prefix="ifm|")
+
+    def between(self, value: Any) -> str:
+        """Write the type of an argument."""
+        kind = "null" if value is None else _KINDS[value.__class__]
+        return f"{self.spelled.opener('arg_type')}{kind}{self.spelled.closer('arg_type')}{self.gap}"
+
+
+def _same_suffix(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
+    """Tell whether the wrapper and the call have one suffix: by it a checkpoint knows its own tags."""
+    del fresh, rules
+    if end == len(text):
+        return None
+    return text[end] == "<" and len(set(_SUFFIXED.findall(text, start, end))) == 1
+
+
+class Hunyuan(_Wrapped):
+    """`<tool_calls><tool_call>NAME<tool_sep><arg_key>...`, or the same with a suffix on every tag."""
+
+    name = "hunyuan"
+    models = "Hunyuan 3 and 4"
+    heads = (
+        Head(("<tool_calls>",), opening(_within("<tool_calls>", "<tool_call>")), opens="<"),
+        Head(("<tool_call>",), opening("<tool_call>", after=("<tool_sep>",)), opens="<"),
+        Head(
+            ("<tool_calls:", "<tool_call:"),
+            opening(rf"(?:<tool_calls:(?:\Z|{_SUFFIX}(?:\Z|>\s{{0,64}}+(?:\Z|{_CALL})))|{_CALL})"),
+            opens="<",
+            begins=_same_suffix,
+        ),
+        Head(("<tool_calls>",), envelope(_within("<tool_calls>", "<tool_call>"))),
+        Head(("<tool_call>",), envelope("<tool_call>")),
+    )
+    closers = ("</tool_calls>", "</tool_call>", "<tool_calls>", "<tool_call>")
+    stop = ("<tool_responses>",)
+
+    def render_results(self, results: Sequence[Result]) -> str:
+        """Write results as one user turn."""
+        inner = "\n".join(f"<tool_response>{result.content}</tool_response>" for result in results)
+        return f"<tool_responses>\n{inner}\n</tool_responses>"
+
+    def behind_name(self) -> str:
+        """Write the separator."""
+        return self.spelled.opener("tool_sep")
+
+    def _spelling(self, head: str) -> Tags:
+        found = _SUFFIXED.search(head)
+        return tags(suffix=found[1]) if found else self.spelled
