@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from promptools.dialects.envelope import NoCall, Node, Said, name_guess, node_of, said_in
+from promptools.dialects.envelope import NoCall, Node, Said, child, name_guess, node_of, said_in
 from promptools.dialects.settle import Place, Rules, broken, settle
 from promptools.parsing.extent import Extent
 from promptools.parsing.parts import Part
@@ -78,11 +78,13 @@ def read_calls(
     stopped: bool = False,
     name: str | None = None,
     strict: bool = True,
+    keyed: bool = False,
 ) -> list[Part]:
     """Read the JSON value that `raw` starts with as calls: parts that tile it, or its beginning. O(n).
 
     `close`: the text ended inside it, so closers may be missing; `stopped`: the server said that the model was done;
-    `name`: the tool that the markup around it names; `strict=False`: it is known to be no strict JSON.
+    `name`: the tool that the markup around it names; `strict=False`: it is known to be no strict JSON;
+    `keyed`: the only key of each object is the tool, and its value the arguments.
     Raises `NoCall` when it is something else than calls.
     """
     if node is None or (node.closed and not close):
@@ -95,7 +97,7 @@ def read_calls(
     if not node.exact and rules.strictness == "strict" and not place.expected:
         raise NoCall("strict takes no liberties with the body")
     try:
-        said = _said(node, name, rules)
+        said = [_keyed(each) if keyed else each for each in _said(node, name, rules)]
     except Unreadable as error:
         return [unreadable(raw, rules, place, error.kind, error.reason, name)]
     if fixes and any(each.fixes for each in said):
@@ -112,6 +114,15 @@ def _said(node: Node, name: str | None, rules: Rules) -> list[Said]:
     if name is not None and is_object(node.value):
         return [Said(node, name or None, node, {})]
     return said_in(node, rules.anchors, rules.tools)
+
+
+def _keyed(said: Said) -> Said:
+    """Take the only key of an object that names no tool for the name."""
+    keys = said.node.value
+    if said.name is not None or not is_object(keys) or len(keys) != 1:
+        return said
+    ((key, value),) = keys.items()
+    return said._replace(name=key, arguments=child(said.node, key), name_key="key") if is_object(value) else said
 
 
 def _may_close(said: list[Said], closed: int, stopped: bool) -> bool:

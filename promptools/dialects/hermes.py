@@ -23,7 +23,6 @@ from promptools.types import Call, Result
 
 TAGS = (
     "tool_call",
-    "tool_calls",
     "function_call",
     "function_calls",
     "tool_use",
@@ -32,21 +31,14 @@ TAGS = (
     "tool",
     "call",
     "function",
-    "TOOLCALL",
+    "action",
 )
 """Tags that models put around the same JSON; the trained one first."""
 
 _TAG = re.compile(rf"<({'|'.join(TAGS)})\b")
 
-WRONG = ("</think>", "</tool_response>", "</response>")
+WRONG = ("</tool_calls>", "</think>", "</tool_response>", "</response>")
 
-
-BRACKETS = {
-    "<|tool_call|>": "<|/tool_call|>",  # Granite 3, Phi-4-mini
-    "[TOOL_REQUEST]": "[END_TOOL_REQUEST]",  # LM Studio, for models without a format of their own
-    "[TOOL_CALL]": "[/TOOL_CALL]",
-}
-"""Markers that are no tags, and their closers."""
 
 _BEFORE = (
     r"(?:\Z|`{1,3}\Z|(?=[{\[])"
@@ -61,17 +53,12 @@ if TYPE_CHECKING:
 
 @lru_cache(maxsize=32)
 def _closers(marker: str) -> Closers:
-    if marker in BRACKETS:
-        return Closers(right=(BRACKETS[marker],), wrong=WRONG, openers=(marker,))
     others = tuple(f"</{each}>" for each in TAGS if each != marker)
     return Closers(right=(f"</{marker}>",), wrong=(*others, *WRONG), openers=(f"<{marker}>",))
 
 
 def closers_of(head: str) -> Closers:
     """Give what may close a head. Closers of another kind are seen in the wild: `</think>` (GLM), `</function>`."""
-    for marker in BRACKETS:
-        if head.startswith(marker):
-            return _closers(marker)
     tag = _TAG.match(head)
     assert tag is not None
     return _closers(tag[1])
@@ -87,9 +74,8 @@ class Hermes(Textual):
             tuple(f"<{tag}>" for tag in TAGS),
             rf"<(?:{'|'.join(TAGS)})(?:\Z|(?:\s[^<>{{}}]{{0,200}})?(?:\Z|>\s{{0,64}}{_BEFORE}))",
         ),
-        Head(tuple(BRACKETS), rf"(?:{'|'.join(re.escape(each) for each in BRACKETS)})\s{{0,64}}{_BEFORE}"),
     )
-    closers = ("</tool_call>", "<tool_call>", "</tool_calls>", "<|/tool_call|>", "[END_TOOL_REQUEST]", "[/TOOL_CALL]")
+    closers = ("</tool_call>", "<tool_call>")
     stop = ("<tool_response>",)
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:

@@ -37,7 +37,8 @@ class Marked(Textual):
 
     `openers`: each marker that opens a block, and the one that closes it; empty: nothing does. The first is written.
     `name_key` empty: the name is the only key, and its value the arguments. `result`: how one result is written, with
-    `{content}`, `{name}` and `{id}` in it. `needed`: a closer that is missing is a liberty.
+    `{content}`, `{name}` and `{id}` in it. `needed`: a closer that is missing is a liberty. `also`: closers that others
+    write, and that are none. `asked`: its markers are another dialect's too, so it is read only where it was asked for.
     """
 
     def __init__(
@@ -53,6 +54,8 @@ class Marked(Textual):
         space: str = "",
         needed: bool = True,
         opens: str = "{[",
+        also: Sequence[str] = (),
+        asked: bool = False,
         tools: tuple[str, str] = ("<tools>", "</tools>"),
         result: str = "<tool_response>\n{content}\n</tool_response>",
         stop: Sequence[str] = (),
@@ -69,25 +72,30 @@ class Marked(Textual):
         self._result = result
         marks = sorted(openers, key=len, reverse=True)
         again = perhaps(tokens(marks), SPACE)
-        self.heads = (Head(tuple(marks), then(tokens(marks), SPACE, again, FENCE), opens=opens),)
+        self.heads = (Head(tuple(marks), then(tokens(marks), SPACE, again, FENCE), opens=opens, asked=asked),)
         closing = tuple(dict.fromkeys(filter(None, openers.values())))
-        self.closers = closing
+        self.closers = (*closing, *also)
         self._closers = {
             opener: Closers(
-                right=(closer,) if closer else (),
-                wrong=(*(each for each in closing if each != closer), *(each for each in WRONG if each not in closing)),
+                right=(*([closer] if closer else []), *also),
+                wrong=tuple(each for each in (*closing, *WRONG) if each not in (closer, *also)),
                 openers=tuple(marks),
                 needed=needed and bool(closer),
             )
             for opener, closer in openers.items()
         }
 
+    def closers_of(self, opener: str) -> Closers:
+        """Give what may close a block that `opener` opened."""
+        return self._closers[opener]
+
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
         """Start behind the opener, at the bracket."""
         opener = next(each for each in self.heads[0].literals if head.startswith(each))
         doubled = any(each in head[len(opener) :] for each in self._openers)
         fixes = [Fix("marker", "the opener stood twice")] if doubled else []
-        return WrappedCandidate(head, self._closers[opener], rules, place, firm=firm, fixes=fixes)
+        kind = WrappedCandidate if self._envelope[0] else KeyedCandidate
+        return kind(head, self.closers_of(opener), rules, place, firm=firm, fixes=fixes)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Write the block of the system message that declares the tools and the format."""
@@ -124,6 +132,12 @@ class Marked(Textual):
     def _block(self, body: str) -> str:
         opener, closer = next(iter(self._openers.items()))
         return f"{opener}{self._space}{body}{self._space if closer else ''}{closer}"
+
+
+class KeyedCandidate(WrappedCandidate):
+    """A block of objects whose only key is the tool."""
+
+    keyed = True
 
 
 def filled(template: str, result: Result) -> str:

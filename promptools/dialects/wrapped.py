@@ -35,6 +35,9 @@ NOTHING = "{}"
 class WrappedCandidate(Undecided):
     """A candidate between two markers, as `promptools.parsing.parts.Candidate`."""
 
+    keyed = False
+    """The only key of each object is the tool."""
+
     def __init__(
         self,
         head: str,
@@ -195,6 +198,7 @@ class WrappedCandidate(Undecided):
                 stopped=stopped,
                 name=self._name,
                 strict=strict,
+                keyed=self.keyed,
             )
             if self._live is None:
                 return parts
@@ -313,7 +317,9 @@ class WrappedCandidate(Undecided):
         if not loose:
             self._give_up("words follow the JSON inside the block", keep=-len(look))
             return
-        self._look, self.rest = "", look
+        gap = "".join(self._gap)
+        bare = gap.rstrip()
+        self._look, self._gap, self.rest = "", [bare], gap[len(bare) :] + look  # the space stands before words
         self._finish("", self._closing_fix())
 
     # --- the outcome ---------------------------------------------------------------------------------------------

@@ -39,6 +39,7 @@ def closer_of(opener: str) -> str:
 CLOSERS: Final = tuple(closer for _, closer in ZONES)
 
 FRAMES: Final[dict[str, str]] = {
+    "<|open|>response<|sep|>": "<|close|>response<|sep|>",  # Kimi K3
     "<|START_RESPONSE|>": "<|END_RESPONSE|>",  # Command R7B and Command A
     "<|START_TEXT|>": "<|END_TEXT|>",  # Cohere since 2026
     "[BEGIN FINAL RESPONSE]": "[END FINAL RESPONSE]",  # Apriel
@@ -68,6 +69,7 @@ DEBRIS: Final = (
     "<|end|>",
     "<|return|>",
     "<|call|>",
+    "<|stop|>",
     "<end_of_turn>",
     "<turn|>",
     "<|observation|>",

@@ -1,0 +1,120 @@
+"""Families whose calls are bare JSON, for which `json` reads any reply: they are for asking.
+
+    {"name": "get_weather", "parameters": {"city": "Oslo"}}                                    (Llama 3)
+    [{"name": "get_weather", "arguments": {"city": "Oslo"}}]                                    (xLAM)
+
+Llama 3 may write `<|python_tag|>` before it: then it is a call of Llama's own, whatever was asked for. Source: the
+prompt formats of Llama 3.1 and 3.2 (2024-07, 2024-09); Salesforce/Llama-xLAM-2-8b-fc-r (2025-03).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from promptools.dialects.base import Head, JsonCandidate, Textual, Tier
+from promptools.dialects.declaration import ARGUMENTS, NAME, explain, functions
+from promptools.dialects.json import Json
+from promptools.dialects.marked import FENCE, SPACE
+from promptools.dialects.markers import Closers
+from promptools.dialects.openings import then, token
+from promptools.dialects.settle import Place, Rules, dump
+from promptools.dialects.wrapped import WrappedCandidate
+from promptools.parsing.parts import Candidate, Part
+from promptools.types import Call, Result
+
+if TYPE_CHECKING:
+    from promptools.schema import Tools
+
+TAG = "<|python_tag|>"
+CLOSERS = Closers(right=("<|eom_id|>", "<|eot_id|>"), wrong=(), openers=(TAG,), needed=False)
+_OBJECT, _LIST, _ = Json.heads
+_NOTHING = re.compile(r"\[\s*\]")
+
+
+def _anywhere(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
+    """Take an empty list wherever it stands, once it is whole."""
+    del fresh, rules
+    return text[end - 1] == "]" or (None if end == len(text) else start < 0)
+
+
+class Bare(Textual):
+    """What both write and how both are read."""
+
+    tier: Tier = "B"
+    stop: tuple[str, ...] = ()
+
+    def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
+        """Start at the bracket."""
+        if head.startswith(TAG):
+            return WrappedCandidate(head, CLOSERS, rules, place, firm=firm)
+        return Json().candidate(head, rules, place, firm=firm)
+
+    def render_results(self, results: Sequence[Result]) -> str:
+        """Write results as one user turn."""
+        return "\n".join(dump({"name": result.name, "output": result.content}) for result in results)
+
+
+class Llama3Json(Bare):
+    """`{"name": ..., "parameters": {...}}`, perhaps behind `<|python_tag|>`."""
+
+    name = "llama3_json"
+    models = "Llama 3.1, 3.2 and 3.3"
+    heads = (
+        Head((TAG,), then(token(TAG), SPACE, FENCE), tier="S"),
+        _OBJECT._replace(asked=True),
+        _LIST._replace(asked=True),
+    )
+
+    def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
+        """Write the block of the system message that declares the tools and the format."""
+        declared = "\n\n".join(dump({"type": "function", "function": each}) for each in functions(tools))
+        several = (
+            "Do not use variables. To call several functions, write one such object after the other, with ; between."
+        )
+        form = f'{{"name": {NAME}, "parameters": {ARGUMENTS}}}'
+        return explain(declared, form, several=several, parallel=parallel, required=required)
+
+    def render_calls(self, calls: Sequence[Call]) -> str:
+        """Write calls as the model would have."""
+        return "; ".join(f'{{"name": {dump(call.name)}, "parameters": {call.arguments_json}}}' for call in calls)
+
+
+class Xlam(Bare):
+    """`[{"name": ..., "arguments": {...}}]`; an empty list calls nothing."""
+
+    name = "xlam"
+    models = "xLAM"
+    heads = (
+        Head(("[",), then(r"\[", r"\s{0,64}", r"\]"), opens="", gate=r"\[", begins=_anywhere, asked=True),
+        _LIST._replace(asked=True),
+        _OBJECT._replace(asked=True),
+    )
+
+    def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
+        """Start at the bracket."""
+        return super().candidate(head, rules, place, firm=firm) if head else ListCandidate(rules, place, firm=firm)
+
+    def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
+        """Write the block of the system message that declares the tools and the format."""
+        declared = "\n\n".join(dump(each) for each in functions(tools))
+        several = "To call several functions, put one object for each into the list."
+        form = f'[{{"name": {NAME}, "arguments": {ARGUMENTS}}}]'
+        return explain(declared, form, several=several, parallel=parallel, required=required)
+
+    def render_calls(self, calls: Sequence[Call]) -> str:
+        """Write calls as the model would have."""
+        each = (f'{{"name": {dump(call.name)}, "arguments": {call.arguments_json}}}' for call in calls)
+        return f"[{', '.join(each)}]"
+
+
+class ListCandidate(JsonCandidate):
+    """A value that may be an empty list, by which xLAM says that it calls nothing."""
+
+    def _decide(self, *, close: bool, finish_reason: str | None) -> None:
+        raw = self._body.raw
+        if _NOTHING.fullmatch(raw) and not self._surplus:
+            self.parts = [Part("markup", raw)]
+        else:
+            super()._decide(close=close, finish_reason=finish_reason)

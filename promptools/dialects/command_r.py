@@ -1,0 +1,86 @@
+"""Command R and R+: `Action:` and a fenced list of calls.
+
+    Action: ```json
+    [
+        {"tool_name": "get_weather", "parameters": {"city": "Oslo"}}
+    ]```
+
+The tool `directly_answer` means that no tool is called. Source: CohereForAI/c4ai-command-r-plus model card (2024-04).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from promptools.dialects.base import Head, Textual, Tier
+from promptools.dialects.declaration import ARGUMENTS, NAME, explain
+from promptools.dialects.markers import Closers
+from promptools.dialects.openings import perhaps, then, token
+from promptools.dialects.settle import Place, Rules, dump
+from promptools.dialects.signature import describe
+from promptools.dialects.wrapped import WrappedCandidate
+from promptools.parsing.parts import Candidate, Part
+from promptools.types import Call, Result
+
+if TYPE_CHECKING:
+    from promptools.schema import Tools
+
+CLOSERS = Closers(right=("```",), wrong=(), openers=())
+_ANSWER = re.compile(
+    r'\s*\[\s*\{\s*"tool_name"\s*:\s*"directly[-_]answer"\s*,\s*"parameters"\s*:\s*\{\s*\}\s*\}\s*\]', re.DOTALL
+)
+
+
+class CommandR(Textual):
+    """`Action:` and a fence with a list of `{"tool_name": ..., "parameters": {...}}`."""
+
+    name = "command_r"
+    models = "Command R, Command R+ (2024)"
+    tier: Tier = "B"
+    heads = (
+        Head(
+            ("Action:",),
+            then(token("Action:"), r"\s{0,16}", "`", "`", "`", perhaps(token("json")), r"\s{0,64}"),
+            opens="[",
+        ),
+    )
+    stop = ("<results>",)
+
+    def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
+        """Start at the bracket of the list."""
+        return ActionCandidate(head, CLOSERS, rules, place, firm=firm)
+
+    def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
+        """Write the block of the system message that declares the tools and the format."""
+        declared = "\n\n".join(describe(tool) for tool in tools)
+        several = "To call several functions, put one object for each into the list."
+        form = _written([_object(NAME, ARGUMENTS)])
+        return explain(declared, form, several=several, parallel=parallel, required=required)
+
+    def render_calls(self, calls: Sequence[Call]) -> str:
+        """Write calls as the model would have."""
+        return _written([_object(dump(call.name), call.arguments_json) for call in calls])
+
+    def render_results(self, results: Sequence[Result]) -> str:
+        """Write results as one user turn."""
+        documents = (f"Document: {number}\n{result.content}" for number, result in enumerate(results))
+        return "<results>\n{}\n</results>".format("\n\n".join(documents))
+
+
+def _object(name: str, arguments: str) -> str:
+    return f'    {{\n        "tool_name": {name},\n        "parameters": {arguments}\n    }}'
+
+
+def _written(objects: Sequence[str]) -> str:
+    return "Action: ```json\n[\n{}\n]```".format(",\n".join(objects))
+
+
+class ActionCandidate(WrappedCandidate):
+    """A fence behind `Action:`; one that calls `directly_answer` calls nothing."""
+
+    def _read(self, raw: str, **how: Any) -> list[Part] | None:
+        if _ANSWER.fullmatch(raw):
+            return [Part("markup", raw)]
+        return super()._read(raw, **how)

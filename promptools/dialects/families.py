@@ -1,0 +1,159 @@
+"""Families whose calls are markers around JSON, and nothing more: each is its markers and where they come from."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from promptools.dialects.marked import Marked
+from promptools.dialects.named import Named
+
+granite: Final = partial(
+    Marked,
+    "granite",
+    {"<|tool_call|>": ""},  # Granite 3.0 to 3.3: the list's bracket is the closer
+    also=("<|/tool_call|>",),  # Phi-4-mini's own template closes it
+    models="Granite 3.0 to 3.3",
+    tier="S",
+    shape="list",
+    tools=("<|start_of_role|>available_tools<|end_of_role|>", "<|end_of_text|>"),
+)
+phi4: Final = partial(
+    Marked,
+    "phi4",
+    {"functools": ""},  # Phi-4-mini model card, 2025-02
+    models="Phi-4-mini",
+    shape="list",
+    opens="[",
+    tools=("<|tool|>", "<|/tool|>"),
+    result='{"result": {content}}',
+)
+firefunction: Final = partial(
+    Marked,
+    "firefunction",
+    {"functools": ""},  # Firefunction v2 model card, 2024-06
+    models="Firefunction v2",
+    shape="list",
+    opens="[",
+    asked=True,  # the same marker as Phi-4-mini's
+)
+jamba: Final = partial(
+    Marked,
+    "jamba",
+    {"<tool_calls>": "</tool_calls>"},  # Jamba 1.5 model card, 2024-08; Hunyuan-A13B, 2025-06; Apriel 1.5
+    models="Jamba 1.5 and later, Hunyuan-A13B, Apriel 1.5",
+    shape="list",
+    space="\n",
+)
+minimax_m1: Final = partial(
+    Marked,
+    "minimax_m1",
+    {"<tool_calls>": "</tool_calls>"},  # MiniMax-M1, docs/function_call_guide.md, 2025-06
+    models="MiniMax M1",
+    shape="lines",
+    space="\n",
+    asked=True,  # the same markers as Jamba's
+    result="tool result: {content}",
+)
+internlm2: Final = partial(
+    Marked,
+    "internlm2",
+    # InternLM2 chat format, agent.md, 2024-01; detokenizers put a space between the tokens
+    {"<|action_start|><|plugin|>": "<|action_end|>", "<|action_start|> <|plugin|>": "<|action_end|>"},
+    models="InternLM2, InternLM2.5, InternLM3, Intern-S1",
+    tier="S",
+    arguments_key="parameters",
+    space="\n",
+)
+cohere: Final = partial(
+    Marked,
+    "cohere",
+    {"<|START_ACTION|>": "<|END_ACTION|>"},  # chat templates of Command R7B (2024-12) and Command A (2025-03)
+    models="Command R7B, Command A, Command A+",
+    tier="S",
+    shape="list",
+    name_key="tool_name",
+    arguments_key="parameters",
+    tools=("## Available Tools", ""),
+    result='<|START_TOOL_RESULT|>[{"tool_call_id": "{id}", "results": {"0": {content}}}]<|END_TOOL_RESULT|>',
+    stop=("<|END_ACTION|>",),
+)
+nemotron: Final = partial(
+    Marked,
+    "nemotron",
+    {"<TOOLCALL>": "</TOOLCALL>"},  # chat templates of Llama-Nemotron (2025-03) and Nemotron Nano v2 (2025-08)
+    models="Llama-Nemotron, Nemotron Nano v2",
+    shape="list",
+    tools=("<AVAILABLE_TOOLS>", "</AVAILABLE_TOOLS>"),
+    result="<TOOL_RESPONSE>[{content}]</TOOL_RESPONSE>",
+    stop=("<TOOL_RESPONSE>",),
+)
+apertus: Final = partial(
+    Marked,
+    "apertus",
+    {"<|tools_prefix|>": "<|tools_suffix|>"},  # chat template of Apertus, 2025-09
+    models="Apertus",
+    tier="S",
+    shape="list",
+    name_key="",
+)
+hyperclova: Final = partial(
+    Marked,
+    "hyperclova",
+    # chat template of HyperCLOVA X SEED Think, 2025-07; the role's name is what is left of the header
+    {"-> tool/function_call": "", "assistant -> tool/function_call": ""},
+    models="HyperCLOVA X SEED",
+    shape="list",
+    space="\n",
+    opens="[",
+)
+inkling: Final = partial(
+    Marked,
+    "inkling",
+    {
+        "<|content_invoke_tool_json|>": "<|end_message|>",
+        "<|message_model|><|content_invoke_tool_json|>": "<|end_message|>",
+    },
+    models="Inkling",
+    tier="S",
+    arguments_key="args",
+)
+exaone: Final = partial(
+    Marked,
+    "exaone",
+    {"<tool_call>": "</tool_call>"},  # chat template of EXAONE 4.0, 2025-07
+    models="EXAONE 4.0",
+    asked=True,  # the same markers as those of Hermes
+    tools=("<tool>", "</tool>"),
+    result="<tool_result>{content}</tool_result>",
+    stop=("<tool_result>",),
+)
+longcat: Final = partial(
+    Marked,
+    "longcat",
+    {"<longcat_tool_call>": "</longcat_tool_call>"},  # chat template of LongCat-Flash, 2025-09
+    models="LongCat Flash",
+    tier="S",
+    space="\n",
+)
+solar: Final = partial(
+    Named,
+    "solar",
+    models="Solar Open",
+    before=("<|tool_call:begin|>{id}<|tool_call:name|>", "<|tool_call:begin|><|tool_call:name|>"),
+    between="<|tool_call:args|>",
+    after="<|tool_call:end|>",
+    tools=("<|tools:begin|>", "<|tools:end|>"),
+    result="<|tool_response:id|>{id}<|tool_response:name|>{name}<|tool_response:result|>{content}<|tool_response:end|>",
+)
+plamo: Final = partial(
+    Named,
+    "plamo",
+    models="PLaMo 3",
+    before=("<|plamo:begin_tool_request:plamo|><|plamo:begin_tool_name:plamo|>", "<|plamo:begin_tool_name:plamo|>"),
+    between="<|plamo:end_tool_name:plamo|><|plamo:begin_tool_arguments:plamo|>",
+    optional="<|plamo:constrain|>json<|plamo:msg|>",
+    after="<|plamo:end_tool_arguments:plamo|>",
+    tail="<|plamo:end_tool_request:plamo|>",
+    around=("<|plamo:begin_tool_requests:plamo|>", "<|plamo:end_tool_requests:plamo|>"),
+)

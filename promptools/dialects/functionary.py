@@ -1,0 +1,113 @@
+r"""Functionary v3.2, `>>>name` and the arguments on the next line, and v2, whose messages have a recipient.
+
+    >>>all\nLet me look.\n>>>get_weather\n{"city": "Oslo"}
+    <|from|>assistant\n<|recipient|>get_weather\n<|content|>{"city": "Oslo"}
+
+The first `>>>` is in the prompt. `all` is the user. Source: MeetKai/functionary, prompt templates v2 and v3.2 (2024-01,
+2024-08); v3.1 is Llama's `<function=...>`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from promptools.dialects.base import Head, Textual, Tier
+from promptools.dialects.declaration import ARGUMENTS, explain, lines
+from promptools.dialects.markers import Closers
+from promptools.dialects.openings import either, then, token
+from promptools.dialects.settle import Place, Rules
+from promptools.dialects.wrapped import WrappedCandidate
+from promptools.parsing.parts import Candidate, Part, Undecided
+from promptools.types import Call, Result
+
+if TYPE_CHECKING:
+    from promptools.schema import Tools
+
+_NAME = r"[^\W\d][\w./:-]{0,127}+"
+_LINE = r"[ \t]{0,8}\r?\n"
+_FROM = then(token("<|from|>"), r"[ \t]?", token("assistant"), _LINE)
+_TO = either(then(_FROM, token("<|recipient|>")), token("<|recipient|>"))
+_CONTENT = token("<|content|>")
+_NAMED = re.compile(r"(?:<\|from\|>\s*assistant\s*)?(?:<\|recipient\|>|>>>)?\s*([^\s<>]+)")
+_USERS = re.compile(rf"(?:>>>)?all{_LINE}|(?:{_FROM})?<\|recipient\|>[ \t]?all{_LINE}<\|content\|>[ \t]?")
+
+CLOSERS = Closers(right=("<|stop|>",), wrong=(), openers=(">>>", "<|from|>", "<|recipient|>"), needed=False)
+
+
+def _offered(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
+    """Tell whether the line is the name of an offered tool, before a bracket."""
+    del fresh
+    name = text[start:end].removeprefix(">>>").strip()
+    if rules.tools is None or end < len(text):
+        known = rules.tools is None or rules.tools.get(name) is not None
+        return known and text[end : end + 1] == "{" if end < len(text) else None
+    return None if any(each.startswith(name) for each in rules.tools.names) else False
+
+
+def _to_all(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
+    """Tell whether what follows is for the user: its header is whole."""
+    del fresh, rules
+    return True if _USERS.fullmatch(text, start, end) else (None if end == len(text) else False)
+
+
+class Functionary(Textual):
+    """`>>>name`, and the arguments on the next line."""
+
+    name = "functionary"
+    models = "Functionary v2 and v3.2"
+    tier: Tier = "A"
+    heads = (
+        Head((), then(token(">>>"), _NAME, _LINE, r"\s{0,8}"), opens="{", gate=">", begins=_offered, line=True),
+        Head((), then(token(">>>"), token("all"), _LINE), opens="", gate=">", begins=_to_all, line=True),
+        Head((), then(_NAME, _LINE, r"\s{0,8}"), opens="{", gate=r"[^\W\d]", begins=_offered, line=True, asked=True),
+        Head((), then(token("all"), _LINE), opens="", gate="a", begins=_to_all, line=True, first=True, asked=True),
+        Head(
+            ("<|from|>", "<|recipient|>"), then(_TO, r"[ \t]?", _NAME, _LINE, _CONTENT, r"\s{0,8}"), opens="{", tier="S"
+        ),
+        Head(
+            ("<|from|>", "<|recipient|>"),
+            then(_TO, r"[ \t]?", token("all"), _LINE, _CONTENT, r"[ \t]?"),
+            opens="",
+            begins=_to_all,
+            tier="S",
+        ),
+    )
+    closers = ("<|stop|>",)
+
+    def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
+        """Start at the bracket of the arguments; or, without a head, at what says that the user is spoken to."""
+        if not head:
+            return UserCandidate(firm=firm)
+        found = _NAMED.match(head)
+        return WrappedCandidate(head, CLOSERS, rules, place, firm=firm, name=found[1] if found else "")
+
+    def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
+        """Write the block of the system message that declares the tools and the format."""
+        several = "To call several functions, write one after the other, each on a line of its own with its own >>>."
+        form = f">>>function_name\n{ARGUMENTS}"
+        return explain(lines(tools), form, several=several, parallel=parallel, required=required)
+
+    def render_calls(self, calls: Sequence[Call]) -> str:
+        """Write calls as the model would have."""
+        return "\n".join(f">>>{call.name}\n{call.arguments_json}" for call in calls)
+
+    def render_results(self, results: Sequence[Result]) -> str:
+        """Write results as one user turn."""
+        return "\n".join(f"Result of {result.name}:\n{result.content}" for result in results)
+
+
+class UserCandidate(Undecided):
+    """The header of words for the user: markup, whole as soon as it comes."""
+
+    def feed(self, piece: str, start: int) -> int | None:
+        """Take the header."""
+        found = _USERS.match(piece, start)
+        assert found is not None
+        self.parts = [Part("markup", found[0])]
+        return found.end()
+
+    def close(self, finish_reason: str | None) -> None:
+        """Decide: the text is over."""
+        del finish_reason

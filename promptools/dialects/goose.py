@@ -1,0 +1,65 @@
+"""Goose and others: `<toolcall>` with a tag of the tool's name in it, and its arguments as JSON.
+
+    <toolcall><shell>{"command": "ls"}</shell></toolcall>
+
+Source: block/goose, for models that have no format of their own (2025).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from promptools.dialects.base import Head, Textual
+from promptools.dialects.declaration import ARGUMENTS, explain, lines
+from promptools.dialects.marked import FENCE, SPACE
+from promptools.dialects.markers import Closers
+from promptools.dialects.openings import then, token
+from promptools.dialects.settle import Place, Rules
+from promptools.dialects.wrapped import WrappedCandidate
+from promptools.parsing.parts import Candidate
+from promptools.types import Call, Result
+
+if TYPE_CHECKING:
+    from promptools.schema import Tools
+
+OPENER, CLOSER = "<toolcall>", "</toolcall>"
+_TAG = re.compile(r"<toolcall>\s*<([^<>\s]+)>")
+
+
+@lru_cache(maxsize=32)
+def _closers(name: str) -> Closers:
+    return Closers(right=(f"</{name}>",), wrong=(CLOSER,), openers=(OPENER,))
+
+
+class Goose(Textual):
+    """`<toolcall><NAME>{...}</NAME></toolcall>`."""
+
+    name = "goose"
+    models = "models that Goose prompts"
+    heads = (Head((OPENER,), then(token(OPENER), r"\s{0,16}", "<", r"[\w.:-]{1,128}", ">", SPACE, FENCE), opens="{<"),)
+    closers = (CLOSER,)
+
+    def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
+        """Start at the bracket of the arguments."""
+        found = _TAG.match(head)
+        name = found[1] if found else ""
+        return WrappedCandidate(head, _closers(name), rules, place, firm=firm, name=name)
+
+    def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
+        """Write the block of the system message that declares the tools and the format."""
+        form = f"{OPENER}<function_name>{ARGUMENTS}</function_name>{CLOSER}"
+        several = f"To call several functions, write one {OPENER} block for each."
+        return explain(
+            f"<tools>\n{lines(tools)}\n</tools>", form, several=several, parallel=parallel, required=required
+        )
+
+    def render_calls(self, calls: Sequence[Call]) -> str:
+        """Write calls as the model would have."""
+        return "\n".join(f"{OPENER}<{call.name}>{call.arguments_json}</{call.name}>{CLOSER}" for call in calls)
+
+    def render_results(self, results: Sequence[Result]) -> str:
+        """Write results as one user turn."""
+        return "\n".join(f"<tool_response>\n{result.content}\n</tool_response>" for result in results)

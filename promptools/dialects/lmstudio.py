@@ -1,0 +1,81 @@
+"""LM Studio, for models without a format of their own: JSON between `[TOOL_REQUEST]` and `[END_TOOL_REQUEST]`.
+
+MiniMax models there write `[TOOL_CALL]`, and arrows instead of JSON:
+
+    [TOOL_CALL]
+    {tool => "get_weather", args => {
+      --city "Oslo"
+    }}
+    [/TOOL_CALL]
+
+Source: lmstudio.ai/docs, tool use (2024-12); reports of MiniMax M2 under LM Studio (2025-11).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from promptools.dialects.body import part_of
+from promptools.dialects.envelope import Node, Said
+from promptools.dialects.marked import Marked
+from promptools.dialects.markers import Closers
+from promptools.dialects.settle import Place, Rules, settle
+from promptools.dialects.values import value_of
+from promptools.dialects.wrapped import WrappedCandidate
+from promptools.parsing.parts import Candidate, Part
+
+ARROWS = "[TOOL_CALL]"
+_CALL = re.compile(r"""\{\s*tool\s*=>\s*(["'])([^"'\n]{1,128})\1\s*,\s*args\s*=>\s*\{""")
+_KEY = re.compile(r"\s*,?\s*--([\w.-]{1,128})(?:\s+|=)")
+_BARE = re.compile(r"[^\n{}]*?(?=\s*(?:\n|,?\s*--[\w.-]+\s|\}))")
+_END = re.compile(r"\s*,?\s*\}\s*\}\Z")
+_DECODER = json.JSONDecoder(strict=False)
+
+
+class LmStudio(Marked):
+    """`[TOOL_REQUEST]{...}[END_TOOL_REQUEST]`."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "lmstudio",
+            {"[TOOL_REQUEST]": "[END_TOOL_REQUEST]", ARROWS: "[/TOOL_CALL]"},
+            models="any model under LM Studio that has no format of its own",
+        )
+
+    def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
+        """Start at the bracket."""
+        if head.startswith(ARROWS):
+            return ArrowCandidate(head, self.closers_of(ARROWS), rules, place, firm=firm)
+        return super().candidate(head, rules, place, firm=firm)
+
+
+class ArrowCandidate(WrappedCandidate):
+    """A block whose body may be written with arrows."""
+
+    def __init__(self, head: str, closers: Closers, rules: Rules, place: Place, *, firm: bool) -> None:
+        super().__init__(head, closers, rules, place, firm=firm)
+        self._against = rules, place
+
+    def _read(self, raw: str, **how: Any) -> list[Part] | None:
+        found = _CALL.match(raw)
+        said = arguments(raw, found.end(), found[2], self._against[0]) if found is not None else None
+        if found is None or said is None:
+            return super()._read(raw, **how)
+        values = Node(said, raw, 0, len(raw), exact=False)
+        return [part_of(settle(Said(values, found[2], values, {}), *self._against), raw)]
+
+
+def arguments(raw: str, at: int, tool: str, rules: Rules) -> dict[str, Any] | None:
+    """Read `--key value` from `raw[at]` to the last two brackets; None: it is something else. O(n) in characters."""
+    given: dict[str, Any] = {}
+    while (key := _KEY.match(raw, at)) is not None:
+        try:
+            given[key[1]], at = _DECODER.raw_decode(raw, key.end())
+        except (ValueError, RecursionError):
+            bare = _BARE.match(raw, key.end())
+            if bare is None:
+                return None
+            given[key[1]], at = value_of(rules, tool, key[1], bare[0])[0], bare.end()
+    return given if _END.match(raw, at) else None

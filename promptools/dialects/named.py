@@ -1,0 +1,106 @@
+"""Dialects whose markers tell the tool, and whose JSON is its arguments: opener, name, middle, JSON, closer.
+
+    <|tool_call:begin|>a1b2c3d4e5<|tool_call:name|>get_weather<|tool_call:args|>{"city": "Oslo"}<|tool_call:end|>
+
+A family is its markers and what it writes; see `promptools.dialects.families`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from promptools.dialects.base import Head, Textual, Tier
+from promptools.dialects.declaration import ARGUMENTS, explain, lines
+from promptools.dialects.marked import FENCE, SPACE, filled
+from promptools.dialects.markers import Closers
+from promptools.dialects.openings import either, perhaps, then, token
+from promptools.dialects.settle import Place, Rules
+from promptools.dialects.wrapped import WrappedCandidate
+from promptools.parsing.parts import Candidate
+from promptools.types import Call, Result
+
+if TYPE_CHECKING:
+    from promptools.schema import Tools
+
+_GAP = r"\s{0,16}"
+_ID = "[^<]{0,64}"
+
+
+class Named(Textual):
+    """Opener, name, middle, JSON, closer.
+
+    `before`: what stands before the name, in one or more spellings, the first of which is written; `{id}` in it is the
+    call's id. `between`: what stands behind the name. `after`: what closes the call, and `tail` what follows that;
+    `around`: what stands around all calls of a turn. `name_is`: the pattern of a name.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        models: str,
+        before: Sequence[str],
+        between: str,
+        after: str,
+        tail: str = "",
+        around: tuple[str, str] = ("", ""),
+        optional: str = "",
+        name_is: str = r"[^<>\n{]{1,128}",
+        tier: Tier = "S",
+        tools: tuple[str, str] = ("<tools>", "</tools>"),
+        result: str = "<tool_response>\n{content}\n</tool_response>",
+    ) -> None:
+        self.name = name
+        self.models = models
+        self.tier = tier
+        self._before, self._between, self._after, self._around = before[0], between, after + tail, around
+        self._optional = optional
+        self._tools = tools
+        self._result = result
+        openers = [tuple(each.split("{id}")) for each in before]
+        starts = [each[0] for each in openers]
+        opened = either(
+            *(then(token(each[0]), *(step for rest in each[1:] for step in (_ID, token(rest)))) for each in openers)
+        )
+        if around[0]:
+            opened = either(then(token(around[0]), _GAP, opened), opened)
+        middle = [token(between)] + ([_GAP, perhaps(token(optional))] if optional else [])
+        head = then(opened, _GAP, name_is, *middle, SPACE, FENCE)
+        literals = tuple(dict.fromkeys(filter(None, (around[0], *starts))))
+        alone = rf"(?s:.*{re.escape(between)}\s*(?:{re.escape(optional)}\s*)?)"
+        self.heads = (Head(literals, head, opens="{<", alone=alone),)
+        self.closers = tuple(filter(None, (around[1], after, tail, around[0])))
+        wrong = (*filter(None, (tail, around[1])), "</think>")
+        self._closers = Closers(right=(after,), wrong=wrong, openers=literals)
+        spelled = "|".join("[^<]*".join(map(re.escape, each)) for each in openers)
+        self._form = re.compile(rf"(?s:(?:{re.escape(around[0])}\s*)?(?:{spelled})\s*(.*?)\s*{re.escape(between)})")
+
+    def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
+        """Start at the bracket of the arguments."""
+        found = self._form.match(head)
+        return WrappedCandidate(head, self._closers, rules, place, firm=firm, name=found[1] if found else "")
+
+    def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
+        """Write the block of the system message that declares the tools and the format."""
+        opener, closer = self._tools
+        form = self._written("0", "function_name", ARGUMENTS)
+        several = f"To call several functions, write one {self._before.partition('{id}')[0]} block for each."
+        form = f"{self._around[0]}{form}{self._around[1]}"
+        return explain(
+            f"{opener}\n{lines(tools)}\n{closer}", form, several=several, parallel=parallel, required=required
+        )
+
+    def render_calls(self, calls: Sequence[Call]) -> str:
+        """Write calls as the model would have."""
+        written = "".join(self._written(call.id, call.name, call.arguments_json) for call in calls)
+        return f"{self._around[0]}{written}{self._around[1]}"
+
+    def render_results(self, results: Sequence[Result]) -> str:
+        """Write results as one user turn."""
+        return "\n".join(filled(self._result, result) for result in results)
+
+    def _written(self, call_id: str, name: str, arguments: str) -> str:
+        before = self._before.replace("{id}", re.sub(r"\W", "", call_id))
+        return f"{before}{name}{self._between}{self._optional}{arguments}{self._after}"
