@@ -68,6 +68,10 @@ class Tags:
         """Write the closing tag of a word."""
         return f"</{self.prefix}{word}{self.suffix}>"
 
+    def kind_of(self, found: re.Match[str]) -> str:
+        """Tell which tag was found."""
+        return self.kinds[found[0]]
+
     def kind_at(self, text: str, at: int) -> str | None:
         """Tell which tag stands at `text[at]`, behind white space; "" if there is none, None if more must tell."""
         gap = _SPACES.match(text, at)

@@ -16,8 +16,8 @@ import re
 from typing import NamedTuple
 
 from promptools.dialects.pair_tags import Tags
-from promptools.dialects.pair_text import TaggedText
 from promptools.dialects.settle import Place, Rules
+from promptools.dialects.tagged import TaggedText
 from promptools.types import Fix
 
 KEY_LIMIT = 256
@@ -47,6 +47,7 @@ class PairsCandidate(TaggedText):
         begin = head.find(opener) + len(opener)
         name = head[begin:].lstrip() if begin >= len(opener) else ""
         super().__init__(head[: len(head) - len(name)], name, tags, rules, place, firm=firm)
+        self._tags = tags
         self._reason: str | None = None
         self._step = self._in_name
         self._key = self._kind = ""
@@ -309,3 +310,12 @@ class PairsCandidate(TaggedText):
         """End the value, and the call, where both may have ended."""
         self._end_value(ending.size)
         self._finish(ending.at, ending.at, Fix("closer", f"no {self._tags.closer('arg_value')!r} before the end"))
+
+    def _check(self) -> None:
+        values = [each for each in self._call.arguments.values() if isinstance(each, str)]
+        tags = [tag for each in (*values, *self._call.arguments) for tag in self._tags.pattern.findall(each)]
+        if self._call.fixes and any("arg_" in tag for tag in tags):
+            self._call.wrong = "what stands in it is not certain: a tag is part of a value"
+
+    def _no_closer(self) -> Fix:
+        return Fix("closer", f"no {self._tags.closer(self._tags.call)!r}")

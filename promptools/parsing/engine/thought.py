@@ -85,6 +85,8 @@ class Thought(Machine):
             if ready is False:
                 at = start + 1
                 continue
+            if ready is None:  # what it stands in may become the closer too
+                start = min(start, self._zone_scanner.hold(text, at))
             self._out.words(text[begin:start])
             if ready is None:
                 return ~start

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from promptools.dialects.base import tried
 from promptools.dialects.envelope import NoCall
 from promptools.dialects.gathered import Gathered
-from promptools.dialects.pair_tags import Tags
 from promptools.dialects.settle import Place, Rules
 from promptools.parsing.parts import Part, Tried, Undecided
 from promptools.types import Fix, Malformed
@@ -19,15 +18,32 @@ Step: TypeAlias = Callable[[str, str, re.Match[str], bool], bool]
 """Take a tag of a kind, found in a text, which may be the last; False: more text must tell what it is."""
 
 
+class TagSet(Protocol):
+    """The tags of one spelling."""
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """What matches any of them, whole."""
+        ...
+
+    def kind_of(self, found: re.Match[str]) -> str:
+        """Tell which tag was found."""
+        ...
+
+    def hold(self, text: str) -> int:
+        """Give the index from which `text` may be the beginning of a tag; `len(text)` when nothing is."""
+        ...
+
+
 class TaggedText(Undecided):
     """One call of keys and values between tags, up to its outcome; the states are its subclass's. O(n)."""
 
     _step: Step
 
-    def __init__(self, head: str, name: str, tags: Tags, rules: Rules, place: Place, *, firm: bool) -> None:
+    def __init__(self, head: str, name: str, tags: TagSet, rules: Rules, place: Place, *, firm: bool) -> None:
         super().__init__(firm=firm, head=head)
         self._call = Gathered(rules, place, firm=firm)
-        self._tags = tags
+        self._text_tags = tags
         self._dialect = place.dialect
         self._held = name
         self._pieces = [name]
@@ -52,8 +68,8 @@ class TaggedText(Undecided):
         at = 0
         base = self._base
         while not self._over:
-            found = self._tags.pattern.search(text, at)
-            place = found.start() if found is not None else max(at, self._tags.hold(text))
+            found = self._text_tags.pattern.search(text, at)
+            place = found.start() if found is not None else max(at, self._text_tags.hold(text))
             self._say(text[at:place])
             at = place
             self._base = base + at
@@ -63,7 +79,7 @@ class TaggedText(Undecided):
                     self._base = base + len(text)
                     at = len(text)
                 break
-            if not self._step(self._tags.kinds[found[0]], text, found, final):
+            if not self._step(self._text_tags.kind_of(found), text, found, final):
                 break
             at = found.end()
             self._base = base + at
@@ -82,9 +98,6 @@ class TaggedText(Undecided):
     def _fix(self, detail: str) -> None:
         self._call.fixes.append(Fix("marker", detail))
 
-    def _no_closer(self) -> Fix:
-        return Fix("closer", f"no {self._tags.closer(self._tags.call)!r}")
-
     # --- the outcome ---------------------------------------------------------------------------------------------
 
     def _finish(self, size: int, end: int, fix: Fix | None) -> None:
@@ -92,8 +105,7 @@ class TaggedText(Undecided):
         raw = "".join(self._pieces)
         if fix is not None:
             self._call.fixes.append(fix)
-        if self._call.fixes and any("arg_" in each for each in self._residue()):
-            self._call.wrong = "what stands in it is not certain: a tag is part of a value"
+        self._check()
         try:
             outcome = self._call.outcome()
         except NoCall as no:
@@ -107,10 +119,8 @@ class TaggedText(Undecided):
             parts.append(Part("markup", raw[size:end]))
         self._tell(parts, end)
 
-    def _residue(self) -> list[str]:
-        """Give the values that hold a tag of an argument."""
-        values = [each for each in self._call.arguments.values() if isinstance(each, str)]
-        return [tag for each in (*values, *self._call.arguments) for tag in self._tags.pattern.findall(each)]
+    def _check(self) -> None:
+        """Look at the call as a whole."""
 
     def _malformed(self, outcome: Malformed, raw: str) -> Part:
         if not raw:
