@@ -70,8 +70,15 @@ def settle(said: Said, rules: Rules, place: Place) -> Call | Malformed:
     try:
         node, arguments = _arguments(said, tool, rules, place, fixes)
     except _Unfit as unfit:
+        if unfit.reason == "not_an_object" and not (place.wrapped or place.expected) and _is_data(said):
+            raise NoCall(unfit.text) from None
         return broken(unfit.reason, unfit.text, place.dialect, tool.name)
     return checked(tool, arguments, node, fixes, rules, place)
+
+
+def _is_data(said: Said) -> bool:
+    """Tell whether what holds no object is just as likely no call: a contract has `inputs` too."""
+    return is_object(said.node.value) and argument_key(said.node.value) not in ("arguments", "parameters")
 
 
 class _Unfit(Exception):
@@ -204,6 +211,8 @@ def _arguments(
         fixes += [_BESIDE] if flat else []
         return None, flat
     if _is_schema(said.arguments.value) and "properties" not in keys:
+        raise NoCall("it is a tool's definition, not a call")
+    if said.arguments.value == {"type": "object"} and "description" in said.flat and "type" not in keys:
         raise NoCall("it is a tool's definition, not a call")
     if _reads_flat(said, tool, flat, rules):
         fixes.append(_BESIDE)

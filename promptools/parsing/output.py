@@ -85,6 +85,18 @@ class Output:
         """Tell whether a call has been told, or is held."""
         return self._index > 0 or self._called
 
+    def last_words(self, size: int) -> str:
+        """Give the last characters said outside reasoning, at least `size` if there are so many; none beside a call."""
+        if self._group or self._after or self._zone != "text":
+            return ""
+        found: list[str] = []
+        for piece in (*self._space[::-1], *self._content[: -size - 1 : -1]):
+            found.append(piece)
+            size -= len(piece)
+            if size <= 0:
+                break
+        return "".join(reversed(found))
+
     @property
     def beside_call(self) -> bool:
         """Tell whether nothing but white space and markup has been seen since the last call."""

@@ -16,6 +16,12 @@ from promptools.types import DiscardWhy, Span, Try
 if TYPE_CHECKING:
     from promptools.dialects.base import Dialect
 
+NEAR = 16
+"""Characters before a bare call that may show that it is a part of something."""
+_STRUCT = re.compile(r"[^\W\d_a-z]\w*[ ]?\Z")
+"""The name of a type, as Rust prints it before a struct's fields."""
+_BARE_KEY = re.compile(r"\{\s*[^\W\d]")
+
 State: TypeAlias = Callable[[str, int, bool], int]
 """Take `text` from `at` on; `final`: no more will come. Give the index to go on from, or `~index` of what is held."""
 
@@ -149,6 +155,8 @@ class Machine(ABC):
         parts = candidate.parts
         kinds = [part.kind for part in parts]
         is_call = "text" not in kinds  # or a call of nothing: the markup of a turn without one
+        if is_call and not candidate.firm and not lead and self._is_part(parts):
+            is_call = False
         if is_call:
             self._out.parts([*lead, *parts], firm=candidate.firm)
             self._state = self._back
@@ -162,6 +170,14 @@ class Machine(ABC):
             span = Span(self._opened_at, self._opened_at + each.cost)
             self._out.tried(Try(each.strategy, span, each.outcome, each.why, each.cost))
         self._rest = candidate.rest
+
+    def _is_part(self, parts: list[Part]) -> bool:
+        """Tell whether what looks like a bare call is a value inside some larger text of braces, or of a program."""
+        before = self._out.last_words(NEAR)
+        if before.rstrip().endswith(('":', "':")):
+            return True
+        raw = parts[0].raw
+        return bool(_STRUCT.search(before)) and _BARE_KEY.match(raw) is not None
 
     def _mark(self, raw: str, why: DiscardWhy) -> None:
         self._out.mark(raw, why)
