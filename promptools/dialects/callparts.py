@@ -111,7 +111,10 @@ class CallParts(Undecided):
             self._malformed()
             self.rest = raw[closer:]
         elif finish_reason in ("stop", "tool_calls") and call.complete():
-            if self._call_ends(call, Fix("closer", "no ')'")) and self._done[-1].malformed is not None:
+            if (
+                self._call_ends(call, Fix("closer", "the last bracket is missing"))
+                and self._done[-1].malformed is not None
+            ):
                 self._done[-1] = self._truncated(self._done[-1].raw)  # what is missing may have been cut
         elif self._meant or (call.tool is not None and call.begun):
             self._done.append(self._truncated("".join(self._segment)))

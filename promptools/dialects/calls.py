@@ -27,6 +27,9 @@ STATEMENT_LIMIT = 320
 class CallBlock(CallParts):
     """Calls, as `promptools.parsing.parts.Candidate`."""
 
+    bracket = "("
+    """What opens the arguments."""
+
     def __init__(self, head: str, layout: Layout, rules: Rules, place: Place, *, firm: bool) -> None:
         super().__init__(head, layout, rules, place, firm=firm)
         self._state: _State = self._begin
@@ -83,7 +86,7 @@ class CallBlock(CallParts):
         self._state = self._callee
         if self._bracketed:
             return self._take(text, at, at + 1)
-        return at if self._layout.brackets is not True else self._refuse("no list of calls", at)
+        return at
 
     def _callee(self, text: str, at: int, final: bool) -> int:
         """Take the name of the next call and its opening bracket, or what ends the list."""
@@ -101,12 +104,18 @@ class CallBlock(CallParts):
                 self._state = self._tail
                 return at
         name, end = self._named(text, at)
-        if text[end - 1] != "(" and (end == len(text) or (self._may_come(text, at) and not final)):
-            return ~at
-        if not name or text[end - 1] != "(":
+        if not name or text[end - 1] != self.bracket:
+            if (name and end == len(text)) or (self._may_come(text, at) and not final):
+                return ~at
+            if not self._done and not self._bracketed:
+                if not self.head and not self._segment:  # or it would begin here again
+                    at = self._take(text, at, at + 1)
+                self._give_up("no call")
+                return at
             return self._refuse("no call", at)
         self._cut("markup")
-        self._call = OneCall(name, self._rules, self._place, live=self._goes_live and not self._done)
+        live = self._goes_live and not self._done
+        self._call = OneCall(name, self._rules, self._place, live=live, braces=self.bracket == "{")
         self._state = self._inside
         return self._take(text, at, end)
 
@@ -186,9 +195,10 @@ class CallBlock(CallParts):
         if closer is None:
             return ~at
         if closer:
+            said = "".join((*(part.raw for part in self._done), *self._segment)).strip()
+            self._echo = f"[{said}" if self._bracketed else said
             end = self._take(text, at, at + len(closer))
             self._cut("markup")
-            self._echo = "".join(part.raw for part in self._done).strip()
             if self._layout.echoed:
                 self._state = self._echoing
             else:

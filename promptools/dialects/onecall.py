@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 
+from promptools.dialects.braces import Braces
 from promptools.dialects.envelope import NoCall, Node, Said
 from promptools.dialects.live import LiveCall
 from promptools.dialects.pyarguments import Arguments
@@ -17,26 +18,37 @@ from promptools.types import Call, Fix, Malformed
 
 
 class OneCall:
-    """A call whose name and opening bracket were read. `live`: what is certain may go out before its end."""
+    """A call whose name and opening bracket were read.
 
-    def __init__(self, said: str, rules: Rules, place: Place, *, live: bool) -> None:
+    `live`: what is certain may go out before its end. `braces`: its arguments are an object of Gemma's.
+    """
+
+    def __init__(self, said: str, rules: Rules, place: Place, *, live: bool, braces: bool = False) -> None:
         self._said = said
         self._rules = rules
         self._place = place
         found = rules.tools.find(said) if rules.tools is not None else None
         self.tool = found[0] if found is not None else None
         self._order: tuple[str, ...] | None = None
-        strings: frozenset[str] = frozenset()
-        if self.tool is not None and rules.tools is not None:
+        if self.tool is not None:
             properties = self.tool.parameters.get("properties")
             self._order = tuple(properties) if is_object(properties) else ()
-            types = rules.tools.types
-            strings = frozenset(key for key in self._order if types(self.tool.name, key) == STRING)
-        self._arguments = Arguments(self._order, strings)
+        self._arguments: Arguments | Braces
+        if braces:
+            keys = rules.tools.keys(self.tool.name) if rules.tools is not None and self.tool else frozenset[str]()
+            self._arguments = Braces(keys, self._types)
+        else:
+            strings = frozenset(key for key in self._order or () if self._types(key) == STRING)
+            self._arguments = Arguments(self._order, strings)
         self._live = LiveCall(said, rules) if live else None
         self._told = 0
         self.started = False
         """Its name has gone out."""
+
+    def _types(self, key: str) -> frozenset[str]:
+        assert self._rules.tools is not None
+        assert self.tool is not None
+        return self._rules.tools.types(self.tool.name, key)
 
     @property
     def name(self) -> str:

@@ -1,0 +1,291 @@
+r"""The objects of Gemma's calls, read as they come: bare keys, strings between special tokens, bare values.
+
+    {city:<|"|>Oslo<|"|>,days:2,opts:{deep:true},tags:[<|"|>a<|"|>]}
+
+Servers strip the tokens, so a bare value may be a string too: it ends before a comma that a key follows, or at the
+bracket that closes its object. What it is, its schema says.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from promptools.dialects.pyarguments import Refused
+from promptools.dialects.settle import dump
+from promptools.dialects.values import read
+from promptools.errors import clip
+from promptools.parsing.strings import Liberties, decode
+
+DELIMITERS: Final = ('<|"|>', "<escape>")
+"""Tokens around a string: Gemma 4's and FunctionGemma's."""
+DEEPEST: Final = 100
+
+_LONGEST = max(map(len, DELIMITERS))
+_SPACE = re.compile(r"[\s\ufeff\u200b]*+")
+_KEY = re.compile(r"([^\W\d][\w.-]{0,127}+)\s{0,16}+(?:\Z|:)")
+_EVENT = re.compile(r"[,{}\[\]]")
+_NEXT_KEY = re.compile(r",\s{0,16}+(?:\Z|\}|[\"<]|([^\W\d][\w.-]{0,127}+)\s{0,16}+(?:\Z|:))")
+_INSIDE = re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
+_AFTER_MEMBER = re.compile(r"\s{0,64}+(?:\Z|[}:]|,\s{0,16}+(?:\Z|[}\"<]|[^\W\d][\w.-]{0,127}+\s{0,16}+(?:\Z|:)))")
+_AFTER_ITEM = re.compile(r"\s{0,64}+(?:\Z|[,\]])")
+
+
+@dataclass(slots=True)
+class _Frame:
+    """Brackets that are open, and what stands in them."""
+
+    kind: str
+    items: list[str] = field(default_factory=list[str])
+    key: str | None = None
+    value: str | None = None
+    """JSON of the value, or the key, that was read last."""
+    named: str | None = None
+    """That value, where it is a string that may be a key."""
+
+
+class Braces:
+    """Reads from behind an object's first brace to its last one; has what `Arguments` has. O(n) in characters."""
+
+    def __init__(self, keys: frozenset[str], types: Callable[[str], frozenset[str]]) -> None:
+        self._declared = keys
+        self._types = types
+        self._stack = [_Frame("{")]
+        self._string = ""
+        """What closes the string that is open."""
+        self._bare = False
+        self._nested = 0
+        """Brackets open inside a bare value."""
+        self._pieces: list[str] = []
+        self._doubtful = False
+        self._certain = False
+        """What was read last can be no longer than it is."""
+        self.liberties = Liberties()
+        self.members: list[str] = []
+        self.keys: list[str] = []
+        self.given: list[str] = []
+        self.at: int = 0
+
+    def feed(self, text: str, at: int, *, final: bool = False) -> bool:
+        """Take `text[at:]` up to `self.at`; tell whether the last brace has come. Raises `Refused`."""
+        self.at = at
+        while self._stack and self.at < len(text):
+            if self._step(text, final):
+                break
+        return not self._stack
+
+    @property
+    def begun(self) -> bool:
+        """Tell whether there is a member, or the beginning of one."""
+        return bool(self.members or (self._stack and (self._stack[0].key or self._stack[0].value)))
+
+    def complete(self) -> bool:
+        """Close the object whose last brace alone is missing; tell whether that could be done."""
+        if len(self._stack) != 1 or self._string or self._bare or not self._certain:
+            return False
+        self._close(self._stack[-1])
+        return True
+
+    def _step(self, text: str, final: bool) -> bool:
+        """Take the next piece; tell whether more text must tell."""
+        if self._string:
+            return self._more(text, final)
+        if self._bare:
+            return self._more_bare(text, final)
+        space = _SPACE.match(text, self.at)
+        assert space is not None
+        self.at = space.end()
+        if self.at == len(text):
+            return True
+        frame = self._stack[-1]
+        if frame.value is not None:
+            self._behind(frame, text[self.at])
+            return False
+        if frame.kind == "{" and frame.key is None and text[self.at] not in '"<':
+            return self._key(frame, text, final)
+        return self._value(frame, text, final)
+
+    # --- keys and values -------------------------------------------------------------------------------------------
+
+    def _key(self, frame: _Frame, text: str, final: bool) -> bool:
+        if text[self.at] == "}":
+            self.at += 1
+            self._close(frame)
+            return False
+        found = _KEY.match(text, self.at)
+        if found is None:
+            raise Refused(f"{clip(text[self.at : self.at + 20], 20)!r} is no key", start=self.at)
+        if text[found.end() - 1] != ":":
+            if final:
+                self.at = len(text)
+            return True
+        frame.key = found[1]
+        self.at = found.end()
+        return False
+
+    def _value(self, frame: _Frame, text: str, final: bool) -> bool:
+        rest = text[self.at : self.at + _LONGEST]
+        self._pieces, self._certain = [], False
+        for delimiter in DELIMITERS:
+            if rest.startswith(delimiter):
+                self._string = delimiter
+                self.at += len(delimiter)
+                return False
+            if delimiter.startswith(rest) and not final:
+                return True
+        char = rest[0]
+        if char == '"':
+            self._string = char
+            self.at += 1
+        elif char in "{[":
+            if len(self._stack) > DEEPEST:
+                raise Refused(f"more than {DEEPEST} levels of brackets", "limit", self.at)
+            self._stack.append(_Frame(char))
+            self.at += 1
+        elif char == "]" and frame.kind == "[":
+            self.at += 1
+            self._close(frame)
+        elif char in ",}]":
+            raise Refused(f"{char!r} stands where a value belongs", start=self.at)
+        else:
+            self._bare, self._nested = True, 0
+        return False
+
+    def _behind(self, frame: _Frame, char: str) -> None:
+        """Take what follows a value, or a key in quotes."""
+        if char == ":" and frame.kind == "{" and frame.key is None and frame.named is not None:
+            frame.key, frame.value, frame.named = frame.named, None, None
+        elif char == "," and (frame.key is not None or frame.kind == "["):
+            self._store(frame)
+        elif char == ("}" if frame.kind == "{" else "]") and (frame.key is not None or frame.kind == "["):
+            self.at += 1
+            self._close(frame)
+            return
+        else:
+            raise Refused(f"{char!r} follows a value", start=self.at)
+        self.at += 1
+
+    # --- strings ---------------------------------------------------------------------------------------------------
+
+    def _more(self, text: str, final: bool) -> bool:
+        """Take more of a string."""
+        if self._string == '"':
+            return self._more_quoted(text, final)
+        end = text.find(self._string, self.at)
+        if end < 0:
+            end = len(text) if final else max(self.at, len(text) - len(self._string) + 1)
+            self._pieces.append(text[self.at : end])
+            self.at = end
+            return True
+        self._pieces.append(text[self.at : end])
+        self.at = end + len(self._string)
+        self._string = ""
+        self._is("".join(self._pieces))
+        return False
+
+    def _more_quoted(self, text: str, final: bool) -> bool:
+        """Take more of a string in plain quotes, up to one behind which its object may go on."""
+        inside = _INSIDE.match(text, self.at)
+        assert inside is not None
+        self._pieces.append(inside[0])
+        self.at = end = inside.end()
+        if end == len(text) or text[end] != '"':
+            return True
+        after = (_AFTER_MEMBER if self._stack[-1].kind == "{" else _AFTER_ITEM).match(text, end + 1)
+        if after is not None and after.end() == len(text) and not final:
+            return True
+        self.at = end + 1
+        if after is None:
+            self._doubtful = True
+            self.liberties.take("unescaped quotes in a string")
+            self._pieces.append('"')
+            return False
+        self._string = ""
+        body = "".join(self._pieces)
+        inner = body.replace('"', '\\"') if self._doubtful and "\\" not in body else body
+        self._is(decode(inner, self.liberties))
+        return False
+
+    def _is(self, words: str) -> None:
+        frame = self._stack[-1]
+        frame.value, frame.named = dump(words), words
+        self._certain = True
+
+    def _more_bare(self, text: str, final: bool) -> bool:
+        """Take more of a value without quotes."""
+        event = _EVENT.search(text, self.at)
+        if event is None:
+            self._pieces.append(text[self.at :])
+            self.at = len(text)
+            return True
+        at = event.start()
+        self._pieces.append(text[self.at : at])
+        self.at = at
+        ends = self._ends_bare(text, at, final)
+        if ends is None:
+            return True
+        if ends:
+            self._bare = False
+            self._is_bare("".join(self._pieces).strip())
+            return False
+        self._nested += (text[at] in "{[") - (text[at] in "}]")
+        self._pieces.append(text[at])
+        self.at = at + 1
+        return False
+
+    def _ends_bare(self, text: str, at: int, final: bool) -> bool | None:
+        """Tell whether a bare value ends before `text[at]`."""
+        if text[at] in "{[" or self._nested:
+            return False
+        if text[at] != "," or self._stack[-1].kind == "[":
+            return True
+        found = _NEXT_KEY.match(text, at)
+        if found is None:
+            return False
+        if found.end() == len(text) and not final:
+            return None
+        root = len(self._stack) == 1 and bool(self._declared)
+        return found[1] is None or not root or found[1] in self._declared
+
+    def _is_bare(self, text: str) -> None:
+        frame = self._stack[-1]
+        if not text:
+            raise Refused("a value is missing", start=self.at)
+        root = len(self._stack) == 1 and frame.key in self._declared
+        value: Any
+        value, fixes = read(text, self._types(frame.key) if root and frame.key is not None else frozenset())
+        for fix in fixes:
+            self.liberties.take(fix.detail, fix.kind)
+        if isinstance(value, str):
+            self.liberties.take("no delimiters around a string", "marker")
+        frame.value = dump(value)
+
+    # --- brackets --------------------------------------------------------------------------------------------------
+
+    def _store(self, frame: _Frame) -> None:
+        value, key = frame.value, frame.key
+        assert value is not None
+        frame.value = frame.named = frame.key = None
+        if frame.kind == "[":
+            frame.items.append(value)
+            return
+        assert key is not None
+        member = f"{dump(key)}: {value}"
+        if frame is self._stack[0]:
+            self.members.append(member)
+            self.keys.append(key)
+        else:
+            frame.items.append(member)
+
+    def _close(self, frame: _Frame) -> None:
+        if frame.key is not None and frame.value is None:
+            raise Refused("a key has no value", start=self.at)
+        if frame.value is not None:
+            self._store(frame)
+        self._stack.pop()
+        self._certain = True
+        if self._stack:
+            inner = ", ".join(frame.items)
+            self._stack[-1].value = f"{{{inner}}}" if frame.kind == "{" else f"[{inner}]"
