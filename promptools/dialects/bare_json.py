@@ -53,7 +53,7 @@ class Bare(Textual):
 
     def render_results(self, results: Sequence[Result]) -> str:
         """Write results as one user turn."""
-        return "\n".join(dump({"name": result.name, "output": result.content}) for result in results)
+        return "\n".join(f"Result of {result.name}:\n{result.content}" for result in results)
 
 
 class Llama3Json(Bare):

@@ -47,8 +47,10 @@ def _offered(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> b
 
 
 def _to_all(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
-    """Tell whether what follows is for the user: its header is whole."""
-    del fresh, rules
+    """Tell whether what follows is for the user: its header is whole, and not a line of some program."""
+    del rules
+    if text[start] == ">" and not fresh:
+        return False
     return True if _USERS.fullmatch(text, start, end) else (None if end == len(text) else False)
 
 
@@ -57,10 +59,10 @@ class Functionary(Textual):
 
     name = "functionary"
     models = "Functionary v2 and v3.2"
-    tier: Tier = "A"
+    tier: Tier = "B"
     heads = (
         Head((), then(token(">>>"), _NAME, _LINE, r"\s{0,8}"), opens="{", gate=">", begins=_offered, line=True),
-        Head((), then(token(">>>"), token("all"), _LINE), opens="", gate=">", begins=_to_all, line=True),
+        Head((), then(token(">>>"), token("all"), _LINE), opens="", gate=">", begins=_to_all, line=True, tier="A"),
         Head((), then(_NAME, _LINE, r"\s{0,8}"), opens="{", gate=r"[^\W\d]", begins=_offered, line=True, asked=True),
         Head((), then(token("all"), _LINE), opens="", gate="a", begins=_to_all, line=True, first=True, asked=True),
         Head(
