@@ -121,13 +121,17 @@ def rows(*folders: str, key: str = "case") -> list[Row]:
     return found
 
 
-def cuts(text: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield ways to cut `text`: by character, in sevens, and in two at every place if it is short."""
+def cuts(text: str, *, places: int | None = None) -> Iterator[tuple[str, list[str]]]:
+    """Yield ways to cut `text`: by character, in sevens, and in two.
+
+    In two at `places` places that are spread evenly; None: at every place if it is short, else at none.
+    """
     yield "by character", list(text)
     yield "in sevens", [text[at : at + 7] for at in range(0, len(text), 7)]
-    if len(text) < SPLIT_EVERYWHERE:
-        for at in range(1, len(text)):
-            yield f"at {at}", [text[:at], text[at:]]
+    if places is None:
+        places = len(text) - 1 if len(text) < SPLIT_EVERYWHERE else 0
+    for at in sorted({len(text) * each // (places + 1) for each in range(1, places + 1)} - {0}):
+        yield f"at {at}", [text[:at], text[at:]]
 
 
 def feed(
