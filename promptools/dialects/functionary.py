@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from promptools.dialects.base import Head, Textual, Tier
+from promptools.dialects.base import A_NAME, Head, Textual, Tier
 from promptools.dialects.declaration import ARGUMENTS, explain, lines
 from promptools.dialects.markers import Closers
 from promptools.dialects.openings import either, then, token
@@ -39,7 +39,7 @@ CLOSERS = Closers(right=("<|stop|>",), wrong=(), openers=(">>>", "<|from|>", "<|
 def _offered(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
     """Tell whether the line is the name of an offered tool, before a bracket."""
     del fresh
-    name = text[start:end].removeprefix(">>>").strip()
+    name = text[start:end].lstrip(">").strip()
     if rules.tools is None or end < len(text):
         known = rules.tools is None or rules.tools.get(name) is not None
         return known and text[end : end + 1] == "{" if end < len(text) else None
@@ -63,7 +63,7 @@ class Functionary(Textual):
     heads = (
         Head((), then(token(">>>"), _NAME, _LINE, r"\s{0,8}"), opens="{", gate=">", begins=_offered, line=True),
         Head((), then(token(">>>"), token("all"), _LINE), opens="", gate=">", begins=_to_all, line=True, tier="A"),
-        Head((), then(_NAME, _LINE, r"\s{0,8}"), opens="{", gate=r"[^\W\d]", begins=_offered, line=True, asked=True),
+        Head((), then(_NAME, _LINE, r"\s{0,8}"), opens="{", gate=A_NAME, begins=_offered, line=True, asked=True),
         Head((), then(token("all"), _LINE), opens="", gate="a", begins=_to_all, line=True, first=True, asked=True),
         Head(
             ("<|from|>", "<|recipient|>"), then(_TO, r"[ \t]?", _NAME, _LINE, _CONTENT, r"\s{0,8}"), opens="{", tier="S"

@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from promptools.dialects.base import Head, Textual, Tier
+from promptools.dialects.base import A_NAME, Head, Textual, Tier
 from promptools.dialects.callheads import behind
 from promptools.dialects.callparts import Layout
 from promptools.dialects.calls import CallBlock
@@ -113,7 +113,7 @@ class Gemma4(Textual):
             (),
             rf"{_SPACE_NAME}{_BODY}|{_SPACE_NAME}{_BODY_CUT}|{_SPACE_CUT}",
             opens="",
-            gate=r"[A-Za-z_]",
+            gate=A_NAME,
             begins=_line_begins,
             line=True,
             tier="B",

@@ -37,7 +37,7 @@ class GigaChat(Marked):
             tier="S",
             result="function result\n{content}",
         )
-        line = Head((), then(token(_LINE), r"[ \t]{0,8}\r?\n", r"\s{0,8}"), opens="{", gate="f", line=True, tier="B")
+        line = Head((), then(token(_LINE), r"[ \t]{0,8}\r?\n", r"\s{0,8}"), opens="{", gate="function", line=True, tier="B")
         self.heads = (*self.heads, line)
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:

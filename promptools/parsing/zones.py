@@ -53,6 +53,7 @@ RESULTS: Final = (
     "<function_response>",
     "<tool_result>",
     "Observation:",
+    "✿RESULT✿",
     "<｜tool▁outputs▁begin｜>",
     "<｜tool▁output▁begin｜>",
     "[TOOL_RESULTS]",

@@ -49,6 +49,7 @@ class Fences(Machine):
             return inside
         self._fence_fresh = self._out.fresh
         self._lead = [Part("markup", text[start:inside])]
+        self._label = text[end:inside].strip().lower()
         moved = self._inside(text, inside, final)
         if moved == ~inside:
             self._lead = []
@@ -68,7 +69,7 @@ class Fences(Machine):
 
     def _heads_at(self, text: str, at: int) -> Iterator[tuple[str, int]]:
         """Give the heads that may begin at the first word inside a fence, and their ends."""
-        found = self._sought.now.match(text, at)
+        found = self._sought.now.match(text, at) or self._sought.now.match_word(text, at)
         if found is not None:
             for each in chain((found,), self._sought.now.others(text, at, found.lastgroup or "")):
                 if each.lastgroup in self._plan.heads:

@@ -50,6 +50,7 @@ class Machine(ABC):
         self._then: State = self._prose
         """Where to go on after a run of backticks."""
         self._fence_fresh = False
+        self._label = ""
         self._line = True
         """What comes next is the first word of a line, or of what is said."""
 
@@ -97,6 +98,8 @@ class Machine(ABC):
     def _ready(self, group: str, text: str, start: int, end: int, final: bool, *, first: bool = True) -> bool | None:
         """Tell whether a candidate starts here; None: more text is needed. `first`: no words before it are unsaid."""
         dialect, head = self._plan.heads[group]
+        if head.labels and self._fence_label not in head.labels:
+            return False
         if head.begins is None:
             if end < len(text) and text[end] in head.opens:
                 return True
@@ -108,6 +111,11 @@ class Machine(ABC):
         fresh = near or (self._rules.expect == dialect.name and not head.first)
         ready = head.begins(text, start, end, fresh=fresh, rules=self._rules)
         return False if ready is None and (final or end < len(text)) else ready
+
+    @property
+    def _fence_label(self) -> str | None:
+        """Give the word behind the backticks of the fence that is open; None: none is."""
+        return self._label if self._lead or self._state == self._fence else None
 
     def _open(self, group: str, text: str, start: int, end: int) -> int:
         """Start a candidate: what stands behind its head is fed to it."""

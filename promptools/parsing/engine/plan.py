@@ -10,7 +10,7 @@ from typing import NamedTuple
 from promptools import dialects as registry
 from promptools.dialects.base import A_NAME, Dialect, Head
 from promptools.dialects.settle import Rules
-from promptools.parsing.scanner import LineMarker, Marker, RareMarker, Scanner, by_group
+from promptools.parsing.scanner import LineMarker, Marker, RareMarker, Scanner, WordMarker, by_group
 from promptools.parsing.zones import CLOSER_OF, CLOSERS, DEBRIS, FRAMES, SUFFIXED
 
 REMEMBERED = 64
@@ -43,7 +43,9 @@ class Plan:
         on = [each for each in chosen if each.tier in tiers or each.name == asked]
         literals = _literals(on)
         ticks = Marker("ticks", ("`", "~~~"), "``*|~~~~*")
-        heads = [_marker(group, head) for group, (_, head) in self.heads.items() if not head.line]
+        heads = [each for group, (_, head) in self.heads.items() if not head.line for each in _markers(group, head)]
+        letters = [each for each in heads if each.literals[0][0].isalpha()]
+        heads = [each for each in heads if each not in letters]
         self.headers: dict[str, Dialect] = {}
         """Groups of what may begin a message with a header, and whose it is."""
         markers: list[Marker] = []
@@ -54,6 +56,7 @@ class Plan:
                 bare.append(dialect.channels.bare)
                 self.headers |= {f"{dialect.name}_header": dialect, dialect.channels.bare.group: dialect}
         self._markers = [*heads, *markers, *literals, ticks]
+        self._words = [WordMarker(letters)] if letters else []
         self._later = [
             each for each in self._markers if each.group not in self.heads or not self.heads[each.group][1].first
         ]
@@ -75,7 +78,8 @@ class Plan:
             if len(self._sought) >= REMEMBERED:
                 self._sought.clear()
             lines = [LineMarker(_line_gate(self.heads.values(), names), self._line.pattern)] if self._line else []
-            both = Scanner(self._markers, [*lines, *self._bare]), Scanner(self._later, [*lines, *self._bare])
+            rare: list[LineMarker | WordMarker | RareMarker] = [*lines, *self._words, *self._bare]
+            both = Scanner(self._markers, rare), Scanner(self._later, rare)
             found = self._sought[names] = Sought(*both, *(each.without(self.rare) for each in both))
         return found
 
@@ -98,11 +102,14 @@ class Plan:
         """Give the scanner for inside a reasoning zone: its closer, and heads that may end it instead."""
         if closer not in self._zones:
             heads = [
-                _marker(group, head)
+                each
                 for group, (dialect, head) in self.heads.items()
                 if (head.tier or dialect.tier) in "SA" and not head.line
+                for each in _markers(group, head)
             ]
-            self._zones[closer] = Scanner([Marker("closer", (closer,)), *heads])
+            words = [each for each in heads if each.literals[0][0].isalpha()]
+            signs = [each for each in heads if each not in words]
+            self._zones[closer] = Scanner([Marker("closer", (closer,)), *signs], [WordMarker(words)] if words else [])
         return self._zones[closer]
 
 
@@ -129,21 +136,35 @@ def prose_plan(plan: Plan) -> Plan:
     return _plan(tuple(name for name in names if registry.get(name).channels is None), tiers, asked)
 
 
-def _marker(group: str, head: Head) -> Marker:
-    return Marker(group, head.literals, head.pattern, head.gate)
+def _markers(group: str, head: Head) -> Iterator[Marker]:
+    """Give a head's markers: those that begin with a letter apart."""
+    for letters in (False, True):
+        literals = tuple(each for each in head.literals if each[0].isalpha() == letters)
+        if literals:
+            yield Marker(group, literals, head.pattern, head.gate)
 
 
-NAMESPACES = ("functions", "function", "tools", "tool", "default_api", "multi_tool_use")
+NAMESPACES = (
+    r"functions?[.:\w]",
+    r"tools?[.:]",
+    "default_api",
+    "multi_tool_use",
+    "call:",
+    "declaration:",
+    r"\w{1,9}:d",
+)
+"""What may stand before a name."""
 
 
 def _line_gate(heads: Iterable[tuple[Dialect, Head]], names: tuple[str, ...] | None) -> str:
-    """Give what the first characters of a line must be: of offered tools, two letters in any case are enough."""
+    """Give what the first characters of a line must be: of offered tools, three letters in any case are enough."""
     gates = dict.fromkeys(head.gate for _, head in heads if head.line)
     if names is not None and A_NAME in gates:
         del gates[A_NAME]
-        firsts = sorted({name[:2].casefold() for name in (*names, *NAMESPACES)})
-        gates[rf"(?i:{'|'.join(map(re.escape, firsts))})"] = None
-        gates[r"[^\W\d]?\Z"] = None
+        # what stands between words may be spelled otherwise, so no more than the first of them
+        firsts = sorted({re.split(r"[\W_]", name[:3])[0].casefold() or name[:1] for name in names})
+        gates[rf"(?i:{'|'.join([*map(re.escape, firsts), *NAMESPACES])})"] = None
+        gates[r"[\w.:/-]{0,64}\Z"] = None
     return "|".join(gates)
 
 

@@ -15,8 +15,8 @@ from promptools.types import Fix
 
 _INLINE = re.compile(r"(?:(`{1,2})(?!`)[^`\n]*\1(?!`)(?!\Z)(?:[ ,.;:(){}]*+(?=`))?+){1,64}")
 """Pieces of inline code, and between them what begins no marker before a backtick."""
-_PLAIN_FENCE = re.compile(r"(`{3,63}+|~{3,63}+)[\w.+#-]{0,32}\r?\n(?:[\w#/@$(][^`~]*+)?\1(?![`~]|\Z)")
-"""A short way past a fence of code that cannot begin a call."""
+_PLAIN_FENCE = re.compile(r"(`{3,63}+|~{3,63}+)[\w.+#-]{0,32}\r?\n([\w#/@$(][^`~]*+)?\1(?![`~]|\Z)")
+"""A short way past a fence of code that begins no call."""
 DEBRIS_HOLD = 256
 """Characters of end-of-turn tokens that are held to see whether they end the reply."""
 _DEBRIS = re.compile(
@@ -62,7 +62,7 @@ class Prose(Machine):
                 scanner, sweep = later, None
             group = found.lastgroup or ""
             if group == "ticks":
-                code = _INLINE.match(text, start) or _PLAIN_FENCE.match(text, start)
+                code = _INLINE.match(text, start) or self._plain_fence(text, start)
                 if code is not None:
                     at = code.end()
                     continue
@@ -87,6 +87,13 @@ class Prose(Machine):
                 continue
             self._out.words(text[begin:start])
             return self._literal(found, final)
+
+    def _plain_fence(self, text: str, start: int) -> re.Match[str] | None:
+        """Give the fence of code that begins here, if its first words cannot begin a call."""
+        found = _PLAIN_FENCE.match(text, start)
+        if found is None or (found[2] and any(self._plan.line_heads(text, found.start(2)))):
+            return None
+        return found
 
     def _taken(
         self, found: re.Match[str], scanner: Scanner, text: str, final: bool, *, first: bool
