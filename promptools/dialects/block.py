@@ -10,10 +10,11 @@ from promptools.dialects.base import tried
 from promptools.dialects.body import part_of
 from promptools.dialects.collected import Collected, Grammar
 from promptools.dialects.envelope import NoCall
+from promptools.dialects.livemarkup import LiveMarkup
 from promptools.dialects.settle import Place, Rules, broken
 from promptools.dialects.tags import Tag, Tags
 from promptools.dialects.wrapped import Closers, WrappedCandidate
-from promptools.parsing.parts import Part, Tried, Undecided, note, size_of
+from promptools.parsing.parts import Fragment, Part, Started, Tried, Undecided, note, size_of
 from promptools.types import Call, Fix, Malformed
 
 State: TypeAlias = "Callable[[Tag | str], None]"
@@ -47,9 +48,13 @@ class Block(Undecided, ABC):
         self._unread = 0
         """Characters at the end of the token at hand that are read again."""
         self._segments: list[Segment] = []
+        self._start = 0
+        """Where the call at hand begins."""
         self._inner: WrappedCandidate | None = None
-        self._started = False
-        """The name of the first call has gone out."""
+        self._live: LiveMarkup | None = None
+        """Lets the first call out while it comes."""
+        self._lead: str | None = None
+        """What stands before the call whose name has gone out."""
 
     @abstractmethod
     def _outside(self, token: Tag | str) -> None: ...
@@ -92,6 +97,7 @@ class Block(Undecided, ABC):
         while at < len(text) and not self._over:
             if self._inner is not None:
                 end = self._inner.feed(text, at)
+                self._let_out(self._inner.live, len(self._tokens))
                 if end is None:
                     return text, len(text)
                 rest = self._inner.rest
@@ -106,9 +112,20 @@ class Block(Undecided, ABC):
             self._at = len(self._tokens)
             self._tokens.append(raw)
             self._state(token)
+            if self._live is not None:
+                self._let_out(self._live.out, self._start)
             if self._unread:
                 at, self._unread = at - self._unread, 0
         return text, at
+
+    def _let_out(self, live: list[Started | Fragment], before: int) -> None:
+        """Let out what is certain of the first call; `before`: the place where it begins."""
+        if not live:
+            return
+        if self._lead is None:
+            self._lead = self.head = "".join(self._tokens[:before])
+        self.live += live
+        live.clear()
 
     def _put_back(self, count: int) -> None:
         """Have the last `count` characters of the token at hand read again."""
@@ -120,8 +137,10 @@ class Block(Undecided, ABC):
         """Leave what follows to a reader of JSON: the arguments of `name`, or whole calls."""
         wrapper, closers = self._grammar.wrapper, self._grammar.closers
         right = closers[:1] if name is not None else wrapper[1:]
-        ends = Closers(right=right, wrong=("<function>", "</think>"), openers=wrapper[:1])
-        self._inner = WrappedCandidate("", ends, self._rules, self._place, firm=self.firm, name=name)
+        openers = tuple(each for each in wrapper[:1] if each)
+        ends = Closers(right=right, wrong=("<function>", "</think>"), openers=openers)
+        firm = self.firm and not self._segments and self._lead is None
+        self._inner = WrappedCandidate("", ends, self._rules, self._place, firm=firm, name=name)
 
     # --- the outcome ---------------------------------------------------------------------------------------------
 
@@ -137,7 +156,7 @@ class Block(Undecided, ABC):
     def _finish(self, end: int, fix: Fix | None = None) -> None:
         """Settle the calls before the place `end`; what follows is read again."""
         settled = [self._settled(each, self._place) for each in self._segments]
-        if not any(settled) and not self._started:
+        if not any(settled) and self._lead is None:
             self._text(end, "it calls no offered tool")
             return
         meant = self._place._replace(sentinel=True)  # beside a real call: a call is meant
@@ -154,7 +173,7 @@ class Block(Undecided, ABC):
         if self._rules.strictness == "strict" and not (self._place.expected or self._place.sentinel) and _loose(parts):
             self._text(end, "strict takes no liberties with the markup")
             return
-        self.parts = [Part("markup", self.head), *parts] if self.head else parts
+        self.parts = parts[1:] if self._lead and not self.head else parts  # it has gone out already
         self.rest = "".join(self._tokens[end:])
         self.tries.append(tried(self._place.dialect, size_of(self.parts), self.parts))
         self._over = True
@@ -171,7 +190,10 @@ class Block(Undecided, ABC):
         if isinstance(segment.call, Malformed):
             return [Part("malformed", raw, malformed=segment.call)]
         try:
-            return [part_of(self._outcome(segment.call, place), raw)]
+            outcome = self._outcome(segment.call, place)
+            if self._live is not None and segment is self._segments[0]:
+                outcome = self._live.settle(outcome, place.dialect)
+            return [part_of(outcome, raw)]
         except NoCall as no:
             self.tries.append(Tried(place.dialect, "text", str(no), len(raw)))
             return []

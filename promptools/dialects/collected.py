@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
 from promptools.dialects.envelope import Node, Said
@@ -13,6 +15,7 @@ from promptools.types import Call, Fix, Malformed, Tool
 Trim = Literal["line", "verbatim", "strip"]
 """What of the white space around a value is layout: one line break on each side, nothing, or all of it."""
 
+LAYOUT = " \t\r\n"
 FIXES = 8
 """Odd tags of one call that are noted."""
 _CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
@@ -35,6 +38,8 @@ class Grammar(NamedTuple):
     """Values may stand in CDATA sections."""
     objects: bool = False
     """The wrapper may hold calls as JSON."""
+    spaced: bool = False
+    """Names may stand behind a namespace of any name."""
 
 
 class Collected:
@@ -42,6 +47,9 @@ class Collected:
 
     def __init__(self, said: str, grammar: Grammar, rules: Rules) -> None:
         found = rules.tools.find(said) if rules.tools is not None else None
+        last = said.rpartition(".")[2]
+        if found is None and grammar.spaced and rules.tools is not None and rules.tools.get(last) is not None:
+            said, found = last, rules.tools.find(last)
         self.said = said
         self.tool: Tool | None = found[0] if found is not None else None
         self.values: dict[str, Any] = {}
@@ -80,15 +88,15 @@ class Collected:
     def bare(self, text: str) -> str:
         """Take off what is layout around a value."""
         if self._grammar.cdata and "<![CDATA[" in text:
+            sections: list[str] = _CDATA.findall(text)
             outside = _CDATA.sub("", text)
-            if not outside.strip():
-                return "".join(_CDATA.findall(text))
+            return "".join(sections) if not outside.strip() else _CDATA.sub(r"\1", text)
         wrapped = _VALUE.fullmatch(text)
         if wrapped is not None and "<value>" not in wrapped[1]:
             self.note(Fix("unwrap", "the value stood in <value>"))
             text = wrapped[1]
         if self._grammar.trim == "strip":
-            return text.strip()
+            return text.strip(LAYOUT)
         if self._grammar.trim == "verbatim":
             return text
         return trimmed(text)
@@ -97,6 +105,8 @@ class Collected:
         if string == "true":
             return text, ()
         if string == "false":
+            with suppress(ValueError, RecursionError):
+                return json.loads(text, parse_constant=_refuse), ()
             return read(text, frozenset())
         return value_of(self._rules, self.tool.name if self.tool is not None else self.said, key, text)
 
@@ -104,6 +114,10 @@ class Collected:
         """Decide. Raises `NoCall` when no offered tool is called."""
         node = Node(self.values, "", 0, 0, exact=False)
         return settle(Said(node, self.said, node, {}, tuple(self.fixes)), self._rules, place)
+
+
+def _refuse(name: str) -> Any:
+    raise ValueError(name)
 
 
 def trimmed(text: str) -> str:

@@ -124,13 +124,13 @@ class LiveArguments:
             self._dead = bool(text[value.end() :].strip()) and (quoted or len(text) - head.end() > SCALAR_LIMIT)
             return None
         schema = self._tool.parameters.get("properties", {}).get(head[2])
-        if not _settled(schema, json.loads(value[0])):
+        if not settled(schema, json.loads(value[0])):
             self._dead = True
             return None
         return value.end()
 
 
-def _settled(schema: Any, value: Any) -> bool:
+def settled(schema: Any, value: Any) -> bool:
     """Tell whether this is the plain scalar that the schema names, so that no check can change or refuse it."""
     if not is_object(schema) or not _PLAIN.issuperset(schema):
         return False

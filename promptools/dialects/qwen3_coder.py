@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING
 
 from promptools.dialects.base import Head, Textual
 from promptools.dialects.collected import Grammar
-from promptools.dialects.declaration import lines
+from promptools.dialects.declaration import NAME, lines
 from promptools.dialects.markup import LOST, MarkupCandidate
 from promptools.dialects.openers import WITHIN, first_tags, offered
 from promptools.dialects.settle import Place, Rules
-from promptools.dialects.written import results_in, written
+from promptools.dialects.tags import blank
+from promptools.dialects.written import KEY, results_in, written
 from promptools.parsing.parts import Candidate
 from promptools.types import Call, Result
 
@@ -56,8 +57,8 @@ def wrapped_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules
     tag = first.tags[1]
     if tag.close:
         return False
-    if tag.kind == "call":
-        return True
+    if tag.kind == "call":  # Anthropic's calls in a plural wrapper are its own dialect
+        return not ("tool_calls" in first.tags[0].raw and "invoke" in tag.raw)
     if tag.kind == "param":
         return offered(first.tags[0].name, rules)
     named = rules.tools is not None and rules.tools.get(words) is not None and tag.name in rules.tools.keys(words)
@@ -73,9 +74,9 @@ def bare_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -
     tag = first.tags[0]
     if tag.kind != "call" or tag.close or not offered(tag.name, rules):
         return False
-    words = first.words[0].strip()
-    if words:
-        return words[0] == "{"
+    words = first.words[0]
+    if not blank(words):
+        return words.lstrip()[:1] == "{"
     if len(first.tags) == 1:
         return None if first.more else False
     following = first.tags[1]
@@ -120,11 +121,11 @@ You can call these functions:
 To call a function, end your reply with a block of this form, and nothing after it:
 
 <tool_call>
-<function=function_name>
-<parameter=first_parameter>
+<function={NAME}>
+<parameter={KEY}>
 its value
 </parameter>
-<parameter=second_parameter>
+<parameter={KEY}>
 a value
 of several lines
 </parameter>
@@ -148,5 +149,5 @@ of several lines
 
 
 def _function(call: Call) -> str:
-    parameters = written(call, lambda key, text: f"<parameter={key}>\n{text}\n</parameter>\n")
+    parameters = written(call, lambda key, text, _: f"<parameter={key}>\n{text}\n</parameter>\n")
     return f"<function={call.name}>\n{parameters}</function>"

@@ -13,10 +13,11 @@ from typing import Literal, NamedTuple
 
 from promptools.parsing.zones import CLOSERS, DEBRIS, RESULTS
 
+_BLANK = " \t\r\n\f\v\u00a0\u200b\ufeffĠĊ"
 LIMIT = 1600
 """Characters of a tag, attributes and all."""
 
-TagKind = Literal["wrap", "call", "param", "element", "end", "cut"]
+TagKind = Literal["wrap", "call", "param", "element", "cdata", "noise", "end", "cut"]
 
 BARS = r"[|｜]{1,4}\s{0,4}"
 DSML = rf"(?:{BARS}(?:DSML|GCML)\s{{0,4}}[|｜]{{0,4}}|(?:DSML|GCML)\s{{0,4}}[|｜]{{1,4}})\s{{0,4}}"
@@ -44,27 +45,36 @@ _MARKS = ("DSML", "GCML")
 _NAMESPACES = ("antml:", "atem:", "steptml:", "minimax:", "seed:")
 
 _LEAD = re.compile(
-    rf"<\s{{0,8}}(?P<close>/?)\s{{0,8}}(?P<space>{'|'.join(_NAMESPACES)}|{DSML})?"
+    rf"<[\sĠĊ]{{0,8}}(?P<close>/?)[\sĠĊ]{{0,8}}(?P<space>{'|'.join(_NAMESPACES)}|{DSML})?"
     rf"(?:(?P<wrap>{'|'.join(_WRAPS)})|(?P<call>{'|'.join(_CALLS)})|(?P<param>{'|'.join(_PARAMS)}))"
-    r"(?:(?![\w.:-])|(?=name\s{0,8}=))"
+    r"(?:(?![\w.:-])|(?=[ĠĊ])|(?=[ĠĊ]?name\s{0,8}=))"
 )
 _ATTRIBUTE = (
-    r"\s{0,8}[A-Za-z_][\w:-]{0,40}\s{0,8}=\s{0,8}"
+    r"[\sĠĊ]{0,8}[A-Za-z_][\w:-]{0,40}\s{0,8}=\s{0,8}"
     r"(?:\"[^\"]{0,1000}\"|'[^'<>]{0,200}'|[“”‘’][^“”‘’<>]{0,200}[“”‘’]|[^\s<>\"'“”‘’=/]{1,128})"
 )
-_ATTRIBUTES = re.compile(rf"(?P<attributes>(?:{_ATTRIBUTE}){{0,6}})\s{{0,8}}(?P<empty>/?)>")
+_ATTRIBUTES = re.compile(rf"(?P<attributes>(?:{_ATTRIBUTE}){{0,6}})[\sĠĊ]{{0,8}}(?P<empty>/?)>")
 _NAME = rf"[^\s<>={{}}{_QUOTES}]"
 _EQUALS = re.compile(
-    rf"\s{{0,8}}=\s{{0,8}}(?:[{_QUOTES}]\s{{0,4}}(?P<quoted>[^<>\n{_QUOTES}]{{1,128}}?)\s{{0,4}}[{_QUOTES}]"
+    rf"[\sĠĊ]{{0,8}}=[\sĠĊ]{{0,8}}(?:[{_QUOTES}]\s{{0,4}}(?P<quoted>[^<>\n{_QUOTES}]{{1,128}}?)\s{{0,4}}[{_QUOTES}]"
     rf"|(?P<bare>{_NAME}{{1,128}}?))"
-    rf"(?:(?:\s{_ATTRIBUTE}){{0,4}}\s{{0,8}}(?P<empty>/?)>"
-    rf"|(?P<lost>(?=\s{{0,8}}[<{{])|(?=[ \t]{{0,4}}\r?\n\s{{0,8}}[^\s>/])))"
+    rf"(?:(?:\s{_ATTRIBUTE}){{0,4}}[\sĠĊ]{{0,8}}(?P<empty>/?)>"
+    rf"|(?P<lost>(?=[\sĠĊ]{{0,8}}[<{{])|(?=[ \t]{{0,4}}\r?\n[\sĠĊ]{{0,8}}[^\s>/])))"
 )
-_TWICE = re.compile(rf"\s{{0,8}}=\s{{0,8}}(?P<bare>{_NAME}{{1,128}})=")  # `<parameter=command=create</parameter>`
-_WORD = re.compile(rf"\s{{1,8}}(?P<bare>{_NAME}{{1,128}}?)\s{{0,8}}>")  # `<function bash>`
-_CLOSING = re.compile(r"[^<>]{0,64}>")
+# `<parameter=command=create</parameter>`
+_TWICE = re.compile(rf"[\sĠĊ]{{0,8}}=[\sĠĊ]{{0,8}}(?P<bare>{_NAME}{{1,128}})=")
+_WORD = re.compile(rf"\s{{1,8}}(?P<bare>{_NAME}{{1,128}}?)[\sĠĊ]{{0,8}}>")  # `<function bash>`
+_CLOSER = re.compile(r"[^<>]{0,64}>")
+_OPENING, _CLOSING_DATA = "<![CDATA[", "]]>"
+_QUOTED = re.compile(r'"[^"]*(?:"|\Z)')
 _ELEMENT = re.compile(r"<(/?)\s{0,4}([A-Za-z_][\w.:-]{0,63})\s{0,4}(/?)>")
 _PAIR = re.compile(r"([A-Za-z_][\w:-]*)\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|[“”‘’]([^“”‘’]*)[“”‘’]|([^\s<>\"'“”‘’=/]+))")
+
+_SECTION = re.compile(r"<｜(tool_calls_begin|tool_calls_end|tool_call_begin|tool_call_end|tool_sep)｜>")
+"""Step 3's tokens: full-width bars, and underscores where DeepSeek has something else."""
+_SECTIONS = tuple(
+    f"<｜{each}｜>" for each in ("tool_calls_begin", "tool_calls_end", "tool_call_begin", "tool_call_end", "tool_sep")
+)
 
 _ENDS = (*DEBRIS, *(each for each in RESULTS if each.startswith("<")), *CLOSERS)
 _END = re.compile("|".join(re.escape(each) for each in sorted(_ENDS, key=len, reverse=True) if each[0] == "<"))
@@ -75,7 +85,11 @@ _BEGUN = re.compile(
 
 
 class Tag(NamedTuple):
-    """One tag. `kind` "end": what a turn ends with; "cut": what may have become a tag, at the end of the text."""
+    """One tag.
+
+    `kind` "noise": a token around calls that says nothing; "end": what a turn ends with; "cut": what may have become a
+    tag, at the end of the text.
+    """
 
     raw: str
     kind: TagKind
@@ -93,9 +107,16 @@ class Tags:
     def __init__(self) -> None:
         self.words: Collection[str] | None = ()
         """Other elements that are told as tags; None: all."""
+        self.cdata = False
+        """Sections of character data are told by their ends."""
+        self._inside = False
 
     def next(self, text: str, at: int, *, final: bool) -> Tag | str | None:
         """Give what stands at `at`: a tag, or words up to the next one; None when more text must tell."""
+        if self._inside:
+            return self._data(text, at, final=final)
+        if self.cdata and text.startswith(_OPENING[: len(text) - at], at):
+            return self._opening(text, at, final=final)
         if text[at] != "<":
             end = text.find("<", at)
             return text[at:] if end < 0 else text[at:end]
@@ -107,10 +128,31 @@ class Tags:
         end = text.find("<", at + 1)
         return text[at:] if end < 0 else text[at:end]
 
+    def _opening(self, text: str, at: int, *, final: bool) -> Tag | str | None:
+        if len(text) - at < len(_OPENING):
+            return text[at:] if final else None
+        self._inside = True
+        return Tag(_OPENING, "cdata")
+
+    def _data(self, text: str, at: int, *, final: bool) -> Tag | str | None:
+        """Give what is left of a section, or its end."""
+        end = text.find(_CLOSING_DATA, at)
+        if end == at:
+            self._inside = False
+            return Tag(_CLOSING_DATA, "cdata", close=True)
+        if end > 0 or final:
+            return text[at:end] if end > 0 else text[at:]
+        held = 2 if text.endswith("]]") else 1 if text.endswith("]") else 0
+        return text[at : len(text) - held] or None
+
     def _element(self, text: str, at: int) -> Tag | None:
         found = _END.match(text, at)
         if found is not None:
             return Tag(found[0], "end")
+        found = _SECTION.match(text, at)
+        if found is not None:
+            whole = found[1].startswith("tool_calls")
+            return Tag(found[0], "wrap" if whole else "noise", found[1] == "tool_calls_end")
         found = _ELEMENT.match(text, at)
         if found is None or (self.words is not None and found[2] not in self.words):
             return None
@@ -118,7 +160,7 @@ class Tags:
 
     def _unfinished(self, tail: str) -> bool:
         """Tell whether more text may make a tag of `tail`, which is none."""
-        if any(each.startswith(tail) for each in _ENDS):
+        if any(each.startswith(tail) for each in (*_ENDS, *_SECTIONS)):
             return True
         begun = _BEGUN.match(tail)
         if begun is None:
@@ -131,7 +173,7 @@ class Tags:
         word = begun["word"].rpartition(":")[2]
         mine = word.startswith(_WORDS) or word in _MARKS or self.words is None or word in self.words
         inside = tail[begun.start("after") :]
-        return mine and (("<" not in inside and ">" not in inside) or _open_quote(inside))
+        return mine and _open_quote(inside)
 
     def _may_begin(self, word: str, known: Collection[str]) -> bool:
         if self.words is None:
@@ -140,10 +182,15 @@ class Tags:
         return any(each.startswith(word) or word.startswith(each) for each in (*known, *self.words))
 
 
+def blank(words: str) -> bool:
+    """Tell whether words are white space, of a tokenizer's spelling too."""
+    return not words.strip(_BLANK)
+
+
 def _open_quote(inside: str) -> bool:
-    """Tell whether the first bracket may stand inside the quotes of an attribute."""
-    cut = min(at for at in (inside.find("<"), inside.find(">")) if at >= 0)
-    return inside.count('"', 0, cut) % 2 == 1 and inside.count('"') % 2 == 1
+    """Tell whether every bracket stands inside the quotes of an attribute."""
+    bare = _QUOTED.sub("", inside)
+    return "<" not in bare and ">" not in bare
 
 
 def read_tag(text: str, at: int) -> Tag | None:
@@ -166,7 +213,7 @@ def read_tag(text: str, at: int) -> Tag | None:
 
 def _tail(text: str, at: int, kind: TagKind, *, close: bool) -> re.Match[str] | None:
     if close:
-        return _CLOSING.match(text, at)
+        return _CLOSER.match(text, at)
     found = _ATTRIBUTES.match(text, at)
     if found is not None or kind == "wrap":
         return found

@@ -1,0 +1,135 @@
+"""How a block of markup ends: in a call, in a broken one, or in text; and where the text itself ends."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+from promptools.dialects.block import Segment
+from promptools.dialects.block_value import Valued
+from promptools.dialects.collected import Collected
+from promptools.dialects.settle import broken
+from promptools.dialects.tags import Tag
+from promptools.parsing.parts import note
+from promptools.types import Fix, Malformed, MalformedReason
+
+
+class Ended(Valued):
+    """A block that may end anywhere."""
+
+    @abstractmethod
+    def _between(self, token: Tag | str) -> None: ...
+    @abstractmethod
+    def _end_call(self, end: int, fix: Fix | None = None) -> None: ...
+
+    def _inner_decided(self) -> None:
+        """Take what the reader of JSON made of a body."""
+        inner, self._inner = self._inner, None
+        assert inner is not None
+        self.tries += inner.tries
+        self._at = len(self._tokens)
+        self._tokens.append("".join(part.raw for part in inner.parts))
+        if all(part.kind == "text" for part in inner.parts):
+            self._give_up("the JSON in it is no call", self._tokens[-1])
+            return
+        call, self._call = self._call, None
+        for fix in call.fixes if call is not None else self._early:
+            note(inner.parts, fix)
+        self._segments.append(Segment(self._at, self._at + 1, None, inner.parts))
+        self._words = []
+        self._state = self._between
+        if not self._wrapped or call is None:
+            self._finish(self._at + 1)
+
+    def _give_up(self, why: str, token: Tag | str) -> None:
+        """Go on to the end of what is no call; where a call is meant it is a broken one, else it is text."""
+        named = self._call is not None and self._call.tool is not None
+        if self._place.sentinel or self._lead is not None or (self._place.expected and named):
+            self._why = why
+            self._state = self._skipping
+            if isinstance(token, Tag):
+                self._skipping(token)
+        elif self._segments:
+            self._finish(self._segments[-1].end, self._no_wrapper_closer())
+        else:
+            self._text(self._at + isinstance(token, str), why)
+
+    def _skipping(self, token: Tag | str) -> None:
+        """In what is no call, up to its end."""
+        if isinstance(token, str) or not token.close or token.kind not in ("call", "wrap"):
+            return
+        end = self._at + (token.kind == "call")
+        self._segments.append(Segment(self._start, end, self._broken("invalid_json", self._why), []))
+        self._call, self._words, self._reopen = None, [], None
+        self._state = self._between
+        if token.kind == "wrap":
+            self._between(token)
+        elif not self._wrapped:
+            self._finish(end)
+
+    def _broken(self, reason: MalformedReason, why: str) -> Malformed:
+        call = self._call
+        name = None if call is None else call.tool.name if call.tool is not None else call.said
+        return broken(reason, why, self._place.dialect, name)
+
+    def _end(self, finish_reason: str | None) -> None:
+        """Decide: the text is over."""
+        self._at = len(self._tokens)
+        length = finish_reason == "length"
+        if self._state == self._ending:
+            if self._closes_own() or not (self._nested or length):
+                self._ended()
+            else:
+                self._not_ended()
+        if self._over:
+            return
+        if self._state == self._in_call:
+            self._end_in_call(finish_reason)
+        elif self._state == self._between:
+            if length and self._wrapped and self._reopen is not None:  # the value may go on
+                self._call = self._segments[-1].call if isinstance(self._segments[-1].call, Collected) else None
+                self._start = self._segments.pop().start
+                self._truncate("the text ended before its wrapper did")
+            else:
+                self._finish(self._segments[-1].end, self._no_wrapper_closer())
+        elif self._state == self._skipping:
+            self._segments.append(Segment(self._start, self._at, self._broken("invalid_json", self._why), []))
+            self._finish(self._at)
+        elif self._state == self._outside and not self._begun(length=length):
+            self._text(self._at, "no call follows the opener")
+        else:
+            self._truncate(f"the text ended inside {self._key!r}" if self._key else "the text ended inside it")
+
+    def _begun(self, *, length: bool) -> bool:
+        """Tell whether a call was coming when the text ended behind the wrapper's opener."""
+        coming = length or any(each.startswith("<") for each in self._words)
+        return self._place.expected or (self._place.sentinel and coming)
+
+    def _end_in_call(self, finish_reason: str | None) -> None:
+        call = self._call
+        assert call is not None
+        stopped = finish_reason in ("stop", "tool_calls")
+        meant = self._wrapped or self._place.expected or self._place.sentinel
+        cut = any(not each.startswith("</") for each in self._words)
+        if not call.values and not meant:
+            self._text(self._at, "only the beginning of a call is there")
+        elif cut or finish_reason == "length" or not (call.values or stopped):
+            self._truncate("the text ended before its closer")
+        else:
+            call.unclosed = True
+            self._end_call(self._at, self._missing(0))
+            if not self._over:
+                self._finish(self._at, self._no_wrapper_closer())
+
+    def _truncate(self, why: str) -> None:
+        """Say of the call that the text ended in that it is cut; or take it for text, where none is certain."""
+        call = self._call
+        known = self._rules.tools is None or (call is not None and call.tool is not None)
+        if not (self._place.sentinel or self._place.expected or (call is not None and known)):
+            if self._segments:
+                self._finish(self._segments[-1].end, self._no_wrapper_closer())
+            else:
+                self._text(self._at, f"{why}, and no offered tool is named")
+            return
+        said = self._broken("truncated", why)
+        self._segments.append(Segment(self._start, self._at, said, []))
+        self._finish(self._at)

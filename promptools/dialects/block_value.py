@@ -1,0 +1,237 @@
+"""The states inside a value of markup: everything is its own, but for what ends it."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Literal
+
+from promptools.dialects.block import Block
+from promptools.dialects.collected import Collected, Grammar
+from promptools.dialects.livemarkup import LiveMarkup
+from promptools.dialects.settle import Place, Rules
+from promptools.dialects.tags import Tag, blank
+from promptools.errors import clip
+from promptools.types import Fix
+
+NAMING = frozenset(("tool_name", "name", "parameters"))
+"""Elements of Anthropic's format of 2023."""
+
+
+class Valued(Block):
+    """A block that has values, and what of it is not as the family writes it."""
+
+    def __init__(self, grammar: Grammar, rules: Rules, place: Place, *, firm: bool) -> None:
+        super().__init__(grammar, rules, place, firm=firm)
+        self._wrapped = False
+        self._wrapper_name: str | None = None
+        self._words: list[str] = []
+        """What stands between the tags outside of values."""
+        self._early: list[Fix] = []
+        self._call: Collected | None = None
+        self._key = ""
+        self._style: Literal["tag", "nameless", "element"] = "tag"
+        self._string: str | None = None
+        self._value: list[str] = []
+        self._closing: list[tuple[int, Tag | str]] = []
+        """What looks like the end of the value, and where it stands."""
+        self._depth = 0
+        """Calls inside the value that are open."""
+        self._nested = False
+        self._maybe = False
+        """A call's opener has just come inside the value: a parameter's next to it makes it a call."""
+        self._reopen: int | None = None
+        """Where the last value began, while words that follow its call may still be its own."""
+        self._listener: LiveMarkup | None = None
+        """Lets out the call at hand."""
+        self._may_go_live = firm and (place.expected or place.sentinel)
+        self._why = ""
+        self._tags.cdata = grammar.cdata
+        self._tags.words = NAMING | rules.tools.all_keys if rules.tools is not None else None
+
+    @abstractmethod
+    def _in_call(self, token: Tag | str) -> None: ...
+    @abstractmethod
+    def _give_up(self, why: str, token: Tag | str) -> None: ...
+
+    def _open_value(self, tag: Tag, call: Collected) -> None:
+        if tag.kind == "element" and tag.name in NAMING and not (call.tool is not None and call.declares(tag.name)):
+            return
+        if tag.kind == "element" and not call.declares(tag.name or ""):
+            self._give_up(f"{clip(tag.raw, 40)!r} stands in the call", tag)
+            return
+        self._style = "element" if tag.kind == "element" else "tag" if tag.name is not None else "nameless"
+        if self._style == "element":
+            call.note(Fix("marker", f"a parameter stood in {clip(tag.raw, 40)!r}"))
+        else:
+            self._odd(tag)
+        self._key = tag.name or ""
+        self._string = tag.attributes.get("string")
+        self._value, self._closing = [], []
+        self._depth, self._nested, self._maybe = 0, False, False
+        self._reopen = None
+        if self._style != "nameless":
+            self._tell(self._key, as_it_is=not tag.empty and self._string != "false")
+        if tag.empty:
+            call.add(self._key, given_in(tag) or "", inline=True)
+        else:
+            self._state = self._keying if self._style == "nameless" else self._in_value
+
+    def _keying(self, token: Tag | str) -> None:
+        """After a parameter's opener without a name: it stands in the words that follow."""
+        if isinstance(token, str):
+            self._value.append(token)
+            return
+        key = "".join(self._value).strip()
+        call = self._call
+        assert call is not None
+        if token.kind != "param" or not token.close or "\n" in key or not (key and call.declares(key)):
+            self._give_up("a parameter has no name", token)
+            return
+        self._key, self._value = key, []
+        self._tell(key, as_it_is=True)
+        self._state = self._in_value
+
+    def _tell(self, key: str, *, as_it_is: bool) -> None:
+        if self._listener is not None:
+            self._listener.open(key, as_it_is=as_it_is and not self._grammar.cdata)
+
+    def _in_value(self, token: Tag | str) -> None:
+        """In a value: everything is its own, but for what ends it."""
+        if isinstance(token, str):
+            self._maybe = self._maybe and blank(token)
+            self._keep(token)
+            return
+        if self._maybe and ((token.kind == "param" and not token.close) or (token.kind == "call" and token.close)):
+            self._depth += 1
+            self._nested = True
+        self._maybe = token.kind == "call" and not token.close
+        if token.kind == "cdata":
+            self._keep(token.raw)
+        elif self._depth:
+            self._depth -= token.kind == "call" and token.close
+            self._keep(token.raw)
+        elif self._closes(token) or (token.close and token.kind in ("call", "wrap")):
+            self._closing = [(self._at, token)]
+            self._state = self._ending
+        elif self._next_begins(token):
+            self._end_value(self._missing(1) if self._style == "tag" else None)
+            self._in_call(token)
+        else:
+            self._keep(token.raw)
+
+    def _keep(self, words: str) -> None:
+        self._value.append(words)
+        if self._listener is not None:
+            self._listener.take(words)
+
+    def _closes(self, tag: Tag) -> bool:
+        """Tell whether a tag is the value's own closer."""
+        if self._style == "element":
+            return tag.kind == "element" and tag.close and tag.name == self._key
+        return tag.kind == "param" and tag.close
+
+    def _next_begins(self, tag: Tag) -> bool:
+        """Tell whether the next parameter begins, so that this one's closer is missing."""
+        if tag.kind != "param" or tag.close or self._nested or self._style == "element":
+            return False
+        if self._style == "nameless" or tag.name is None:
+            return self._style == "nameless" and tag.name is None
+        call = self._call
+        assert call is not None
+        if tag.name == self._key or tag.name in call.values or not call.declares(tag.name):
+            return False
+        return call.tool is not None or (bool(self._value) and self._value[-1].endswith("\n"))
+
+    def _ending(self, token: Tag | str) -> None:
+        """After what looks like the end of a value: what follows tells."""
+        if isinstance(token, str):
+            self._closing.append((self._at, token))
+            if not blank(token):
+                self._not_ended()
+        elif token.kind == "cut" or (self._closes(token) and self._closes_own()):
+            self._closing.append((self._at, token))
+        elif self._follows(token):
+            self._ended()
+            if not self._over:  # else the token is read again
+                self._state(token)
+        else:
+            self._not_ended()
+            self._in_value(token)
+
+    def _closes_own(self) -> bool:
+        first = self._closing[0][1]
+        return isinstance(first, Tag) and self._closes(first)
+
+    def _follows(self, tag: Tag) -> bool:
+        """Tell whether a tag may follow the end of a value."""
+        first = self._closing[-1][1] if isinstance(self._closing[-1][1], Tag) else self._closing[0][1]
+        assert isinstance(first, Tag)
+        if self._closes_own():
+            if tag.kind == "element":
+                return self._style == "element" or tag.name == "parameters"
+            return tag.kind != "noise" or "end" in tag.raw
+        if self._nested or tag.kind in ("param", "element"):
+            return False
+        if first.kind == "call":
+            return tag.kind in ("wrap", "end") or not tag.close
+        return tag.kind == "end" or (tag.kind == "wrap" and not tag.close)
+
+    def _not_ended(self) -> None:
+        for _, each in self._closing:
+            self._keep(each if isinstance(each, str) else each.raw)
+        self._closing = []
+        self._state = self._in_value
+
+    def _ended(self) -> None:
+        """Take the value, and what closed it."""
+        closing, self._closing = self._closing, []
+        begin, first = closing[0][0] - len(self._value), closing[0][1]
+        assert isinstance(first, Tag)
+        own = self._closes(first)
+        self._end_value(None if own or self._style == "nameless" else self._missing(1))
+        if own and self._style == "tag":
+            self._odd(first)
+        here = self._at
+        for at, token in closing[1 if own else 0 :]:
+            if not self._over and isinstance(token, Tag):
+                self._at = at
+                self._state(token)
+        self._at = here
+        self._reopen = begin if own else None
+
+    def _end_value(self, fix: Fix | None) -> None:
+        call = self._call
+        assert call is not None
+        if fix is not None:
+            call.note(fix)
+        call.add(self._key, "".join(self._value), string=self._string)
+        self._state = self._in_call
+
+    # --- what is missing, or odd ---------------------------------------------------------------------------------
+
+    def _missing(self, which: int) -> Fix:
+        return Fix("closer", f"no {self._grammar.closers[which]!r}")
+
+    def _odd_fix(self, tag: Tag) -> Fix | None:
+        if self._grammar.canonical.fullmatch(tag.raw):
+            return None
+        return Fix("marker", f"the tag was written {clip(tag.raw, 60)!r}")
+
+    def _odd(self, tag: Tag) -> None:
+        """Note a tag that is not as the family is trained to write it."""
+        fix = self._odd_fix(tag)
+        if fix is not None and self._call is not None:
+            self._call.note(fix)
+        elif fix is not None:
+            self._early.append(fix)
+
+    def _no_wrapper_closer(self) -> Fix | None:
+        return Fix("closer", f"no {self._grammar.wrapper[1]!r}") if self._wrapped else None
+
+
+def given_in(tag: Tag) -> str | None:
+    """Give the value that stands in the tag of a parameter itself."""
+    for key in ("string", "value"):
+        if key in tag.attributes and tag.attributes[key] not in ("true", "false"):
+            return tag.attributes[key]
+    return None

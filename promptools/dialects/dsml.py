@@ -1,0 +1,110 @@
+"""DSML: DeepSeek V3.2, V4 and V4.1. Anthropic's tags between full-width bars, with the type of each value.
+
+    <｜DSML｜function_calls>
+    <｜DSML｜invoke name="get_weather">
+    <｜DSML｜parameter name="city" string="true">Oslo</｜DSML｜parameter>
+    <｜DSML｜parameter name="days" string="false">2</｜DSML｜parameter>
+    </｜DSML｜invoke>
+    </｜DSML｜function_calls>
+
+The wrapper is `tool_calls` in V4, and ` calls` in V4.1, which puts a space after each bar. GigaChat 3.5 writes GCML.
+
+Source: the encoders that DeepSeek published with V3.2 (2025-12), V4 and V4.1 (2026); SGLang 0.5.23.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from promptools.dialects.base import Head, Textual, Tier
+from promptools.dialects.collected import Grammar
+from promptools.dialects.declaration import NAME, functions
+from promptools.dialects.markup import MarkupCandidate
+from promptools.dialects.openers import WITHIN, ahead, at_once
+from promptools.dialects.settle import Place, Rules, dump
+from promptools.dialects.written import KEY, results_in, when_to_call, written
+from promptools.parsing.parts import Candidate
+from promptools.types import Call, Result
+
+if TYPE_CHECKING:
+    from promptools.schema import Tools
+
+_MARK = "｜DSML｜"
+GRAMMAR = Grammar(
+    canonical=re.compile(
+        r"</?｜(?:DSML|GCML)｜ ?(?:function_calls|tool_calls|calls)>|</｜(?:DSML|GCML)｜ ?(?:invoke|parameter)>"
+        r'|<｜(?:DSML|GCML)｜ ?invoke name="[^"<>]+">'
+        r'|<｜(?:DSML|GCML)｜ ?parameter name="[^"<>]+" string="(?:true|false)">'
+    ),
+    wrapper=("<｜DSML｜function_calls>", "</｜DSML｜function_calls>"),
+    closers=("</｜DSML｜invoke>", "</｜DSML｜parameter>"),
+)
+_WORD = f"(?:{ahead('DSML')}|{ahead('GCML')})"
+_OPENING = (
+    rf"<\s{{0,8}}(?:\Z|[|｜]{{1,4}}\s{{0,4}}(?:\Z|{_WORD}{WITHIN})"
+    rf"|(?=[DG]){_WORD}\s{{0,4}}(?:\Z|[|｜]{WITHIN}))"
+)
+
+
+class Dsml(Textual):
+    """`<｜DSML｜function_calls><｜DSML｜invoke name="..."> ... </｜DSML｜invoke></｜DSML｜function_calls>`."""
+
+    name = "dsml"
+    models = "DeepSeek V3.2, V4 and V4.1; GigaChat 3.5"
+    tier: Tier = "S"
+    heads = (Head(("<｜", "<|", "<D", "<G", "< "), _OPENING, opens="", begins=at_once),)
+    closers = (
+        "</｜DSML｜function_calls>",
+        "</｜DSML｜tool_calls>",
+        "</｜DSML｜ calls>",
+        "</｜DSML｜invoke>",
+        "</｜DSML｜ invoke>",
+        "</｜GCML｜tool_calls>",
+    )
+    stop = ("</｜DSML｜function_calls>",)
+
+    def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
+        """Start at the wrapper, or at the call."""
+        del head
+        return MarkupCandidate(GRAMMAR, rules, place, firm=firm)
+
+    def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
+        """Write the block of the system message that declares the tools and the format."""
+        listed = "\n".join(map(dump, functions(tools)))
+        return f"""## Tools
+
+You have a set of tools. You call them by writing a block like this at the end of your reply:
+
+<{_MARK}function_calls>
+<{_MARK}invoke name="{NAME}">
+<{_MARK}parameter name="{KEY}" string="true or false">its value</{_MARK}parameter>
+</{_MARK}invoke>
+</{_MARK}function_calls>
+
+A string stands between the tags as it is, with string="true". Everything else is JSON, with string="false".
+{when_to_call(parallel=parallel, required=required, several="Several calls are several invokes in one block.")}
+
+These are the functions, described as JSON, one a line:
+<functions>
+{listed}
+</functions>"""
+
+    def render_calls(self, calls: Sequence[Call]) -> str:
+        """Write calls as the model would have; with a JSON body where a value could be misread between tags."""
+        listed = "\n".join(map(_invoke, calls))
+        return f"<{_MARK}function_calls>\n{listed}\n</{_MARK}function_calls>"
+
+    def render_results(self, results: Sequence[Result]) -> str:
+        """Write results as one user turn."""
+        return f"<function_results>\n{results_in(results, '<result>', '</result>')}\n</function_results>"
+
+
+def _invoke(call: Call) -> str:
+    return f'<{_MARK}invoke name="{call.name}">\n{written(call, _parameter, typed=True)}</{_MARK}invoke>'
+
+
+def _parameter(key: str, text: str, string: bool) -> str:
+    kind = "true" if string else "false"
+    return f'<{_MARK}parameter name="{key}" string="{kind}">{text}</{_MARK}parameter>\n'

@@ -1,0 +1,121 @@
+"""Let a call of markup out while it is being written: its name, and the values that nothing can change any more.
+
+A text goes out as it comes, all but the white space at its end; a number or a literal when it has ended. Only what is
+declared as just that type goes out; at the first parameter that is not, the rest waits for the end.
+"""
+
+from __future__ import annotations
+
+from promptools.dialects.collected import LAYOUT, Collected, Trim
+from promptools.dialects.live import settled
+from promptools.dialects.settle import broken, dump
+from promptools.parsing.parts import Fragment, Started
+from promptools.types import Call, Malformed, Tool
+
+
+class LiveMarkup:
+    """Follow the parameters of one call as they come. O(n) in characters."""
+
+    def __init__(self, call: Collected, trim: Trim) -> None:
+        tool = call.tool
+        self._tool: Tool | None = tool if tool is not None and tool.name == call.said and not tool.strict else None
+        self._call = call
+        self._trim: Trim = trim
+        self._key: str | None = None
+        """The parameter that is open, or may be opened again."""
+        self._text = False
+        """Its value goes out as it comes."""
+        self._first = False
+        self._space: list[str] = []
+        self._sent = 0
+        """Characters of the value that went out."""
+        self.out: list[Started | Fragment] = []
+        self.sent = ""
+        self.started = False
+
+    def open(self, key: str, *, as_it_is: bool) -> None:
+        """Begin a parameter. `as_it_is`: its text is its value."""
+        self._close()
+        if self._tool is None:
+            return
+        if not self.started:
+            self.started = True
+            self.out.append(Started(self._tool.name))
+        schema = self._tool.parameters.get("properties", {}).get(key)
+        if key in self._call.values or not (settled(schema, "") or settled(schema, 1) or settled(schema, True)):
+            self._tool = None
+            return
+        self._key, self._sent, self._space = key, 0, []
+        self._text = as_it_is and settled(schema, "")
+        self._first = True
+
+    def take(self, words: str) -> None:
+        """Take more of the value's text."""
+        if self._key is None or not self._text:
+            return
+        bare = words.rstrip(LAYOUT)
+        if not bare:
+            self._space.append(words)
+            return
+        if self._first:
+            words = self._begin(words)
+            bare = words.rstrip(LAYOUT)
+        self._say("".join((*self._space, bare)))
+        self._space = [words[len(bare) :]]
+
+    def _begin(self, words: str) -> str:
+        """Leave out what is layout before the value; what begins like a tag is looked at as a whole."""
+        words = "".join((*self._space, words))
+        self._space = []
+        bare = words.lstrip(LAYOUT)
+        if bare[0] == "<":
+            self._text = False
+            return ""
+        self._first = False
+        if self._trim == "strip":
+            return bare
+        if self._trim == "line":
+            return words.removeprefix("\r\n") if words.startswith("\r\n") else words.removeprefix("\n")
+        return words
+
+    def _say(self, text: str) -> None:
+        if not text:
+            return
+        self._lead()
+        self._put(dump(text)[1:-1])
+        self._sent += len(text)
+
+    def _lead(self) -> None:
+        """Write the name of the parameter, once."""
+        if not self._sent:
+            assert self._key is not None
+            quote = '"' if self._text else ""
+            self._put(f"{', ' if self.sent else '{'}{dump(self._key)}: {quote}")
+
+    def _put(self, text: str) -> None:
+        self.sent += text
+        self.out.append(Fragment(text))
+
+    def _close(self) -> None:
+        """Write what is left of the last parameter: no later one can change it."""
+        key, self._key = self._key, None
+        if key is None or self._tool is None:
+            return
+        self._key = key
+        value = self._call.values.get(key)
+        schema = self._tool.parameters["properties"][key]
+        if not settled(schema, value):
+            self._tool = None
+        elif self._text and isinstance(value, str):
+            self._lead()
+            self._put(dump(value[self._sent :])[1:])
+        else:
+            self._lead()
+            self._put(dump(value))
+        self._key = None
+
+    def settle(self, outcome: Call | Malformed, dialect: str) -> Call | Malformed:
+        """Make sure that a call begins with what went out of it; malformed where it does not."""
+        if not self.sent or not isinstance(outcome, Call) or outcome.arguments_json.startswith(self.sent):
+            return outcome
+        return broken("invalid_json", "its beginning reads otherwise than the whole", dialect, outcome.name)

@@ -1,0 +1,87 @@
+"""MiniCPM 4 and 5: `<function name="...">` around `<param name="...">`, with CDATA where a value has markup.
+
+    <function name="get_weather"><param name="city">Oslo</param></function>
+
+Source: the chat template of MiniCPM5 (2026), and its parsers in vLLM 0.32, SGLang 0.5.23 and llama.cpp.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from promptools.dialects.base import Head, Textual
+from promptools.dialects.collected import Grammar
+from promptools.dialects.declaration import NAME, lines
+from promptools.dialects.markup import MarkupCandidate
+from promptools.dialects.openers import WITHIN, ahead
+from promptools.dialects.qwen3_coder import bare_begins
+from promptools.dialects.settle import Place, Rules
+from promptools.dialects.written import KEY, cdata, results_in, when_to_call, written
+from promptools.parsing.parts import Candidate
+from promptools.types import Call, Result
+
+if TYPE_CHECKING:
+    from promptools.schema import Tools
+
+GRAMMAR = Grammar(
+    canonical=re.compile(r'</(?:function|param)>|<(?:function|param) name="[^"<>]+">'),
+    wrapper=("", "</tool_call>"),
+    closers=("</function>", "</param>"),
+    bare=True,
+    cdata=True,
+)
+
+
+class MiniCpm(Textual):
+    """`<function name="NAME"><param name="KEY">value</param></function>`."""
+
+    name = "minicpm"
+    models = "MiniCPM 4 and 5"
+    heads = (
+        Head(
+            ("<function name", "<functionname", "<functionĠname"),
+            rf"<function[\sĠ]{{0,8}}(?:\Z|{ahead('name')}{WITHIN})",
+            opens="",
+            begins=bare_begins,
+        ),
+    )
+    closers = ("</function>", "<tool_sep>")
+    stop = ("<tool_response>",)
+
+    def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
+        """Start at the call."""
+        del head
+        return MarkupCandidate(GRAMMAR, rules, place, firm=firm)
+
+    def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
+        """Write the block of the system message that declares the tools and the format."""
+        return f"""# Tools
+
+You may call these functions, described as JSON, one a line:
+<tools>
+{lines(tools)}
+</tools>
+
+A call has this form, one tag for each parameter:
+<function name="{NAME}"><param name="{KEY}">its value</param></function>
+
+Put a value with `<`, `&` or line breaks into <![CDATA[...]]>; objects and lists are JSON.
+{when_to_call(parallel=parallel, required=required)}"""
+
+    def render_calls(self, calls: Sequence[Call]) -> str:
+        """Write calls as the model would have; with a JSON body where a value could be misread between tags."""
+        return "\n".join(map(_function, calls))
+
+    def render_results(self, results: Sequence[Result]) -> str:
+        """Write results as one user turn."""
+        return results_in(results, "<tool_response>\n", "\n</tool_response>")
+
+
+def _function(call: Call) -> str:
+    return f'<function name="{call.name}">{written(call, _parameter, edges=False, markup=True)}</function>'
+
+
+def _parameter(key: str, text: str, _string: bool) -> str:
+    return f'<param name="{key}">{cdata(text)}</param>'

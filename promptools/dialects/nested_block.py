@@ -1,0 +1,165 @@
+"""A block whose parameters are elements, nested as deep as the arguments are, each tag behind a mark.
+
+Only tags behind the mark count, so that a value may hold any other; where the mark is missing on a call's tags, a
+closer counts only before another tag of the block.
+"""
+
+from __future__ import annotations
+
+import re
+
+from promptools.dialects.collected import Grammar
+from promptools.dialects.livemarkup import LiveMarkup
+from promptools.dialects.markup import MarkupCandidate
+from promptools.dialects.nested import members, tree
+from promptools.dialects.settle import Place, Rules
+from promptools.dialects.tags import LIMIT, Tag, TagKind, Tags, blank
+from promptools.types import Fix
+
+MARK = "]<]minimax[>["
+_NEXT = re.compile(r"<|\](?=<\]|<?\Z)")
+_TAG = re.compile(
+    r"\s{0,8}<\s{0,4}(?P<close>/?)\s{0,4}(?P<word>[^\s<>/=\"]{1,64})"
+    r"(?:\s{1,8}name\s{0,4}=\s{0,4}[\"'“]?(?P<name>[^\"'“”<>]{1,128}?)[\"'”]?)?\s{0,8}(?P<empty>/?)>"
+)
+_KINDS: dict[str, TagKind] = {"tool_call": "wrap", "tool_calls": "wrap", "invoke": "call"}
+
+
+class MarkedTags(Tags):
+    """Cuts text into tags behind a mark, tags without, and what stands between them."""
+
+    def next(self, text: str, at: int, *, final: bool) -> Tag | str | None:
+        """Give what stands at `at`; None when more text must tell."""
+        if text.startswith(MARK, at):
+            found = _TAG.match(text, at + len(MARK))
+            if found is not None:
+                return _marked(text[at : found.end()], found)
+            if len(text) - at < LIMIT and ">" not in text[at + len(MARK) :]:
+                return Tag(text[at:], "cut") if final else None
+            return MARK
+        if MARK.startswith(text[at : at + len(MARK)]):
+            return Tag(text[at:], "cut") if final else None
+        if text[at] == "<":
+            found_tag = super().next(text, at, final=final)
+            return found_tag if not isinstance(found_tag, str) else found_tag[:1]
+        nearest = _NEXT.search(text, at + 1)
+        return text[at:] if nearest is None else text[at : nearest.start()]
+
+
+def _marked(raw: str, found: re.Match[str]) -> Tag:
+    word = found["word"]
+    kind = _KINDS.get(word, "element")
+    name = found["name"] if kind == "call" else word
+    return Tag(raw, kind, bool(found["close"]), name, bool(found["empty"]))
+
+
+class NestedCandidate(MarkupCandidate):
+    """A block of calls whose parameters are elements, as `promptools.parsing.parts.Candidate`."""
+
+    def __init__(self, grammar: Grammar, rules: Rules, place: Place, *, firm: bool) -> None:
+        super().__init__(grammar, rules, place, firm=firm)
+        self._tags = MarkedTags()
+        self._body: list[Tag | str] = []
+        self._open: list[str] = []
+        """Elements that are open, outermost first."""
+        self._may_go_live = False  # a name that comes again makes a list of a scalar: nothing is certain before the end
+        self._live: LiveMarkup | None = None
+
+    def _open_call(self, at: int, name: str | None) -> None:
+        super()._open_call(at, name)
+        self._tags.words = None
+        self._body, self._open = [], []
+
+    def _in_call(self, token: Tag | str) -> None:
+        """In a call: everything up to its closer belongs to its parameters."""
+        if isinstance(token, str):
+            bare = token.lstrip()
+            begun = any(not isinstance(each, str) or not blank(each) for each in self._body)
+            if bare[:1] == "{" and not begun and self._call is not None:
+                self._put_back(len(bare))
+                self._read_json(self._call.said)
+            else:
+                self._body.append(token)
+            return
+        marked = token.raw.startswith(MARK)
+        if token.kind == "cut":
+            self._words.append(token.raw)
+        elif token.kind == "call" and token.close and (marked or not self._open):
+            self._closing = [(self._at, token)]
+            self._state = self._maybe_ended
+            if marked:
+                self._commit()
+        elif (token.kind in ("call", "wrap") and marked and not self._open) or (
+            token.kind == "end" and not self._open and self._body
+        ):
+            self._end_call(self._at, self._missing(0))
+            if not self._over:
+                self._between(token)
+        else:
+            self._body.append(token)
+            if token.kind == "element" and marked:
+                self._follow(token)
+
+    def _ends(self, tag: Tag) -> bool:
+        """Tell whether a tag shows that the call's closer is missing."""
+        if tag.kind == "end":
+            return bool(self._body)
+        return tag.kind in ("call", "wrap") and tag.raw.startswith(MARK)
+
+    def _follow(self, tag: Tag) -> None:
+        name = tag.name or ""
+        if not tag.close:
+            self._open += [] if tag.empty else [name]
+        elif name in self._open:
+            while self._open.pop() != name:
+                pass
+
+    def _maybe_ended(self, token: Tag | str) -> None:
+        """After a call's closer without its mark: what follows tells."""
+        if (isinstance(token, str) and blank(token)) or (isinstance(token, Tag) and token.kind == "cut"):
+            self._closing.append((self._at, token))
+        elif isinstance(token, Tag) and (token.kind in ("wrap", "end") or (token.kind == "call" and not token.close)):
+            self._commit()
+            if not self._over:
+                self._state(token)
+        else:
+            self._body += [each for _, each in self._closing]
+            self._state = self._in_call
+            self._in_call(token)
+
+    def _commit(self) -> None:
+        """End the call where its closer stands."""
+        at, tag = self._closing[0]
+        assert isinstance(tag, Tag)
+        self._odd(tag)
+        self._end_call(at + 1)
+
+    def _end_call(self, end: int, fix: Fix | None = None) -> None:
+        self._fill()
+        super()._end_call(end, fix)
+
+    def _fill(self) -> None:
+        """Read the parameters."""
+        call = self._call
+        assert call is not None
+        marked = any(isinstance(each, Tag) and each.raw.startswith(MARK) for each in self._body)
+        root, fixes = tree(self._body, MARK if marked else "<")
+        for each in fixes:
+            call.note(each)
+        if root.children and not marked:
+            call.note(Fix("marker", "the tags have no mark"))
+        schema = call.tool.parameters if call.tool is not None else {}
+        call.values.update(members(root, schema, schema, free=call.tool is None))
+
+    def _end(self, finish_reason: str | None) -> None:
+        if self._state == self._maybe_ended:
+            self._commit()
+        if not self._over:
+            super()._end(finish_reason)
+
+    def _end_in_call(self, finish_reason: str | None) -> None:
+        if self._open:
+            self._truncate("the text ended inside its parameters")
+            return
+        self._fill()
+        super()._end_in_call(finish_reason)

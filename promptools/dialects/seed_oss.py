@@ -1,0 +1,88 @@
+"""Seed-OSS: Qwen3-Coder's tags in a wrapper of its own, values mostly inline.
+
+    <seed:tool_call>
+    <function=get_weather>
+    <parameter=city>Oslo</parameter>
+    </function>
+    </seed:tool_call>
+
+Source: the chat template of Seed-OSS-36B-Instruct (2025-08). It prints what is no string as Python does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from promptools.dialects.base import Head, Textual, Tier
+from promptools.dialects.collected import Grammar
+from promptools.dialects.declaration import NAME, lines
+from promptools.dialects.markup import MarkupCandidate
+from promptools.dialects.openers import WITHIN, at_once
+from promptools.dialects.settle import Place, Rules
+from promptools.dialects.written import KEY, results_in, when_to_call, written
+from promptools.parsing.parts import Candidate
+from promptools.types import Call, Result
+
+if TYPE_CHECKING:
+    from promptools.schema import Tools
+
+GRAMMAR = Grammar(
+    canonical=re.compile(r"</?seed:tool_call>|</(?:function|parameter)>|<(?:function|parameter)=[^\s<>\"'=]+>"),
+    wrapper=("<seed:tool_call>", "</seed:tool_call>"),
+    closers=("</function>", "</parameter>"),
+    trim="line",
+)
+
+
+class SeedOss(Textual):
+    """`<seed:tool_call><function=NAME><parameter=KEY>value</parameter></function></seed:tool_call>`."""
+
+    name = "seed_oss"
+    models = "Seed-OSS"
+    tier: Tier = "S"
+    heads = (Head(("<seed:tool_call",), rf"<seed:tool_call(?=[\s>]|\Z){WITHIN}", opens="", begins=at_once),)
+    closers = ("</seed:tool_call>", "<seed:tool_call>", "</function>")
+    stop = ("</seed:tool_call>",)
+
+    def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
+        """Start at the wrapper."""
+        del head
+        return MarkupCandidate(GRAMMAR, rules, place, firm=firm)
+
+    def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
+        """Write the block of the system message that declares the tools and the format."""
+        return f"""You can call these functions, described as JSON, one a line:
+
+{lines(tools)}
+
+A call has this form; values stand between the tags as they are, objects and lists as JSON:
+
+<seed:tool_call>
+<function={NAME}>
+<parameter={KEY}>its value</parameter>
+<parameter={KEY}>a value
+of several lines</parameter>
+</function>
+</seed:tool_call>
+
+Give every required parameter. {when_to_call(parallel=parallel, required=required)}"""
+
+    def render_calls(self, calls: Sequence[Call]) -> str:
+        """Write calls as the model would have; with a JSON body where a value could be misread between tags."""
+        return "\n".join(f"<seed:tool_call>\n{_function(call)}\n</seed:tool_call>" for call in calls)
+
+    def render_results(self, results: Sequence[Result]) -> str:
+        """Write results as one user turn."""
+        return results_in(results, "<tool_response>\n", "\n</tool_response>")
+
+
+def _function(call: Call) -> str:
+    parameters = written(call, _parameter)
+    return f"<function={call.name}>\n{parameters}</function>"
+
+
+def _parameter(key: str, text: str, _string: bool) -> str:
+    edge = "\n" if text.startswith("\n") else ""  # a line break at the beginning would be taken for layout
+    return f"<parameter={key}>{edge}{text}{edge}</parameter>\n"

@@ -1,0 +1,110 @@
+"""Step 3: steptml between tokens that look like DeepSeek's, but for the underscores in them.
+
+    <｜tool_calls_begin｜>
+    <｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name="get_weather"><steptml:parameter name="city">Oslo
+    </steptml:parameter></steptml:invoke><｜tool_call_end｜>
+    <｜tool_calls_end｜>
+
+Source: the chat template of Step 3 (2025-07); the parsers of vLLM 0.32 and SGLang 0.5.23.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from promptools.dialects.base import Head, Textual, Tier
+from promptools.dialects.collected import Grammar
+from promptools.dialects.declaration import NAME, lines
+from promptools.dialects.markup import MarkupCandidate
+from promptools.dialects.openers import WITHIN, ahead, at_once
+from promptools.dialects.settle import Place, Rules
+from promptools.dialects.written import KEY, results_in, when_to_call, written
+from promptools.parsing.parts import Candidate
+from promptools.types import Call, Result
+
+if TYPE_CHECKING:
+    from promptools.schema import Tools
+
+_OPENER, _CLOSER = "<｜tool_calls_begin｜>", "<｜tool_calls_end｜>"
+GRAMMAR = Grammar(
+    canonical=re.compile(
+        r"<｜tool_calls_(?:begin|end)｜>|</steptml:(?:invoke|parameter)>"
+        r'|<steptml:(?:invoke|parameter) name="[^"<>]+">'
+    ),
+    wrapper=(_OPENER, _CLOSER),
+    closers=("</steptml:invoke>", "</steptml:parameter>"),
+    trim="strip",
+)
+_BEFORE = re.compile(
+    rf"(?:<｜tool_calls_begin｜>\s{{0,16}})?(?:<｜tool_call_begin｜>(?:\s{{0,16}}function)?)?"
+    rf"\s{{0,16}}(?:<｜tool_sep｜>)?\s{{0,16}}(?P<call>{ahead('<steptml:invoke')})"
+)
+_PARTLY = re.compile(
+    rf"(?:{ahead('<｜tool_calls_begin｜>')}\s{{0,16}})?(?:\Z|(?:{ahead('<｜tool_call_begin｜>')}"
+    rf"(?:\Z|\s{{0,16}}(?:\Z|{ahead('function')}))?)?(?:\Z|\s{{0,16}}(?:\Z|(?:{ahead('<｜tool_sep｜>')})?\s{{0,16}}\Z)))"
+)
+
+
+def tokens_begin(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
+    """Tell whether steptml follows the tokens, which DeepSeek's fine-tunes spell so too."""
+    del fresh, rules
+    window = text[start:end]
+    found = _BEFORE.match(window)
+    if found is not None:
+        return True if found["call"] == "<steptml:invoke" else None
+    return None if _PARTLY.fullmatch(window) else False
+
+
+class Step3(Textual):
+    """`<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name="..."> ... </steptml:invoke>`."""
+
+    name = "step3"
+    models = "Step 3"
+    tier: Tier = "S"
+    heads = (
+        Head((_OPENER, "<｜tool_call_begin｜>"), rf"<｜tool_calls?_begin｜>{WITHIN}", opens="", begins=tokens_begin),
+        Head(("<steptml:invoke",), rf"<steptml:invoke{WITHIN}", opens="", begins=at_once),
+    )
+    closers = (_CLOSER, "<｜tool_call_end｜>")
+    stop = (_CLOSER,)
+
+    def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
+        """Start at the first token, or at the call."""
+        del head
+        return MarkupCandidate(GRAMMAR, rules, place, firm=firm)
+
+    def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
+        """Write the block of the system message that declares the tools and the format."""
+        return f"""# Tools
+
+You may call these tools, described as JSON, one a line:
+{lines(tools)}
+
+A call has this form; values stand between the tags as they are, objects and lists as JSON:
+{_OPENER}
+<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name="{NAME}"><steptml:parameter name="{KEY}">\
+its value</steptml:parameter></steptml:invoke><｜tool_call_end｜>
+{_CLOSER}
+
+{when_to_call(parallel=parallel, required=required, several="Several calls stand in one block, each on its line.")}"""
+
+    def render_calls(self, calls: Sequence[Call]) -> str:
+        """Write calls as the model would have; with a JSON body where a value could be misread between tags."""
+        listed = "\n".join(map(_invoke, calls))
+        return f"{_OPENER}\n{listed}\n{_CLOSER}"
+
+    def render_results(self, results: Sequence[Result]) -> str:
+        """Write results as one user turn."""
+        return results_in(results, "<｜tool_output_begin｜>", "<｜tool_output_end｜>")
+
+
+def _invoke(call: Call) -> str:
+    inside = written(call, _parameter, edges=False)
+    body = f'<steptml:invoke name="{call.name}">{inside}</steptml:invoke>'
+    return f"<｜tool_call_begin｜>function<｜tool_sep｜>{body}<｜tool_call_end｜>"
+
+
+def _parameter(key: str, text: str, _string: bool) -> str:
+    return f'<steptml:parameter name="{key}">{text}</steptml:parameter>'
