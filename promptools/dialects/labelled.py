@@ -1,0 +1,202 @@
+"""Words behind a label, read as the input of a tool: bare words, `key: value` lines, or what stands in brackets."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+from promptools.dialects.base import tried
+from promptools.dialects.body import part_of
+from promptools.dialects.envelope import NoCall
+from promptools.dialects.settle import Place, Rules, broken, checked
+from promptools.dialects.values import value_of
+from promptools.parsing.parts import Candidate, Part, Tried, Undecided
+from promptools.schema.graph import is_array, is_object
+from promptools.types import Call, Fix, Malformed, Tool
+
+NOTHING = frozenset(("", "none", "null", "n/a", "{}", "()", "no input", "nothing"))
+"""What is said where there is no input."""
+
+_LABEL = re.compile(
+    r"\s*[*_]{0,2}(?:Observation|Thought|Action|Final Answer|Question|Tool|Function|Answer)[ \w]{0,12}[*_]{0,2}\s{0,4}:"
+)
+_PAIR = re.compile(r"\s*[\"'`*-]{0,2}\s{0,2}(\w[\w.-]{0,80})[\"'`*]{0,2}\s{0,4}[:=]\s{0,4}(.*)")
+
+
+class ByFirst(Undecided):
+    """A body whose first character tells which candidate reads it."""
+
+    def __init__(self, head: str, choose: Callable[[str], Candidate], *, firm: bool) -> None:
+        super().__init__(firm=firm, head=head)
+        self._choose = choose
+        self._inner: Candidate | None = None
+
+    def feed(self, piece: str, start: int) -> int | None:
+        """Take more text; see `Candidate`."""
+        inner = self._begun(piece[start])
+        end = inner.feed(piece, start)
+        self._adopt(inner)
+        return end
+
+    def close(self, finish_reason: str | None) -> None:
+        """Decide: the text is over."""
+        inner = self._begun("{")
+        inner.close(finish_reason)
+        self._adopt(inner)
+
+    def _begun(self, first: str) -> Candidate:
+        if self._inner is None:
+            self._inner = self._choose(first)
+        self._inner.head = self.head
+        return self._inner
+
+    def _adopt(self, inner: Candidate) -> None:
+        self.parts, self.rest, self.head, self.firm = inner.parts, inner.rest, inner.head, inner.firm
+        self.tries = inner.tries
+        self.live, inner.live = [*self.live, *inner.live], []
+
+
+class Answer(Undecided):
+    """The label of an answer, which is no part of it."""
+
+    def feed(self, piece: str, start: int) -> int | None:
+        """Take nothing: the label is all."""
+        del piece
+        self.close(None)
+        return start
+
+    def close(self, finish_reason: str | None) -> None:
+        """Leave the label out."""
+        del finish_reason
+        self.parts = [Part("markup", self.head)]
+
+
+class LabelledCandidate(Undecided):
+    """The input of a tool behind its label, up to the next label or an empty line; in brackets, to the line's end."""
+
+    def __init__(self, head: str, name: str, rules: Rules, place: Place, *, firm: bool) -> None:
+        super().__init__(firm=firm, head=head)
+        self._name = name
+        self._rules = rules
+        self._place = place
+        self._lines: list[str] = []
+        """Lines of the input, each with its end."""
+        self._line: list[str] = []
+        self._ended = False
+
+    def feed(self, piece: str, start: int) -> int | None:
+        """Take more text; see `Candidate`."""
+        at = start
+        while at < len(piece):
+            end = piece.find("\n", at) + 1
+            self._line.append(piece[at : end or len(piece)])
+            if not end:
+                return None
+            at = end
+            if self._takes():
+                self._decide(None)
+                return at
+        return None
+
+    def close(self, finish_reason: str | None) -> None:
+        """Decide: the text is over."""
+        if self._line and self._takes():
+            self._decide(None)
+        else:
+            self._decide(finish_reason)
+
+    def _takes(self) -> bool:
+        """Take the line that is whole; tell whether the input ended before it, or with it."""
+        line = "".join(self._line)
+        self._line = []
+        inline = not self._lines and line.lstrip().startswith("[")
+        if self._lines and (not line.strip() or _LABEL.match(line)):
+            self.rest = line
+            self._ended = True
+        else:
+            self._lines.append(line)
+            self._ended = inline
+        return self._ended
+
+    def _decide(self, finish_reason: str | None) -> None:
+        whole = "".join(self._lines)
+        raw = whole.rstrip()
+        self.rest = whole[len(raw) :] + self.rest
+        try:
+            outcome = self._outcome(raw, cut=finish_reason == "length")
+        except NoCall as no:
+            self.tries.append(Tried(self._place.dialect, "text", str(no), len(whole)))
+            self.parts, self.rest = [Part("text", self.head)], raw + self.rest
+            return
+        if not raw:  # a call without input is its label
+            raw, self.head = self.head, ""
+        self.parts = [*([Part("markup", self.head)] if self.head else []), part_of(outcome, raw)]
+        self.tries.append(tried(self._place.dialect, len(whole), self.parts))
+
+    def _outcome(self, raw: str, *, cut: bool) -> Call | Malformed:
+        tools = self._rules.tools
+        found = tools.find(self._name) if tools is not None else None
+        if found is None:
+            raise NoCall(f"no tool {self._name!r} is offered")
+        tool, renamed = found
+        if cut:
+            return broken("truncated", "its input was cut off", self._place.dialect, tool.name)
+        said = raw.strip()
+        if said.startswith("["):
+            said = self._bracketed(said)
+        arguments, fixes = read_input(said, tool, self._rules)
+        fixes = [*([renamed] if renamed else []), *fixes]
+        return checked(tool, arguments, None, fixes, self._rules, self._place)
+
+    def _bracketed(self, said: str) -> str:
+        """Give what stands in the brackets, where they stood behind the name."""
+        if "\n" in self.head:
+            return said
+        if not said.endswith("]"):
+            raise NoCall("the bracket behind the name is not closed on its line")
+        return said[1:-1].strip()
+
+
+def read_input(said: str, tool: Tool, rules: Rules) -> tuple[dict[str, Any], list[Fix]]:
+    """Read words as the arguments of a tool. Raises `NoCall` where they can be none."""
+    if said.casefold() in NOTHING:
+        return {}, []
+    pairs = _pairs(said, tool, rules)
+    if pairs:
+        return pairs, [Fix("json", "the arguments were lines, not JSON")]
+    key = _only(tool)
+    if key is None:
+        raise NoCall(f"words are no input of {tool.name!r}")
+    try:
+        text = json.loads(said) if said[0] == '"' else said
+    except ValueError:
+        text = said
+    value, fixes = value_of(rules, tool.name, key, text)
+    return {key: value}, [Fix("unwrap", f"the input was bare words: taken as {key!r}"), *fixes]
+
+
+def _pairs(said: str, tool: Tool, rules: Rules) -> dict[str, Any] | None:
+    """Read lines of `key: value`, if every line is one, of a parameter of the tool."""
+    assert rules.tools is not None
+    found: dict[str, Any] = {}
+    for line in said.splitlines():
+        pair = _PAIR.fullmatch(line.rstrip().removesuffix(","))
+        if pair is None or pair[1] not in rules.tools.keys(tool.name) or pair[1] in found:
+            return None
+        text = pair[2].strip()
+        if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
+            text = text[1:-1]
+        found[pair[1]] = value_of(rules, tool.name, pair[1], text)[0]
+    return found
+
+
+def _only(tool: Tool) -> str | None:
+    """Give the parameter that bare words mean: the only one, or the first that is required."""
+    properties, required = tool.parameters.get("properties"), tool.parameters.get("required")
+    if not is_object(properties) or not properties:
+        return None
+    if len(properties) == 1:
+        return next(iter(properties))
+    return next((key for key in properties if is_array(required) and key in required), None)

@@ -1,0 +1,76 @@
+"""The first format of Qwen-Agent, for Qwen 1.5 and 2: words between florets.
+
+    ✿FUNCTION✿: get_weather
+    ✿ARGS✿: {"city": "Oslo"}
+
+The app writes `✿RESULT✿: ...`, and the model answers behind `✿RETURN✿:`. Source: QwenLM/Qwen-Agent, fncall_prompts
+(2024).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from promptools.dialects.base import Head, Textual
+from promptools.dialects.markers import Closers
+from promptools.dialects.openings import then, token
+from promptools.dialects.settle import Place, Rules, dump
+from promptools.dialects.signature import describe
+from promptools.dialects.wrapped import WrappedCandidate
+from promptools.parsing.parts import Candidate
+from promptools.types import Call, Result
+
+if TYPE_CHECKING:
+    from promptools.schema import Tools
+
+FUNCTION, ARGS, RESULT, RETURN = "✿FUNCTION✿", "✿ARGS✿", "✿RESULT✿", "✿RETURN✿"
+_CLOSERS = Closers(right=("```",), wrong=(), openers=(FUNCTION,), needed=False)
+_NAMED = re.compile(rf"{FUNCTION}\s*:?\s*([^\n✿]*?)\s*{ARGS}")
+
+
+class QwenAgent(Textual):
+    """`✿FUNCTION✿: NAME`, `✿ARGS✿: {...}`."""
+
+    name = "qwen_agent"
+    models = "Qwen 1.5 and Qwen 2 under Qwen-Agent"
+    heads = (
+        Head(
+            (FUNCTION,),
+            FUNCTION + then(r"\s{0,8}", r":?\s{0,8}", r"[^\s✿][^\n✿]{0,80}+", r"\s{0,8}", token(ARGS), r"\s{0,8}",
+                            r":?\s{0,16}", r"(?:`{1,2}\Z|```(?:\Z|[a-z]{0,8}\s{0,8}))?"),
+        ),
+    )  # fmt: skip
+    stop = (RESULT,)
+
+    def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
+        """Start at the arguments."""
+        found = _NAMED.match(head)
+        return WrappedCandidate(head, _CLOSERS, rules, place, firm=firm, name=found[1] if found else None)
+
+    def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
+        """Write the block of the system message that declares the tools and the format."""
+        listed = "\n\n".join(describe(tool) for tool in tools)
+        several = " To use several at once, write one such pair for each." if parallel else ""
+        when = "You must use a tool in this turn." if required else "If no tool is needed, answer in plain words."
+        return f"""# Tools
+
+You have these tools:
+
+{listed}
+
+To use one, end your message with its name and its arguments, which are one JSON object:
+
+{FUNCTION}: <the name of the tool>
+{ARGS}: {{"parameter": "value"}}
+
+Then stop: what it gives is told to you behind {RESULT}, which you never write yourself.{several} {when}"""
+
+    def render_calls(self, calls: Sequence[Call]) -> str:
+        """Write calls as the model would have."""
+        return "\n".join(f"{FUNCTION}: {call.name}\n{ARGS}: {dump(call.arguments)}" for call in calls)
+
+    def render_results(self, results: Sequence[Result]) -> str:
+        """Write results as one user turn."""
+        return "\n".join(f"{RESULT}: {result.content}" for result in results)

@@ -1,0 +1,181 @@
+"""ReAct: thoughts, an action and its input, each behind a label at the beginning of a line.
+
+    Thought: I need the weather.
+    Action: get_weather
+    Action Input: {"city": "Oslo"}
+
+What stands behind `Observation:` is the app's to say. Source: Yao et al. 2022 (arXiv:2210.03629), LangChain's ReAct and
+structured chat agents, LlamaIndex's ReActAgent.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from promptools.dialects.base import Head, Textual, Tier
+from promptools.dialects.callparts import Layout
+from promptools.dialects.calls import CallBlock
+from promptools.dialects.labelled import Answer, ByFirst, LabelledCandidate
+from promptools.dialects.markers import Closers
+from promptools.dialects.openings import then, tokens
+from promptools.dialects.settle import PLAUSIBLE_NAME, Place, Rules, dump
+from promptools.dialects.signature import describe
+from promptools.dialects.wrapped import WrappedCandidate
+from promptools.parsing.parts import Candidate, note
+from promptools.types import Call, Fix, Result
+
+if TYPE_CHECKING:
+    from promptools.schema import Tools
+
+_GATE = r"[*_]{0,2}(?:[AT]|Func|F(?:u?n?\Z)|\Z)"
+_COLON = r"[ _#]?\d{0,3}[*_]{0,2}[ \t]{0,4}(?:\Z|:[*_]{0,2})"
+_ACTION = then(r"[*_]{0,2}", tokens(("Action", "Tool", "Function")), _COLON)
+_QUOTE = r"[`\"']?"
+_NAME = rf"{_QUOTE}[^\W\d][\w.-]{{0,80}}+{_QUOTE}"
+_INPUTS: Final = ("Action Input", "Action_Input", "ActionInput", "Action Arguments", "Tool Input", "Tool_Input",
+                  "Function Input", "Arguments", "Args", "Parameters", "Input")  # fmt: skip
+_INPUT = then(r"[*_]{0,2}", tokens(_INPUTS), _COLON)
+_FENCE = r"(?:`{1,2}\Z|```(?:\Z|[a-z]{0,8}\s{0,8}))?"
+_PAIR = then(_ACTION, r"[ \t]{0,8}", _NAME, r"[ \t]{0,8}\r?", r"\n", r"\s{0,8}", _INPUT)
+_CLOSERS = Closers(right=("```",), wrong=(), openers=(), needed=False)
+_NAMED = re.compile(rf"[^:]*:[*_]{{0,2}}\s*{_QUOTE}(\w[\w.-]*)")
+_FINAL = r"[*_]{0,2}F"
+_ANSWER = then(r"[*_]{0,2}", tokens(("Final Answer",)), _COLON)
+_CALL = r"[^\W\d][\w.-]{0,80}+[ \t]{0,4}\("
+_CALLEE = re.compile(r"[^\W\d][\w.-]{0,80}")
+_PYTHON = Fix("json", "the arguments stood in a Python call")
+_INLINE = Layout(brackets=False)
+
+
+def _is_offered(text: str, start: int, end: int, rules: Rules) -> bool:
+    """Tell whether the action is a tool: `None`, `Finish` and the like are none."""
+    found = _NAMED.match(text, start, end)
+    if found is None:
+        return False
+    if rules.tools is None:
+        return PLAUSIBLE_NAME.match(found[1]) is not None
+    return rules.tools.find(found[1]) is not None
+
+
+def _object_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
+    """Tell whether the input is an object."""
+    del fresh
+    return None if end == len(text) else text[end] == "{" and _is_offered(text, start, end, rules)
+
+
+def _blob_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
+    """Tell whether the action is one object that names its tool."""
+    del start, fresh, rules
+    return None if end == len(text) else text[end] == "{"
+
+
+def _words_begin(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
+    """Tell whether the input is words of a tool that is offered: words of any tool would be too little."""
+    del fresh
+    if end == len(text):
+        return None
+    return rules.tools is not None and text[end] not in "{`" and _is_offered(text, start, end, rules)
+
+
+def _call_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
+    """Tell whether a call of an offered tool stands behind the label."""
+    del start, fresh
+    if end == len(text):
+        return None
+    found = _CALLEE.match(text, end)
+    return rules.tools is not None and found is not None and rules.tools.find(found[0]) is not None
+
+
+def _answer_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
+    """Tell that the label of an answer is whole."""
+    del start, rules
+    return None if end == len(text) else fresh
+
+
+def _brackets_begin(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
+    """Tell whether an offered tool stands before brackets on the line of its label."""
+    del fresh
+    if end == len(text):
+        return None
+    return rules.tools is not None and text[end] == "[" and _is_offered(text, start, end, rules)
+
+
+class _Called(CallBlock):
+    """A call in Python's syntax, where the format is two lines."""
+
+    def feed(self, piece: str, start: int) -> int | None:
+        """Take more text; see `Candidate`."""
+        end = super().feed(piece, start)
+        if end is not None:
+            note(self.parts, _PYTHON)
+        return end
+
+    def close(self, finish_reason: str | None) -> None:
+        """Decide: the text is over."""
+        super().close(finish_reason)
+        note(self.parts, _PYTHON)
+
+
+class React(Textual):
+    """`Action: NAME`, `Action Input: {...}`."""
+
+    name = "react"
+    models = "any model that is told to in its prompt: LangChain's and LlamaIndex's ReAct agents"
+    tier: Tier = "C"
+    heads = (
+        Head((), then(_PAIR, r"\s{0,16}", _FENCE), opens="{", gate=_GATE, begins=_object_begins, line=True),
+        Head((), then(_PAIR, r"[ \t]{0,8}"), opens="\n", gate=_GATE, begins=_words_begin, line=True),
+        Head((), then(_ACTION, r"\s{0,16}", _FENCE), opens="{", gate=_GATE, begins=_blob_begins, line=True),
+        Head((), then(_ACTION, r"[ \t]{0,8}", _NAME), opens="[", gate=_GATE, begins=_brackets_begin, line=True),
+        Head((), then(_ACTION, rf"[ \t]{{0,8}}(?:(?={_CALL})|{_NAME}\Z)"), opens="(", gate=_GATE, begins=_call_begins,
+             line=True),
+        Head((), then(_ANSWER, r"[ \t]{0,8}"), opens="\n", gate=_FINAL, begins=_answer_begins, line=True, first=True,
+             asked=True),
+        Head((), _ANSWER, opens="\n", gate=_FINAL, begins=_answer_begins, line=True, asked=True),
+    )  # fmt: skip
+    stop = ("Observation:",)
+
+    def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
+        """Start behind the labels, and the name."""
+        if head.lstrip("*_").startswith("Final"):
+            return Answer(firm=firm, head=head)
+        return ByFirst(head, lambda first: self._body(first, head, rules, place, firm=firm), firm=firm)
+
+    def _body(self, first: str, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
+        found = _NAMED.match(head)
+        name = found[1] if found else None
+        if first == "{":
+            # an answer may be an object like a call's: only what names a tool is one
+            place = place if name is not None else place._replace(expected=False)
+            return WrappedCandidate(head, _CLOSERS, rules, place, firm=firm, name=name)
+        if name is None:
+            return _Called(head, _INLINE, rules, place, firm=firm)
+        return LabelledCandidate(head, name, rules, place, firm=firm)
+
+    def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
+        """Write the block of the system message that declares the tools and the format."""
+        listed = "\n\n".join(describe(tool) for tool in tools)
+        several = " To use several at once, write one pair of lines for each." if parallel else ""
+        when = "You must use a tool in this turn." if required else "If no tool is needed, answer in plain words."
+        return f"""# Tools
+
+You can use tools. These are the tools:
+
+{listed}
+
+To use one, say what you are about to do, then end your message with these two lines, the input as one JSON object:
+
+Action: <the name of the tool>
+Action Input: {{"parameter": "value"}}
+
+Then stop: what the tool gives is told to you behind "Observation:", which you never write yourself.{several} {when}"""
+
+    def render_calls(self, calls: Sequence[Call]) -> str:
+        """Write calls as the model would have."""
+        return "\n".join(f"Action: {call.name}\nAction Input: {dump(call.arguments)}" for call in calls)
+
+    def render_results(self, results: Sequence[Result]) -> str:
+        """Write results as one user turn."""
+        return "\n".join(f"Observation: {result.content}" for result in results)
