@@ -15,13 +15,14 @@ if TYPE_CHECKING:
 
 BUILT_IN: Final[dict[str, str]] = {
     # messages with headers
+    "muse": "muse:Muse",
     "harmony": "harmony:Harmony",
     # sentinels
     "dsml": "dsml:Dsml",
     "step3": "step3:Step3",
+    "minimax_m3": "minimax_m3:MiniMaxM3",
     "minimax": "minimax:MiniMax",
     "seed_oss": "seed_oss:SeedOss",
-    "muse": "muse:Muse",
     "mistral": "mistral:Mistral",
     "deepseek": "deepseek:DeepSeek",
     "kimi_k2": "kimi_k2:KimiK2",
@@ -40,12 +41,20 @@ BUILT_IN: Final[dict[str, str]] = {
     "iquest": "glm_kin:Iquest",
     "gemma4": "gemma4:Gemma4",
     "functiongemma": "gemma4:FunctionGemma",
+    "lfm2": "lfm2:Lfm2",
+    "llama_python": "llama_python:LlamaPython",
     # readable tags
     "pythonic": "pythonic:Pythonic",
+    "olmo3": "olmo3:Olmo3",
+    "execute_tool": "execute_tool:ExecuteTool",
+    "gorilla": "nexusraven:Gorilla",
+    "smolagents": "tool_code:Smolagents",
+    "tool_code": "tool_code:ToolCode",
     "qwen3_coder": "qwen3_coder:Qwen3Coder",
     "minicpm": "minicpm:MiniCpm",
     "anthropic": "anthropic:Anthropic",
     "goose": "goose:Goose",
+    "qwen_agent": "qwen_agent:QwenAgent",
     "hermes": "hermes:Hermes",
     "exaone": "families:exaone",
     "jamba": "families:jamba",
@@ -60,8 +69,12 @@ BUILT_IN: Final[dict[str, str]] = {
     "glm": "glm:Glm",
     "laguna": "glm_kin:Laguna",
     # what stands at the beginning of a line, or anywhere
+    "nexusraven": "nexusraven:NexusRaven",
     "command_r": "command_r:CommandR",
+    "bare": "bare:Bare",
     "json": "json:Json",
+    "react": "react:React",
+    "mimicry": "mimicry:Mimicry",
     "xlam": "bare_json:Xlam",
 }
 """Each name, and where its class is: module of this package, then class."""

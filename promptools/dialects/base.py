@@ -59,6 +59,8 @@ class Head(NamedTuple):
     line: bool = False
     r"""It stands only at the beginning of a line, or of what is said: `pattern` starts behind the line's indent, and
     says by `\Z` what may go on; `gate` is a cheap pattern of its first character; `literals` are left out."""
+    labels: tuple[str | None, ...] = ()
+    """The words behind the backticks of a fence in which it may stand, None for no fence; empty: anywhere."""
     tier: Tier | None = None
     """How sure it is, where that is another tier than the dialect's: what is left when a server strips sentinels."""
     asked: bool = False

@@ -10,7 +10,7 @@ from promptools.dialects.settle import Rules
 from promptools.parsing.parts import Candidate, Undecided
 
 CALLEE = r"\w[\w.:/-]{0,80}+"
-_BODY = re.compile(r"\s*(?:\[\s*)?(\S)")
+_BODY = re.compile(r"\s*+(?:\[\s*+)?+(\S)")
 
 
 def behind(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:

@@ -29,6 +29,8 @@ class Layout:
     """A statement may print or assign what the call gives."""
     alone: bool = False
     """Nothing but calls and control tokens may stand between the opener and the end of the reply."""
+    seals: bool = False
+    """The closer is no word of prose: behind it anything may follow."""
     echoed: bool = False
     """What stood between the markers may stand again behind them, with another closer."""
 

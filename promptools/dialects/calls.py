@@ -34,6 +34,7 @@ class CallBlock(CallParts):
         super().__init__(head, layout, rules, place, firm=firm)
         self._state: _State = self._begin
         self._carry = ""
+        self._comment = False
         self._wrappers = 0
         """Brackets of `print(` around the call."""
         self._goes_live = firm and (place.expected or place.sentinel)
@@ -73,9 +74,20 @@ class CallBlock(CallParts):
     # --- the states ------------------------------------------------------------------------------------------------
 
     def _space(self, text: str, at: int) -> int:
-        found = _SPACE.match(text, at)
-        assert found is not None
-        return self._take(text, at, found.end())
+        """Go past white space, and past comments where statements stand."""
+        while at < len(text):
+            if self._comment:
+                end = text.find("\n", at)
+                self._comment = end < 0
+                at = self._take(text, at, end if end >= 0 else len(text))
+                continue
+            found = _SPACE.match(text, at)
+            assert found is not None
+            at = self._take(text, at, found.end())
+            if not self._layout.python or not text.startswith("#", at):
+                break
+            self._comment = True
+        return at
 
     def _begin(self, text: str, at: int, _final: bool) -> int:
         """Take the bracket around the calls, if there is one."""
@@ -199,6 +211,7 @@ class CallBlock(CallParts):
             self._echo = f"[{said}" if self._bracketed else said
             end = self._take(text, at, at + len(closer))
             self._cut("markup")
+            self.firm = self.firm or self._layout.seals
             if self._layout.echoed:
                 self._state = self._echoing
             else:
@@ -271,6 +284,8 @@ class CallBlock(CallParts):
         """Decide on calls after which the text ended too early."""
         if self._state == self._losing:
             self._malformed()
+        elif self._state == self._echoing:
+            self._finish()
         elif self._state == self._inside:
             self._cut_inside(finish_reason)
         elif self._state == self._wrapped or not any(part.call or part.malformed for part in self._done):

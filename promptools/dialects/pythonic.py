@@ -18,6 +18,7 @@ from promptools.dialects.callparts import Layout
 from promptools.dialects.calls import CallBlock
 from promptools.dialects.pycode import calls_of, listed, says_results
 from promptools.dialects.settle import PLAUSIBLE_NAME, Place, Rules
+from promptools.dialects.tool_code import LABEL
 from promptools.dialects.wrapped import Closers, WrappedCandidate
 from promptools.parsing.parts import Candidate
 from promptools.types import Call, Result
@@ -25,15 +26,16 @@ from promptools.types import Call, Result
 if TYPE_CHECKING:
     from promptools.schema import Tools
 
-_LIST = r"\[\s{0,64}+(?:\Z|\w[\w.:/ -]{0,80}+(?:\Z|\())"
-_BARE = Layout(brackets=True, spaced=True)
+LIST = r"\[\s{0,64}+(?:\Z|\w[\w.:/ -]{0,80}+(?:\Z|\())"
+BARE = Layout(brackets=True, spaced=True)
 _BETWEEN = Layout(right=("<|python_end|>",), spaced=True, lines=True)
 _TAGGED = Layout(right=("</tool_call>",), spaced=True, lines=True)
 _CLOSERS = Closers(right=_BETWEEN.right, wrong=(), openers=("<|python_start|>",))
+FENCES = (None, "", "json", "tool_call", LABEL)
 _NAME = re.compile(r"\[\s*([^(]*)\(")
 
 
-def _list_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
+def list_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
     """Tell whether a bracket begins a list of calls: of an offered tool, or of any where nothing was said before."""
     found = _NAME.fullmatch(text, start, end)
     if found is None:
@@ -52,14 +54,14 @@ class Pythonic(Textual):
     heads = (
         marked("<|python_start|>", json=True, spaced=True, tier="S"),
         marked("<tool_call>", tier="A"),
-        Head(("[",), _LIST, opens="", gate=_LIST, begins=_list_begins),
+        Head(("[",), LIST, opens="", gate=LIST, begins=list_begins, labels=FENCES),
     )
     closers = ("<|python_end|>",)
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
         """Start at the list, or at its first call."""
         if not head:
-            return CallBlock(head, _BARE, rules, place, firm=firm)
+            return CallBlock(head, BARE, rules, place, firm=firm)
         if head.startswith("<tool"):
             return CallBlock(head, _TAGGED, rules, place, firm=firm)
         return Either(

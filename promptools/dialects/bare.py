@@ -1,0 +1,196 @@
+"""Bare calls: an offered tool's name at the beginning of a line, and its arguments.
+
+    get_weather(city="Oslo")
+    get_weather{"city": "Oslo"}
+    get_weather
+    {"city": "Oslo"}
+    tool_name: get_weather
+    arguments: {"city": "Oslo"}
+
+What small models write under any prompt, and what is left of other formats when a server strips their tokens. The name
+is all that tells of a call: it must be spelled as it was declared, and nothing but calls may follow.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from promptools.dialects.base import A_NAME, Head, Tier, tried
+from promptools.dialects.body import JsonBody, read_calls
+from promptools.dialects.callparts import Layout
+from promptools.dialects.calls import CallBlock
+from promptools.dialects.envelope import NoCall
+from promptools.dialects.markedcalls import MarkedCalls
+from promptools.dialects.pycode import calls_of
+from promptools.dialects.settle import Place, Rules, broken
+from promptools.parsing.parts import Candidate, Part, Tried, Undecided, size_of
+from promptools.types import Call
+
+_NAME = r"[A-Za-z_][\w.-]{0,63}+"
+_LABEL = r"(?:tool_name|tool|function)"
+_GAP = r"[ \t]{0,8}+"
+_QUOTE = r"[\"'`*]{0,3}+"
+_NAMED = re.compile(rf"(?:{_LABEL}[ \t]*:[ \t]*{_QUOTE})?({_NAME})")
+_FIRST_KEY = re.compile(r"""\{\s*["']?([\w.-]+)["']?\s*:""")
+_FENCES = (None, "tool_call")
+
+
+def _growing(*steps: str) -> str:
+    """Match steps one after the other, or as many as there are before the end of the text."""
+    pattern = steps[-1]
+    for step in reversed(steps[:-1]):
+        pattern = rf"{step}(?:\Z|{pattern})"
+    return pattern
+
+
+_CALL = rf"{_NAME}(?:\Z|\(\s{{0,8}}+(?:\Z|(?=[^\s)])))"
+_EMPTY = rf"{_NAME}(?:\Z|\(\s{{0,8}}+(?:\Z|\)))"
+_OBJECT = rf"{_NAME}{_GAP}(?:\Z|(?=\{{)|\r?(?:\Z|\n\s{{0,16}}+(?:\Z|(?=\{{))))"
+_LABELLED = _growing(
+    _LABEL, rf"{_GAP}:{_GAP}", _QUOTE, _NAME, rf"{_QUOTE}{_GAP}\r?", r"\n\s{0,16}", _QUOTE + r"[a-z]{1,10}+",
+    rf"{_QUOTE}{_GAP}:\s{{0,16}}+", r"(?=\{)",
+)  # fmt: skip
+_ARGUMENTS = re.compile(r"\n\W*(?:arguments|parameters|args|input)\W*\Z")
+
+
+def _offered(text: str, start: int, rules: Rules) -> bool:
+    """Tell whether an offered tool's name stands here, spelled as it was declared."""
+    found = _NAMED.match(text, start)
+    if found is None or rules.tools is None:
+        return False
+    said = found[1]
+    return rules.tools.get(said) is not None or ("." in said and rules.tools.find(said) is not None)
+
+
+def _begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
+    del fresh
+    return None if end == len(text) else _offered(text, start, rules)
+
+
+def _empty_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
+    """Tell whether a call without arguments begins: it looks as prose about a function does, so nothing comes first."""
+    if text[end - 1] != ")":
+        return None
+    return fresh and _offered(text, start, rules)
+
+
+def _label_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
+    del fresh
+    if end == len(text):
+        return None
+    return _ARGUMENTS.search(text, start, end) is not None and _offered(text, start, rules)
+
+
+class Bare(MarkedCalls):
+    """`get_weather(city="Oslo")`, or the name and a JSON object."""
+
+    name = "bare"
+    models = "small models under any prompt, and what servers leave of formats whose tokens they strip"
+    tier: Tier = "B"
+    heads: tuple[Head, ...] = (
+        Head((), _CALL, opens="", gate=A_NAME, begins=_begins, line=True, labels=_FENCES),
+        Head((), _EMPTY, opens="", gate=A_NAME, begins=_empty_begins, line=True, labels=_FENCES),
+        Head((), _OBJECT, opens="{", gate=A_NAME, begins=_begins, line=True, labels=_FENCES),
+        Head(
+            (),
+            _LABELLED,
+            opens="{",
+            gate=r"tool|function|[a-z]{1,8}\Z",
+            begins=_label_begins,
+            line=True,
+            labels=_FENCES,
+        ),
+    )
+    layout = Layout(brackets=False)
+
+    def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
+        """Start at the name, or at the object behind it."""
+        if not head:
+            return CallBlock(head, self.layout, rules, place, firm=firm)
+        return NamedObject(head, rules, place, firm=firm)
+
+    def explain(self, *, parallel: bool) -> str:
+        """Say how a call is written."""
+        how_many = "Write one line for each call to call several." if parallel else "Call one function at a time."
+        return f"""You can call functions. To do so, end your answer with a line like this:
+
+function_name(parameter="value", other=2)
+
+{how_many}"""
+
+    def render_calls(self, calls: Sequence[Call]) -> str:
+        """Write calls as the model would have."""
+        return "\n".join(calls_of(calls))
+
+
+class NamedObject(Undecided):
+    """A JSON object behind the name of the tool whose arguments it holds."""
+
+    def __init__(self, head: str, rules: Rules, place: Place, *, firm: bool) -> None:
+        super().__init__(firm=firm, head=head)
+        self._rules = rules
+        self._place = place
+        self._body = JsonBody()
+        found = _NAMED.match(head)
+        assert found is not None
+        self._name = found[1]
+
+    def feed(self, piece: str, start: int) -> int | None:
+        """Take more of the object."""
+        end = self._body.feed(piece, start, len(piece))
+        if end is not None:
+            self._decide(finish_reason=None, close=False)
+        return end
+
+    def close(self, finish_reason: str | None) -> None:
+        """Decide: the text is over."""
+        self._decide(finish_reason=finish_reason, close=True)
+
+    def _decide(self, *, finish_reason: str | None, close: bool) -> None:
+        raw, head = self._body.raw, self.head
+        stopped = finish_reason in ("stop", "tool_calls")
+        try:
+            parts = read_calls(
+                raw,
+                self._rules,
+                self._place,
+                node=self._body.node,
+                strict=self._body.strict,
+                close=close and stopped,
+                stopped=stopped,
+                name=self._name,
+            )
+            self._refuse_strange(parts)
+        except NoCall as no:
+            parts = self._cut() if close else []
+            if not parts:
+                self.parts = [Part("text", head + raw)]
+                self.tries.append(Tried(self._place.dialect, "text", str(no), len(head + raw)))
+                return
+        self.rest = raw[size_of(parts) :]
+        parts[0].raw = head + parts[0].raw
+        self.head = ""
+        self.parts = parts
+        self.tries.append(tried(self._place.dialect, size_of(parts), parts))
+
+    def _cut(self) -> list[Part]:
+        """Give the call that the text ended in, where its first key is the tool's."""
+        tools, raw = self._rules.tools, self._body.raw
+        found = _FIRST_KEY.match(raw)
+        tool = tools.find(self._name) if tools is not None else None
+        if tools is None or tool is None or found is None or found[1] not in tools.keys(tool[0].name):
+            return []
+        said = broken("truncated", "the text ended inside its arguments", self._place.dialect, tool[0].name)
+        return [Part("malformed", raw, malformed=said)]
+
+    def _refuse_strange(self, parts: list[Part]) -> None:
+        """Raise `NoCall` for arguments that are none of the tool's: nothing but its name tells of a call."""
+        tools = self._rules.tools
+        said = parts[0].malformed
+        if said is None or self._place.expected or tools is None:
+            return
+        if said.call is None and not self._cut():
+            raise NoCall("it cannot be read, and does not begin with a parameter of the tool")
+        if said.call is not None and tools.keys(said.call.name).isdisjoint(said.call.arguments):
+            raise NoCall("its arguments are none of the tool's")

@@ -1,0 +1,30 @@
+"""Calls that are to be executed, between tags that models make up when a prompt speaks of executing.
+
+<execute_tool>get_weather(city="Oslo")</execute_tool>
+"""
+
+from __future__ import annotations
+
+from promptools.dialects.callheads import marked
+from promptools.dialects.callparts import Layout
+from promptools.dialects.markedcalls import MarkedCalls
+
+
+class ExecuteTool(MarkedCalls):
+    """`<execute_tool>get_weather(city="Oslo")</execute_tool>`."""
+
+    name = "execute_tool"
+    models = "any model that is told to in its prompt"
+    heads = (marked("<execute_tool>"),)
+    closers = ("</execute_tool>",)
+    layout = Layout(right=("</execute_tool>",), lines=True)
+    opener, closer = "<execute_tool>", "</execute_tool>"
+
+    def explain(self, *, parallel: bool) -> str:
+        """Say how a call is written."""
+        how_many = "Write one call a line to call several." if parallel else "Call one function at a time."
+        return f"""You can execute functions. To do so, write the call between these tags, and nothing after them:
+
+<execute_tool>function_name(parameter="value", other=2)</execute_tool>
+
+{how_many}"""

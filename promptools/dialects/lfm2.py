@@ -1,0 +1,79 @@
+"""LFM2 and LFM2.5 of Liquid AI: a list of Python calls between special tokens; words may follow it.
+
+    <|tool_call_start|>[get_weather(city="Oslo"), ping()]<|tool_call_end|>
+
+The list may be of JSON objects, or one call without its brackets. Source: chat templates of LFM2 (2025-07) and
+LFM2.5 (2026-01).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from promptools.dialects.base import Head, Tier
+from promptools.dialects.callheads import Either, marked
+from promptools.dialects.callparts import Layout
+from promptools.dialects.calls import CallBlock
+from promptools.dialects.markedcalls import MarkedCalls
+from promptools.dialects.pycode import listed
+from promptools.dialects.pythonic import BARE, LIST, list_begins
+from promptools.dialects.settle import Place, Rules
+from promptools.dialects.wrapped import Closers, WrappedCandidate
+from promptools.parsing.parts import Candidate
+from promptools.types import Result
+
+if TYPE_CHECKING:
+    from promptools.schema import Tools
+
+_CLOSERS = Closers(right=("<|tool_call_end|>",), wrong=(), openers=("<|tool_call_start|>",))
+
+
+class Lfm2(MarkedCalls):
+    """`<|tool_call_start|>[get_weather(city="Oslo")]<|tool_call_end|>`."""
+
+    name = "lfm2"
+    models = "LFM2, LFM2.5"
+    tier: Tier = "S"
+    heads = (
+        marked("<|tool_call_start|>", json=True, spaced=True, tier="S"),
+        Head(("[",), LIST, opens="", gate=LIST, begins=list_begins, tier="B", asked=True),
+    )
+    closers = ("<|tool_call_end|>",)
+    stop = ("<|tool_response_start|>",)
+    layout = Layout(right=("<|tool_call_end|>",), lines=True, spaced=True, echoed=True)
+    opener, closer, between = "<|tool_call_start|>[", "]<|tool_call_end|>", ", "
+
+    def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
+        """Start at the list, at its first call, or at the JSON."""
+        if not head:  # what is left when the tokens are stripped
+            return CallBlock(head, BARE, rules, place, firm=firm)
+        return Either(
+            head,
+            lambda: CallBlock(head, self.layout, rules, place, firm=firm),
+            lambda: WrappedCandidate(head, _CLOSERS, rules, place, firm=firm),
+            firm=firm,
+        )
+
+    def explain(self, *, parallel: bool) -> str:
+        """Say how a call is written."""
+        how_many = "one or more functions" if parallel else "one function"
+        return f"""You can call {how_many}. To do so, write a list of calls between your two tokens for tool calls:
+
+[function_name(parameter="value", other=2)]"""
+
+    def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
+        """Write the block of the system message that declares the tools and the format, the list of tools first."""
+        when = "You must call a function in this turn." if required else "If no function is needed, answer in words."
+        return f"""List of tools: {listed(tools)}
+
+{self.explain(parallel=parallel)}
+
+Name each argument, and write its value as a literal of Python. {when}"""
+
+    def render_results(self, results: Sequence[Result]) -> str:
+        """Write results as one user turn."""
+        return "\n".join(
+            f"<|tool_response_start|>{'Error: ' if each.is_error else ''}{each.content}<|tool_response_end|>"
+            for each in results
+        )

@@ -1,0 +1,60 @@
+"""Llama's Python tag with a call behind it: a built-in tool, or one of the app's in an `ipython` environment.
+
+    <|python_tag|>brave_search.call(query="oslo weather")<|eom_id|>
+    <|python_tag|>get_weather(city="Oslo")
+
+Behind the same tag stands code for an interpreter, which is no call: nothing but calls may follow the tag, and only a
+name that ends in `.call` is a call of a tool that nobody offers. Source: Llama 3.1 prompt format (Meta, 2024-07).
+"""
+
+from __future__ import annotations
+
+import re
+
+from promptools.dialects.base import Head, Tier
+from promptools.dialects.callheads import marked
+from promptools.dialects.callparts import Layout
+from promptools.dialects.calls import CallBlock
+from promptools.dialects.markedcalls import MarkedCalls
+from promptools.dialects.settle import Place, Rules
+from promptools.parsing.parts import Candidate
+
+_TAG = "<|python_tag|>"
+
+
+class LlamaPython(MarkedCalls):
+    """`<|python_tag|>brave_search.call(query="oslo weather")`."""
+
+    name = "llama_python"
+    models = "Llama 3.1, 3.2 and 3.3 with built-in tools or an ipython environment"
+    tier: Tier = "S"
+    heads: tuple[Head, ...] = (marked(_TAG),)
+    stop: tuple[str, ...] = ("<|eom_id|>",)
+    layout = Layout(lines=True, alone=True)
+    opener, between = _TAG, "; "
+
+    def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
+        """Start at the call."""
+        return _TaggedCall(head, self.layout, rules, place._replace(sentinel=False), firm=firm)
+
+    def explain(self, *, parallel: bool) -> str:
+        """Say how a call is written."""
+        how_many = "Write a semicolon between several calls." if parallel else "Call one function at a time."
+        return f"""You can call functions. To do so, answer with your Python tag and a call, and nothing after it:
+
+function_name.call(parameter="value", other=2)
+
+{how_many}"""
+
+
+class _TaggedCall(CallBlock):
+    """Calls behind the tag, and nothing else."""
+
+    def _named(self, text: str, at: int) -> tuple[str, int]:
+        name, end = super()._named(text, at)
+        if _BUILT_IN.search(name):
+            self._place = self._place._replace(sentinel=True)
+        return name, end
+
+
+_BUILT_IN = re.compile(r"\w\.call\Z")

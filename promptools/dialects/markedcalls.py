@@ -1,0 +1,55 @@
+"""What dialects share that write Python calls between two markers."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from promptools.dialects.base import Textual
+from promptools.dialects.callparts import Layout
+from promptools.dialects.calls import CallBlock
+from promptools.dialects.pycode import calls_of, listed, says_results
+from promptools.dialects.settle import Place, Rules
+from promptools.parsing.parts import Candidate
+from promptools.types import Call, Result
+
+if TYPE_CHECKING:
+    from promptools.schema import Tools
+
+
+class MarkedCalls(Textual):
+    """Calls in Python's syntax behind `opener` and before `closer`."""
+
+    layout = Layout()
+    opener = ""
+    closer = ""
+    between = "\n"
+    """What is written between two calls."""
+
+    def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
+        """Start at the first call, or at the bracket before it."""
+        return CallBlock(head, self.layout, rules, place, firm=firm)
+
+    @abstractmethod
+    def explain(self, *, parallel: bool) -> str:
+        """Say how a call is written."""
+
+    def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
+        """Write the block of the system message that declares the tools and the format."""
+        when = "You must call a function in this turn." if required else "If no function is needed, answer in words."
+        return f"""{self.explain(parallel=parallel)}
+
+Name each argument, and write its value as a literal of Python. {when}
+
+The functions are:
+
+{listed(tools)}"""
+
+    def render_calls(self, calls: Sequence[Call]) -> str:
+        """Write calls as the model would have."""
+        return f"{self.opener}{self.between.join(calls_of(calls))}{self.closer}" if calls else ""
+
+    def render_results(self, results: Sequence[Result]) -> str:
+        """Write results as one user turn."""
+        return says_results(results)

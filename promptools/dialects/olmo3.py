@@ -1,0 +1,33 @@
+"""OLMo 3 of Ai2: one Python call a line between tags that Anthropic's XML has too; literals may be JSON's.
+
+    <function_calls>get_weather(city="Oslo")
+    ping()</function_calls>
+
+Source: chat template of Olmo-3-7B-Instruct (2025-11).
+"""
+
+from __future__ import annotations
+
+from promptools.dialects.callheads import marked
+from promptools.dialects.callparts import Layout
+from promptools.dialects.markedcalls import MarkedCalls
+
+
+class Olmo3(MarkedCalls):
+    """`<function_calls>get_weather(city="Oslo")</function_calls>`."""
+
+    name = "olmo3"
+    models = "OLMo 3, OLMo 3 Think"
+    heads = (marked("<function_calls>"),)
+    closers = ("</function_calls>",)
+    layout = Layout(right=("</function_calls>",), lines=True)
+    opener, closer = "<function_calls>", "</function_calls>"
+
+    def explain(self, *, parallel: bool) -> str:
+        """Say how a call is written."""
+        how_many = "Write one call a line to call several." if parallel else "Call one function at a time."
+        return f"""You can call functions. To do so, write the call between these tags, and nothing after them:
+
+<function_calls>function_name(parameter="value", other=2)</function_calls>
+
+{how_many}"""

@@ -1,0 +1,101 @@
+"""Gemma 2 and 3: Python calls in a fence that is labelled `tool_code`.
+
+    ```tool_code
+    print(default_api.get_weather(city="Oslo"))
+    ```
+
+Each statement must be a call of an offered tool, printed, awaited or assigned perhaps; anything else makes the fence
+code. Source: Google's guide to function calling with Gemma (2025-03).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from promptools.dialects.base import Head
+from promptools.dialects.callheads import behind
+from promptools.dialects.callparts import Layout
+from promptools.dialects.calls import CallBlock
+from promptools.dialects.markedcalls import MarkedCalls
+from promptools.dialects.settle import Place, Rules
+from promptools.parsing.parts import Candidate
+from promptools.types import Result
+
+LABEL = "tool_code"
+
+
+@lru_cache(maxsize=8)
+def _layout(run: str) -> Layout:
+    return Layout(right=(run,), lines=True, python=True)
+
+
+class ToolCode(MarkedCalls):
+    """A fence labelled `tool_code` around Python calls."""
+
+    name = "tool_code"
+    models = "Gemma 2, Gemma 3, prompted as Google's guide says"
+    heads: tuple[Head, ...] = (
+        Head(
+            (),
+            r"await[ \t]|[A-Za-z_][\w.]{0,63}+[ \t]{0,4}+(?:\Z|=|\()|\[\s{0,16}+(?:\Z|\w)|#",
+            opens="",
+            gate="(?!)",
+            begins=behind,
+            line=True,
+            fenced=True,
+            labels=(LABEL,),
+        ),
+    )
+    stop: tuple[str, ...] = ("```tool_output",)
+    opener, closer = "```tool_code\n", "\n```"
+
+    def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
+        """Start at the first statement; the label makes it as sure as a tag does."""
+        run = head[: len(head) - len(head.lstrip(head[:1]))] or "```"
+        return CallBlock(head, _layout(run), rules, place, firm=firm or rules.strictness != "strict")
+
+    def explain(self, *, parallel: bool) -> str:
+        """Say how a call is written."""
+        how_many = "Write one call a line to call several." if parallel else "Call one function at a time."
+        return f"""You can call functions. To do so, write a block like this, and nothing after it:
+
+```tool_code
+function_name(parameter="value", other=2)
+```
+
+{how_many}"""
+
+    def render_results(self, results: Sequence[Result]) -> str:
+        """Write results as one user turn."""
+        return "\n".join(
+            f"```tool_output\n{'Error: ' if result.is_error else ''}{result.content}\n```" for result in results
+        )
+
+
+def _lenient(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
+    """Tell whether a program may be a call: only where the rules are lenient, or it was asked for."""
+    if rules.strictness != "lenient" and rules.expect != "smolagents":
+        return False
+    return behind(text, start, end, fresh=fresh, rules=rules)
+
+
+class Smolagents(MarkedCalls):
+    """A program between `<code>` tags that is nothing but calls of tools; elsewhere such a program is code."""
+
+    name = "smolagents"
+    models = "any model behind smolagents' CodeAgent, SmolLM3 with Python tools"
+    heads: tuple[Head, ...] = (Head(("<code>",), r"<code>\s{0,64}+(?:\Z|(?=[A-Za-z_#]))", opens="c", begins=_lenient),)
+    layout = Layout(right=("</code>", "<end_code>"), brackets=False, lines=True, python=True)
+    opener, closer = "<code>\n", "\n</code>"
+
+    def explain(self, *, parallel: bool) -> str:
+        """Say how a call is written."""
+        how_many = "Write one call a line to call several." if parallel else "Call one function at a time."
+        return f"""You can call functions. To do so, write a block like this, and nothing after it:
+
+<code>
+function_name(parameter="value", other=2)
+</code>
+
+{how_many}"""
