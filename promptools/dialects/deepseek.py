@@ -70,6 +70,8 @@ _HEAD = then(
     _LINE,
     FENCE,
 )
+_ALONE = r"(?s:.*sep[|｜]>\s*(?:[\w./:-]+[ \t]*\n\s*)?(?:```\w*\s*)?)"
+"""Up to the separator, or to the fence behind the name."""
 _NAMES = re.compile(r"(?:<[^<>]*>\s*)+([^<>\n{]*)<[^<>]*>\s*([^<>\n{}`]*)")
 _RESIDUE = then(
     token("function"), r"[^\W\d][\w.-]{0,127}", r"[ \t]{0,8}\r?\n", "`", "`", "`", perhaps(token("json")), r"\s{0,16}"
@@ -104,7 +106,7 @@ class DeepSeek(Textual):
     models = "DeepSeek V3, R1 and V3.1, Cogito v2"
     tier: Tier = "S"
     heads = (
-        Head(("<｜tool", "<|tool"), _HEAD, opens="{<", alone=r"(?s:.*sep[|｜]>.*)"),
+        Head(("<｜tool", "<|tool"), _HEAD, opens="{<", alone=_ALONE),
         Head(("function",), _RESIDUE, opens="{", begins=_named, tier="B"),
     )
     closers = _spelled(ENDS, END, CALLS)

@@ -84,6 +84,7 @@ class WordMarker:
     """
 
     def __init__(self, markers: Sequence[Marker]) -> None:
+        self._markers = markers
         literals = [text for each in markers for text in each.literals]
         self.words = tuple(dict.fromkeys(text[:BEGINNING] for text in literals))
         self.holds = frozenset(text[:size] for text in literals for size in range(1, len(text)))
@@ -94,6 +95,15 @@ class WordMarker:
     def match(self, text: str, at: int) -> re.Match[str] | None:
         """Give the one that starts at `at`."""
         return self._pattern.match(text, at) if text.startswith(self.words, at) else None
+
+    def others(self, text: str, at: int, group: str) -> Iterator[re.Match[str]]:
+        """Give those that start at `at` and stand behind `group` in the list."""
+        later = False
+        for each in self._markers:
+            found = _alone(each.group, each.expression).match(text, at) if later else None
+            if found is not None:
+                yield found
+            later = later or each.group == group
 
     def search(self, text: str, at: int, stop: int) -> re.Match[str] | None:
         """Give the leftmost one that begins in `text[at:stop]`. O(n), at C speed where none of its words stands."""
@@ -209,6 +219,9 @@ class Scanner:
                 if found is not None:
                     yield found
             later = later or each.group == group
+        for words in self._rare:
+            if isinstance(words, WordMarker):
+                yield from words.others(text, at, group)
 
     def hold(self, text: str, at: int) -> int:
         """Give the index from which `text` may be the beginning of a marker; `len(text)` when nothing is."""
