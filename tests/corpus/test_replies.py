@@ -79,5 +79,5 @@ def test_reply_is_the_same_however_it_is_cut(row: dict[str, Any]) -> None:
 
 
 def test_there_are_enough_of_them() -> None:
-    assert len(REPLIES) >= 120
+    assert len(REPLIES) >= 400
     assert len({row["id"] for row in REPLIES}) == len(REPLIES)
