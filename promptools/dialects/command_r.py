@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from promptools.dialects.base import Head, Textual, Tier
 from promptools.dialects.declaration import ARGUMENTS, NAME, explain
@@ -80,7 +80,6 @@ def _written(objects: Sequence[str]) -> str:
 class ActionCandidate(WrappedCandidate):
     """A fence behind `Action:`; one that calls `directly_answer` calls nothing."""
 
-    def _read(self, raw: str, **how: Any) -> list[Part] | None:
-        if _ANSWER.fullmatch(raw):
-            return [Part("markup", raw)]
-        return super()._read(raw, **how)
+    def other(self, raw: str) -> list[Part] | None:
+        """Take the answer tool for nothing."""
+        return [Part("markup", raw)] if _ANSWER.fullmatch(raw) else None

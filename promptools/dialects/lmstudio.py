@@ -17,7 +17,7 @@ import json
 import re
 from typing import Any
 
-from promptools.dialects.body import part_of
+from promptools.dialects.body import part_of, unreadable
 from promptools.dialects.envelope import Node, Said
 from promptools.dialects.marked import Marked
 from promptools.dialects.markers import Closers
@@ -25,12 +25,14 @@ from promptools.dialects.settle import Place, Rules, settle
 from promptools.dialects.values import value_of
 from promptools.dialects.wrapped import WrappedCandidate
 from promptools.parsing.parts import Candidate, Part
+from promptools.types import Fix, MalformedReason
 
 ARROWS = "[TOOL_CALL]"
-_CALL = re.compile(r"""\{\s*tool\s*=>\s*(["'])([^"'\n]{1,128})\1\s*,\s*args\s*=>\s*\{""")
+_CALL = re.compile(r"""\{\s*tool\s*=>\s*(["'])([^"'\n]{1,128})\1\s*,\s*args\s*=>\s*""")
 _KEY = re.compile(r"\s*,?\s*--([\w.-]{1,128})(?:\s+|=)")
 _BARE = re.compile(r"[^\n{}]*?(?=\s*(?:\n|,?\s*--[\w.-]+\s|\}))")
 _END = re.compile(r"\s*,?\s*\}\s*\}\Z")
+_FIX = Fix("json", "arrows and dashes instead of JSON")
 _DECODER = json.JSONDecoder(strict=False)
 
 
@@ -58,18 +60,26 @@ class ArrowCandidate(WrappedCandidate):
         super().__init__(head, closers, rules, place, firm=firm)
         self._against = rules, place
 
-    def _read(self, raw: str, **how: Any) -> list[Part] | None:
+    def other(self, raw: str) -> list[Part] | None:
+        """Read arrows."""
         found = _CALL.match(raw)
-        said = arguments(raw, found.end(), found[2], self._against[0]) if found is not None else None
-        if found is None or said is None:
-            return super()._read(raw, **how)
+        if found is None:
+            return None
+        said = arguments(raw, found.end(), found[2], self._against[0])
+        if said is None:
+            whole = raw.rstrip().endswith("}")
+            reason: MalformedReason = "invalid_json" if whole else "truncated"
+            return [unreadable(raw, *self._against, reason, "its arguments cannot be read", found[2])]
         values = Node(said, raw, 0, len(raw), exact=False)
-        return [part_of(settle(Said(values, found[2], values, {}), *self._against), raw)]
+        return [part_of(settle(Said(values, found[2], values, {}, (_FIX,)), *self._against), raw)]
 
 
 def arguments(raw: str, at: int, tool: str, rules: Rules) -> dict[str, Any] | None:
     """Read `--key value` from `raw[at]` to the last two brackets; None: it is something else. O(n) in characters."""
     given: dict[str, Any] = {}
+    if raw[at : at + 1] != "{":
+        return None
+    at += 1
     while (key := _KEY.match(raw, at)) is not None:
         try:
             given[key[1]], at = _DECODER.raw_decode(raw, key.end())

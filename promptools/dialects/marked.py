@@ -71,8 +71,11 @@ class Marked(Textual):
         self._tools = tools
         self._result = result
         marks = sorted(openers, key=len, reverse=True)
+        alone = r"(?!)" if marks[-1][0].isalpha() else ""  # a word at the end of the text is no more than a word
         again = perhaps(tokens(marks), SPACE)
-        self.heads = (Head(tuple(marks), then(tokens(marks), SPACE, again, FENCE), opens=opens, asked=asked),)
+        self.heads = (
+            Head(tuple(marks), then(tokens(marks), SPACE, again, FENCE), opens=opens, asked=asked, alone=alone),
+        )
         closing = tuple(dict.fromkeys(filter(None, openers.values())))
         self.closers = (*closing, *also)
         self._closers = {

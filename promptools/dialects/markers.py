@@ -38,6 +38,28 @@ class Closers:
         object.__setattr__(self, "gap", re.compile(_GAP + fence))
 
 
+class Marks:
+    """Finds closers and openers in text that comes in pieces."""
+
+    def __init__(self, closers: Closers) -> None:
+        self._pattern = closers.pattern
+        self._longest = closers.longest
+        self._tail = ""
+
+    def next(self, piece: str, at: int) -> tuple[int, str]:
+        """Find the next one in `piece[at:]`: the index just past it, and itself; the piece's end and nothing."""
+        tail, self._tail = self._tail, ""
+        if tail:
+            found = self._pattern.search(tail + piece[at : at + self._longest])
+            if found is not None and found.end() > len(tail):
+                return at + found.end() - len(tail), found[0]
+        found = self._pattern.search(piece, at)
+        if found is not None:
+            return found.end(), found[0]
+        self._tail = (tail + piece[max(at, len(piece) - self._longest + 1) :])[1 - self._longest :]
+        return len(piece), ""
+
+
 @lru_cache(maxsize=16)
 def fence_closers(run: str) -> Closers:
     """Give what closes a fence that was opened by `run`."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from promptools.dialects.base import tried
 from promptools.dialects.body import JsonBody, is_unreadable, not_cut, read_calls
 from promptools.dialects.envelope import NoCall, Node
-from promptools.dialects.markers import BARE_GAP, Closers, fence_closers, named
+from promptools.dialects.markers import BARE_GAP, Closers, Marks, fence_closers, named
 from promptools.dialects.settle import Place, Rules, broken
 from promptools.parsing.parts import Part, Tried, Undecided, note, size_of
 from promptools.types import Fix, MalformedReason
@@ -68,7 +68,7 @@ class WrappedCandidate(Undecided):
         self._unfenced = False
         """The fence inside the block has been closed."""
         self._look = ""
-        self._tail = ""
+        self._marks = Marks(closers)
         self._retries = RETRIES
         self._lost: list[Part] | None = None
         self._first_closer = -1
@@ -109,7 +109,7 @@ class WrappedCandidate(Undecided):
 
     def _in_body(self, piece: str, at: int) -> int:
         """Take the body up to the next marker in it, or to the end of the piece."""
-        stop, mark = self._next_mark(piece, at)
+        stop, mark = self._marks.next(piece, at) if self._retries else (len(piece), "")
         if self._lost is None:
             end = self._body.feed(piece, at, stop)
             if self._live is not None:
@@ -122,22 +122,6 @@ class WrappedCandidate(Undecided):
         if mark:
             self._try_mark(mark)
         return stop
-
-    def _next_mark(self, piece: str, at: int) -> tuple[int, str]:
-        """Find the next closer or opener in the body: the index just past it, and itself."""
-        if not self._retries:
-            return len(piece), ""
-        tail, self._tail = self._tail, ""
-        if tail:
-            seam = tail + piece[at : at + self._closers.longest]
-            found = self._closers.pattern.search(seam)
-            if found is not None and found.end() > len(tail):
-                return at + found.end() - len(tail), found[0]
-        found = self._closers.pattern.search(piece, at)
-        if found is not None:
-            return found.end(), found[0]
-        self._tail = (tail + piece[max(at, len(piece) - self._closers.longest + 1) :])[1 - self._closers.longest :]
-        return len(piece), ""
 
     def _try_mark(self, mark: str) -> None:
         """Take a marker inside what looks like a string as the end, if what stands before it is a call."""
@@ -189,7 +173,7 @@ class WrappedCandidate(Undecided):
         strict: bool = True,
     ) -> list[Part] | None:
         try:
-            parts = read_calls(
+            parts = self.other(raw) or read_calls(
                 raw,
                 self._rules,
                 self._place,
@@ -210,6 +194,11 @@ class WrappedCandidate(Undecided):
             if self._name == "":
                 return [self._broken(raw, "unknown_tool", "it names no tool, and its arguments do not fit just one")]
             return None
+
+    def other(self, raw: str) -> list[Part] | None:
+        """Read a body that is no JSON, or stands for no call; None: it is like any other. Raises `NoCall`."""
+        del raw
+        return None
 
     def _close_body(self, finish_reason: str | None) -> None:
         """Decide on a body that never ended."""
@@ -299,7 +288,7 @@ class WrappedCandidate(Undecided):
             self._gap.append(again[0])
             self._name = again[1]
         self._done.append(Part("markup", "".join(self._gap)))
-        self._gap, self._look, self._tail, self._unfenced = [], "", "", False
+        self._gap, self._look, self._marks, self._unfenced = [], "", Marks(self._closers), False
         self._body, self._lost, self._first_closer = JsonBody(), None, -1
         self._ended = False
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeAlias
 
 from promptools.dialects.settle import Place, Rules
@@ -93,6 +93,11 @@ class Machine(ABC):
         """Drop the states: bound to the parser, they would keep it and all its text until the collector comes."""
         del self._state, self._back, self._lost, self._then
 
+    def _line_heads(self, text: str, at: int) -> Iterator[tuple[str, int]]:
+        """Give the heads that the first word of a line may begin, and their ends."""
+        if self._sought.first.match(text, at) is not None:
+            yield from self._plan.line_heads(text, at)
+
     # --- candidates ----------------------------------------------------------------------------------------------
 
     def _ready(self, group: str, text: str, start: int, end: int, final: bool, *, first: bool = True) -> bool | None:
@@ -104,8 +109,9 @@ class Machine(ABC):
             if end < len(text) and text[end] in head.opens:
                 return True
             if final and end == len(text):
-                alone = head.alone and re.compile(head.alone).fullmatch(text, start, end) is not None
-                return bool(alone) or dialect.name == self._rules.expect
+                if head.alone:
+                    return re.compile(head.alone).fullmatch(text, start, end) is not None
+                return dialect.name == self._rules.expect and text.startswith(head.literals, start)
             return False if final or end < len(text) else None
         near = (first and (self._out.fresh or self._out.grouped)) or self._fence_fresh
         fresh = near or (self._rules.expect == dialect.name and not head.first)
