@@ -36,16 +36,16 @@ class Gathered:
         self.tool: Tool | None = None
         self.name = ""
         self.arguments: dict[str, Any] = {}
-        self._place = place
+        self.place = place
         self._firm = firm
         self._members: list[str] = []
-        self._coerced: list[Fix] = []
+        self.coerced: list[Fix] = []
         self._live: LiveCall | None = None
 
     @property
     def meant(self) -> bool:
         """Tell whether a call was meant here, whatever tool it names."""
-        return self._place.expected or self._place.sentinel
+        return self.place.expected or self.place.sentinel
 
     def take_name(self, said: str) -> list[Started | Fragment] | None:
         """Take the name; give what may go out at once, None when this is no call. Longest declared name first."""
@@ -98,7 +98,7 @@ class Gathered:
         if key in self.arguments:
             self.fixes.append(Fix("duplicate", f"{key!r} stood twice"))
         self.arguments[key] = value
-        self._coerced += fixes
+        self.coerced += fixes
         member = f"{dump(key)}: {dump(value)}"
         self._members.append(member)
         if self._live is None:
@@ -107,12 +107,12 @@ class Gathered:
 
     def outcome(self) -> Call | Malformed:
         """Decide it. Raises `NoCall`."""
-        place = self._place
+        place = self.place
         if self.rules.strictness == "strict" and not self.meant and self._liberties():
             raise NoCall("strict takes no liberties with the markup")
         if self.wrong:
             return self.broken(self.wrong)
-        fixes = [*self.fixes, *self._coerced]
+        fixes = [*self.fixes, *self.coerced]
         if self.tool is None:
             node = Node(self.arguments, "", 0, 0, exact=False)
             return settle(Said(node, self.name, node, {}, tuple(fixes)), self.rules, place)
@@ -123,11 +123,11 @@ class Gathered:
 
     def truncated(self) -> Malformed:
         """Report that the text ended inside it."""
-        return broken("truncated", "the text ended inside it", self._place.dialect, self.name or None)
+        return broken("truncated", "the text ended inside it", self.place.dialect, self.name or None)
 
     def broken(self, why: str) -> Malformed:
         """Report that it cannot be read."""
-        return broken("invalid_json", why, self._place.dialect, self.name or None)
+        return broken("invalid_json", why, self.place.dialect, self.name or None)
 
     def _liberties(self) -> bool:
         return bool(self.wrong) or any(fix.kind != "name" for fix in self.fixes)

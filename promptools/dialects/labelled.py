@@ -166,7 +166,7 @@ def read_input(said: str, tool: Tool, rules: Rules) -> tuple[dict[str, Any], lis
     pairs = _pairs(said, tool, rules)
     if pairs:
         return pairs, [Fix("json", "the arguments were lines, not JSON")]
-    key = _only(tool)
+    key = only_parameter(tool)
     if key is None:
         raise NoCall(f"words are no input of {tool.name!r}")
     try:
@@ -192,7 +192,7 @@ def _pairs(said: str, tool: Tool, rules: Rules) -> dict[str, Any] | None:
     return found
 
 
-def _only(tool: Tool) -> str | None:
+def only_parameter(tool: Tool) -> str | None:
     """Give the parameter that bare words mean: the only one, or the first that is required."""
     properties, required = tool.parameters.get("properties"), tool.parameters.get("required")
     if not is_object(properties) or not properties:

@@ -7,7 +7,11 @@ from casebook import ROWS_FOLDERS, SPLIT_EVERYWHERE, Row, rows, tools_of
 
 from promptools import parse
 
-EXAMPLES = {"in a fence, then a real one", "bare JSON before an expected block, and words after it"}
+EXAMPLES = {
+    "in a fence, then a real one",
+    "bare JSON before an expected block, and words after it",
+    "a value that ends like a call",
+}
 """Cut after its first half, each is an example that stands last, and an example that stands last is a call."""
 
 ROWS = [

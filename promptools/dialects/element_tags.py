@@ -1,0 +1,62 @@
+"""The tags of a call that is an element named after its tool: the tool's own, and those of its parameters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from functools import lru_cache
+from typing import Final
+
+_LONGEST = 400
+"""Characters of a tag, attributes and all."""
+_CUT = re.compile(r"<[\s/]{0,4}(?:[\w.:-]{1,80}(?:\s[^<>]{0,300})?)?/?\Z")
+_SPACE = re.compile(r"\s{0,256}+")
+ATTRIBUTE: Final = re.compile(r"""\s([\w.:-]{1,80})\s{0,4}=\s{0,4}(?:"([^"<>]*)"|'([^'<>]*)')""")
+
+_HTML: Final = (
+    "a abbr address article aside audio b base blockquote body br button canvas caption cite code col data dd "
+    "del details dfn dialog div dl dt em embed fieldset figure footer form h1 h2 h3 h4 h5 h6 head header hr "
+    "html i iframe img input ins kbd label legend li link main map mark menu meta meter nav object ol option "
+    "output p param picture pre progress q s samp script search section select slot small source span strong "
+    "style sub summary sup svg table tbody td template text textarea tfoot th thead time title tr track u ul "
+    "var video wbr"
+)
+HTML: Final = frozenset(re.findall(r"\w+", _HTML))
+"""Elements of HTML: text in one of them is no call, though a tool has its name."""
+
+
+class ElementTags:
+    """The tags that count inside one call; all others are words."""
+
+    def __init__(self, root: str, keys: Collection[str]) -> None:
+        names = "|".join(map(re.escape, sorted({root, *keys}, key=len, reverse=True)))
+        self.pattern = re.compile(
+            rf"<\s{{0,2}}(?P<close>/?)\s{{0,2}}(?P<name>{names})(?P<said>\s[^<>]{{0,300}}?)?\s{{0,2}}(?P<empty>/?)>"
+        )
+        self.end = re.compile(rf"\s{{0,256}}<\s{{0,2}}/\s{{0,2}}{re.escape(root)}\s{{0,2}}>\s{{0,256}}")
+        """The tool's closer, and the white space on both sides of it."""
+
+    def kind_of(self, found: re.Match[str]) -> str:
+        """Tell what was found: `open`, `close` or `empty`."""
+        return "close" if found["close"] else "empty" if found["empty"] else "open"
+
+    def hold(self, text: str) -> int:
+        """Give the index from which `text` may be the beginning of a tag."""
+        last = text.rfind("<", max(0, len(text) - _LONGEST))
+        return last if last >= 0 and _CUT.match(text, last) else len(text)
+
+    def next(self, text: str, at: int) -> str | None:
+        """Give the name of the tag behind white space, with a slash before a closer's; None: more must tell."""
+        gap = _SPACE.match(text, at)
+        assert gap is not None
+        at = gap.end()
+        found = self.pattern.match(text, at)
+        if found is not None:
+            return f"/{found['name']}" if found["close"] else found["name"]
+        return None if at == len(text) or (text[at] == "<" and _CUT.match(text, at)) else ""
+
+
+@lru_cache(maxsize=256)
+def element_tags(root: str, keys: frozenset[str]) -> ElementTags:
+    """Give the tags of a tool, made once."""
+    return ElementTags(root, keys)

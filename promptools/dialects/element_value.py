@@ -1,0 +1,99 @@
+"""What stands in an element: bare words, elements of its own, or a mapping in JSON or in lines of YAML."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from promptools.dialects.settle import Rules
+from promptools.dialects.values import value_of
+from promptools.parsing.tolerant import Unreadable, read
+from promptools.schema.graph import is_object
+from promptools.types import Fix
+
+_OPENER = re.compile(r"\s*<([\w.-]{1,80})>")
+_ENTITIES = {"&lt;": "<", "&gt;": ">", "&quot;": '"', "&apos;": "'", "&amp;": "&"}
+_ENTITY = re.compile("|".join(_ENTITIES))
+NESTING = 8
+"""Levels of elements in a value."""
+
+
+def element_value(rules: Rules, tool: str, key: str, text: str) -> tuple[Any, tuple[Fix, ...]]:
+    """Read the value of a parameter. One line's end on each side belongs to the layout."""
+    text = trimmed(text)
+    declared = rules.tools is not None and key in rules.tools.keys(tool)
+    types = rules.tools.types(tool, key) if declared and rules.tools is not None else frozenset[str]()
+    if types & {"array", "object"} and "string" not in types and text.lstrip().startswith("<"):
+        nested = _nested(text, as_list="array" in types, depth=0)
+        if nested is not None:
+            return nested, ()
+    if "&lt;" in text and "<" not in text:
+        unescaped = _ENTITY.sub(lambda found: _ENTITIES[found[0]], text)
+        value, fixes = value_of(rules, tool, key, unescaped)
+        return value, (Fix("marker", "its entities were read as what they stand for"), *fixes)
+    return value_of(rules, tool, key, text)
+
+
+def trimmed(text: str) -> str:
+    """Take one line's end off each side."""
+    text = text.removeprefix("\r").removeprefix("\n")
+    return text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text
+
+
+def json_body(text: str) -> tuple[dict[str, Any], tuple[Fix, ...]] | None:
+    """Read a body that is one JSON object."""
+    body = text.strip()
+    try:
+        value = read(body)
+    except Unreadable:
+        return None
+    return (value.value, value.fixes) if is_object(value.value) and value.end == len(body) else None
+
+
+def _nested(text: str, *, as_list: bool, depth: int) -> Any:
+    """Read elements as an object, or a list of what they hold; None where the text is anything else."""
+    children = _children(text)
+    if children is None or depth > NESTING:
+        return None
+    values = [(name, _inner(inner, depth + 1)) for name, inner in children]
+    names = {name for name, _ in values}
+    if as_list and len(names) <= 1:
+        return [value for _, value in values]
+    if len(names) == len(values):
+        return dict(values)
+    return {name: _one_or_all([value for each, value in values if each == name]) for name, _ in values}
+
+
+def _one_or_all(values: list[Any]) -> Any:
+    return values[0] if len(values) == 1 else values
+
+
+def _inner(text: str, depth: int) -> Any:
+    children = _children(text)
+    if children is None:
+        return trimmed(text)
+    names = {name for name, _ in children}
+    return _nested(text, as_list=names == {"item"}, depth=depth)
+
+
+def _children(text: str) -> list[tuple[str, str]] | None:
+    """Part a text that is nothing but elements into them. O(n) for each level."""
+    found: list[tuple[str, str]] = []
+    at = 0
+    while (opener := _OPENER.match(text, at)) is not None:
+        end = _closer(text, opener[1], opener.end())
+        if end < 0:
+            return None
+        found.append((opener[1], text[opener.end() : end]))
+        at = text.index(">", end) + 1
+    return None if text[at:].strip() or not found else found
+
+
+def _closer(text: str, name: str, at: int) -> int:
+    """Give the place of the closer that belongs to an opener."""
+    depth = 1
+    for tag in re.compile(rf"<(/?){re.escape(name)}\s*>").finditer(text, at):
+        depth += -1 if tag[1] else 1
+        if not depth:
+            return tag.start()
+    return -1

@@ -1,0 +1,261 @@
+r"""A call that is an element named after its tool, with an element for each argument.
+
+    <write_file>
+    <path>a.txt</path>
+    <content>
+    x < y && z
+    </content>
+    </write_file>
+
+It is no XML: nothing is escaped. So only tags of the tool and its parameters count, and a closer is one only where
+another of these tags follows. The last one wins, for a file may end like a call.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+from promptools.dialects.element_tags import ATTRIBUTE, HTML, element_tags
+from promptools.dialects.element_value import element_value, json_body
+from promptools.dialects.labelled import only_parameter
+from promptools.dialects.settle import Place, Rules
+from promptools.dialects.tagged import TaggedText
+from promptools.dialects.values import value_of
+from promptools.dialects.yaml_lines import mapping
+from promptools.types import Fix
+
+MCP = "use_mcp_tool"
+"""Cline's way to call a tool of a server: the tool's name and its arguments are elements."""
+XML, YAML = "tool_name_xml", "tool_name_yaml"
+"""The dialects that differ in what stands in the element: it tells which of them a call is in."""
+_MCP_KEYS = frozenset(("server_name", "tool_name", "arguments"))
+_ROOT = re.compile(r"\s*<?\s*([\w.-]+)")
+
+
+class _Ending(NamedTuple):
+    """Where a value may have ended: its size, and the place behind the tool's closer."""
+
+    size: int
+    at: int
+
+
+class ElementCandidate(TaggedText):
+    """One element, as `promptools.parsing.parts.Candidate`; fed from behind its opening tag."""
+
+    def __init__(self, head: str, tag: str, rules: Rules, place: Place, *, firm: bool) -> None:
+        found = _ROOT.match(tag)
+        self._root = root = found[1] if found else ""
+        declared = rules.tools.keys(root) if rules.tools is not None else frozenset[str]()
+        self._keys = _MCP_KEYS if root == MCP and not declared else declared
+        self._tags = element_tags(root, self._keys)
+        super().__init__(head, "", self._tags, rules, place, firm=firm)
+        self._pieces, self._base = [tag], len(tag)
+        if "<" not in tag:
+            self._fix("the brackets of its first tag were lost")
+        self._rules = rules
+        self._tag = tag
+        self._step = self._between
+        self._key = ""
+        self._values: dict[str, str] = {}
+        self._inner = self._quoted = 0
+        """Elements of the same name, and calls of the same tool, that were opened inside the value."""
+        self._ending: _Ending | None = None
+        self._reason: str | None = None
+        self._began = False
+
+    def feed(self, piece: str, start: int) -> int | None:
+        """Take more text; see `Candidate`."""
+        if not self._begin():
+            return start
+        return super().feed(piece, start)
+
+    def close(self, finish_reason: str | None) -> None:
+        """Decide: the text is over."""
+        self._reason = finish_reason
+        if not self._begin():
+            return
+        self._run(self._held, final=True)
+        if self._over:
+            return
+        if self._ending is not None and finish_reason != "length":
+            self._end_at(self._ending)
+        elif not self._values and self._step == self._between and not self._call.meant:
+            self._give_up("nothing of a call stands in it", len(self._tag))
+        elif self._step == self._between and self._values and finish_reason != "length":
+            self._finish(self._base, self._base, Fix("closer", f"no '</{self._root}>'"))
+        else:
+            self._tell([self._malformed(self._call.truncated(), "".join(self._pieces))], self._base)
+
+    def _begin(self) -> bool:
+        """Take the opening tag; tell whether the call goes on behind it."""
+        if self._began:
+            return True
+        self._began = True
+        if self._root != MCP:
+            self.live += self._call.take_name(self._root) or []
+        for key, double, single in ATTRIBUTE.findall(self._tag):
+            if key in self._keys:
+                self._put(key, double or single)
+        if self._tag.endswith("/>"):
+            self._finish(len(self._tag), len(self._tag), None)
+        return not self._over
+
+    def _last(self, rest: str) -> None:
+        self._say(rest)
+
+    # --- what a tag means ----------------------------------------------------------------------------------------
+
+    def _between(self, kind: str, text: str, found: re.Match[str], final: bool) -> bool:
+        name = found["name"]
+        words = "".join(self._words).strip()
+        if kind == "close" and name == self._root:
+            return self._root_closed(text, found, final)
+        if kind == "close" or name not in self._keys or words:
+            if name == self._root and kind != "close" and self._values:  # the next call of the tool
+                self._finish(self._base, self._base, Fix("closer", f"no '</{self._root}>'"))
+            elif not self._values and not self._call.meant:
+                self._give_up("something else stands in it", len(self._tag))
+            elif kind == "close":
+                self._fix(f"{found[0]!r} too many")
+            else:
+                self._call.wrong = "something else stands between its arguments"
+                self._say(found[0])
+            return True
+        self._spoken()
+        self._key = name
+        if kind == "empty":
+            self._put(name, "")
+        else:
+            self._step = self._in_value
+        return True
+
+    def _root_closed(self, text: str, found: re.Match[str], final: bool) -> bool:
+        """End the call at its closer."""
+        del text, final
+        words = self._spoken()
+        if words.strip() and not self._take_body(words):
+            if not self._call.meant:
+                self._give_up("what stands in it are no arguments", len(self._tag))
+                return True
+            self._call.wrong = "what stands in it are no arguments"
+        self._finish(self._base, self._base + len(found[0]), None)
+        return True
+
+    def _take_body(self, words: str) -> bool:
+        """Take what stands in the element without elements of its own."""
+        if self._values or self._root == MCP:
+            return False
+        if words.lstrip().startswith("{"):
+            return self._take_object(json_body(words))
+        lines = mapping(words, self._keys)
+        if lines is not None:
+            self._take_lines(lines)
+            return True
+        tool = self._call.tool
+        key = only_parameter(tool) if tool is not None and len(self._keys) == 1 else None
+        if key is None or (self._root in HTML and not self._call.meant):
+            return False
+        self._call.fixes.append(Fix("unwrap", f"the body was bare words: taken as {key!r}"))
+        self._put(key, words)
+        return True
+
+    def _take_object(self, found: tuple[dict[str, Any], tuple[Fix, ...]] | None) -> bool:
+        if found is None:
+            return False
+        self._call.coerced += found[1]
+        for key, value in found[0].items():
+            self._values.setdefault(key, "")
+            self.live += self._call.put(key, value)
+        return True
+
+    def _take_lines(self, lines: dict[str, Any]) -> None:
+        """Take lines of YAML: their words are typed by the schema."""
+        place = self._call.place
+        self._call.place = place._replace(dialect=YAML) if place.dialect == XML and lines else place
+        for key, text in lines.items():
+            value, fixes = value_of(self._rules, self._root, key, text) if isinstance(text, str) else (text, ())
+            self._values[key] = ""
+            self.live += self._call.put(key, value, fixes)
+
+    def _in_value(self, kind: str, text: str, found: re.Match[str], final: bool) -> bool:
+        name = found["name"]
+        if name == self._key and kind == "close":
+            ends = self._value_closed(text, found, final)
+            if ends is None:
+                return False
+            if ends:
+                self._end_value()
+                return True
+        elif name == self._root and kind == "open" and self._ending is not None and not self._quoted:
+            self._end_at(self._ending)
+            return True
+        elif name == self._root and kind != "empty":
+            self._quoted = max(0, self._quoted + (1 if kind == "open" else -1))
+        elif name == self._key and kind == "open":
+            self._inner += 1
+        self._say(found[0])
+        return True
+
+    def _value_closed(self, text: str, found: re.Match[str], final: bool) -> bool | None:
+        """Tell whether the value ends at its closer; None: more must tell."""
+        if self._quoted:
+            return False
+        after = self._tags.next(text, found.end())
+        if after is None and not final:
+            return None
+        if after == f"/{self._root}":
+            return self._call_ends(text, found, final)
+        structural = after is None or (after in self._keys and after not in self._values and after != self._key)
+        if self._inner:
+            self._inner -= 1
+            return False
+        return structural
+
+    def _call_ends(self, text: str, found: re.Match[str], final: bool) -> bool | None:
+        """Tell whether the tool's closer behind a value's is the last one: words behind it may be the value's still."""
+        end = self._tags.end.match(text, found.end())
+        if end is None or (end.end() == len(text) and not final):
+            return None if end is not None or not final else False
+        last = end.end() == len(text) or text[end.end()] in "<`"
+        inner, self._inner = self._inner, max(0, self._inner - 1)
+        if last and not inner:
+            return True
+        closer = text.index(">", text.index("<", found.end())) + 1
+        self._ending = _Ending(self._size, self._base + closer - found.start())
+        return False
+
+    # --- the outcome ---------------------------------------------------------------------------------------------
+
+    def _put(self, key: str, text: str) -> None:
+        if key in self._values:
+            self._call.fixes.append(Fix("duplicate", f"{key!r} stood twice"))
+        self._values[key] = text
+        if self._root == MCP and self._call.tool is None:
+            return  # whose arguments these are is told at the end
+        value, fixes = element_value(self._rules, self._root, key, text)
+        self.live += self._call.put(key, value, fixes)
+
+    def _end_value(self, size: int | None = None) -> None:
+        words = self._spoken()
+        self._put(self._key, words if size is None else words[:size])
+        self._inner = 0
+        self._ending = None
+        self._step = self._between
+
+    def _end_at(self, ending: _Ending) -> None:
+        self._end_value(ending.size)
+        self._finish(ending.at, ending.at, None)
+
+    def _check(self) -> None:
+        if self._root != MCP:
+            return
+        tools, name = self._rules.tools, self._values.get("tool_name", "").strip()
+        if tools is not None and tools.find(name) is None and tools.get(MCP) is not None:
+            self.live += self._call.take_name(MCP) or []
+            for key, text in self._values.items():
+                self.live += self._call.put(key, *element_value(self._rules, MCP, key, text))
+            return
+        self.live += self._call.take_name(name) or []
+        if not self._take_object(json_body(self._values.get("arguments", "").strip() or "{}")):
+            self._call.wrong = "its arguments are no JSON object"

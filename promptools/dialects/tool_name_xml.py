@@ -1,0 +1,172 @@
+"""An element named after the tool: Cline, Roo and Kilo Code, MorphXML; and the same around lines of YAML.
+
+    <write_file>
+    <path>a.txt</path>
+    <content>
+    first line
+    </content>
+    </write_file>
+
+Its tags are any words, HTML's too: so the tool must be offered, the tag must begin a line, and nothing but calls may
+follow (tier B). Source: the system prompts of Cline and Roo Code (2025), ai-sdk-tool-call-middleware (`morphXml`,
+`yamlXml`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from promptools.dialects.base import A_NAME, A_TAG, Head, Textual, Tier
+from promptools.dialects.element_value import trimmed
+from promptools.dialects.elements import MCP, ElementCandidate
+from promptools.dialects.openings import then
+from promptools.dialects.plain import guarded
+from promptools.dialects.settle import Place, Rules
+from promptools.dialects.signature import describe
+from promptools.parsing.parts import Candidate
+from promptools.types import Call, Result
+
+if TYPE_CHECKING:
+    from promptools.schema import Tools
+
+_WORD = r"[A-Za-z_][\w.-]{0,80}+"
+ELEMENT: Final = then("<", _WORD, r"(?:\s[^<>]{0,400}+)?", r"/?", ">")
+_BARE = then(_WORD, r"[ \t]{0,8}\r?", r"\n", r"[ \t]{0,8}", rf"(?:(?=<{_WORD}>)|<(?:\Z|{_WORD}\Z))")
+_NAME = re.compile(_WORD)
+_SAFE = re.compile(rf"{_WORD}\Z")
+
+
+def element_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
+    """Tell whether the tag at `text[start]` is an offered tool's."""
+    del fresh
+    found = _NAME.match(text, start + 1)
+    if rules.tools is None or (found is None and start + 1 < len(text)):
+        return False
+    if found is not None and found.end() < len(text):
+        if rules.tools.get(found[0]) is None and found[0] != MCP:
+            return False
+        return True if text[end - 1] == ">" else None if end == len(text) else False
+    said = found[0] if found is not None else ""
+    return None if any(name.startswith(said) for name in (*rules.tools.names, MCP)) else False
+
+
+def _bare_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
+    """Tell whether a tool's name alone on a line stands before the tag of one of its parameters."""
+    del fresh
+    found = _NAME.match(text, start)
+    if rules.tools is None or found is None:
+        return False
+    if found.end() < len(text) and rules.tools.get(found[0]) is None:
+        return False
+    if end == len(text):
+        return None
+    key = _NAME.match(text, end + 1)
+    return key is not None and key[0] in rules.tools.keys(found[0])
+
+
+class ToolNameXml(Textual):
+    """`<NAME><KEY>VALUE</KEY></NAME>`."""
+
+    name = "tool_name_xml"
+    models = "models under Cline, Roo Code, Kilo Code or MorphXML prompts; Devstral"
+    tier: Tier = "B"
+    typed = False
+    heads: tuple[Head, ...] = (
+        Head((), ELEMENT, opens="<", gate=A_TAG, begins=element_begins, line=True),
+        Head((), _BARE, opens="<", gate=A_NAME, begins=_bare_begins, line=True),
+    )
+
+    def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
+        """Start behind the opening tag."""
+        return ElementCandidate("", head, rules, place, firm=firm)
+
+    def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
+        """Write the block of the system message that declares the tools and the format."""
+        listed = "\n\n".join(describe(tool) for tool in tools)
+        several = " To use several at once, write one behind the other." if parallel else ""
+        when = "You must use a tool in this turn." if required else "If no tool is needed, answer in plain words."
+        return f"""# Tools
+
+You can use these tools:
+
+{listed}
+
+{self._form()}{several} Never write a result yourself. {when}"""
+
+    def render_calls(self, calls: Sequence[Call]) -> str:
+        """Write calls as the model would have.
+
+        Nothing is escaped between tags: where a string holds one of them, or would lose its line ends, the arguments of
+        that call are one JSON object.
+        """
+        return "\n".join(self._call(call) for call in calls)
+
+    def render_results(self, results: Sequence[Result]) -> str:
+        """Write results as one user turn."""
+        return "\n".join(f"[{result.name}] Result:\n{result.content}" for result in results)
+
+    def _form(self) -> str:
+        return """To use a tool, end your message with an element named after it, on a line of its own, that holds an
+element for each parameter, and nothing after it:
+
+<tool name>
+<parameter name>
+its value
+</parameter name>
+</tool name>
+
+Write values as they are, nothing escaped; lists and objects as JSON."""
+
+    def _call(self, call: Call) -> str:
+        lines = [self._argument(call.name, key, value) for key, value in call.arguments.items()]
+        if None in lines:
+            return f"<{call.name}>\n{guarded(call.arguments)}\n</{call.name}>"
+        return "\n".join((f"<{call.name}>", *(line for line in lines if line is not None), f"</{call.name}>"))
+
+    def _argument(self, name: str, key: str, value: Any) -> str | None:
+        """Write one argument; None where it would not be read back."""
+        if not isinstance(value, str):
+            return f"<{key}>{guarded(value)}</{key}>" if _SAFE.match(key) else None
+        if "\r" in value or "&lt;" in value or not _SAFE.match(key):
+            return None
+        if re.search(rf"<[\s/]{{0,4}}(?:{re.escape(key)}|{re.escape(name)})", value):
+            return None
+        return f"<{key}>\n{value}\n</{key}>" if "\n" in value or trimmed(value) != value else f"<{key}>{value}</{key}>"
+
+
+class ToolNameYaml(ToolNameXml):
+    """`<NAME>` around lines of `KEY: VALUE`."""
+
+    name = "tool_name_yaml"
+    models = "models under YAML-XML prompts"
+
+    def _form(self) -> str:
+        return """To use a tool, end your message with an element named after it, on a line of its own, that holds its
+arguments as YAML, and nothing after it:
+
+<tool name>
+parameter name: its value
+another: |
+  several
+  lines
+</tool name>
+
+Put strings that could be read as anything else into double quotes."""
+
+    def _call(self, call: Call) -> str:
+        if not all(map(_SAFE.match, call.arguments)):
+            return f"<{call.name}>\n{guarded(call.arguments)}\n</{call.name}>"
+        lines = (_yaml(key, value) for key, value in call.arguments.items())
+        return "\n".join((f"<{call.name}>", *lines, f"</{call.name}>"))
+
+
+_PLAIN = re.compile(r"[A-Za-z][\w ,./-]*\w\Z")
+
+
+def _yaml(key: str, value: Any) -> str:
+    """Write a line of YAML: words as they are where they can only be words, else JSON, which YAML holds."""
+    if isinstance(value, str) and _PLAIN.match(value) and value not in ("null", "true", "false"):
+        return f"{key}: {value}"
+    return f"{key}: {guarded(value)}"
