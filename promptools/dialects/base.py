@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 Tier = Literal["S", "A", "B", "C"]
 A_NAME: Final = r"[^\W\d]"
 """The gate of a line's head that begins with an offered tool's name, perhaps in a namespace."""
+A_TAG: Final = r"<(?:[^\W\d]|\Z)"
+"""The gate of a line's head that is a tag named as an offered tool."""
 SURPLUS = 3
 """Closers behind a whole value that are taken for its own."""
 
@@ -59,6 +61,8 @@ class Head(NamedTuple):
     line: bool = False
     r"""It stands only at the beginning of a line, or of what is said: `pattern` starts behind the line's indent, and
     says by `\Z` what may go on; `gate` is a cheap pattern of its first character; `literals` are left out."""
+    flush: bool = False
+    """A line's head before which no indent may stand once words were said: what is indented is code."""
     labels: tuple[str | None, ...] = ()
     """The words behind the backticks of a fence in which it may stand, None for no fence; empty: anywhere."""
     tier: Tier | None = None

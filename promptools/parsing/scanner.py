@@ -135,7 +135,7 @@ class LineMarker:
     words = ("\n",)
     holds = ("\n\t", "\n\t\t", *(f"\n{' ' * size}" for size in range(9)))
     """A line's end and its indent: more than that is no line of a call."""
-    _INDENT = r"\n(?: {0,8}|\t{1,2})"
+    _INDENT = r"\n(?:\t{1,2}+| {0,8}+)"
 
     def __init__(self, gate: str, pattern: str) -> None:
         self._gate = re.compile(rf"{self._INDENT}(?:{gate})")

@@ -25,6 +25,8 @@ class Opened(NamedTuple):
     """Its header does not say what its words are."""
     exact: bool = True
     """Markers enclose the content, so white space is part of it."""
+    plain: bool = False
+    """Its words call nothing, whatever they look like."""
 
 
 class Said(NamedTuple):

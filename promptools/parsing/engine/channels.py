@@ -123,6 +123,8 @@ class Channelled:
         match self._open.kind:
             case "thoughts":
                 self._out.words(raw)
+            case "words" if self._open.plain:
+                self._out.words(raw)
             case "words":
                 self._words(raw)
             case "call":

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from promptools import dialects as registry
-from promptools.dialects.base import A_NAME, Dialect, Head
+from promptools.dialects.base import A_NAME, A_TAG, Dialect, Head
 from promptools.dialects.settle import Rules
 from promptools.parsing.scanner import LineMarker, Marker, RareMarker, Scanner, WordMarker, by_group
 from promptools.parsing.zones import CLOSER_OF, CLOSERS, DEBRIS, FRAMES, SUFFIXED
@@ -24,20 +24,23 @@ class Sought(NamedTuple):
     later: Scanner
     now_here: Scanner
     later_here: Scanner
+    first: re.Pattern[str]
+    """What the first word of a line must begin with to be a call."""
 
 
 class Plan:
     """The heads of a set of dialects, and the scanners that find them."""
 
-    def __init__(self, names: tuple[str, ...], tiers: str, asked: str | None) -> None:
+    def __init__(self, names: tuple[str, ...], tiers: str, asked: str | None, *, channels: bool) -> None:
         self.key = (names, tiers, asked)
         # at one place the dialect that was asked for is tried first
         chosen = sorted((registry.get(name) for name in names), key=lambda each: each.name != asked)
+        alone = len(names) == 1
         self.heads: dict[str, tuple[Dialect, Head]] = {
             f"{dialect.name}_{number}": (dialect, head)
             for dialect in chosen
             for number, head in enumerate(dialect.heads)
-            if dialect.name == asked or ((head.tier or dialect.tier) in tiers and not head.asked)
+            if dialect.name == asked or ((head.tier or dialect.tier) in tiers and (alone or not head.asked))
         }
         self.opens = "".join({literal[0] for _, head in self.heads.values() for literal in head.literals})
         on = [each for each in chosen if each.tier in tiers or each.name == asked]
@@ -51,7 +54,7 @@ class Plan:
         markers: list[Marker] = []
         bare: list[RareMarker] = []
         for dialect in on:
-            if dialect.channels is not None:
+            if dialect.channels is not None and channels:
                 markers.append(Marker(f"{dialect.name}_header", dialect.channels.markers))
                 bare.append(dialect.channels.bare)
                 self.headers |= {f"{dialect.name}_header": dialect, dialect.channels.bare.group: dialect}
@@ -68,7 +71,7 @@ class Plan:
         lines = {group: head.pattern for group, (_, head) in self.heads.items() if head.line}
         branches = "|".join(f"(?P<{group}>{pattern})" for group, pattern in lines.items())
         self._line = re.compile(branches) if lines else None
-        self._lines = lines
+        self._lines = {group: re.compile(pattern) for group, pattern in lines.items()}
         self._zones: dict[str, Scanner] = {}
 
     def sought(self, names: tuple[str, ...] | None) -> Sought:
@@ -77,10 +80,12 @@ class Plan:
         if found is None:
             if len(self._sought) >= REMEMBERED:
                 self._sought.clear()
-            lines = [LineMarker(_line_gate(self.heads.values(), names), self._line.pattern)] if self._line else []
+            gate = _line_gate(self.heads.values(), names)
+            lines = [LineMarker(gate, self._line.pattern)] if self._line else []
             rare: list[LineMarker | WordMarker | RareMarker] = [*lines, *self._words, *self._bare]
             both = Scanner(self._markers, rare), Scanner(self._later, rare)
-            found = self._sought[names] = Sought(*both, *(each.without(self.rare) for each in both))
+            here = [each.without(self.rare) for each in both]
+            found = self._sought[names] = Sought(*both, *here, re.compile(gate))
         return found
 
     def line_heads(self, text: str, at: int) -> Iterator[tuple[str, int]]:
@@ -94,7 +99,7 @@ class Plan:
                 later = True
                 yield group, found.end()
             elif later:
-                other = re.compile(pattern).match(text, at)
+                other = pattern.match(text, at)
                 if other is not None:
                     yield group, other.end()
 
@@ -114,8 +119,8 @@ class Plan:
 
 
 @lru_cache(maxsize=64)
-def _plan(names: tuple[str, ...], tiers: str, asked: str | None) -> Plan:
-    return Plan(names, tiers, asked)
+def _plan(names: tuple[str, ...], tiers: str, asked: str | None, *, channels: bool = True) -> Plan:
+    return Plan(names, tiers, asked, channels=channels)
 
 
 def plan_of(rules: Rules, pinned: str | None) -> Plan:
@@ -133,7 +138,7 @@ def plan_of(rules: Rules, pinned: str | None) -> Plan:
 def prose_plan(plan: Plan) -> Plan:
     """Give the plan for the words of one message: there are no headers inside."""
     names, tiers, asked = plan.key
-    return _plan(tuple(name for name in names if registry.get(name).channels is None), tiers, asked)
+    return _plan(names, tiers, asked, channels=False)
 
 
 def _markers(group: str, head: Head) -> Iterator[Marker]:
@@ -154,17 +159,20 @@ NAMESPACES = (
     r"\w{1,9}:d",
 )
 """What may stand before a name."""
+MCP = "use_mcp"
+"""The tag of Cline around a call of some server's tool."""
 
 
 def _line_gate(heads: Iterable[tuple[Dialect, Head]], names: tuple[str, ...] | None) -> str:
     """Give what the first characters of a line must be: of offered tools, three letters in any case are enough."""
     gates = dict.fromkeys(head.gate for _, head in heads if head.line)
-    if names is not None and A_NAME in gates:
-        del gates[A_NAME]
+    if names is not None:
         # what stands between words may be spelled otherwise, so no more than the first of them
         firsts = sorted({re.split(r"[\W_]", name[:3])[0].casefold() or name[:1] for name in names})
-        gates[rf"(?i:{'|'.join([*map(re.escape, firsts), *NAMESPACES])})"] = None
-        gates[r"[\w.:/-]{0,64}\Z"] = None
+        said = "|".join(map(re.escape, firsts))
+        whole = {A_NAME: rf"(?i:{'|'.join([said, *NAMESPACES])})", A_TAG: rf"</?(?i:{said}|{MCP})"}
+        gates = dict.fromkeys(whole.get(gate, gate) for gate in gates)
+        gates[r"[</]{0,2}[\w.:/-]{0,64}\Z"] = None
     return "|".join(gates)
 
 

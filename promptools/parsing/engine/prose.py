@@ -102,7 +102,8 @@ class Prose(Machine):
         start = found.start()
         if text[start] == "\n":  # a line's end and indent before its head
             place = found.end() - len(text[start : found.end()].lstrip("\n\t "))
-            heads = self._plan.line_heads(text, place)
+            flush = text[place - 1] == "\n"
+            heads = (each for each in self._line_heads(text, place) if flush or not self._plan.heads[each[0]][1].flush)
         else:
             place = start
             others = scanner.others(text, start, found.lastgroup or "")
@@ -122,7 +123,7 @@ class Prose(Machine):
         if bare > at:
             self._out.words(text[at:bare])
             return bare
-        for group, end in self._plan.line_heads(text, at):
+        for group, end in self._line_heads(text, at):
             ready = self._begins(group, text, at, end, final, first=True)
             if ready is not False:
                 return ~at if ready is None else self._enter(group, text, at, end)
