@@ -14,7 +14,7 @@ from promptools.dialects.livemarkup import LiveMarkup
 from promptools.dialects.settle import Place, Rules, broken
 from promptools.dialects.tags import Tag, Tags
 from promptools.dialects.wrapped import Closers, WrappedCandidate
-from promptools.parsing.parts import Fragment, Part, Started, Tried, Undecided, note, size_of
+from promptools.parsing.parts import Candidate, Fragment, Part, Started, Tried, Undecided, note, size_of
 from promptools.types import Call, Fix, Malformed
 
 State: TypeAlias = "Callable[[Tag | str], None]"
@@ -50,7 +50,7 @@ class Block(Undecided, ABC):
         self._segments: list[Segment] = []
         self._start = 0
         """Where the call at hand begins."""
-        self._inner: WrappedCandidate | None = None
+        self._inner: Candidate | None = None
         self._live: LiveMarkup | None = None
         """Lets the first call out while it comes."""
         self._lead: str | None = None

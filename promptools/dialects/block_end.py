@@ -17,6 +17,8 @@ class Ended(Valued):
     """A block that may end anywhere."""
 
     @abstractmethod
+    def _spoke(self) -> bool: ...
+    @abstractmethod
     def _between(self, token: Tag | str) -> None: ...
     @abstractmethod
     def _end_call(self, end: int, fix: Fix | None = None) -> None: ...
@@ -89,6 +91,8 @@ class Ended(Valued):
                 self._call = self._segments[-1].call if isinstance(self._segments[-1].call, Collected) else None
                 self._start = self._segments.pop().start
                 self._truncate("the text ended before its wrapper did")
+            elif self._cut.startswith("</") and not self._spoke():
+                self._finish(self._at, Fix("closer", f"no {self._grammar.wrapper[1]!r}, only {self._cut!r}"))
             else:
                 self._finish(self._segments[-1].end, self._no_wrapper_closer())
         elif self._state == self._skipping:
@@ -101,15 +105,14 @@ class Ended(Valued):
 
     def _begun(self, *, length: bool) -> bool:
         """Tell whether a call was coming when the text ended behind the wrapper's opener."""
-        coming = length or any(each.startswith("<") for each in self._words)
-        return self._place.expected or (self._place.sentinel and coming)
+        return self._place.expected or (self._place.sentinel and (length or self._cut != ""))
 
     def _end_in_call(self, finish_reason: str | None) -> None:
         call = self._call
         assert call is not None
         stopped = finish_reason in ("stop", "tool_calls")
         meant = self._wrapped or self._place.expected or self._place.sentinel
-        cut = any(not each.startswith("</") for each in self._words)
+        cut = self._cut != "" and not self._cut.startswith("</")
         if not call.values and not meant:
             self._text(self._at, "only the beginning of a call is there")
         elif cut or finish_reason == "length" or not (call.values or stopped):

@@ -44,6 +44,8 @@ class Valued(Block):
         self._listener: LiveMarkup | None = None
         """Lets out the call at hand."""
         self._may_go_live = firm and (place.expected or place.sentinel)
+        self._cut = ""
+        """What the text ended in that may have become a tag."""
         self._why = ""
         self._tags.cdata = grammar.cdata
         self._tags.words = NAMING | rules.tools.all_keys if rules.tools is not None else None

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 from promptools.dialects.envelope import Node, Said
 from promptools.dialects.settle import Place, Rules, settle
 from promptools.dialects.values import read, value_of
+from promptools.errors import clip
 from promptools.types import Call, Fix, Malformed, Tool
 
 Trim = Literal["line", "verbatim", "strip"]
@@ -46,14 +47,15 @@ class Collected:
     """A call whose name is known, and the parameters that have come so far."""
 
     def __init__(self, said: str, grammar: Grammar, rules: Rules) -> None:
+        self.fixes: list[Fix] = []
         found = rules.tools.find(said) if rules.tools is not None else None
         last = said.rpartition(".")[2]
         if found is None and grammar.spaced and rules.tools is not None and rules.tools.get(last) is not None:
+            self.fixes.append(Fix("name", f"{clip(said)!r} to {last!r}"))
             said, found = last, rules.tools.find(last)
         self.said = said
         self.tool: Tool | None = found[0] if found is not None else None
         self.values: dict[str, Any] = {}
-        self.fixes: list[Fix] = []
         self.unclosed = False
         """The text ended before its closer."""
         self._grammar = grammar

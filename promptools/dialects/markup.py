@@ -38,7 +38,7 @@ class MarkupCandidate(Ended):
             case "noise":
                 self._words = []
             case "cut":
-                self._words.append(token.raw)
+                self._cut = token.raw
             case "wrap" if not token.close:
                 self._odd(token)
                 self._wrapped, self._wrapper_name = True, token.name
@@ -94,9 +94,9 @@ class MarkupCandidate(Ended):
                     self._end_call(self._at + 1)
             case "param" | "element" if token.close and self._reopen is not None and self._spoke():
                 self._reopen_value(token)
-            case "cut" if token.raw.startswith("</") and not self._spoke():
-                self._finish(self._at + 1, Fix("closer", f"no {self._grammar.wrapper[1]!r}, only {token.raw!r}"))
-            case "wrap" | "end" | "cut":
+            case "cut":
+                self._cut = token.raw
+            case "wrap" | "end":
                 self._finish(self._segments[-1].end, self._no_wrapper_closer())
             case _:
                 self._words.append(token.raw)
@@ -188,7 +188,7 @@ class MarkupCandidate(Ended):
             case "noise":
                 pass
             case "cut":
-                self._words.append(token.raw)
+                self._cut = token.raw
             case _:
                 self._ends_call(token, call)
 

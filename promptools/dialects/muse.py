@@ -15,10 +15,11 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from promptools.dialects.base import Head, Textual, Tier
+from promptools.dialects.base import Channels, Head, Textual, Tier
 from promptools.dialects.collected import Grammar
 from promptools.dialects.declaration import NAME, lines
 from promptools.dialects.markup import MarkupCandidate
+from promptools.dialects.muse_cutter import HEADER, MuseCutter, begins
 from promptools.dialects.openers import WITHIN, at_once
 from promptools.dialects.settle import Place, Rules
 from promptools.dialects.written import KEY, invoked, results_in, when_to_call
@@ -38,12 +39,21 @@ GRAMMAR = Grammar(
 )
 
 
+def _cutter(rules: Rules, inside: bool) -> MuseCutter:
+    del rules, inside  # they make no difference to how messages are cut
+    return MuseCutter()
+
+
+CHANNELS = Channels(markers=("<|start|>assistant to=",), bare=HEADER, begins=begins, cutter=_cutter)
+
+
 class Muse(Textual):
     """`<atem:function_calls><atem:invoke name="..."> ... </atem:invoke></atem:function_calls>`."""
 
     name = "muse"
     models = "Muse Glimmer"
     tier: Tier = "S"
+    channels = CHANNELS
     heads = (
         Head(
             ("<atem:function_calls", "<atem:invoke"),

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import re
 
+from promptools.dialects.body import JsonBody, read_calls
 from promptools.dialects.collected import Grammar
+from promptools.dialects.envelope import NoCall
 from promptools.dialects.livemarkup import LiveMarkup
 from promptools.dialects.markup import MarkupCandidate
 from promptools.dialects.nested import members, tree
 from promptools.dialects.settle import Place, Rules
 from promptools.dialects.tags import LIMIT, Tag, TagKind, Tags, blank
+from promptools.parsing.parts import Part, Tried, Undecided, size_of
 from promptools.types import Fix
 
 MARK = "]<]minimax[>["
@@ -53,6 +56,47 @@ def _marked(raw: str, found: re.Match[str]) -> Tag:
     return Tag(raw, kind, bool(found["close"]), name, bool(found["empty"]))
 
 
+class _Arguments(Undecided):
+    """One JSON object that is the arguments of a call: its brackets tell where it ends, and a mark follows."""
+
+    def __init__(self, name: str, rules: Rules, place: Place) -> None:
+        super().__init__(firm=True)
+        self._name = name
+        self._rules = rules
+        self._place = place
+        self._body = JsonBody()
+
+    def feed(self, piece: str, start: int) -> int | None:
+        """Take more of it."""
+        end = self._body.feed(piece, start, len(piece))
+        if end is not None:
+            self._decide(None, close=False)
+        return end
+
+    def close(self, finish_reason: str | None) -> None:
+        """Decide: the text is over."""
+        self._decide(finish_reason, close=finish_reason != "length")
+
+    def _decide(self, finish_reason: str | None, *, close: bool) -> None:
+        raw, stopped = self._body.raw, finish_reason in ("stop", "tool_calls")
+        node, strict = self._body.node, self._body.strict
+        try:
+            self.parts = read_calls(
+                raw,
+                self._rules,
+                self._place,
+                node=node,
+                close=close,
+                stopped=stopped,
+                name=self._name,
+                strict=strict,
+            )
+            self.rest = raw[size_of(self.parts) :]
+        except NoCall as no:
+            self.parts = [Part("text", raw)]
+            self.tries.append(Tried(self._place.dialect, "text", str(no), len(raw)))
+
+
 class NestedCandidate(MarkupCandidate):
     """A block of calls whose parameters are elements, as `promptools.parsing.parts.Candidate`."""
 
@@ -77,13 +121,13 @@ class NestedCandidate(MarkupCandidate):
             begun = any(not isinstance(each, str) or not blank(each) for each in self._body)
             if bare[:1] == "{" and not begun and self._call is not None:
                 self._put_back(len(bare))
-                self._read_json(self._call.said)
+                self._inner = _Arguments(self._call.said, self._rules, self._place)
             else:
                 self._body.append(token)
             return
         marked = token.raw.startswith(MARK)
         if token.kind == "cut":
-            self._words.append(token.raw)
+            self._cut = token.raw
         elif token.kind == "call" and token.close and (marked or not self._open):
             self._closing = [(self._at, token)]
             self._state = self._maybe_ended
@@ -99,6 +143,13 @@ class NestedCandidate(MarkupCandidate):
             self._body.append(token)
             if token.kind == "element" and marked:
                 self._follow(token)
+
+    def _between(self, token: Tag | str) -> None:
+        """In the wrapper, after a call: the closer of one whose body was JSON is still to come."""
+        read = self._segments[-1].call is None
+        if read and not self._spoke() and isinstance(token, Tag) and token.kind == "call" and token.close:
+            return
+        super()._between(token)
 
     def _ends(self, tag: Tag) -> bool:
         """Tell whether a tag shows that the call's closer is missing."""

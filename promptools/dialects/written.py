@@ -86,7 +86,7 @@ def cdata(text: str) -> str:
     """Put a text with markup in it into sections of character data."""
     if not text or not ("&" in text or "<" in text or "]]>" in text or text != text.strip() or "\n" in text):
         return text
-    return "".join(f"<![CDATA[{each}]]>" for each in text.replace("]]>", "]]\0>").split("\0"))
+    return f"<![CDATA[{text.replace(']]>', ']]]]><![CDATA[>')}]]>"
 
 
 def when_to_call(*, parallel: bool, required: bool, several: str = "Several calls stand one after the other.") -> str:

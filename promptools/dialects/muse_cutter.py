@@ -1,0 +1,123 @@
+"""The messages of Muse Glimmer: each begins with its recipient, ` to=self` for thoughts, ` to=user` for the answer."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from promptools.dialects.settle import Rules
+from promptools.parsing.scanner import RareMarker
+from promptools.parsing.segments import Beside, Ended, Opened, Said, Segment
+
+_START = "<|start|>assistant"
+_BODY = "<atem:"
+_LONGEST = 200
+_RECIPIENT = r"to=(?P<to>[A-Za-z_][\w.:-]{0,127})<\|message\|>"
+_HEADER = re.compile(rf"(?:<\|start\|>assistant)?\s?{_RECIPIENT}")
+_TO_TOOL = re.compile(rf"(?:<\|start\|>assistant)?\s?to=[A-Za-z_][\w.:-]{{0,127}}<\|message\|>\s{{0,8}}{_BODY}")
+_TO_US = re.compile(r"(?:<\|start\|>assistant)?\s?to=(?:self|user)<\|message\|>")
+_BEGUN = re.compile(
+    r"(?:<\|start\|>assistant)?\s?(?:t|to|to=(?:[A-Za-z_][\w.:-]{0,127})?(?:<(?:\|\w{0,7}\|?)?(?:>\s{0,8}[<atem]{0,5})?)?)?\Z"
+)
+_WORDS = ("to=self<|message|>", "to=user<|message|>", "<|message|><atem:")
+_OPENINGS = tuple(word for each in _WORDS[:2] for word in (each, f" {each}", f"\n{each}"))
+
+HEADER = RareMarker(
+    "muse_bare",
+    words=_WORDS,
+    pattern=re.compile(
+        rf"(?P<muse_bare>\s?to=(?:(?:self|user)<\|message\|>|[A-Za-z_][\w.:-]{{0,127}}<\|message\|>{_BODY}))"
+    ),
+    back=140,
+    ahead=40,
+    holds=frozenset(each[:size] for each in _OPENINGS for size in range(1, len(each))),
+    firsts=frozenset("t"),
+)
+"""A header without its first tokens, which a server has put into the prompt."""
+
+
+def begins(text: str, at: int, rules: Rules, *, first: bool, final: bool) -> bool | None:
+    """Tell whether one of its headers stands at `at`; None: more text must tell. Harmony's have a channel."""
+    del rules, first
+    window = text[at : at + _LONGEST]
+    if _TO_US.match(window) or _TO_TOOL.match(window):
+        return True
+    return None if not final and len(window) < _LONGEST and _BEGUN.match(window) else False
+
+
+class MuseCutter:
+    """Cuts a reply into its messages. O(n) in characters; holds back at most a header."""
+
+    def __init__(self) -> None:
+        self._held = ""
+        self._open = False
+
+    def feed(self, text: str) -> list[Segment]:
+        """Take a piece of text; give what became certain."""
+        return self._cut(self._held + text, final=False)
+
+    def close(self) -> list[Segment]:
+        """Say that the text is over; give the rest."""
+        found = self._cut(self._held, final=True)
+        return [*found, Ended("", whole=False)] if self._open else found
+
+    def _cut(self, text: str, *, final: bool) -> list[Segment]:
+        found: list[Segment] = []
+        at = 0
+        self._held = ""
+        while at < len(text):
+            end = _next(text, at, open_message=self._open)
+            if end > at:
+                found.append(Said(text[at:end]) if self._open else Beside(_kind(text[at:end]), text[at:end]))
+                at = end
+            if at == len(text):
+                break
+            taken = self._token(text, at, found)
+            if taken == 0 and not final and len(text) - at < _LONGEST and _may_go_on(text[at:]):
+                self._held = text[at:]
+                break
+            if taken == 0:
+                taken = 1
+                found.append(Said(text[at]) if self._open else Beside("words", text[at]))
+            at += taken
+        return found
+
+    def _token(self, text: str, at: int, found: list[Segment]) -> int:
+        """Take the end of a message, or the header of the next; give how many characters that is."""
+        for token in ("<|eom|>", "<|eot|>"):
+            if text.startswith(token, at):
+                found.append(Ended(token, whole=True) if self._open else Beside("debris", token))
+                self._open = False
+                return len(token)
+        header = _HEADER.match(text, at)
+        if header is None or (self._open and not header[0].startswith(_START)):
+            return 0
+        if self._open:
+            found.append(Ended("", whole=True))
+        to = header["to"]
+        kind: Literal["thoughts", "words"] = "thoughts" if to == "self" else "words"
+        user = to == "user"
+        vague = kind == "words" and not user
+        exact = not header[0].startswith("to=")  # the space before it went out alone
+        found.append(Opened(kind, header[0], final=user, vague=vague, exact=exact, plain=user))
+        self._open = True
+        return len(header[0])
+
+
+_INSIDE = re.compile(r"<(?=\||\Z)")
+_OUTSIDE = re.compile(r"<(?=\||\Z)|\s?t(?=o=|o?\Z)|\s\Z")
+
+
+def _next(text: str, at: int, *, open_message: bool) -> int:
+    """Give where the next token may begin."""
+    found = (_INSIDE if open_message else _OUTSIDE).search(text, at)
+    return found.start() if found is not None else len(text)
+
+
+def _kind(raw: str) -> Literal["space", "words"]:
+    return "words" if raw.strip() else "space"
+
+
+def _may_go_on(tail: str) -> bool:
+    """Tell whether a token, or a header, may come of the end of a text."""
+    return any(each.startswith(tail) for each in ("<|eom|>", "<|eot|>", _START)) or _BEGUN.match(tail) is not None
