@@ -89,9 +89,9 @@ class Bare(MarkedCalls):
     models = "small models under any prompt, and what servers leave of formats whose tokens they strip"
     tier: Tier = "B"
     heads: tuple[Head, ...] = (
-        Head((), _CALL, opens="", gate=A_NAME, begins=_begins, line=True, labels=_FENCES),
-        Head((), _EMPTY, opens="", gate=A_NAME, begins=_empty_begins, line=True, labels=_FENCES),
-        Head((), _OBJECT, opens="{", gate=A_NAME, begins=_begins, line=True, labels=_FENCES),
+        Head((), _CALL, opens="", gate=A_NAME, begins=_begins, line=True, flush=True, labels=_FENCES),
+        Head((), _EMPTY, opens="", gate=A_NAME, begins=_empty_begins, line=True, flush=True, labels=_FENCES),
+        Head((), _OBJECT, opens="{", gate=A_NAME, begins=_begins, line=True, flush=True, labels=_FENCES),
         Head(
             (),
             _LABELLED,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any, Final
 
 from promptools.dialects.pyarguments import Refused
@@ -26,6 +27,7 @@ DEEPEST: Final = 100
 _LONGEST = max(map(len, DELIMITERS))
 _SPACE = re.compile(r"[\s\ufeff\u200b]*+")
 _KEY = re.compile(r"([^\W\d][\w.-]{0,127}+)\s{0,16}+(?:\Z|:)")
+_NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,300}+)(?:\.\d++)?+(?:[eE][+-]?\d++)?+")
 _EVENT = re.compile(r"[,{}\[\]]")
 _NEXT_KEY = re.compile(r",\s{0,16}+(?:\Z|\}|[\"<]|([^\W\d][\w.-]{0,127}+)\s{0,16}+(?:\Z|:))")
 _INSIDE = re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
@@ -254,8 +256,12 @@ class Braces:
         if not text:
             raise Refused("a value is missing", start=self.at)
         root = len(self._stack) == 1 and frame.key in self._declared
+        types = self._types(frame.key) if root and frame.key is not None else frozenset[str]()
+        if (not types or "number" in types) and _NUMBER.fullmatch(text) and isfinite(float(text)):
+            frame.value = text
+            return
         value: Any
-        value, fixes = read(text, self._types(frame.key) if root and frame.key is not None else frozenset())
+        value, fixes = read(text, types)
         for fix in fixes:
             self.liberties.take(fix.detail, fix.kind)
         if isinstance(value, str):

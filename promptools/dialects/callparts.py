@@ -129,13 +129,20 @@ class CallParts(Undecided):
         raw = "".join(self._segment)
         name = raw.strip(" \t\r\n,;")
         tools = self._rules.tools
-        if self._meant or (tools is not None and any(each.startswith(name) for each in tools.names)):
+        begun = tools is not None and any(each.startswith(name) for each in tools.names)
+        if begun or (self._meant and not self._layout.alone):
             self._segment = [raw[: raw.find(name)]]
             self._cut("markup")
             self._call = None
             self._done.append(self._truncated(raw[raw.find(name) :]))
+        elif self._place.expected:
+            self._give_back()
         else:
             self._give_up("the list of calls holds something else")
+
+    def _give_back(self) -> None:
+        """Leave what was taken since the last call to be read again."""
+        self.rest, self._segment = "".join(self._segment), []
 
     def _cut_before_call(self) -> None:
         if self._meant and (self.head or self._segment):

@@ -49,7 +49,7 @@ class CallBlock(CallParts):
             return None
         end = start - len(self._carry) + at
         if end < start:
-            self.rest = self._carry[at:]
+            self.rest += self._carry[at:]
         return max(start, end)
 
     def close(self, finish_reason: str | None) -> None:
@@ -60,7 +60,7 @@ class CallBlock(CallParts):
             self._take(text, at, len(text))
             self._cut_short(finish_reason)
         elif at < len(text):
-            self.rest = text[at:]
+            self.rest += text[at:]
 
     def _run(self, text: str, *, final: bool) -> int:
         at = 0
@@ -119,6 +119,10 @@ class CallBlock(CallParts):
         if not name or text[end - 1] != self.bracket:
             if (name and end == len(text)) or (self._may_come(text, at) and not final):
                 return ~at
+            if self._layout.alone and self._place.expected and self._done:
+                self._give_back()
+                self._finish()
+                return at
             if not self._done and not self._bracketed:
                 if not self.head and not self._segment:  # or it would begin here again
                     at = self._take(text, at, at + 1)
@@ -152,6 +156,7 @@ class CallBlock(CallParts):
         try:
             ended = call.feed(text, at, final=final)
         except Refused as refused:
+            self.live += call.told()
             end = self._take(text, at, refused.start if refused.start >= 0 else call.at)
             return self._refuse(refused.reason, end, broken=refused.kind != "code")
         self.live += call.told()
@@ -217,7 +222,7 @@ class CallBlock(CallParts):
             else:
                 self._finish()
             return end
-        if self._layout.alone and text[at] != "<":
+        if self._layout.alone and text[at] != "<" and not self._place.expected:
             return self._refuse("something else follows the call", at)
         return self._foreign(text, at)
 

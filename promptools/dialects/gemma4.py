@@ -116,6 +116,7 @@ class Gemma4(Textual):
             gate=A_NAME,
             begins=_line_begins,
             line=True,
+            flush=True,
             tier="B",
         ),
     )

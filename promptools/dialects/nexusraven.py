@@ -29,6 +29,7 @@ class NexusRaven(MarkedCalls):
             gate="Call:",
             begins=behind,
             line=True,
+            flush=True,
         ),
     )
     closers: tuple[str, ...] = ("<bot_end>",)

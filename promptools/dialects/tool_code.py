@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from promptools.dialects.base import Head
+from promptools.dialects.base import A_NAME, Head
 from promptools.dialects.callheads import behind
 from promptools.dialects.callparts import Layout
 from promptools.dialects.calls import CallBlock
@@ -30,22 +30,23 @@ def _layout(run: str) -> Layout:
     return Layout(right=(run,), lines=True, python=True)
 
 
+_OTHER = r"print[ \t]?(?:\Z|\()|await[ \t]|[A-Za-z_]\w{0,63}+[ \t]{0,4}+(?:\Z|=)|\[\s{0,16}+(?:\Z|\w)|#(?:\Z|[^#])"
+"""What a statement begins with that does not begin with a tool's name."""
+
+
+def _statement(pattern: str, gate: str) -> Head:
+    """Make the head of a fence that begins with such a statement."""
+    return Head((), pattern, opens="", gate=gate, begins=behind, line=True, fenced=True, labels=(LABEL,))
+
+
 class ToolCode(MarkedCalls):
     """A fence labelled `tool_code` around Python calls."""
 
     name = "tool_code"
     models = "Gemma 2, Gemma 3, prompted as Google's guide says"
     heads: tuple[Head, ...] = (
-        Head(
-            (),
-            r"await[ \t]|[A-Za-z_][\w.]{0,63}+[ \t]{0,4}+(?:\Z|=|\()|\[\s{0,16}+(?:\Z|\w)|#",
-            opens="",
-            gate="(?!)",
-            begins=behind,
-            line=True,
-            fenced=True,
-            labels=(LABEL,),
-        ),
+        _statement(r"[A-Za-z_][\w.]{0,63}+[ \t]{0,4}+(?:\Z|\()", A_NAME),
+        _statement(_OTHER, _OTHER),
     )
     stop: tuple[str, ...] = ("```tool_output",)
     opener, closer = "```tool_code\n", "\n```"
