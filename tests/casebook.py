@@ -31,8 +31,8 @@ from promptools.types import Call, Reply, Trace
 
 HERE = Path(__file__).parent
 ROWS_FOLDERS = tuple(f"cases/{path.name}" for path in sorted((HERE / "cases").iterdir()) if path.is_dir())
-SPLIT_EVERYWHERE = 400
-"""Characters up to which a text is cut at every place."""
+SPLIT_EVERYWHERE = 128
+"""Characters up to which a text is cut at every place; a longer one is at as many, spread evenly."""
 
 
 def _sets() -> dict[str, list[dict[str, Any]] | None]:
@@ -124,12 +124,12 @@ def rows(*folders: str, key: str = "case") -> list[Row]:
 def cuts(text: str, *, places: int | None = None) -> Iterator[tuple[str, list[str]]]:
     """Yield ways to cut `text`: by character, in sevens, and in two.
 
-    In two at `places` places that are spread evenly; None: at every place if it is short, else at none.
+    In two at `places` places that are spread evenly; None: at every place if it is short.
     """
     yield "by character", list(text)
     yield "in sevens", [text[at : at + 7] for at in range(0, len(text), 7)]
     if places is None:
-        places = len(text) - 1 if len(text) < SPLIT_EVERYWHERE else 0
+        places = min(len(text), SPLIT_EVERYWHERE) - 1
     for at in sorted({len(text) * each // (places + 1) for each in range(1, places + 1)} - {0}):
         yield f"at {at}", [text[:at], text[at:]]
 

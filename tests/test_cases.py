@@ -44,7 +44,7 @@ def test_row_is_the_same_however_it_is_cut(row: Row) -> None:
     whole = bare(reply_of(row))
     options = dict(row.options)
     finish_reason = options.pop("finish_reason", None)
-    for way, pieces in cuts(row.text):
+    for way, pieces in cuts(row.text, places=len(row.text) - 1 if row.table.startswith("edge/") else None):
         events, reply = feed(pieces, tools_of(row.tools), finish_reason, **options)
         assert bare(reply) == whole, way
         tiled(events, row.text)

@@ -72,7 +72,7 @@ def test_reply_is_the_same_however_it_is_cut(row: dict[str, Any]) -> None:
     whole = bare(read(row))
     options = dict(row["options"])
     finish_reason = options.pop("finish_reason", None)
-    for way, pieces in cuts(row["text"]):
+    for way, pieces in cuts(row["text"], places=16):
         events, reply = feed(pieces, tools_of(row["tools"]), finish_reason, **options)
         assert bare(reply) == whole, way
         tiled(events, row["text"])
