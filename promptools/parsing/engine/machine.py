@@ -188,7 +188,7 @@ class Machine(ABC):
     def _is_part(self, parts: list[Part]) -> bool:
         """Tell whether what looks like a bare call is a value inside some larger text of braces, or of a program."""
         before = self._out.last_words(NEAR)
-        if before.rstrip().endswith(('":', "':")):
+        if before.rstrip().endswith(('":', "':", "=", "(")):
             return True
         raw = parts[0].raw
         return bool(_STRUCT.search(before)) and _BARE_KEY.match(raw) is not None
