@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final
 from promptools.errors import UsageError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from promptools.dialects.base import Dialect
 
 BUILT_IN: Final[dict[str, str]] = {
@@ -84,6 +86,12 @@ BUILT_IN: Final[dict[str, str]] = {
 
 _loaded: dict[str, Dialect] = {}
 _added: dict[str, Dialect] = {}
+_editions = [0]
+
+
+def edition() -> int:
+    """Give a number that changes with the dialects that the app has added."""
+    return _editions[0]
 
 
 def names() -> tuple[str, ...]:
@@ -109,7 +117,18 @@ def register(dialect: Dialect) -> Dialect:
     if dialect.name in names():
         raise UsageError(f"There is a dialect {dialect.name!r} already; give yours another name.")
     _added[dialect.name] = _loaded[dialect.name] = dialect
+    _editions[0] += 1
     return dialect
+
+
+def load(path: str | Path) -> Dialect:
+    """Add a dialect that a TOML table tells: its markers and the keys of its JSON; see `promptools.dialects.table`.
+
+    Raises UsageError for a file that cannot be read, a key that is not as it must be, and a name that is taken.
+    """
+    from promptools.dialects.table import read
+
+    return register(read(path))
 
 
 def unregister(name: str) -> None:
@@ -117,6 +136,7 @@ def unregister(name: str) -> None:
     if name not in _added:
         raise UsageError(f"No dialect {name!r} was added; those added are {', '.join(_added) or 'none'}.")
     del _added[name], _loaded[name]
+    _editions[0] += 1
 
 
-__all__ = ["BUILT_IN", "get", "names", "register", "unregister"]
+__all__ = ["BUILT_IN", "edition", "get", "load", "names", "register", "unregister"]

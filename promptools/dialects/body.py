@@ -78,13 +78,13 @@ def read_calls(
     stopped: bool = False,
     name: str | None = None,
     strict: bool = True,
-    keyed: bool = False,
+    keys: tuple[str, str] | None = None,
 ) -> list[Part]:
     """Read the JSON value that `raw` starts with as calls: parts that tile it, or its beginning. O(n).
 
     `close`: the text ended inside it, so closers may be missing; `stopped`: the server said that the model was done;
     `name`: the tool that the markup around it names; `strict=False`: it is known to be no strict JSON;
-    `keyed`: the only key of each object is the tool, and its value the arguments.
+    `keys`: what the family calls the name and the arguments; no name: it is the only key, its value the arguments.
     Raises `NoCall` when it is something else than calls.
     """
     if node is None or (node.closed and not close):
@@ -97,7 +97,7 @@ def read_calls(
     if not node.exact and rules.strictness == "strict" and not place.expected:
         raise NoCall("strict takes no liberties with the body")
     try:
-        said = [_keyed(each) if keyed else each for each in _said(node, name, rules)]
+        said = [_by_keys(each, keys) if keys else each for each in _said(node, name, rules)]
     except Unreadable as error:
         return [unreadable(raw, rules, place, error.kind, error.reason, name)]
     if fixes and any(each.fixes for each in said):
@@ -116,13 +116,22 @@ def _said(node: Node, name: str | None, rules: Rules) -> list[Said]:
     return said_in(node, rules.anchors, rules.tools)
 
 
-def _keyed(said: Said) -> Said:
-    """Take the only key of an object that names no tool for the name."""
-    keys = said.node.value
-    if said.name is not None or not is_object(keys) or len(keys) != 1:
+def _by_keys(said: Said, keys: tuple[str, str]) -> Said:
+    """Read an object in the family's own keys, where no other ones named a tool."""
+    given = said.node.value
+    if said.name is not None or not is_object(given):
         return said
-    ((key, value),) = keys.items()
-    return said._replace(name=key, arguments=child(said.node, key), name_key="key") if is_object(value) else said
+    name_key, arguments_key = keys
+    if not name_key:
+        key = next(iter(given), "")
+        alone = len(given) == 1 and is_object(given[key])
+        return said._replace(name=key, arguments=child(said.node, key), name_key="key") if alone else said
+    name = given.get(name_key)
+    if not isinstance(name, str):
+        return said
+    flat = {key: value for key, value in given.items() if key != name_key}
+    arguments = child(said.node, arguments_key) if arguments_key in given else None
+    return Said(said.node, name.strip(), arguments, flat, said.fixes, name_key)
 
 
 def _may_close(said: list[Said], closed: int, stopped: bool) -> bool:

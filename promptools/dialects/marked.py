@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from promptools.dialects.base import Head, Textual, Tier
 from promptools.dialects.declaration import ARGUMENTS, NAME, explain, lines
+from promptools.dialects.envelope import ARGUMENT_KEYS, NAME_KEYS
 from promptools.dialects.markers import Closers
 from promptools.dialects.openings import perhaps, then, tokens
 from promptools.dialects.settle import Place, Rules, dump
@@ -66,6 +67,7 @@ class Marked(Textual):
         self.stop = tuple(stop)
         self._openers = dict(openers)
         self._envelope = name_key, arguments_key
+        self._common = name_key in NAME_KEYS and arguments_key in ARGUMENT_KEYS
         self._shape: Shape = shape
         self._space = space
         self._tools = tools
@@ -97,8 +99,10 @@ class Marked(Textual):
         opener = next(each for each in self.heads[0].literals if head.startswith(each))
         doubled = any(each in head[len(opener) :] for each in self._openers)
         fixes = [Fix("marker", "the opener stood twice")] if doubled else []
-        kind = WrappedCandidate if self._envelope[0] else KeyedCandidate
-        return kind(head, self.closers_of(opener), rules, place, firm=firm, fixes=fixes)
+        candidate = WrappedCandidate(head, self.closers_of(opener), rules, place, firm=firm, fixes=fixes)
+        if not self._common:
+            candidate.keys = self._envelope
+        return candidate
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Write the block of the system message that declares the tools and the format."""
@@ -135,12 +139,6 @@ class Marked(Textual):
     def _block(self, body: str) -> str:
         opener, closer = next(iter(self._openers.items()))
         return f"{opener}{self._space}{body}{self._space if closer else ''}{closer}"
-
-
-class KeyedCandidate(WrappedCandidate):
-    """A block of objects whose only key is the tool."""
-
-    keyed = True
 
 
 def filled(template: str, result: Result) -> str:

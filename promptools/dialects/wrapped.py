@@ -32,11 +32,15 @@ NOTHING = "{}"
 """What a call without arguments has between its markers."""
 
 
+_NEXT = re.compile(r"\{|\[\s{0,64}+(?:\{|\[|\Z)")
+"""What a further value of calls begins with: `[1]` is a footnote."""
+
+
 class WrappedCandidate(Undecided):
     """A candidate between two markers, as `promptools.parsing.parts.Candidate`."""
 
-    keyed = False
-    """The only key of each object is the tool."""
+    keys: tuple[str, str] | None = None
+    """What the family calls the name and the arguments, where that is nothing that others do."""
 
     def __init__(
         self,
@@ -182,7 +186,7 @@ class WrappedCandidate(Undecided):
                 stopped=stopped,
                 name=self._name,
                 strict=strict,
-                keyed=self.keyed,
+                keys=self.keys,
             )
             if self._live is None:
                 return parts
@@ -235,7 +239,7 @@ class WrappedCandidate(Undecided):
         taken = piece[at : at + LOOK_LIMIT]
         self._look += taken
         end = at + len(taken)
-        gap = (BARE_GAP if self._unfenced else self._closers.gap).match(self._look)
+        gap = (self._closers.gap if self._in_fence else BARE_GAP).match(self._look)
         assert gap is not None
         self._unfenced = self._unfenced or "`" in gap[0]
         self._add_gap(gap[0])
@@ -251,7 +255,9 @@ class WrappedCandidate(Undecided):
             self._finish("" if opener else mark, self._mark_fix(mark))
         elif look == "<" or any(each.startswith(look) for each in self._expected()):
             return end
-        elif look[0] in "{[" and not self._is_void:
+        elif self._name is None and not self._is_void and (following := _NEXT.match(look)) is not None:
+            if following.end() == len(look) and look[-1] not in "{":
+                return end
             self._next_body()
             held = len(look) - len(taken)
             if held > 0:  # it could have been a closer
@@ -270,8 +276,13 @@ class WrappedCandidate(Undecided):
         found = self._closers.again.match(look) if self._closers.again is not None else None
         return found if found is not None and (found.end() == len(look) or look[found.end()] in "{[") else None
 
+    @property
+    def _in_fence(self) -> bool:
+        """Tell whether a fence was opened inside the block, and has not been closed."""
+        return "`" in self.head and not self._unfenced
+
     def _expected(self) -> tuple[str, ...]:
-        return self._closers.marks if self._unfenced else (*self._closers.marks, "```")
+        return (*self._closers.marks, "```") if self._in_fence else self._closers.marks
 
     def _add_gap(self, gap: str) -> None:
         if "}" in gap or "]" in gap:
@@ -319,7 +330,7 @@ class WrappedCandidate(Undecided):
         return self._closing_fix() if mark in self._closers.openers else Fix("closer", f"closed by {mark!r}")
 
     def _closing_fix(self, tail: str = "") -> Fix | None:
-        if not self._closers.needed and not tail:
+        if not self._closers.right or (not self._closers.needed and not tail):
             return None
         return Fix("closer", f"no {self._closers.right[0]!r}" + (f", only {tail!r}" if tail else ""))
 

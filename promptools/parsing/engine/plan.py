@@ -118,8 +118,13 @@ class Plan:
         return self._zones[closer]
 
 
-@lru_cache(maxsize=64)
 def _plan(names: tuple[str, ...], tiers: str, asked: str | None, *, channels: bool = True) -> Plan:
+    return _made(names, tiers, asked, channels, registry.edition())
+
+
+@lru_cache(maxsize=64)
+def _made(names: tuple[str, ...], tiers: str, asked: str | None, channels: bool, edition: int) -> Plan:
+    del edition  # another dialect may have the name of one that was taken out
     return Plan(names, tiers, asked, channels=channels)
 
 

@@ -1,0 +1,125 @@
+"""Read a dialect from a TOML table: an app's own family of markers around JSON, without code.
+
+    name = "acme"
+    models = "Acme 7B"
+    tier = "S"                              # "S": prose cannot hold the markers; "A": readable; "B": ordinary text
+    shape = "list"                          # or "object", or "lines" of objects
+    name_key = "name"                       # "": the tool's name is the only key
+    arguments_key = "arguments"
+
+    [openers]
+    "<|acme_call|>" = "<|/acme_call|>"      # "": nothing closes it
+
+`also`, `space`, `tools`, `result` and `stop` are as `promptools.dialects.marked.Marked` says.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from promptools.dialects.marked import Marked
+from promptools.errors import UsageError, clip
+from promptools.schema.graph import is_array, is_object
+
+LONGEST: Final = 128
+"""Characters of a marker: what is held back is never more."""
+SHORTEST: Final = 2
+
+
+class Key(NamedTuple):
+    """One key of the table: what it must be, in words, and whether it is that."""
+
+    wanted: str
+    fits: Callable[[Any], bool]
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _name(value: Any) -> bool:
+    return isinstance(value, str) and value.isidentifier()
+
+
+def _something(value: Any) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+def _white_space(value: Any) -> bool:
+    return isinstance(value, str) and not value.strip()
+
+
+def _template(value: Any) -> bool:
+    return isinstance(value, str) and "{content}" in value
+
+
+def _texts(value: Any) -> bool:
+    return is_array(value) and all(isinstance(each, str) for each in value)
+
+
+def _two_texts(value: Any) -> bool:
+    return is_array(value) and _texts(value) and len(value) == 2
+
+
+def _marker(value: Any) -> bool:
+    return isinstance(value, str) and SHORTEST <= len(value) <= LONGEST and value == value.strip()
+
+
+def _openers(value: Any) -> bool:
+    if not is_object(value) or not value:
+        return False
+    return all(_marker(opener) and (closer == "" or _marker(closer)) for opener, closer in value.items())
+
+
+def _one_of(*words: str) -> Key:
+    def fits(value: Any) -> bool:
+        return value in words
+
+    *others, last = map(repr, words)
+    return Key(f"{', '.join(others)} or {last}", fits)
+
+
+KEYS: Final[dict[str, Key]] = {
+    "name": Key("a name of letters, digits and _", _name),
+    "models": Key("a text", _text),
+    "tier": _one_of("S", "A", "B"),
+    "shape": _one_of("object", "list", "lines"),
+    "name_key": Key("a text; empty: the name is the only key", _text),
+    "arguments_key": Key("a text that is not empty", _something),
+    "openers": Key(
+        f"a table of openers and their closers, each {SHORTEST} to {LONGEST} characters without white space around",
+        _openers,
+    ),
+    "also": Key("a list of texts", _texts),
+    "space": Key("a text of white space", _white_space),
+    "tools": Key("a list of two texts", _two_texts),
+    "result": Key("a text with {content} in it", _template),
+    "stop": Key("a list of texts", _texts),
+}
+REQUIRED: Final = ("name", "openers")
+
+
+def read(path: str | Path) -> Marked:
+    """Read a dialect from a TOML file. Raises UsageError for a file or a key that is not as it must be."""
+    try:
+        table = tomllib.loads(Path(path).read_text("utf-8"))
+    except OSError as error:
+        raise UsageError(f"The dialect {str(path)!r} cannot be read: {error.strerror or error}.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"The dialect {str(path)!r} is no TOML: {error}.") from error
+    for key in REQUIRED:
+        if key not in table:
+            raise UsageError(f"The dialect {str(path)!r} has no {key!r}; wanted is {KEYS[key].wanted}.")
+    for key, value in table.items():
+        if key not in KEYS:
+            raise UsageError(f"The dialect {str(path)!r} has a key {key!r}; the keys are {', '.join(KEYS)}.")
+        if not KEYS[key].fits(value):
+            raise UsageError(
+                f"The dialect {str(path)!r}: {key!r} is {clip(repr(value))}; wanted is {KEYS[key].wanted}."
+            )
+    if "tools" in table:
+        table["tools"] = tuple(table["tools"])
+    return Marked(table.pop("name"), table.pop("openers"), **table)
