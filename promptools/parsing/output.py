@@ -288,7 +288,8 @@ class Output:
         self._leave_out()
         if part.kind == "call":
             assert part.call is not None
-            if self._live is None and self._repeats(part.call):
+            repeats = self._repeats(part.call)  # the call that went out while it came counts too
+            if repeats and self._live is None:
                 self._discard(part.raw, "repeat")
             else:
                 self._call(part.raw, part.call)
