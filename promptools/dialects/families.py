@@ -16,7 +16,6 @@ granite: Final = partial(
     models="Granite 3.0 to 3.3",
     tier="S",
     shape="list",
-    tools=("<|start_of_role|>available_tools<|end_of_role|>", "<|end_of_text|>"),
 )
 phi4: Final = partial(
     Marked,
@@ -26,7 +25,6 @@ phi4: Final = partial(
     tier="B",  # ordinary text
     shape="list",
     opens="[",
-    tools=("<|tool|>", "<|/tool|>"),
     result='{"result": {content}}',
 )
 firefunction: Final = partial(
@@ -74,6 +72,7 @@ cohere: Final = partial(
     models="Command R7B, Command A, Command A+",
     tier="S",
     shape="list",
+    id_key="tool_call_id",
     name_key="tool_name",
     arguments_key="parameters",
     tools=("## Available Tools", ""),
@@ -145,7 +144,6 @@ solar: Final = partial(
     before=("<|tool_call:begin|>{id}<|tool_call:name|>", "<|tool_call:begin|><|tool_call:name|>"),
     between="<|tool_call:args|>",
     after="<|tool_call:end|>",
-    tools=("<|tools:begin|>", "<|tools:end|>"),
     result="<|tool_response:id|>{id}<|tool_response:name|>{name}<|tool_response:result|>{content}<|tool_response:end|>",
 )
 plamo: Final = partial(

@@ -37,9 +37,10 @@ class Marked(Textual):
     """Marker, JSON, marker.
 
     `openers`: each marker that opens a block, and the one that closes it; empty: nothing does. The first is written.
-    `name_key` empty: the name is the only key, and its value the arguments. `result`: how one result is written, with
-    `{content}`, `{name}` and `{id}` in it. `needed`: a closer that is missing is a liberty. `also`: closers that others
-    write, and that are none. `asked`: its markers are another dialect's too, so it is read only where it was asked for.
+    `name_key` empty: the name is the only key, and its value the arguments. `id_key`: what the number of a call is
+    called, where it is written. `result`: how one result is written, with `{content}`, `{name}` and `{id}` in it.
+    `needed`: a closer that is missing is a liberty. `also`: closers that others write, and that are none. `asked`: its
+    markers are another dialect's too, so it is read only where it was asked for.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Marked(Textual):
         *,
         models: str = "",
         tier: Tier = "A",
+        id_key: str = "",
         name_key: str = "name",
         arguments_key: str = "arguments",
         shape: Shape = "object",
@@ -66,6 +68,7 @@ class Marked(Textual):
         self.tier = tier
         self.stop = tuple(stop)
         self._openers = dict(openers)
+        self._id_key = id_key
         self._envelope = name_key, arguments_key
         self._common = name_key in NAME_KEYS and arguments_key in ARGUMENT_KEYS
         self._shape: Shape = shape
@@ -112,24 +115,25 @@ class Marked(Textual):
             "list": "To call several functions, put one object for each into the list.",
             "lines": "To call several functions, write one object a line between the markers.",
         }[self._shape]
-        form = self._blocks([self._object(f"{NAME}", ARGUMENTS)])
+        form = self._blocks([self._object(0, NAME, ARGUMENTS)])
         return explain(
-            f"{opener}\n{lines(tools)}\n{closer}", form, several=several, parallel=parallel, required=required
+            f"{opener}\n{lines(tools)}\n{closer}".rstrip(), form, several=several, parallel=parallel, required=required
         )
 
     def render_calls(self, calls: Sequence[Call]) -> str:
         """Write calls as the model would have."""
-        return self._blocks([self._object(dump(call.name), call.arguments_json) for call in calls])
+        return self._blocks([self._object(at, dump(call.name), call.arguments_json) for at, call in enumerate(calls)])
 
     def render_results(self, results: Sequence[Result]) -> str:
         """Write results as one user turn."""
         return "\n".join(filled(self._result, result) for result in results)
 
-    def _object(self, name: str, arguments: str) -> str:
+    def _object(self, number: int, name: str, arguments: str) -> str:
         name_key, arguments_key = self._envelope
         if not name_key:
             return f"{{{name}: {arguments}}}"
-        return f"{{{dump(name_key)}: {name}, {dump(arguments_key)}: {arguments}}}"
+        first = f'{dump(self._id_key)}: "{number}", ' if self._id_key else ""
+        return f"{{{first}{dump(name_key)}: {name}, {dump(arguments_key)}: {arguments}}}"
 
     def _blocks(self, objects: Sequence[str]) -> str:
         if self._shape == "object":
