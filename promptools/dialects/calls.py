@@ -42,28 +42,31 @@ class CallBlock(CallParts):
 
     def feed(self, piece: str, start: int) -> int | None:
         """Take more text; see `Candidate`."""
+        if not self._carry:  # the piece is read where it stands: to copy it for each call would be quadratic
+            at = self._run(piece, start, final=False)
+            self._carry = "" if self._over else piece[at:]
+            return at if self._over else None
+        held = len(self._carry)
         text = self._carry + piece[start:]
-        at = self._run(text, final=False)
+        at = self._run(text, 0, final=False)
         if not self._over:
             self._carry = text[at:]
             return None
-        end = start - len(self._carry) + at
-        if end < start:
-            self.rest += self._carry[at:]
-        return max(start, end)
+        if at < held:
+            self.rest += text[at:held]
+        return start + max(0, at - held)
 
     def close(self, finish_reason: str | None) -> None:
         """Decide: the text is over."""
         text = self._carry
-        at = self._run(text, final=True)
+        at = self._run(text, 0, final=True)
         if not self._over:
             self._take(text, at, len(text))
             self._cut_short(finish_reason)
         elif at < len(text):
             self.rest += text[at:]
 
-    def _run(self, text: str, *, final: bool) -> int:
-        at = 0
+    def _run(self, text: str, at: int, *, final: bool) -> int:
         while at < len(text) and not self._over:
             moved = self._state(text, at, final)
             if moved < 0:
@@ -147,7 +150,7 @@ class CallBlock(CallParts):
 
     def _may_come(self, text: str, at: int) -> bool:
         """Tell whether a statement may still turn out to be a call."""
-        return self._layout.python and len(text) - at < STATEMENT_LIMIT and "\n" not in text[at:]
+        return self._layout.python and len(text) - at < STATEMENT_LIMIT and "\n" not in text[at : at + STATEMENT_LIMIT]
 
     def _inside(self, text: str, at: int, final: bool) -> int:
         """Take the arguments."""
@@ -239,15 +242,16 @@ class CallBlock(CallParts):
         """Take what stood between the markers once more, if it has another closer."""
         bare = _SPACE.match(text, at)
         assert bare is not None
-        said = text[bare.end() :]
         for echo in {self._echo, self._echo.removeprefix("[")}:
             for closer in self._layout.right:
-                if (echo + closer).startswith(said) and not final and len(said) < len(echo + closer):
-                    return ~at
-                if said.startswith(echo + closer):
-                    end = self._take(text, at, bare.end() + len(echo + closer))
+                whole = echo + closer
+                said = text[bare.end() : bare.end() + len(whole)]
+                if said == whole:
+                    end = self._take(text, at, bare.end() + len(whole))
                     self._cut("repeat")
                     return end
+                if whole.startswith(said) and not final:
+                    return ~at
         self._finish()
         return at
 

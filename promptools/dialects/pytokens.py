@@ -140,7 +140,7 @@ class Lexer:
         quote = text[at]
         size = 1
         if quote in "'\"":
-            if text[at:] in (quote, quote * 2) and not final:
+            if len(text) - at < 3 and text[at:] in (quote, quote * 2) and not final:
                 return None
             size = 3 if text.startswith(quote * 3, at) else 1
         self._quote, self._raw, self._doubtful, self._body = quote * size, raw, False, []

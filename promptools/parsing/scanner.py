@@ -136,6 +136,8 @@ class LineMarker:
     holds = ("\n\t", "\n\t\t", *(f"\n{' ' * size}" for size in range(9)))
     """A line's end and its indent: more than that is no line of a call."""
     _INDENT = r"\n(?:\t{1,2}+| {0,8}+)"
+    _AHEAD = 256
+    """Characters that a gate looks at: what stands behind `stop` is not searched through again and again."""
 
     def __init__(self, gate: str, pattern: str) -> None:
         self._gate = re.compile(rf"{self._INDENT}(?:{gate})")
@@ -144,7 +146,7 @@ class LineMarker:
     def search(self, text: str, at: int, stop: int) -> re.Match[str] | None:
         """Give the leftmost one that begins in `text[at:stop]`. O(n), at C speed where no line begins like it."""
         while True:
-            gate = self._gate.search(text, at)
+            gate = self._gate.search(text, at, min(len(text), stop + self._AHEAD))
             if gate is None or gate.start() >= stop:
                 return None
             found = self._pattern.match(text, gate.start())
