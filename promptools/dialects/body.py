@@ -117,9 +117,9 @@ def _said(node: Node, name: str | None, rules: Rules) -> list[Said]:
 
 
 def _by_keys(said: Said, keys: tuple[str, str]) -> Said:
-    """Read an object in the family's own keys, where no other ones named a tool."""
+    """Read an object in the family's own keys, where no others make a whole call of it."""
     given = said.node.value
-    if said.name is not None or not is_object(given):
+    if not is_object(given) or (said.name is not None and said.arguments is not None):
         return said
     name_key, arguments_key = keys
     if not name_key:
