@@ -40,7 +40,7 @@ class Engine(Fences, Thought, Prose):
 
     def __init__(self, rules: Rules, plan: Plan, out: Output, at: int = 0) -> None:
         super().__init__(rules, plan, out, at)
-        self._suspect, self._drafts = [], []
+        self._suspect, self._drafts, self._sweeps = [], [], {}
         if plan.headers:
             self._state = self._opening
 

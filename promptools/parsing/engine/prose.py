@@ -17,6 +17,8 @@ _INLINE = re.compile(r"(?:(`{1,2})(?!`)[^`\n]*\1(?!`)(?!\Z)(?:[ ,.;:(){}]*+(?=`)
 """Pieces of inline code, and between them what begins no marker before a backtick."""
 _PLAIN_FENCE = re.compile(r"(`{3,63}+|~{3,63}+)[\w.+#-]{0,32}\r?\n([\w#/@$(][^`~]*+)?\1(?![`~]|\Z)")
 """A short way past a fence of code that begins no call."""
+SHORT = 1024
+"""Characters of a text that may be searched from each call to its end."""
 DEBRIS_HOLD = 256
 """Characters of end-of-turn tokens that are held to see whether they end the reply."""
 _DEBRIS = re.compile(
@@ -29,7 +31,8 @@ _SEPARATOR = re.compile(r"[,;]\s{0,256}(?:(?=[{\[])|\Z)")
 class Prose(Machine):
     """Look for the next marker; after a call, for what belongs to it."""
 
-    _sweep: Sweep | None = None
+    _sweeps: dict[Scanner, Sweep]
+    _swept_text = _entered = ""
     _framed = ""
     """What closes the frame that the answer stands in."""
     _looked_at = ""
@@ -49,7 +52,8 @@ class Prose(Machine):
             return self._first_word(text, at, final)
         begin = at
         scanner, later = self._scanners(text)
-        sweep: Sweep | None = None
+        again, self._entered = self._entered is text and len(text) > SHORT, text
+        sweep = self._swept(scanner, text) if again else None
         while True:
             found = (sweep or scanner).search(text, at)
             if found is None:
@@ -59,7 +63,7 @@ class Prose(Machine):
             start, end = found.span()
             first = at == begin and not text[begin:start].strip(SPACE)
             if not first and scanner is not later:
-                scanner, sweep = later, None
+                scanner, sweep = later, self._swept(later, text) if again else None
             group = found.lastgroup or ""
             if group == "ticks":
                 code = _INLINE.match(text, start) or self._plain_fence(text, start)
@@ -79,7 +83,7 @@ class Prose(Machine):
                 found = self._plan.literals.match(text, start)
                 if found is None:
                     at = start + 1
-                    sweep = self._sweep = self._swept(scanner, text)
+                    sweep = self._swept(scanner, text)
                     continue
                 group = found.lastgroup or ""
             if group == "lone" and found[0].startswith("</") and not (first and self._out.beside_call):
@@ -140,8 +144,13 @@ class Prose(Machine):
 
     def _swept(self, scanner: Scanner, text: str) -> Sweep:
         """Give the sweep through this text, which may have begun before the last call."""
-        known = self._sweep
-        return known if known is not None and known.scanner is scanner and known.text is text else Sweep(scanner, text)
+        if text is not self._swept_text:
+            self._swept_text = text
+            self._sweeps.clear()
+        known = self._sweeps.get(scanner)
+        if known is None:
+            known = self._sweeps[scanner] = Sweep(scanner, text)
+        return known
 
     def _begins(self, group: str, text: str, start: int, end: int, final: bool, *, first: bool) -> bool | None:
         """Tell whether what was found is what it looks like; None: more text is needed."""
