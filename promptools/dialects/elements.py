@@ -63,6 +63,8 @@ class ElementCandidate(TaggedText):
         self._ending: _Ending | None = None
         self._reason: str | None = None
         self._began = False
+        self._filled = False
+        """Words have come since the last tag that counted."""
 
     def feed(self, piece: str, start: int) -> int | None:
         """Take more text; see `Candidate`."""
@@ -104,11 +106,15 @@ class ElementCandidate(TaggedText):
     def _last(self, rest: str) -> None:
         self._say(rest)
 
+    def _say(self, words: str) -> None:
+        super()._say(words)
+        self._filled = self._filled or bool(words.strip())
+
     # --- what a tag means ----------------------------------------------------------------------------------------
 
     def _between(self, kind: str, text: str, found: re.Match[str], final: bool) -> bool:
         name = found["name"]
-        words = "".join(self._words).strip()
+        words = self._filled
         if kind == "close" and name == self._root:
             return self._root_closed(text, found, final)
         if kind == "close" or name not in self._keys or words:
@@ -239,7 +245,7 @@ class ElementCandidate(TaggedText):
     def _end_value(self, size: int | None = None) -> None:
         words = self._spoken()
         self._put(self._key, words if size is None else words[:size])
-        self._inner = 0
+        self._inner, self._filled = 0, False
         self._ending = None
         self._step = self._between
 

@@ -18,6 +18,10 @@ Step: TypeAlias = Callable[[str, str, re.Match[str], bool], bool]
 """Take a tag of a kind, found in a text, which may be the last; False: more text must tell what it is."""
 
 
+FIRST_LOOK = 512
+"""Characters that are looked at first; twice as many each time."""
+
+
 class TagSet(Protocol):
     """The tags of one spelling."""
 
@@ -58,11 +62,22 @@ class TaggedText(Undecided):
     def _last(self, rest: str) -> None: ...
 
     def feed(self, piece: str, start: int) -> int | None:
-        """Take more text; see `Candidate`."""
-        piece = piece[start:] if start else piece
-        self._pieces.append(piece)
-        self._run(self._held + piece if self._held else piece, final=False)
-        return start + len(piece) if self._over else None
+        """Take more text; see `Candidate`. What a short call leaves of a long piece is never copied."""
+        at, size = start, FIRST_LOOK
+        while at < len(piece):
+            part = piece[at : at + size]
+            at, size = at + len(part), 2 * size
+            self._pieces.append(part)
+            self._run(self._held + part if self._held else part, final=False)
+            if self._over:
+                return self._taken(at, len(part))
+        return None
+
+    def _taken(self, at: int, size: int) -> int:
+        """Tell where what was taken ends: what is left of the last `size` characters is not given back as `rest`."""
+        left = min(len(self.rest), size)
+        self.rest = self.rest[: len(self.rest) - left]
+        return at - left
 
     def _run(self, text: str, *, final: bool) -> None:
         at = 0

@@ -26,6 +26,10 @@ from promptools.types import Call, Fix, Result
 OPENER, CLOSER = "<toolbridge_calls>", "</toolbridge_calls>"
 _NEXT: Final = re.compile(rf"\s{{0,256}}+(?:(?P<closer>{CLOSER})|(?P<tag>{ELEMENT}))")
 _CUT: Final = frozenset(CLOSER[:size] for size in range(1, len(CLOSER)))
+SPACE = 256
+"""White space between elements, in characters."""
+LOOK = 2048
+"""Characters that are looked at together."""
 _LOST = Fix("closer", f"no {CLOSER!r}")
 
 
@@ -52,7 +56,11 @@ class ToolbridgeCandidate(Undecided):
 
     def feed(self, piece: str, start: int) -> int | None:
         """Take more text; see `Candidate`."""
-        return len(piece) if self._drive(piece[start:]) else None
+        for at in range(start, len(piece), LOOK):
+            part = piece[at : at + LOOK]
+            if self._drive(part):
+                return at + len(part)
+        return None
 
     def close(self, finish_reason: str | None) -> None:
         """Decide: the text is over."""
@@ -94,7 +102,7 @@ class ToolbridgeCandidate(Undecided):
             self._done.append(Part("markup", found[0]))
             self._end(behind[found.end() :], None)
             return False
-        begins: bool | None = found is None and not behind.strip()
+        begins: bool | None = False
         if found is not None:
             place = found.start("tag")
             begins = element_begins(behind, place, found.end(), fresh=True, rules=self._rules)
@@ -103,7 +111,8 @@ class ToolbridgeCandidate(Undecided):
                 self._inner = self._element(found["tag"])
                 self._behind = behind[found.end() :]
                 return True
-        if not final and (begins is None or not behind.strip() or behind.lstrip() in _CUT):
+        bare = behind.lstrip()
+        if not final and (begins is None or (not bare and len(behind) < SPACE) or bare in _CUT):
             return None
         self._end(behind, _LOST)
         return False
