@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -40,10 +39,10 @@ def literal(value: Any) -> str:
 
 
 def listed(tools: Tools) -> str:
-    """Declare the tools as one JSON list, as the templates of these models do."""
+    """Declare the tools as one JSON list, a tool a line."""
     functions = [each["function"] for each in tools.to_openai()]
-    shown = [{key: each[key] for key in ("name", "description", "parameters") if key in each} for each in functions]
-    return json.dumps(shown, ensure_ascii=False, indent=4)
+    shown = ({key: each[key] for key in ("name", "description", "parameters") if key in each} for each in functions)
+    return "[" + ",\n".join(map(dump, shown)) + "]"
 
 
 def says_results(results: Sequence[Result]) -> str:
