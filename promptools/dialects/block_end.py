@@ -8,7 +8,7 @@ from promptools.dialects.block import Segment
 from promptools.dialects.block_value import Valued
 from promptools.dialects.collected import Collected
 from promptools.dialects.settle import broken
-from promptools.dialects.tags import Tag
+from promptools.dialects.tags import Tag, unblank
 from promptools.parsing.parts import note
 from promptools.types import Fix, Malformed, MalformedReason
 
@@ -31,7 +31,7 @@ class Ended(Valued):
         self._at = len(self._tokens)
         self._tokens.append("".join(part.raw for part in inner.parts))
         if all(part.kind == "text" for part in inner.parts):
-            self._give_up("the JSON in it is no call", self._tokens[-1])
+            self._give_up("the JSON in it is no call", None)
             return
         call, self._call = self._call, None
         for fix in call.fixes if call is not None else self._early:
@@ -42,7 +42,7 @@ class Ended(Valued):
         if not self._wrapped or call is None:
             self._finish(self._at + 1)
 
-    def _give_up(self, why: str, token: Tag | str) -> None:
+    def _give_up(self, why: str, token: Tag | str | None) -> None:
         """Go on to the end of what is no call; where a call is meant it is a broken one, else it is text."""
         named = self._call is not None and self._call.tool is not None
         if self._place.sentinel or self._lead is not None or (self._place.expected and named):
@@ -53,7 +53,9 @@ class Ended(Valued):
         elif self._segments:
             self._finish(self._segments[-1].end, self._no_wrapper_closer())
         else:
-            self._text(self._at + isinstance(token, str), why)
+            if isinstance(token, str):  # what is no white space is read again, however it was cut
+                self._put_back(len(unblank(token)))
+            self._text(self._at + (not isinstance(token, Tag)), why)
 
     def _skipping(self, token: Tag | str) -> None:
         """In what is no call, up to its end."""

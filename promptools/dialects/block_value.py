@@ -53,7 +53,7 @@ class Valued(Block):
     @abstractmethod
     def _in_call(self, token: Tag | str) -> None: ...
     @abstractmethod
-    def _give_up(self, why: str, token: Tag | str) -> None: ...
+    def _give_up(self, why: str, token: Tag | str | None) -> None: ...
 
     def _open_value(self, tag: Tag, call: Collected) -> None:
         if tag.kind == "element" and tag.name in NAMING and not (call.tool is not None and call.declares(tag.name)):
@@ -206,7 +206,7 @@ class Valued(Block):
         assert call is not None
         if fix is not None:
             call.note(fix)
-        call.add(self._key, "".join(self._value), string=self._string)
+        call.add_last(self._key, self._value, string=self._string)
         self._state = self._in_call
 
     # --- what is missing, or odd ---------------------------------------------------------------------------------

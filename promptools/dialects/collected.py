@@ -55,7 +55,9 @@ class Collected:
             said, found = last, rules.tools.find(last)
         self.said = said
         self.tool: Tool | None = found[0] if found is not None else None
-        self.values: dict[str, Any] = {}
+        self._values: dict[str, Any] = {}
+        self._last: tuple[str, list[str], str | None] | None = None
+        """The last parameter, not read yet: words that follow the call may still be its own."""
         self.unclosed = False
         """The text ended before its closer."""
         self._grammar = grammar
@@ -71,21 +73,34 @@ class Collected:
         if fix not in self.fixes and len(self.fixes) < FIXES:
             self.fixes.append(fix)
 
+    @property
+    def values(self) -> dict[str, Any]:
+        """The parameters, read."""
+        if self._last is not None:
+            (key, pieces, string), self._last = self._last, None
+            self.add(key, "".join(pieces), string=string)
+        return self._values
+
+    def add_last(self, key: str, pieces: list[str], *, string: str | None) -> None:
+        """Take a parameter that may be taken back."""
+        assert self.values is self._values
+        self._last = key, pieces, string
+
+    def take_back(self) -> None:
+        """Forget the last parameter: it has not ended yet."""
+        self._last = None
+
     def add(self, key: str, text: str, *, string: str | None = None, inline: bool = False) -> None:
         """Take a parameter. `string`: what its tag says about its type; `inline`: it stood in the tag itself."""
         value, fixes = self._value(key, text if inline else self.bare(text), string)
         for fix in fixes:
             self.note(fix)
-        if key in self.values:
-            if self.values[key] == value and type(self.values[key]) is type(value):
+        if key in self._values:
+            if self._values[key] == value and type(self._values[key]) is type(value):
                 self.note(Fix("duplicate", f"{key!r} stood twice"))
             else:
                 self.note(Fix("duplicate", f"{key!r} stood twice: the last one holds"))
-        self.values[key] = value
-
-    def take_back(self, key: str) -> None:
-        """Forget a parameter: it has not ended yet."""
-        self.values.pop(key, None)
+        self._values[key] = value
 
     def bare(self, text: str) -> str:
         """Take off what is layout around a value."""

@@ -14,7 +14,7 @@ from promptools.dialects.block_end import Ended
 from promptools.dialects.block_value import NAMING, given_in
 from promptools.dialects.collected import Collected
 from promptools.dialects.livemarkup import LiveMarkup
-from promptools.dialects.tags import Tag, blank
+from promptools.dialects.tags import Tag, blank, unblank
 from promptools.errors import clip
 from promptools.types import Fix
 
@@ -63,9 +63,10 @@ class MarkupCandidate(Ended):
             self._early.append(Fix("marker", f"no '<' before {clip(lost[0].strip(), 40)!r}"))
             self._open_call(self._at, lost[1])
         elif self._grammar.objects and said.strip()[:1] in ("{", "["):
-            self._put_back(len(words.lstrip()))
+            self._put_back(len(unblank(words)))
             self._read_json(None)
         elif len(said) > JUNK:
+            self._put_back(len(said) - JUNK)
             self._text(self._at + 1, "no call follows the opener")
 
     def _named_by_words(self) -> str | None:
@@ -110,7 +111,7 @@ class MarkupCandidate(Ended):
         begin = self._reopen
         call = self._segments.pop().call
         assert isinstance(call, Collected)
-        call.take_back(self._key)
+        call.take_back()
         self._call = call
         for words in self._tokens[begin + len(self._value) : self._at]:
             self._keep(words)
@@ -207,7 +208,7 @@ class MarkupCandidate(Ended):
     def _words_in_call(self, words: str, call: Collected) -> None:
         if blank(words):
             return
-        bare = words.lstrip(" \t\r\nĠĊ")
+        bare = unblank(words)
         if bare[0] == "{" and not call.values:
             self._put_back(len(bare))
             self._read_json(call.said)

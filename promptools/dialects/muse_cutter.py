@@ -68,7 +68,7 @@ class MuseCutter:
         while at < len(text):
             end = _next(text, at, open_message=self._open)
             if end > at:
-                found.append(Said(text[at:end]) if self._open else Beside(_kind(text[at:end]), text[at:end]))
+                found.append(Said(text[at:end]) if self._open else Beside("words", text[at:end]))
                 at = end
             if at == len(text):
                 break
@@ -112,10 +112,6 @@ def _next(text: str, at: int, *, open_message: bool) -> int:
     """Give where the next token may begin."""
     found = (_INSIDE if open_message else _OUTSIDE).search(text, at)
     return found.start() if found is not None else len(text)
-
-
-def _kind(raw: str) -> Literal["space", "words"]:
-    return "words" if raw.strip() else "space"
 
 
 def _may_go_on(tail: str) -> bool:

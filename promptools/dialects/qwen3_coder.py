@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING
 
 from promptools.dialects.base import Head, Textual
 from promptools.dialects.collected import Grammar
-from promptools.dialects.declaration import NAME, lines
+from promptools.dialects.declaration import lines
 from promptools.dialects.markup import LOST, MarkupCandidate
 from promptools.dialects.openers import WITHIN, first_tags, offered
 from promptools.dialects.settle import Place, Rules
 from promptools.dialects.tags import blank
-from promptools.dialects.written import KEY, results_in, written
+from promptools.dialects.written import results_in, written
 from promptools.parsing.parts import Candidate
 from promptools.types import Call, Result
 
@@ -121,11 +121,11 @@ You can call these functions:
 To call a function, end your reply with a block of this form, and nothing after it:
 
 <tool_call>
-<function={NAME}>
-<parameter={KEY}>
+<function=function name>
+<parameter=parameter name>
 its value
 </parameter>
-<parameter={KEY}>
+<parameter=parameter name>
 a value
 of several lines
 </parameter>

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 
 from promptools.dialects.base import Head, Textual, Tier
 from promptools.dialects.collected import Grammar
-from promptools.dialects.declaration import NAME, lines
+from promptools.dialects.declaration import lines
 from promptools.dialects.markup import MarkupCandidate
 from promptools.dialects.openers import WITHIN, at_once
 from promptools.dialects.settle import Place, Rules
-from promptools.dialects.written import KEY, results_in, when_to_call, written
+from promptools.dialects.written import results_in, when_to_call, written
 from promptools.parsing.parts import Candidate
 from promptools.types import Call, Result
 
@@ -60,9 +60,9 @@ class SeedOss(Textual):
 A call has this form; values stand between the tags as they are, objects and lists as JSON:
 
 <seed:tool_call>
-<function={NAME}>
-<parameter={KEY}>its value</parameter>
-<parameter={KEY}>a value
+<function=function name>
+<parameter=parameter name>its value</parameter>
+<parameter=parameter name>a value
 of several lines</parameter>
 </function>
 </seed:tool_call>

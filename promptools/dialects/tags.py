@@ -187,6 +187,11 @@ def blank(words: str) -> bool:
     return not words.strip(_BLANK)
 
 
+def unblank(words: str) -> str:
+    """Give words from the first character on that is no white space."""
+    return words.lstrip(_BLANK)
+
+
 def _open_quote(inside: str) -> bool:
     """Tell whether every bracket stands inside the quotes of an attribute."""
     bare = _QUOTED.sub("", inside)

@@ -182,10 +182,13 @@ def _line_gate(heads: Iterable[tuple[Dialect, Head]], names: tuple[str, ...] | N
 
 
 def _literals(dialects: list[Dialect]) -> list[Marker]:
-    """Give the tags, the debris, and the markers that may stand alone: of a run of openers all but the last at once."""
+    """Give the tags, the debris, and the markers that may stand alone: of a run of one opener all but the last at once.
+
+    A run of several would be another one in pieces: each may begin a call.
+    """
     lone = dict.fromkeys(closer for dialect in dialects for closer in dialect.closers)
-    openers = "|".join(re.escape(each) for each in lone if not each.startswith("</"))
-    runs = f"(?:{openers})+(?=(?:{openers}))|" if openers else ""
+    openers = [re.escape(each) for each in lone if not each.startswith("</")]
+    runs = "".join(f"(?:{each})+(?={each})|" for each in openers)
     literal = "|".join(re.escape(each) for each in lone)
     frames = (*FRAMES, *FRAMES.values())
     markers = by_group({"opener": CLOSER_OF, "closer": CLOSERS, "debris": DEBRIS, "frame": frames})
