@@ -30,7 +30,8 @@ from promptools.types import Fix, MalformedReason
 ARROWS = "[TOOL_CALL]"
 _CALL = re.compile(r"""\{\s*tool\s*=>\s*(["'])([^"'\n]{1,128})\1\s*,\s*args\s*=>\s*""")
 _KEY = re.compile(r"\s*,?\s*--([\w.-]{1,128})(?:\s+|=)")
-_BARE = re.compile(r"[^\n{}]*?(?=\s*(?:\n|,?\s*--[\w.-]+\s|\}))")
+_NEXT = re.compile(r"[\n{}]|,?\s--[\w.-]{1,128}[\s=]")
+"""What ends a bare value."""
 _END = re.compile(r"\s*,?\s*\}\s*\}\Z")
 _FIX = Fix("json", "arrows and dashes instead of JSON")
 _DECODER = json.JSONDecoder(strict=False)
@@ -84,8 +85,9 @@ def arguments(raw: str, at: int, tool: str, rules: Rules) -> dict[str, Any] | No
         try:
             given[key[1]], at = _DECODER.raw_decode(raw, key.end())
         except (ValueError, RecursionError):
-            bare = _BARE.match(raw, key.end())
-            if bare is None:
+            found = _NEXT.search(raw, key.end())
+            if found is None or found[0] == "{":
                 return None
-            given[key[1]], at = value_of(rules, tool, key[1], bare[0])[0], bare.end()
+            given[key[1]] = value_of(rules, tool, key[1], raw[key.end() : found.start()].strip())[0]
+            at = found.start()
     return given if _END.match(raw, at) else None
