@@ -37,8 +37,8 @@ class GigaChat(Marked):
             tier="S",
             result="function result\n{content}",
         )
-        line = Head((), then(token(_LINE), r"[ \t]{0,8}\r?\n", r"\s{0,8}"), opens="{", gate="function", line=True, tier="B")
-        self.heads = (*self.heads, line)
+        line = then(token(_LINE), r"[ \t]{0,8}\r?\n", r"\s{0,8}")
+        self.heads = (*self.heads, Head((), line, opens="{", gate="function", line=True, tier="B"))
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
         """Start at the bracket."""

@@ -69,12 +69,12 @@ class Json(Textual):
     name = "json"
     models = "any model that is told to in its prompt; what many fall back to"
     tier: Tier = "B"
-    heads = (
+    heads: tuple[Head, ...] = (
         Head(("{",), _OBJECT, opens="", gate=_OBJECT, begins=_object_begins, fenced=True),
         Head(("[",), _LIST, opens="", gate=_LIST, begins=_object_begins, fenced=True),
         Head(('"',), _STRING, opens="", gate=_STRING, begins=_string_begins, alias='"', first=True),
     )
-    closers = ("<|python_tag|>",)  # Llama 3.1 prints it before bare JSON
+    closers: tuple[str, ...] = ("<|python_tag|>",)  # Llama 3.1 prints it before bare JSON
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
         """Start at the bracket; `head` is the fence before it, or empty."""

@@ -65,7 +65,7 @@ class Marked(Textual):
     ) -> None:
         self.name = name
         self.models = models
-        self.tier = tier
+        self.tier: Tier = tier
         self.stop = tuple(stop)
         self._openers = dict(openers)
         self._id_key = id_key

@@ -67,13 +67,13 @@ class Mimicry(Json):
     name = "mimicry"
     models = "none by training: models that copy a printed history"
     tier: Tier = "C"
-    heads = (
+    heads: tuple[Head, ...] = (
         _line(either(_CALLING, _TOOL_CALL, _PREVIOUS), r"\["),
         _line(either(_COUNTED, _LISTED), "[TC]"),
         _line(_WRENCH, "🔧"),
         *(head._replace(asked=True, tier="B") for head in Json.heads),
     )
-    closers = ()
+    closers: tuple[str, ...] = ()
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
         """Start at the arguments, or at the list of calls."""

@@ -256,7 +256,7 @@ class WrappedCandidate(Undecided):
         elif look == "<" or any(each.startswith(look) for each in self._expected()):
             return end
         elif self._name is None and not self._is_void and (following := _NEXT.match(look)) is not None:
-            if following.end() == len(look) and look[-1] not in "{":
+            if following.end() == len(look) and look[-1] != "{":
                 return end
             self._next_body()
             held = len(look) - len(taken)

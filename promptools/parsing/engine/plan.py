@@ -83,9 +83,9 @@ class Plan:
             gate = _line_gate(self.heads.values(), names)
             lines = [LineMarker(gate, self._line.pattern)] if self._line else []
             rare: list[LineMarker | WordMarker | RareMarker] = [*lines, *self._words, *self._bare]
-            both = Scanner(self._markers, rare), Scanner(self._later, rare)
-            here = [each.without(self.rare) for each in both]
-            found = self._sought[names] = Sought(*both, *here, re.compile(gate))
+            now, later = Scanner(self._markers, rare), Scanner(self._later, rare)
+            here = now.without(self.rare), later.without(self.rare)
+            found = self._sought[names] = Sought(now, later, *here, re.compile(gate))
         return found
 
     def line_heads(self, text: str, at: int) -> Iterator[tuple[str, int]]:

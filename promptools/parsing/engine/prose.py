@@ -33,7 +33,7 @@ class Prose(Machine):
 
     _sweeps: dict[Scanner, Sweep]
     _swept_text = _entered = ""
-    _framed = ""
+    _framed: str = ""
     """What closes the frame that the answer stands in."""
     _looked_at = ""
     _rare = False
