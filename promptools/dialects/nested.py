@@ -18,6 +18,9 @@ from promptools.types import Fix
 
 ITEM = "item"
 DEEPEST = 64
+"""Levels of elements that are told apart."""
+PLAIN = 8
+"""Levels of elements without marks: each is looked for again in the one around it."""
 _WORD = re.compile(r"\s*<([A-Za-z_][\w.-]{0,63})>")
 _TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
 
@@ -94,22 +97,19 @@ def _value(element: Element, schema: Any, root: dict[str, Any]) -> Any:
     return read(text, kinds)[0]
 
 
-def _plain(text: str) -> Element | None:
+def _plain(text: str, depth: int = 0) -> Element | None:
     """Read elements without marks: each up to its next closer of that name. None where it is no such text."""
     root = Element("")
     at = 0
-    while text[at:].strip():
-        found = _WORD.match(text, at)
-        if found is None:
-            return None
+    while (found := _WORD.match(text, at)) is not None:
         end = text.find(f"</{found[1]}>", found.end())
         if end < 0:
             return None
         inside = text[found.end() : end]
-        inner = _plain(inside) if "<" in inside else None
+        inner = _plain(inside, depth + 1) if "<" in inside and depth < PLAIN else None
         root.children.append(Element(found[1], [inside], inner.children if inner is not None else []))
         at = end + len(found[1]) + 3
-    return root if root.children else None
+    return root if root.children and not text[at:].strip() else None
 
 
 def kinds_of(schema: Any, root: dict[str, Any]) -> frozenset[str]:

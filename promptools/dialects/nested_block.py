@@ -13,7 +13,7 @@ from promptools.dialects.collected import Grammar
 from promptools.dialects.envelope import NoCall
 from promptools.dialects.livemarkup import LiveMarkup
 from promptools.dialects.markup import MarkupCandidate
-from promptools.dialects.nested import members, tree
+from promptools.dialects.nested import DEEPEST, members, tree
 from promptools.dialects.settle import Place, Rules
 from promptools.dialects.tags import LIMIT, Tag, TagKind, Tags, blank
 from promptools.parsing.parts import Part, Tried, Undecided, size_of
@@ -160,7 +160,7 @@ class NestedCandidate(MarkupCandidate):
     def _follow(self, tag: Tag) -> None:
         name = tag.name or ""
         if not tag.close:
-            self._open += [] if tag.empty else [name]
+            self._open += [] if tag.empty or len(self._open) == DEEPEST else [name]
         elif name in self._open:
             while self._open.pop() != name:
                 pass
