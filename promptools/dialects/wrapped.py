@@ -69,6 +69,7 @@ class WrappedCandidate(Undecided):
         self._body = JsonBody()
         self._done: list[Part] = []
         self._gap: list[str] = []
+        self._fenced = "`" in head
         self._unfenced = False
         """The fence inside the block has been closed."""
         self._look = ""
@@ -279,7 +280,7 @@ class WrappedCandidate(Undecided):
     @property
     def _in_fence(self) -> bool:
         """Tell whether a fence was opened inside the block, and has not been closed."""
-        return "`" in self.head and not self._unfenced
+        return self._fenced and not self._unfenced
 
     def _expected(self) -> tuple[str, ...]:
         return (*self._closers.marks, "```") if self._in_fence else self._closers.marks
