@@ -70,16 +70,14 @@ class WrappedCandidate(Undecided):
         self._done: list[Part] = []
         self._gap: list[str] = []
         self._fenced = "`" in head
-        self._unfenced = False
-        """The fence inside the block has been closed."""
+        """A fence inside the block is open."""
         self._look = ""
         self._marks = Marks(closers)
         self._retries = RETRIES
         self._lost: list[Part] | None = None
         self._first_closer = -1
         self._over = False
-        self._stands = 0
-        """Parts of earlier bodies that nothing takes back: a call among them may have gone out."""
+        self._stands = 0  # parts of earlier bodies that nothing takes back: a call among them may have gone out
         goes_live = firm and (place.expected or place.sentinel)
         self._live = _live(rules, self._name) if goes_live else None
 
@@ -240,9 +238,9 @@ class WrappedCandidate(Undecided):
         taken = piece[at : at + LOOK_LIMIT]
         self._look += taken
         end = at + len(taken)
-        gap = (self._closers.gap if self._in_fence else BARE_GAP).match(self._look)
+        gap = (self._closers.gap if self._fenced else BARE_GAP).match(self._look)
         assert gap is not None
-        self._unfenced = self._unfenced or "`" in gap[0]
+        self._fenced = self._fenced and "`" not in gap[0]
         self._add_gap(gap[0])
         self._look = look = self._look[gap.end() :]
         if not look:
@@ -277,13 +275,8 @@ class WrappedCandidate(Undecided):
         found = self._closers.again.match(look) if self._closers.again is not None else None
         return found if found is not None and (found.end() == len(look) or look[found.end()] in "{[") else None
 
-    @property
-    def _in_fence(self) -> bool:
-        """Tell whether a fence was opened inside the block, and has not been closed."""
-        return self._fenced and not self._unfenced
-
     def _expected(self) -> tuple[str, ...]:
-        return (*self._closers.marks, "```") if self._in_fence else self._closers.marks
+        return (*self._closers.marks, "```") if self._fenced else self._closers.marks
 
     def _add_gap(self, gap: str) -> None:
         if "}" in gap or "]" in gap:
@@ -300,7 +293,7 @@ class WrappedCandidate(Undecided):
             self._gap.append(again[0])
             self._name = again[1]
         self._done.append(Part("markup", "".join(self._gap)))
-        self._gap, self._look, self._marks, self._unfenced = [], "", Marks(self._closers), False
+        self._gap, self._look, self._marks = [], "", Marks(self._closers)
         self._body, self._lost, self._first_closer = JsonBody(), None, -1
         self._ended = False
 
