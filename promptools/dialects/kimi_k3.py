@@ -115,7 +115,7 @@ class XtmlCandidate(TaggedText):
             self._known = True
             started = self._call.take_name(self._name)
             if started is None:
-                self._give_up(f"{self._name!r} is no tool", 0)
+                self._give_up(f"{self._name!r} is no tool", self._begin)
                 return False
             self.live += started
         return True

@@ -293,7 +293,7 @@ class PairsCandidate(TaggedText):
         found = self._tags.ahead.match(text, at)
         if found is None:
             return None if at == len(text) else ""
-        if found[0].endswith(">"):
+        if found[0].endswith(self._tags.closer("arg_key")):
             return found[1].strip()
         return None if found.end() == len(text) else ""
 

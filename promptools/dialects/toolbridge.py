@@ -77,7 +77,9 @@ class ToolbridgeCandidate(Undecided):
                 end = inner.feed(text, 0)
                 if end is None and final:
                     inner.close(reason)
-                self.live, inner.live = [*self.live, *inner.live], []
+                if not self._done:  # the parts of a call that came out must be the next to come
+                    self.live += inner.live
+                inner.live = []
                 if end is None and not final:
                     return False
                 text = inner.rest + text[end:] if end is not None else inner.rest
