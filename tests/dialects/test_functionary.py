@@ -1,0 +1,17 @@
+"""The header of words for the user, by itself."""
+
+from __future__ import annotations
+
+from promptools.dialects.functionary import UserCandidate
+
+
+def test_a_header_is_taken_whole() -> None:
+    candidate = UserCandidate(firm=True)
+    assert candidate.feed("x>>>all\nHello", 1) == 8
+    assert [(part.kind, part.raw) for part in candidate.parts] == [("markup", ">>>all\n")]
+
+
+def test_a_header_that_never_came_is_nothing() -> None:
+    candidate = UserCandidate(firm=True)
+    candidate.close("stop")
+    assert candidate.parts == []
