@@ -80,7 +80,7 @@ class Ended(Valued):
         self._at = len(self._tokens)
         length = finish_reason == "length"
         if self._state == self._ending:
-            if self._closes_own() or not (self._nested or length):
+            if self._closes_own() or not (self._nested or length or (self._quoted and self._undone)):
                 self._ended()
             else:
                 self._not_ended()
@@ -129,11 +129,12 @@ class Ended(Valued):
         """Say of the call that the text ended in that it is cut; or take it for text, where none is certain."""
         call = self._call
         known = self._rules.tools is None or (call is not None and call.tool is not None)
-        if not (self._place.sentinel or self._place.expected or (call is not None and known)):
+        certain = call is not None and known and not (self._quoted and self._undone)
+        if not (self._place.sentinel or self._place.expected or certain):
             if self._segments:
                 self._finish(self._segments[-1].end, self._no_wrapper_closer())
             else:
-                self._text(self._at, f"{why}, and no offered tool is named")
+                self._text(self._at, f"{why}, and that a call was meant is not certain")
             return
         said = self._broken("truncated", why)
         self._segments.append(Segment(self._start, self._at, said, []))

@@ -37,6 +37,8 @@ class Valued(Block):
         self._depth = 0
         """Calls inside the value that are open."""
         self._nested = False
+        self._undone = False
+        """A closer has come inside it that closes nothing."""
         self._maybe = False
         """A call's opener has just come inside the value: a parameter's next to it makes it a call."""
         self._reopen: int | None = None
@@ -50,6 +52,11 @@ class Valued(Block):
         self._tags.cdata = grammar.cdata
         self._tags.words = NAMING | rules.tools.all_keys if rules.tools is not None else None
 
+    @property
+    def _quoted(self) -> bool:
+        """Nothing but its tags says that this is a call: neither a wrapper, nor that one was asked for."""
+        return not (self._wrapped or self._place.expected or self._place.sentinel)
+
     @abstractmethod
     def _in_call(self, token: Tag | str) -> None: ...
     @abstractmethod
@@ -61,6 +68,9 @@ class Valued(Block):
         if tag.kind == "element" and not call.declares(tag.name or ""):
             self._give_up(f"{clip(tag.raw, 40)!r} stands in the call", tag)
             return
+        if self._quoted and not tag.attributes.keys() <= {"name", "string", "value"}:
+            self._give_up(f"{clip(tag.raw, 40)!r} is another format's", tag)
+            return
         self._style = "element" if tag.kind == "element" else "tag" if tag.name is not None else "nameless"
         if self._style == "element":
             call.note(Fix("marker", f"a parameter stood in {clip(tag.raw, 40)!r}"))
@@ -69,7 +79,7 @@ class Valued(Block):
         self._key = tag.name or ""
         self._string = tag.attributes.get("string")
         self._value, self._closing = [], []
-        self._depth, self._nested, self._maybe = 0, False, False
+        self._depth, self._nested, self._maybe, self._undone = 0, False, False, False
         self._reopen = None
         if self._style != "nameless":
             self._tell(self._key, as_it_is=not tag.empty and self._string != "false")
@@ -172,13 +182,14 @@ class Valued(Block):
             if tag.kind == "element":
                 return self._style == "element" or tag.name == "parameters"
             return tag.kind != "noise" or "end" in tag.raw
-        if self._nested or tag.kind in ("param", "element"):
+        if self._nested or (self._quoted and self._undone) or tag.kind in ("param", "element"):
             return False
         if first.kind == "call":
             return tag.kind in ("wrap", "end") or not tag.close
         return tag.kind == "end" or (tag.kind == "wrap" and not tag.close)
 
     def _not_ended(self) -> None:
+        self._undone = True
         for _, each in self._closing:
             self._keep(each if isinstance(each, str) else each.raw)
         self._closing = []
