@@ -65,20 +65,22 @@ def _offered(text: str, start: int, rules: Rules) -> bool:
 
 def _begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
     del fresh
-    return None if end == len(text) else _offered(text, start, rules)
+    if end == len(text):
+        return None if rules.tools is not None else False
+    return _offered(text, start, rules)
 
 
 def _empty_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
     """Tell whether a call without arguments begins: it looks as prose about a function does, so nothing comes first."""
     if text[end - 1] != ")":
-        return None
+        return None if rules.tools is not None else False
     return fresh and _offered(text, start, rules)
 
 
 def _label_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
     del fresh
     if end == len(text):
-        return None
+        return None if rules.tools is not None else False
     return _ARGUMENTS.search(text, start, end) is not None and _offered(text, start, rules)
 
 
@@ -96,7 +98,7 @@ class Bare(MarkedCalls):
             (),
             _LABELLED,
             opens="{",
-            gate=r"tool|function|[a-z]{1,8}\Z",
+            gate="tool|function",
             begins=_label_begins,
             line=True,
             labels=_FENCES,

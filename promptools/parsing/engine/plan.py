@@ -164,21 +164,32 @@ NAMESPACES = (
     r"\w{1,9}:d",
 )
 """What may stand before a name."""
-MCP = "use_mcp"
+LABELS = ("function call", "functions.", "tools.", "default_api:", "declaration:", "call:", "tool_name:", "tool call")
+"""Words that may stand first in such a line."""
+MCP = "use_mcp_tool"
 """The tag of Cline around a call of some server's tool."""
 
 
 def _line_gate(heads: Iterable[tuple[Dialect, Head]], names: tuple[str, ...] | None) -> str:
     """Give what the first characters of a line must be: of offered tools, three letters in any case are enough."""
-    gates = dict.fromkeys(head.gate for _, head in heads if head.line)
+    gates = dict.fromkeys(head.gate for _, head in heads if head.line and (not head.labels or None in head.labels))
     if names is not None:
         # what stands between words may be spelled otherwise, so no more than the first of them
         firsts = sorted({re.split(r"[\W_]", name[:3])[0].casefold() or name[:1] for name in names})
         said = "|".join(map(re.escape, firsts))
         whole = {A_NAME: rf"(?i:{'|'.join([said, *NAMESPACES])})", A_TAG: rf"</?(?i:{said}|{MCP})"}
         gates = dict.fromkeys(whole.get(gate, gate) for gate in gates)
-        gates[r"[</]{0,2}[\w.:/-]{0,64}\Z"] = None
+        gates[_unfinished(names)] = None
     return "|".join(gates)
+
+
+def _unfinished(names: tuple[str, ...]) -> str:
+    """Give what the last characters of a text may be that become the first word of such a line."""
+    spaces = r"(?:(?:functions?|tools?|default_api|call|declaration|\w{1,9})[.:])*"
+    said = {name[:size] for name in (*names, MCP) for size in range(len(name) + 1)}
+    words = {label[:size] for label in LABELS for size in range(1, len(label) + 1)}
+    shown = "|".join(re.sub(r"(?:\\[-.]|_)", r"[-_.]?", re.escape(each)) for each in sorted(said | words))
+    return rf"(?=[</]{{0,2}}[\w.:/ -]{{0,128}}\Z)[</]{{0,2}}(?i:{spaces}(?:{shown}))\Z"
 
 
 def _literals(dialects: list[Dialect]) -> list[Marker]:
