@@ -61,6 +61,8 @@ class ElementCandidate(TaggedText):
         self._inner = self._quoted = 0
         """Elements of the same name, and calls of the same tool, that were opened inside the value."""
         self._ending: _Ending | None = None
+        self._closed = False
+        """The tool's closer has come inside a value."""
         self._reason: str | None = None
         self._began = False
         self._filled = False
@@ -82,7 +84,7 @@ class ElementCandidate(TaggedText):
             return
         if self._ending is not None and finish_reason != "length":
             self._end_at(self._ending)
-        elif not self._values and self._step == self._between and not self._call.meant:
+        elif not self._call.meant and (self._closed or (not self._values and self._step == self._between)):
             self._give_up("nothing of a call stands in it", len(self._tag))
         elif self._step == self._between and self._values and finish_reason != "length":
             self._finish(self._base, self._base, Fix("closer", f"no '</{self._root}>'"))
@@ -99,6 +101,9 @@ class ElementCandidate(TaggedText):
         for key, double, single in ATTRIBUTE.findall(self._tag):
             if key in self._keys:
                 self._put(key, double or single)
+            elif not self._call.meant:
+                self._give_up(f"{key!r} is no parameter", len(self._tag))
+                return False
         if self._tag.endswith("/>"):
             self._finish(len(self._tag), len(self._tag), None)
         return not self._over
@@ -197,6 +202,7 @@ class ElementCandidate(TaggedText):
             self._end_at(self._ending)
             return True
         elif name == self._root and kind != "empty":
+            self._closed = self._closed or (kind == "close" and not self._quoted)
             self._quoted = max(0, self._quoted + (1 if kind == "open" else -1))
         elif name == self._key and kind == "open":
             self._inner += 1
@@ -252,6 +258,9 @@ class ElementCandidate(TaggedText):
     def _end_at(self, ending: _Ending) -> None:
         self._end_value(ending.size)
         self._finish(ending.at, ending.at, None)
+
+    def _refuses(self) -> bool:
+        return not self._values
 
     def _check(self) -> None:
         if self._root != MCP:

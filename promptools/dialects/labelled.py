@@ -148,7 +148,10 @@ class LabelledCandidate(Undecided):
             said = self._bracketed(said)
         arguments, fixes = read_input(said, tool, self._rules)
         fixes = [*([renamed] if renamed else []), *fixes]
-        return checked(tool, arguments, None, fixes, self._rules, self._place)
+        outcome = checked(tool, arguments, None, fixes, self._rules, self._place)
+        if isinstance(outcome, Malformed) and not self._place.expected:
+            raise NoCall(f"its words do not fit {tool.name!r}")
+        return outcome
 
     def _bracketed(self, said: str) -> str:
         """Give what stands in the brackets, where they stood behind the name."""

@@ -43,6 +43,8 @@ _CLOSERS = Closers(right=("```",), wrong=(), openers=(), needed=False)
 _NAMED = re.compile(rf"[^:]*:[*_]{{0,2}}\s*{_QUOTE}(\w[\w.-]*)")
 _FINAL = r"[*_]{0,2}F"
 _ANSWER = then(r"[*_]{0,2}", tokens(("Final Answer",)), _COLON)
+_WORDS = re.compile(r"[*_]{0,2}Action[^:]{0,8}:[^\n]*\n\s*[*_]{0,2}Action[ _]?Input")
+"""The labels behind which bare words are an input: others stand in manuals too."""
 _CALL = r"[^\W\d][\w.-]{0,80}+[ \t]{0,4}\("
 _CALLEE = re.compile(r"[^\W\d][\w.-]{0,80}")
 _PYTHON = Fix("json", "the arguments stood in a Python call")
@@ -57,6 +59,13 @@ def _is_offered(text: str, start: int, end: int, rules: Rules) -> bool:
     if rules.tools is None:
         return PLAUSIBLE_NAME.match(found[1]) is not None
     return rules.tools.find(found[1]) is not None
+
+
+def _is_action(text: str, start: int, rules: Rules) -> bool:
+    """Tell whether one label is enough: manuals have headings like the others."""
+    return (
+        rules.expect == "react" or text.startswith("Action", start) or text.startswith(("**Action", "__Action"), start)
+    )
 
 
 def _object_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
@@ -76,15 +85,16 @@ def _words_begin(text: str, start: int, end: int, *, fresh: bool, rules: Rules) 
     del fresh
     if end == len(text):
         return None
-    return rules.tools is not None and text[end] not in "{`" and _is_offered(text, start, end, rules)
+    sure = rules.expect == "react" or _WORDS.match(text, start, end) is not None
+    return sure and rules.tools is not None and text[end] not in "{`" and _is_offered(text, start, end, rules)
 
 
 def _call_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
     """Tell whether a call of an offered tool stands behind the label."""
-    del start, fresh
+    del fresh
     if end == len(text):
         return None
-    found = _CALLEE.match(text, end)
+    found = _CALLEE.match(text, end) if _is_action(text, start, rules) else None
     return rules.tools is not None and found is not None and rules.tools.find(found[0]) is not None
 
 
@@ -99,7 +109,8 @@ def _brackets_begin(text: str, start: int, end: int, *, fresh: bool, rules: Rule
     del fresh
     if end == len(text):
         return None
-    return rules.tools is not None and text[end] == "[" and _is_offered(text, start, end, rules)
+    sure = rules.tools is not None and _is_action(text, start, rules)
+    return sure and text[end] == "[" and _is_offered(text, start, end, rules)
 
 
 class _Called(CallBlock):

@@ -126,6 +126,9 @@ class TaggedText(Undecided):
         except NoCall as no:
             self._give_up(str(no), end)
             return
+        if isinstance(outcome, Malformed) and not self._call.meant and self._refuses():
+            self._give_up("nothing of a call stands in it", end)
+            return
         if isinstance(outcome, Malformed):
             parts = [self._malformed(outcome, raw[:size])]
         else:
@@ -136,6 +139,10 @@ class TaggedText(Undecided):
 
     def _check(self) -> None:
         """Look at the call as a whole."""
+
+    def _refuses(self) -> bool:
+        """Tell whether it is too little for a call that does not fit its tool."""
+        return False
 
     def _malformed(self, outcome: Malformed, raw: str) -> Part:
         if not raw:
