@@ -17,7 +17,6 @@ from typing import Any, Final
 from promptools.dialects.pyarguments import Refused
 from promptools.dialects.settle import dump
 from promptools.dialects.values import read
-from promptools.errors import clip
 from promptools.parsing.strings import Liberties, decode
 
 DELIMITERS: Final = ('<|"|>', "<escape>")
@@ -118,7 +117,7 @@ class Braces:
             return False
         found = _KEY.match(text, self.at)
         if found is None:
-            raise Refused(f"{clip(text[self.at : self.at + 20], 20)!r} is no key", start=self.at)
+            raise Refused(f"{text[self.at]!r} begins no key", start=self.at)
         if text[found.end() - 1] != ":":
             if final:
                 self.at = len(text)

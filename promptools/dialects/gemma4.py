@@ -46,12 +46,12 @@ _LEAK_LAYOUT = Layout(right=("/>", "</call>", "</function>", ">"), brackets=Fals
 def _line_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
     """Tell whether the beginning of a line is what is left of a call when the tokens are stripped."""
     del fresh
+    if rules.tools is None:
+        return False
     found = _LINE.match(text, start)
     if found is None or text[end - 1] not in ":}":
         return None if end == len(text) else False
     before, space, name, empty = found.groups()
-    if rules.tools is None:
-        return False
     if before is None and space is None:  # the name alone: it must be a tool's very own, and have arguments
         return not empty and rules.tools.get(name) is not None
     return (space is not None or before in ("call", "function")) and rules.tools.find(name) is not None
