@@ -84,10 +84,10 @@ class Block(Undecided, ABC):
         text, at = self._take(self._carry, 0, final=True)
         if self._inner is not None:
             self._inner.close(finish_reason)
-            rest = self._inner.rest
+            text, at = self._inner.rest, 0
             self._inner_decided()
             if not self._over:
-                text, at = self._take(rest, 0, final=True)
+                text, at = self._take(text, 0, final=True)
         if not self._over:
             self._end(finish_reason)
         self.rest += text[at:]

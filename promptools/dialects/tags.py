@@ -170,7 +170,7 @@ class Tags:
         known = (*_WORDS, *_NAMESPACES, *_MARKS)
         if not begun["after"]:
             return self._may_begin(begun["word"], known)
-        word = begun["word"].rpartition(":")[2]
+        word = begun["word"].rpartition(":")[2] if begun["word"].startswith(_NAMESPACES) else begun["word"]
         mine = word.startswith(_WORDS) or word in _MARKS or self.words is None or word in self.words
         inside = tail[begun.start("after") :]
         return mine and _open_quote(inside)

@@ -37,6 +37,8 @@ _MORE = re.compile(
     rf"|\s?(?:j|js|jso|c|co|cod|(?:json|code)\s{{0,4}}))?(?:<(?:\|\w{{0,9}}\|?)?)?\Z"
 )
 """What may become one, at the end of the text."""
+_OTHER = re.compile(rf"\s?{_BEFORE}{_TO}<\|message\|>\s{{0,8}}(?:<(?:a(?:t(?:e(?:m(?P<atem>:)?)?)?)?)?)?")
+"""What may be a header of Muse Glimmer's, whose calls begin with `<atem:`."""
 _SPACES = (" ", "\n", "\t", "\r")
 
 
@@ -83,6 +85,9 @@ def begins(text: str, at: int, known: Known | None, *, first: bool, final: bool)
         return True
     if first and not whole and window in _FIRST:
         return None
+    other = _OTHER.match(window)
+    if other is not None and (other["atem"] or (not whole and other.end() == len(window))):
+        return False if other["atem"] else None
     if _TOKENED.match(window):
         return True
     call = _CALL.match(window)
