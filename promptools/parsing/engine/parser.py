@@ -53,11 +53,15 @@ class Engine(Fences, Thought, Prose):
         """Take what is held: the text is over, and why."""
         if self._carry:
             self._run(self._carry, final=True)
+        self._end_thought(finish_reason)
+        self._end_candidate(finish_reason)
+
+    def _end_thought(self, finish_reason: str | None) -> None:
+        """Decide on calls inside reasoning that are held at the end of the text."""
         if self._suspect:
             self._unsuspect(finish_reason)
         if self._drafts:
             self._rescue(finish_reason)
-        self._end_candidate(finish_reason)
 
     def _end_candidate(self, finish_reason: str | None) -> None:
         """Decide what is open at the end of the text."""
@@ -69,6 +73,7 @@ class Engine(Fences, Thought, Prose):
             rest, self._rest = self._rest, ""
             if left:
                 self._run(rest, final=True)
+                self._end_thought(finish_reason)
             else:
                 self._out.words(rest)
 
