@@ -95,9 +95,11 @@ class Prose(Machine):
     def _plain_fence(self, text: str, start: int) -> re.Match[str] | None:
         """Give the fence of code that begins here, if its first words cannot begin a call."""
         found = _PLAIN_FENCE.match(text, start)
-        if found is None or (found[2] and any(self._plan.line_heads(text, found.start(2)))):
-            return None
-        return found
+        if found is None or not found[2]:
+            return found
+        word = found.start(2)
+        begins = self._sought.now.match_word(text, word) is not None or any(self._plan.line_heads(text, word))
+        return None if begins else found
 
     def _taken(
         self, found: re.Match[str], scanner: Scanner, text: str, final: bool, *, first: bool
