@@ -106,7 +106,7 @@ class WrappedCandidate(Undecided):
     @property
     def _is_void(self) -> bool:
         """Tell whether nothing has come of the body, whose tool is named."""
-        return bool(self._name) and not self._body.raw and not self._done
+        return self._name is not None and not self._body.raw and not self._done
 
     # --- the body ------------------------------------------------------------------------------------------------
 
