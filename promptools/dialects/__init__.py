@@ -105,7 +105,7 @@ def get(name: str) -> Dialect:
     if found is not None:
         return found
     if not isinstance(name, str) or name not in BUILT_IN:
-        raise UsageError(f"There is no dialect {name!r}; the dialects are {', '.join(names())}.")
+        raise UsageError(f"There is no dialect {name!r}; `promptools dialects` lists those there are.")
     module, _, kind = BUILT_IN[name].partition(":")
     made: Dialect = getattr(import_module(f"{__name__}.{module}"), kind)()
     _loaded[name] = made
