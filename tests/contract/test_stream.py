@@ -131,7 +131,7 @@ def test_every_cut_gives_the_same_events(row: Row) -> None:
     tiled(whole, row.text)
     in_order(whole, reply)
     honest(row.text, reply)
-    for way, cut in cuts(row.text, places=12):
+    for way, cut in cuts(row.text, places=8):
         events, other = feed(cut, tools_of(row.tools), reason, **given_options)
         assert join(events) == join(whole), way
         in_order(events, other)
