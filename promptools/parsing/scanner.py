@@ -50,12 +50,7 @@ class RareMarker(NamedTuple):
 
     def search(self, text: str, at: int, stop: int) -> re.Match[str] | None:
         """Give the leftmost one that begins in `text[at:stop]`. O(n), at C speed where none of its words stands."""
-        found: re.Match[str] | None = None
-        for word in self.words:
-            match = self.search_word(word, text, at, stop)
-            if match is not None:
-                found, stop = match, match.start()
-        return found
+        return _leftmost(self, text, at, stop)
 
     def search_word(self, word: str, text: str, at: int, stop: int | None = None) -> re.Match[str] | None:
         """Give the leftmost one of those that have this word."""
@@ -67,6 +62,16 @@ class RareMarker(NamedTuple):
                 return match
             place = text.find(word, place + 1, stop + len(word))
         return None
+
+
+def _leftmost(marker: RareMarker | WordMarker, text: str, at: int, stop: int) -> re.Match[str] | None:
+    """Give the leftmost of what a marker's words find."""
+    found: re.Match[str] | None = None
+    for word in marker.words:
+        match = marker.search_word(word, text, at, stop)
+        if match is not None:
+            found, stop = match, match.start()
+    return found
 
 
 BEGINNING = 4
@@ -107,12 +112,7 @@ class WordMarker:
 
     def search(self, text: str, at: int, stop: int) -> re.Match[str] | None:
         """Give the leftmost one that begins in `text[at:stop]`. O(n), at C speed where none of its words stands."""
-        found: re.Match[str] | None = None
-        for word in self.words:
-            match = self.search_word(word, text, at, stop)
-            if match is not None:
-                found, stop = match, match.start()
-        return found
+        return _leftmost(self, text, at, stop)
 
     def search_word(self, word: str, text: str, at: int, stop: int | None = None) -> re.Match[str] | None:
         """Give the leftmost one of those that have this word."""
@@ -142,6 +142,12 @@ class LineMarker:
     def __init__(self, gate: str, pattern: str) -> None:
         self._gate = re.compile(rf"{self._INDENT}(?:{gate})")
         self._pattern = re.compile(rf"{self._INDENT}(?:{pattern})")
+
+    def with_gate(self, gate: str) -> LineMarker:
+        """Give the same for other first words."""
+        other = copy(self)
+        other._gate = re.compile(rf"{self._INDENT}(?:{gate})")  # noqa: SLF001  it is its own
+        return other
 
     def search(self, text: str, at: int, stop: int) -> re.Match[str] | None:
         """Give the leftmost one that begins in `text[at:stop]`. O(n), at C speed where no line begins like it."""
@@ -184,8 +190,15 @@ class Scanner:
 
     def without(self, words: Set[str]) -> Scanner:
         """Give the same for text in which none of the words stands: what is held at its end does not change."""
+        return self._with_rare([each for each in self._rare if words.isdisjoint(each.words)])
+
+    def with_line_gate(self, gate: str) -> Scanner:
+        """Give the same for lines that begin with other words: what is held at the text's end does not change."""
+        return self._with_rare([each.with_gate(gate) if isinstance(each, LineMarker) else each for each in self._rare])
+
+    def _with_rare(self, rare: Sequence[RareMarker | LineMarker | WordMarker]) -> Scanner:
         other = copy(self)
-        other._rare = [each for each in self._rare if words.isdisjoint(each.words)]  # noqa: SLF001  it is its own
+        other._rare = rare  # noqa: SLF001  it is its own
         return other
 
     def sources(self) -> list[Callable[[str, int], re.Match[str] | None]]:
@@ -211,8 +224,13 @@ class Scanner:
         found = (each.match(text, at) for each in self._rare if isinstance(each, WordMarker))
         return next(filter(None, found), None)
 
-    def others(self, text: str, at: int, group: str) -> Iterator[re.Match[str]]:
-        """Give the markers that start at `at` and stand behind `group` in the list."""
+    def all_at(self, text: str, found: re.Match[str]) -> Iterator[tuple[str, int]]:
+        """Give the group and the end of the marker `found`, and of those behind it in the list that start there too."""
+        yield found.lastgroup or "", found.end()
+        for each in self._others(text, found.start(), found.lastgroup or ""):
+            yield each.lastgroup or "", each.end()
+
+    def _others(self, text: str, at: int, group: str) -> Iterator[re.Match[str]]:
         full = self._full.get(text[at : at + 2]) or self._full.get(text[at])
         later = False
         for each in self._markers:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import chain
 
 from promptools.parsing.engine.machine import Machine, State
 from promptools.parsing.parts import Part
@@ -71,9 +70,7 @@ class Fences(Machine):
         """Give the heads that may begin at the first word inside a fence, and their ends."""
         found = self._sought.now.match(text, at) or self._sought.now.match_word(text, at)
         if found is not None:
-            for each in chain((found,), self._sought.now.others(text, at, found.lastgroup or "")):
-                if each.lastgroup in self._plan.heads:
-                    yield each.lastgroup, each.end()
+            yield from (each for each in self._sought.now.all_at(text, found) if each[0] in self._plan.heads)
         yield from self._plan.line_heads(text, at)
 
     def _code_begins(self) -> None:

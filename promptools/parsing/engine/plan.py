@@ -47,8 +47,6 @@ class Plan:
         literals = _literals(on)
         ticks = Marker("ticks", ("`", "~~~"), "``*|~~~~*")
         heads = [each for group, (_, head) in self.heads.items() if not head.line for each in _markers(group, head)]
-        letters = [each for each in heads if each.literals[0][0].isalpha()]
-        heads = [each for each in heads if each not in letters]
         self.headers: dict[str, Dialect] = {}
         """Groups of what may begin a message with a header, and whose it is."""
         markers: list[Marker] = []
@@ -58,20 +56,19 @@ class Plan:
                 markers.append(Marker(f"{dialect.name}_header", dialect.channels.markers))
                 bare.append(dialect.channels.bare)
                 self.headers |= {f"{dialect.name}_header": dialect, dialect.channels.bare.group: dialect}
-        self._markers = [*heads, *markers, *literals, ticks]
-        self._words = [WordMarker(letters)] if letters else []
-        self._later = [
-            each for each in self._markers if each.group not in self.heads or not self.heads[each.group][1].first
-        ]
-        self._bare = bare
-        self._sought: dict[tuple[str, ...] | None, Sought] = {}
-        self.rare = frozenset(word for each in bare for word in each.words)
-        self.firsts = frozenset(first for each in bare for first in each.firsts)
-        self.literals = Scanner(literals)
         lines = {group: head.pattern for group, (_, head) in self.heads.items() if head.line}
         branches = "|".join(f"(?P<{group}>{pattern})" for group, pattern in lines.items())
         self._line = re.compile(branches) if lines else None
         self._lines = {group: re.compile(pattern) for group, pattern in lines.items()}
+        signs, words = _apart(heads)
+        now = [*signs, *markers, *literals, ticks]
+        later = [each for each in now if each.group not in self.heads or not self.heads[each.group][1].first]
+        line = [LineMarker(_line_gate(self.heads.values(), None), branches)] if lines else []
+        self._now, self._later = Scanner(now, [*line, *words, *bare]), Scanner(later, [*line, *words, *bare])
+        self._sought: dict[tuple[str, ...] | None, Sought] = {}
+        self.rare = frozenset(word for each in bare for word in each.words)
+        self.firsts = frozenset(first for each in bare for first in each.firsts)
+        self.literals = Scanner(literals)
         self._zones: dict[str, Scanner] = {}
 
     def sought(self, names: tuple[str, ...] | None) -> Sought:
@@ -81,9 +78,7 @@ class Plan:
             if len(self._sought) >= REMEMBERED:
                 self._sought.clear()
             gate = _line_gate(self.heads.values(), names)
-            lines = [LineMarker(gate, self._line.pattern)] if self._line else []
-            rare: list[LineMarker | WordMarker | RareMarker] = [*lines, *self._words, *self._bare]
-            now, later = Scanner(self._markers, rare), Scanner(self._later, rare)
+            now, later = self._now.with_line_gate(gate), self._later.with_line_gate(gate)
             here = now.without(self.rare), later.without(self.rare)
             found = self._sought[names] = Sought(now, later, *here, re.compile(gate))
         return found
@@ -112,10 +107,15 @@ class Plan:
                 if (head.tier or dialect.tier) in "SA" and not head.line
                 for each in _markers(group, head)
             ]
-            words = [each for each in heads if each.literals[0][0].isalpha()]
-            signs = [each for each in heads if each not in words]
-            self._zones[closer] = Scanner([Marker("closer", (closer,)), *signs], [WordMarker(words)] if words else [])
+            signs, words = _apart(heads)
+            self._zones[closer] = Scanner([Marker("closer", (closer,)), *signs], words)
         return self._zones[closer]
+
+
+def _apart(markers: list[Marker]) -> tuple[list[Marker], list[WordMarker]]:
+    """Part the markers that begin with a letter from the others: they are looked for together."""
+    letters = [each for each in markers if each.literals[0][0].isalpha()]
+    return [each for each in markers if each not in letters], [WordMarker(letters)] if letters else []
 
 
 def _plan(names: tuple[str, ...], tiers: str, asked: str | None, *, channels: bool = True) -> Plan:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from itertools import chain
+from collections.abc import Iterator
 
 from promptools.parsing.engine.machine import Machine
 from promptools.parsing.output import SPACE
@@ -106,14 +106,14 @@ class Prose(Machine):
     ) -> tuple[str, int, int] | None:
         """Give the group, beginning and end of what begins where `found` does; no end when more text must tell."""
         start = found.start()
+        heads: Iterator[tuple[str, int]]
         if text[start] == "\n":  # a line's end and indent before its head
             place = found.end() - len(text[start : found.end()].lstrip("\n\t "))
             flush = text[place - 1] == "\n"
             heads = (each for each in self._line_heads(text, place) if flush or not self._plan.heads[each[0]][1].flush)
         else:
             place = start
-            others = scanner.others(text, start, found.lastgroup or "")
-            heads = ((each.lastgroup or "", each.end()) for each in chain((found,), others))
+            heads = scanner.all_at(text, found)
         for group, end in heads:
             if group in self._plan.heads or group in self._plan.headers:
                 ready = self._begins(group, text, place, end, final, first=first)

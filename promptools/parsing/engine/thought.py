@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from itertools import chain
 
 from promptools.parsing.engine.machine import Machine
 from promptools.parsing.output import SPACE
@@ -95,9 +94,8 @@ class Thought(Machine):
 
     def _any_ready(self, found: re.Match[str], text: str, final: bool) -> bool | None:
         """Tell whether one of the heads that stand here begins a call; None: more text is needed."""
-        others = self._zone_scanner.others(text, found.start(), found.lastgroup or "")
-        for each in chain((found,), others):
-            ready = self._ready(each.lastgroup or "", text, each.start(), each.end(), final)
+        for group, end in self._zone_scanner.all_at(text, found):
+            ready = self._ready(group, text, found.start(), end, final)
             if ready is not False:
                 return ready
         return False
