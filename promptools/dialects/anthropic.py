@@ -18,16 +18,15 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from promptools.dialects.base import Head, Textual
+from promptools.dialects.base import Head
 from promptools.dialects.block_value import NAMING
 from promptools.dialects.collected import Grammar
 from promptools.dialects.declaration import NAME, functions
-from promptools.dialects.markup import MarkupCandidate
+from promptools.dialects.markup import Markup
 from promptools.dialects.openers import WITHIN, ahead, first_tags, offered
-from promptools.dialects.settle import Place, Rules, dump
+from promptools.dialects.settle import Rules, dump
 from promptools.dialects.tags import blank
 from promptools.dialects.written import KEY, invoked, when_to_call
-from promptools.parsing.parts import Candidate
 from promptools.types import Call, Result
 
 if TYPE_CHECKING:
@@ -71,9 +70,10 @@ def bare_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -
     return first.tags[1].kind == "element" and first.tags[1].name in NAMING and not first.words[0].strip()
 
 
-class Anthropic(Textual):
+class Anthropic(Markup):
     """`<function_calls><invoke name="..."><parameter name="...">value</parameter></invoke></function_calls>`."""
 
+    grammar = GRAMMAR
     name = "anthropic"
     models = "models that are prompted so, and many that are unsure of their own format"
     heads = (
@@ -95,11 +95,6 @@ class Anthropic(Textual):
     )
     closers = ("</function_calls>", f"</{_PREFIX}function_calls>", "</invoke>", f"</{_PREFIX}invoke>")
     stop = ("<function_results>", "</function_calls>")
-
-    def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
-        """Start at the wrapper, or at the call."""
-        del head
-        return MarkupCandidate(GRAMMAR, rules, place, firm=firm)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Write the block of the system message that declares the tools and the format."""

@@ -18,14 +18,13 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from promptools.dialects.base import Head, Textual, Tier
+from promptools.dialects.base import Head, Tier
 from promptools.dialects.collected import Grammar
 from promptools.dialects.declaration import NAME, functions
-from promptools.dialects.markup import MarkupCandidate
+from promptools.dialects.markup import Markup
 from promptools.dialects.openers import WITHIN, ahead, at_once
-from promptools.dialects.settle import Place, Rules, dump
+from promptools.dialects.settle import dump
 from promptools.dialects.written import KEY, results_in, when_to_call, written
-from promptools.parsing.parts import Candidate
 from promptools.types import Call, Result
 
 if TYPE_CHECKING:
@@ -48,9 +47,10 @@ _OPENING = (
 )
 
 
-class Dsml(Textual):
+class Dsml(Markup):
     """`<｜DSML｜function_calls><｜DSML｜invoke name="..."> ... </｜DSML｜invoke></｜DSML｜function_calls>`."""
 
+    grammar = GRAMMAR
     name = "dsml"
     models = "DeepSeek V3.2, V4 and V4.1; GigaChat 3.5"
     tier: Tier = "S"
@@ -64,11 +64,6 @@ class Dsml(Textual):
         "</｜GCML｜tool_calls>",
     )
     stop = ("</｜DSML｜function_calls>",)
-
-    def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
-        """Start at the wrapper, or at the call."""
-        del head
-        return MarkupCandidate(GRAMMAR, rules, place, firm=firm)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Write the block of the system message that declares the tools and the format."""

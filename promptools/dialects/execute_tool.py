@@ -22,9 +22,4 @@ class ExecuteTool(MarkedCalls):
 
     def explain(self, *, parallel: bool) -> str:
         """Say how a call is written."""
-        how_many = "Write one call a line to call several." if parallel else "Call one function at a time."
-        return f"""You can execute functions. To do so, write the call between these tags, and nothing after them:
-
-<execute_tool>function_name(parameter="value", other=2)</execute_tool>
-
-{how_many}"""
+        return self.between_tags("execute", parallel=parallel)

@@ -35,6 +35,15 @@ class MarkedCalls(Textual):
     def explain(self, *, parallel: bool) -> str:
         """Say how a call is written."""
 
+    def between_tags(self, verb: str, *, parallel: bool) -> str:
+        """Say so where the markers are tags around one call a line."""
+        how_many = "Write one call a line to call several." if parallel else "Call one function at a time."
+        return f"""You can {verb} functions. To do so, write the call between these tags, and nothing after them:
+
+{self.opener}function_name(parameter="value", other=2){self.closer}
+
+{how_many}"""
+
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Write the block of the system message that declares the tools and the format."""
         when = "You must call a function in this turn." if required else "If no function is needed, answer in words."

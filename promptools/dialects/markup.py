@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import re
 
+from promptools.dialects.base import Textual
 from promptools.dialects.block import Segment
 from promptools.dialects.block_end import Ended
 from promptools.dialects.block_value import NAMING, given_in
-from promptools.dialects.collected import Collected
+from promptools.dialects.collected import Collected, Grammar
 from promptools.dialects.livemarkup import LiveMarkup
+from promptools.dialects.settle import Place, Rules
 from promptools.dialects.tags import Tag, blank, unblank
 from promptools.errors import clip
+from promptools.parsing.parts import Candidate
 from promptools.types import Fix
 
 JUNK = 1000
@@ -214,3 +217,14 @@ class MarkupCandidate(Ended):
             self._read_json(call.said)
         else:
             self._give_up("words stand between the parameters", words)
+
+
+class Markup(Textual):
+    """A dialect of the XML family, whose `grammar` says what is its own."""
+
+    grammar: Grammar
+
+    def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
+        """Start at the first tag, the wrapper's or the call's."""
+        del head
+        return MarkupCandidate(self.grammar, rules, place, firm=firm)

@@ -11,15 +11,13 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from promptools.dialects.base import Head, Textual
+from promptools.dialects.base import Head
 from promptools.dialects.collected import Grammar
 from promptools.dialects.declaration import NAME, lines
-from promptools.dialects.markup import MarkupCandidate
+from promptools.dialects.markup import Markup
 from promptools.dialects.openers import WITHIN, ahead
 from promptools.dialects.qwen3_coder import bare_begins
-from promptools.dialects.settle import Place, Rules
 from promptools.dialects.written import KEY, cdata, results_in, when_to_call, written
-from promptools.parsing.parts import Candidate
 from promptools.types import Call, Result
 
 if TYPE_CHECKING:
@@ -34,9 +32,10 @@ GRAMMAR = Grammar(
 )
 
 
-class MiniCpm(Textual):
+class MiniCpm(Markup):
     """`<function name="NAME"><param name="KEY">value</param></function>`."""
 
+    grammar = GRAMMAR
     name = "minicpm"
     models = "MiniCPM 4 and 5"
     heads = (
@@ -49,11 +48,6 @@ class MiniCpm(Textual):
     )
     closers = ("</function>", "<tool_sep>")
     stop = ("<tool_response>",)
-
-    def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
-        """Start at the call."""
-        del head
-        return MarkupCandidate(GRAMMAR, rules, place, firm=firm)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Write the block of the system message that declares the tools and the format."""

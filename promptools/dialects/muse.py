@@ -15,15 +15,14 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from promptools.dialects.base import Channels, Head, Textual, Tier
+from promptools.dialects.base import Channels, Head, Tier
 from promptools.dialects.collected import Grammar
 from promptools.dialects.declaration import NAME, lines
-from promptools.dialects.markup import MarkupCandidate
+from promptools.dialects.markup import Markup
 from promptools.dialects.muse_cutter import HEADER, MuseCutter, begins
 from promptools.dialects.openers import WITHIN, at_once
-from promptools.dialects.settle import Place, Rules
+from promptools.dialects.settle import Rules
 from promptools.dialects.written import KEY, invoked, results_in, when_to_call
-from promptools.parsing.parts import Candidate
 from promptools.types import Call, Result
 
 if TYPE_CHECKING:
@@ -47,9 +46,10 @@ def _cutter(rules: Rules, inside: bool) -> MuseCutter:
 CHANNELS = Channels(markers=("<|start|>assistant to=",), bare=HEADER, begins=begins, cutter=_cutter)
 
 
-class Muse(Textual):
+class Muse(Markup):
     """`<atem:function_calls><atem:invoke name="..."> ... </atem:invoke></atem:function_calls>`."""
 
+    grammar = GRAMMAR
     name = "muse"
     models = "Muse Glimmer"
     tier: Tier = "S"
@@ -64,11 +64,6 @@ class Muse(Textual):
     )
     closers = ("</atem:function_calls>", "<atem:function_calls>", "</atem:invoke>")
     stop = ("</atem:function_calls>",)
-
-    def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
-        """Start at the wrapper, or at the call."""
-        del head
-        return MarkupCandidate(GRAMMAR, rules, place, firm=firm)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Write the block of the system message that declares the tools and the format."""

@@ -25,9 +25,4 @@ class Olmo3(MarkedCalls):
 
     def explain(self, *, parallel: bool) -> str:
         """Say how a call is written."""
-        how_many = "Write one call a line to call several." if parallel else "Call one function at a time."
-        return f"""You can call functions. To do so, write the call between these tags, and nothing after them:
-
-<function_calls>function_name(parameter="value", other=2)</function_calls>
-
-{how_many}"""
+        return self.between_tags("call", parallel=parallel)

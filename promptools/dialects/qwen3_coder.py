@@ -19,15 +19,14 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from promptools.dialects.base import Head, Textual
+from promptools.dialects.base import Head
 from promptools.dialects.collected import Grammar
 from promptools.dialects.declaration import lines
-from promptools.dialects.markup import LOST, MarkupCandidate
+from promptools.dialects.markup import LOST, Markup
 from promptools.dialects.openers import WITHIN, first_tags, offered
-from promptools.dialects.settle import Place, Rules
+from promptools.dialects.settle import Rules
 from promptools.dialects.tags import blank
 from promptools.dialects.written import results_in, written
-from promptools.parsing.parts import Candidate
 from promptools.types import Call, Result
 
 if TYPE_CHECKING:
@@ -87,9 +86,10 @@ def bare_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -
     )
 
 
-class Qwen3Coder(Textual):
+class Qwen3Coder(Markup):
     """`<tool_call><function=NAME><parameter=KEY>value</parameter></function></tool_call>`."""
 
+    grammar = GRAMMAR
     name = "qwen3_coder"
     models = (
         "Qwen3-Coder, Qwen3.5 to 3.8, Nemotron 3, Step 3.5, MiMo V2; Llama 3.1 and Functionary 3.1 with JSON inside"
@@ -100,11 +100,6 @@ class Qwen3Coder(Textual):
     )
     closers = ("</tool_call>", "<tool_call>", "</function>", "</parameter>")
     stop = ("<tool_response>",)
-
-    def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
-        """Start at the wrapper, or at the call."""
-        del head
-        return MarkupCandidate(GRAMMAR, rules, place, firm=firm)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Write the block of the system message that declares the tools and the format."""

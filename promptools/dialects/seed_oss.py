@@ -15,14 +15,12 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from promptools.dialects.base import Head, Textual, Tier
+from promptools.dialects.base import Head, Tier
 from promptools.dialects.collected import Grammar
 from promptools.dialects.declaration import lines
-from promptools.dialects.markup import MarkupCandidate
+from promptools.dialects.markup import Markup
 from promptools.dialects.openers import WITHIN, at_once
-from promptools.dialects.settle import Place, Rules
 from promptools.dialects.written import results_in, when_to_call, written
-from promptools.parsing.parts import Candidate
 from promptools.types import Call, Result
 
 if TYPE_CHECKING:
@@ -36,20 +34,16 @@ GRAMMAR = Grammar(
 )
 
 
-class SeedOss(Textual):
+class SeedOss(Markup):
     """`<seed:tool_call><function=NAME><parameter=KEY>value</parameter></function></seed:tool_call>`."""
 
+    grammar = GRAMMAR
     name = "seed_oss"
     models = "Seed-OSS"
     tier: Tier = "S"
     heads = (Head(("<seed:tool_call",), rf"<seed:tool_call(?=[\s>]|\Z){WITHIN}", opens="", begins=at_once),)
     closers = ("</seed:tool_call>", "<seed:tool_call>", "</function>")
     stop = ("</seed:tool_call>",)
-
-    def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
-        """Start at the wrapper."""
-        del head
-        return MarkupCandidate(GRAMMAR, rules, place, firm=firm)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Write the block of the system message that declares the tools and the format."""

@@ -14,14 +14,13 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from promptools.dialects.base import Head, Textual, Tier
+from promptools.dialects.base import Head, Tier
 from promptools.dialects.collected import Grammar
 from promptools.dialects.declaration import NAME, lines
-from promptools.dialects.markup import MarkupCandidate
+from promptools.dialects.markup import Markup
 from promptools.dialects.openers import WITHIN, ahead, at_once
-from promptools.dialects.settle import Place, Rules
+from promptools.dialects.settle import Rules
 from promptools.dialects.written import KEY, results_in, when_to_call, written
-from promptools.parsing.parts import Candidate
 from promptools.types import Call, Result
 
 if TYPE_CHECKING:
@@ -57,9 +56,10 @@ def tokens_begin(text: str, start: int, end: int, *, fresh: bool, rules: Rules) 
     return None if _PARTLY.fullmatch(window) else False
 
 
-class Step3(Textual):
+class Step3(Markup):
     """`<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name="..."> ... </steptml:invoke>`."""
 
+    grammar = GRAMMAR
     name = "step3"
     models = "Step 3"
     tier: Tier = "S"
@@ -69,11 +69,6 @@ class Step3(Textual):
     )
     closers = (_CLOSER, "<｜tool_call_end｜>")
     stop = (_CLOSER,)
-
-    def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
-        """Start at the first token, or at the call."""
-        del head
-        return MarkupCandidate(GRAMMAR, rules, place, firm=firm)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Write the block of the system message that declares the tools and the format."""
