@@ -12,6 +12,7 @@ from promptools.exchange.letter import context_limit, write_letter
 from promptools.exchange.outlet import Outlet, dump, own_headers
 from promptools.exchange.registry import mode_of
 from promptools.modes.checks import HARMONY_CALL, Verdict, verify
+from promptools.parsing.events import Text
 from promptools.wire.chat import Envelope
 
 if TYPE_CHECKING:
@@ -104,8 +105,10 @@ class Sending:
         intake = self.intake
         part = next(iter(self.readers.values())).reply
         if broke:
+            yield from self._let_go()
             return of_link(broke, opened, part)
         if intake.problem:
+            yield from self._let_go()
             return of_problem(intake.problem, opened, intake.body, part, intake.wire)
         if intake.garbled:
             return Failure("garbled", intake.garbled, opened=opened, body=intake.body)
@@ -124,6 +127,12 @@ class Sending:
                 yield from self._hand_on(index, rest)
             verdicts[index] = self._verdict(said, index)
         return verdicts
+
+    def _let_go(self) -> Steps[None]:
+        """Hand on the words that were held when the stream broke, where something before them is out; calls are not."""
+        for index, reader in self.readers.items():
+            if self._outlet.committed(index):
+                yield from self._hand_on(index, [each for each in reader.close(None) if isinstance(each, Text)])
 
     def _verdict(self, said: int, index: int) -> Verdict:
         reader, intake = self.readers[index], self.intake
