@@ -520,16 +520,16 @@ def test_a_streamed_fallback(server, driver):
 
 def test_the_breaker_is_shared_with_copies_and_may_be_handed_in(server):
     breaker = Breaker(threshold=1)
-    first = OpenAI(base_url=server.url, api_key="k", max_retries=0, breaker=breaker)
-    server.play(HARMONY, completion(FENCED))
-    assert arguments(first.chat.completions.create(**ASK))
-    server.play(completion(FENCED))
-    for client in (first.with_options(timeout=5), first.with_options(trace=True)):
-        assert arguments(client.chat.completions.create(**ASK))
-    assert ["tools" in seen.json for seen in server.seen] == [False, False]
-    other = OpenAI(base_url=server.url, api_key="k", max_retries=0, breaker=breaker)
-    other.chat.completions.create(**ASK)
-    assert "tools" not in server.seen[-1].json
+    with OpenAI(base_url=server.url, api_key="k", max_retries=0, breaker=breaker) as first:
+        server.play(HARMONY, completion(FENCED))
+        assert arguments(first.chat.completions.create(**ASK))
+        server.play(completion(FENCED))
+        for client in (first.with_options(timeout=5), first.with_options(trace=True)):
+            assert arguments(client.chat.completions.create(**ASK))
+        assert ["tools" in seen.json for seen in server.seen] == [False, False]
+    with OpenAI(base_url=server.url, api_key="k", max_retries=0, breaker=breaker) as other:
+        other.chat.completions.create(**ASK)
+        assert "tools" not in server.seen[-1].json
 
 
 def test_a_bad_request_of_ours_is_a_400_and_is_not_retried(server, driver):
