@@ -118,7 +118,9 @@ class CallParts(Undecided):
                 and self._done[-1].malformed is not None
             ):
                 self._done[-1] = self._truncated(self._done[-1].raw)  # what is missing may have been cut
-        elif self._meant or (call.tool is not None and call.begun):
+        elif self._meant or (
+            call.tool is not None and (call.begun or (self._place.wrapped and finish_reason == "length"))
+        ):
             self._done.append(self._truncated("".join(self._segment)))
             self._segment = []
         else:

@@ -10,6 +10,8 @@ from promptools.dialects.callparts import CallParts, Layout
 from promptools.dialects.onecall import OneCall
 from promptools.dialects.pyarguments import Refused
 from promptools.dialects.settle import Place, Rules
+from promptools.parsing.parts import note
+from promptools.types import Fix
 
 _State: TypeAlias = Callable[[str, int, bool], int]
 
@@ -59,7 +61,8 @@ class CallBlock(CallParts):
     def close(self, finish_reason: str | None) -> None:
         """Decide: the text is over."""
         text = self._carry
-        at = self._run(text, 0, final=True)
+        # a word that was cut off inside arguments is no word that was refused
+        at = self._run(text, 0, final=finish_reason != "length" or self._state != self._inside)
         if not self._over:
             self._take(text, at, len(text))
             self._cut_short(finish_reason)
@@ -217,6 +220,8 @@ class CallBlock(CallParts):
         if closer:
             said = "".join((*(part.raw for part in self._done), *self._segment)).strip()
             self._echo = f"[{said}" if self._bracketed else said
+            if closer not in self._layout.right:
+                note(reversed(self._done), Fix("closer", f"only {closer!r} of its closer was there"))
             end = self._take(text, at, at + len(closer))
             self._cut("markup")
             self.firm = self.firm or self._layout.seals
@@ -256,12 +261,12 @@ class CallBlock(CallParts):
         return at
 
     def _closer_at(self, text: str, at: int, final: bool) -> str | None:
-        """Give the closer that stands at `text[at]`, empty if none does; None when more text must tell."""
+        """Give the closer, or what there is of it, that stands at `text[at]`; None when more text must tell."""
         for closer in self._layout.right:
             if text.startswith(closer, at):
                 return closer
-            if not final and len(text) - at < len(closer) and closer.startswith(text[at:]):
-                return None
+            if len(text) - at < len(closer) and closer.startswith(text[at:]):
+                return text[at:] if final else None
         return ""
 
     def _refuse(self, why: str, at: int, *, broken: bool = False) -> int:

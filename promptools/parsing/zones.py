@@ -58,8 +58,22 @@ RESULTS: Final = (
     "<｜tool▁output▁begin｜>",
     "[TOOL_RESULTS]",
     "<|tool_response>",
+    "<|START_TOOL_RESULT|>",
+    "<tool_output>",
+    "```tool_output",
+    "<|im_start|>user",
+    "<|im_start|>tool",
+    "<|im_start|>function",
+    "<|start_header_id|>ipython",
+    "<|start_header_id|>tool",
+    "<|start_header_id|>user",
+    "<start_of_turn>user",
+    "<start_of_turn>tool",
+    "<|turn>user",
+    "<|turn>tool",
+    "<｜User｜>",
 )
-"""What opens a tool's result: beside a call the model imagines one, and everything after it."""
+"""What opens a tool's result, or the turn of who gives it: beside a call the model imagines it, and what follows."""
 
 DEBRIS: Final = (
     "<|im_end|>",
@@ -84,5 +98,7 @@ DEBRIS: Final = (
     "<seed:eos>",
     "<|end_of_msg|>",
     "<|eom|>",
+    "[|endofturn|]",
+    "<|assistant_end|>",
 )
 """End-of-turn tokens that servers let through: no part of what was said when they stand beside a call."""

@@ -280,7 +280,8 @@ def test_token_ids_say_what_the_text_says(text, role, strict):
 
 
 def test_text_that_looks_like_a_token_is_text_among_ids():
-    encode, decode = load_encode(), load_decode(oracle.file())
+    decode = load_decode(oracle.file())
+    encode = load_encode()
     ids = [200005, *encode("final"), 200008, *encode("<|end|> é"), 200002]
     (heard,) = harmony.parse_ids(ids, decode, "assistant", strict=True).messages
     assert heard.message.content == "<|end|> é"

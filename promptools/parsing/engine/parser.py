@@ -51,6 +51,7 @@ class Engine(Fences, Thought, Prose):
 
     def finish(self, finish_reason: str | None) -> None:
         """Take what is held: the text is over, and why."""
+        self._cut = finish_reason == "length"
         if self._carry:
             self._run(self._carry, final=True)
         self._end_thought(finish_reason)

@@ -6,6 +6,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Iterator
 
+from promptools.dialects.settle import broken
 from promptools.parsing.engine.machine import Machine
 from promptools.parsing.output import SPACE
 from promptools.parsing.parts import Part
@@ -25,6 +26,13 @@ _DEBRIS = re.compile(
     rf"(?:(?:{'|'.join(re.escape(each) for each in DEBRIS)})\s{{0,64}}+)+"
     rf"(?:(?:{'|'.join(re.escape(each[:size]) for each in DEBRIS for size in range(len(each) - 1, 0, -1))})\Z)?"
 )
+_TAGS, _WORD = r"(?:\s*+<[^<>]{0,128}(?:>|\Z)){1,8}", r"\s*+(?:[^\s<>]{1,128}+)?"
+_OPENER = re.compile(
+    rf"(?:<{{1,2}}[^\s<>]{{4,64}}>{{1,2}}|\[[^\s\[\]]{{4,64}}\]|\]<\])(?:{_WORD}{_TAGS}){{0,8}}{_WORD}\s*\Z"
+)
+"""What a text that was cut off must hold of a call: a whole tag or token, and no more words behind it than a name."""
+CUT = "cut"
+"""In place of a head's group: some dialect's, but the text was cut off before it was clear which."""
 _SEPARATOR = re.compile(r"[,;]\s{0,256}(?:(?=[{\[])|\Z)")
 
 
@@ -36,6 +44,8 @@ class Prose(Machine):
     _framed: str = ""
     """What closes the frame that the answer stands in."""
     _looked_at = ""
+    _cut = False
+    """The text is over, and was longer than the server would let it be."""
     _rare = False
     """Whether one of the words stands in the text that is looked at, without which no rare marker does."""
 
@@ -119,7 +129,18 @@ class Prose(Machine):
                 ready = self._begins(group, text, place, end, final, first=first)
                 if ready is not False:
                     return group, place, end if ready else -1
+        if self._cut and any(self._is_cut(group, text, start, end) for group, end in scanner.all_at(text, found)):
+            return CUT, start, len(text)
         return None
+
+    def _is_cut(self, group: str, text: str, start: int, end: int) -> bool:
+        """Tell whether a sure beginning of a call stands at the end of a text that was cut off."""
+        dialect, head = self._plan.heads.get(group, (None, None))
+        if dialect is None or head is None or end < len(text) or (head.labels and None not in head.labels):
+            return False
+        if (head.tier or dialect.tier) not in "SA" or not _OPENER.match(text, start):
+            return False
+        return head.begins is None or head.begins(text, start, end, fresh=True, rules=self._rules) is None
 
     def _first_word(self, text: str, at: int, final: bool) -> int:
         """Look whether the first word of a line begins a call; elsewhere in a line other markers may."""
@@ -164,6 +185,10 @@ class Prose(Machine):
 
     def _enter(self, group: str, text: str, start: int, end: int) -> int:
         """Start a candidate, or leave the rest of the text to what reads messages with headers."""
+        if group == CUT:
+            said = broken("truncated", "the text ended before its arguments", "", None)
+            self._out.parts([Part("malformed", text[start:], malformed=said)], firm=True)
+            return end
         if group in self._plan.heads:
             self._line = False
             return self._open(group, text, start, end)
