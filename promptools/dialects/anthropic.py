@@ -19,14 +19,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from promptools.dialects.base import Head
-from promptools.dialects.block_value import NAMING
-from promptools.dialects.collected import Grammar
 from promptools.dialects.declaration import NAME, functions
-from promptools.dialects.markup import Markup
-from promptools.dialects.openers import WITHIN, ahead, first_tags, offered
+from promptools.dialects.markup.block_value import NAMING
+from promptools.dialects.markup.collected import Grammar
+from promptools.dialects.markup.openers import WITHIN, ahead, first_tags, offered
+from promptools.dialects.markup.reader import Markup
+from promptools.dialects.markup.tags import blank
+from promptools.dialects.markup.written import KEY, invoked, when_to_call
 from promptools.dialects.settle import Rules, dump
-from promptools.dialects.tags import blank
-from promptools.dialects.written import KEY, invoked, when_to_call
 from promptools.types import Call, Result
 
 if TYPE_CHECKING:

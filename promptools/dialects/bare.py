@@ -18,11 +18,11 @@ from collections.abc import Sequence
 
 from promptools.dialects.base import A_NAME, Head, Tier, tried
 from promptools.dialects.body import JsonBody, read_calls
-from promptools.dialects.callparts import Layout
-from promptools.dialects.calls import CallBlock
 from promptools.dialects.envelope import NoCall
-from promptools.dialects.markedcalls import MarkedCalls
-from promptools.dialects.pycode import calls_of
+from promptools.dialects.pycalls.calls import CallBlock
+from promptools.dialects.pycalls.code import calls_of
+from promptools.dialects.pycalls.marked import MarkedCalls
+from promptools.dialects.pycalls.parts import Layout
 from promptools.dialects.settle import Place, Rules, broken
 from promptools.parsing.parts import Candidate, Part, Tried, Undecided, size_of
 from promptools.types import Call

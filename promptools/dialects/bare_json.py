@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from promptools.dialects.base import Head, JsonCandidate, Textual, Tier
+from promptools.dialects.blocks.marked import FENCE, SPACE
+from promptools.dialects.blocks.markers import Closers
+from promptools.dialects.blocks.wrapped import WrappedCandidate
 from promptools.dialects.declaration import ARGUMENTS, NAME, explain, functions
 from promptools.dialects.json import Json
-from promptools.dialects.marked import FENCE, SPACE
-from promptools.dialects.markers import Closers
 from promptools.dialects.openings import then, token
 from promptools.dialects.settle import Place, Rules, dump
-from promptools.dialects.wrapped import WrappedCandidate
 from promptools.parsing.parts import Candidate, Part
 from promptools.types import Call, Result
 

@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from promptools.dialects.base import Head, Textual, Tier
+from promptools.dialects.blocks.markers import Closers
+from promptools.dialects.blocks.wrapped import WrappedCandidate
 from promptools.dialects.declaration import ARGUMENTS, NAME, explain
-from promptools.dialects.markers import Closers
 from promptools.dialects.openings import perhaps, then, token
 from promptools.dialects.settle import Place, Rules, dump
 from promptools.dialects.signature import describe
-from promptools.dialects.wrapped import WrappedCandidate
 from promptools.parsing.parts import Candidate, Part
 from promptools.types import Call, Result
 

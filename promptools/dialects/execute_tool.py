@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from promptools.dialects.callheads import marked
-from promptools.dialects.callparts import Layout
-from promptools.dialects.markedcalls import MarkedCalls
+from promptools.dialects.pycalls.heads import marked
+from promptools.dialects.pycalls.marked import MarkedCalls
+from promptools.dialects.pycalls.parts import Layout
 
 
 class ExecuteTool(MarkedCalls):

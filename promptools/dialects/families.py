@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from promptools.dialects.marked import Marked
-from promptools.dialects.named import Named
+from promptools.dialects.blocks.marked import Marked
+from promptools.dialects.blocks.named import Named
 
 granite: Final = partial(
     Marked,

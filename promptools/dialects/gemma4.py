@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from promptools.dialects.base import A_NAME, Head, Textual, Tier
-from promptools.dialects.callheads import behind
-from promptools.dialects.callparts import Layout
-from promptools.dialects.calls import CallBlock
-from promptools.dialects.pycode import listed, says_results
+from promptools.dialects.pycalls.calls import CallBlock
+from promptools.dialects.pycalls.code import listed, says_results
+from promptools.dialects.pycalls.heads import behind
+from promptools.dialects.pycalls.parts import Layout
 from promptools.dialects.settle import Place, Rules, dump
 from promptools.parsing.parts import Candidate
 from promptools.schema.graph import is_array, is_object

@@ -9,11 +9,11 @@ Where a server strips the tokens a line `function call` is left. Source: the cha
 from __future__ import annotations
 
 from promptools.dialects.base import Head
-from promptools.dialects.marked import Marked
-from promptools.dialects.markers import Closers
+from promptools.dialects.blocks.marked import Marked
+from promptools.dialects.blocks.markers import Closers
+from promptools.dialects.blocks.wrapped import WrappedCandidate
 from promptools.dialects.openings import then, token
 from promptools.dialects.settle import Place, Rules
-from promptools.dialects.wrapped import WrappedCandidate
 from promptools.parsing.parts import Candidate
 from promptools.types import Fix
 

@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from promptools.dialects.base import Head, Textual
-from promptools.dialects.pair_tags import Tags, envelope, opening, tags
-from promptools.dialects.pairs import PairsCandidate
+from promptools.dialects.blocks.wrapped import Closers, WrappedCandidate
+from promptools.dialects.fields.pair_tags import Tags, envelope, opening, tags
+from promptools.dialects.fields.pairs import PairsCandidate
 from promptools.dialects.plain import NAME, bare, guarded
 from promptools.dialects.settle import Place, Rules, dump
-from promptools.dialects.wrapped import Closers, WrappedCandidate
 from promptools.parsing.parts import Candidate
 from promptools.schema.graph import is_object
 from promptools.types import Call, Result

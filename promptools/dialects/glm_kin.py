@@ -19,9 +19,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from promptools.dialects.base import Head
+from promptools.dialects.fields.pair_tags import Tags, envelope, opening, tags
 from promptools.dialects.glm import Glm
 from promptools.dialects.openings import token
-from promptools.dialects.pair_tags import Tags, envelope, opening, tags
 from promptools.dialects.settle import Rules
 from promptools.types import Call, Result
 

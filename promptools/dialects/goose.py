@@ -13,12 +13,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from promptools.dialects.base import Head, Textual
+from promptools.dialects.blocks.marked import FENCE, SPACE
+from promptools.dialects.blocks.markers import Closers
+from promptools.dialects.blocks.wrapped import WrappedCandidate
 from promptools.dialects.declaration import ARGUMENTS, explain, lines
-from promptools.dialects.marked import FENCE, SPACE
-from promptools.dialects.markers import Closers
 from promptools.dialects.openings import then, token
 from promptools.dialects.settle import Place, Rules
-from promptools.dialects.wrapped import WrappedCandidate
 from promptools.parsing.parts import Candidate
 from promptools.types import Call, Result
 

@@ -15,8 +15,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from promptools.dialects.base import Head, Textual
+from promptools.dialects.blocks.wrapped import Closers, WrappedCandidate
 from promptools.dialects.settle import Place, Rules, dump
-from promptools.dialects.wrapped import Closers, WrappedCandidate
 from promptools.parsing.parts import Candidate
 from promptools.schema.graph import is_object
 from promptools.types import Call, Result

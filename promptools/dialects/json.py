@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from promptools.dialects.base import Head, JsonCandidate, Textual, Tier
+from promptools.dialects.blocks.quoted import QuotedCandidate
+from promptools.dialects.blocks.wrapped import WrappedCandidate, fence_closers
 from promptools.dialects.envelope import FIRST_KEYS
-from promptools.dialects.quoted import QuotedCandidate
 from promptools.dialects.settle import Place, Rules, dump
 from promptools.dialects.signature import describe
-from promptools.dialects.wrapped import WrappedCandidate, fence_closers
 from promptools.parsing.parts import Candidate
 from promptools.types import Call, Result
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from promptools.dialects.base import Head, Textual
 from promptools.dialects.declaration import explain, lines
+from promptools.dialects.fields.tagged import TaggedText
 from promptools.dialects.openings import either, then, token
 from promptools.dialects.plain import guarded
 from promptools.dialects.settle import Place, Rules
-from promptools.dialects.tagged import TaggedText
 from promptools.parsing.parts import Candidate
 from promptools.parsing.tolerant import Unreadable, read
 from promptools.types import Call, Fix, Result

@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from promptools.dialects.base import Head, Tier
-from promptools.dialects.callheads import Either, marked
-from promptools.dialects.callparts import Layout
-from promptools.dialects.calls import CallBlock
-from promptools.dialects.markedcalls import MarkedCalls
-from promptools.dialects.pycode import listed
+from promptools.dialects.blocks.wrapped import Closers, WrappedCandidate
+from promptools.dialects.pycalls.calls import CallBlock
+from promptools.dialects.pycalls.code import listed
+from promptools.dialects.pycalls.heads import Either, marked
+from promptools.dialects.pycalls.marked import MarkedCalls
+from promptools.dialects.pycalls.parts import Layout
 from promptools.dialects.pythonic import BARE, LIST, list_begins
 from promptools.dialects.settle import Place, Rules
-from promptools.dialects.wrapped import Closers, WrappedCandidate
 from promptools.parsing.parts import Candidate
 from promptools.types import Result
 

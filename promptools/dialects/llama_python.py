@@ -12,10 +12,10 @@ from __future__ import annotations
 import re
 
 from promptools.dialects.base import Head, Tier
-from promptools.dialects.callheads import marked
-from promptools.dialects.callparts import Layout
-from promptools.dialects.calls import CallBlock
-from promptools.dialects.markedcalls import MarkedCalls
+from promptools.dialects.pycalls.calls import CallBlock
+from promptools.dialects.pycalls.heads import marked
+from promptools.dialects.pycalls.marked import MarkedCalls
+from promptools.dialects.pycalls.parts import Layout
 from promptools.dialects.settle import Place, Rules
 from promptools.parsing.parts import Candidate
 

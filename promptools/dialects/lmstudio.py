@@ -17,13 +17,13 @@ import json
 import re
 from typing import Any
 
+from promptools.dialects.blocks.marked import Marked
+from promptools.dialects.blocks.markers import Closers
+from promptools.dialects.blocks.wrapped import WrappedCandidate
 from promptools.dialects.body import part_of, unreadable
 from promptools.dialects.envelope import Node, Said
-from promptools.dialects.marked import Marked
-from promptools.dialects.markers import Closers
 from promptools.dialects.settle import Place, Rules, settle
 from promptools.dialects.values import value_of
-from promptools.dialects.wrapped import WrappedCandidate
 from promptools.parsing.parts import Candidate, Part
 from promptools.types import Fix, MalformedReason
 

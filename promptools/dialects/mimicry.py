@@ -12,11 +12,11 @@ from __future__ import annotations
 import re
 
 from promptools.dialects.base import Head, Tier
+from promptools.dialects.blocks.markers import Closers
+from promptools.dialects.blocks.wrapped import WrappedCandidate
 from promptools.dialects.json import Json
-from promptools.dialects.markers import Closers
 from promptools.dialects.openings import either, then, token
 from promptools.dialects.settle import PLAUSIBLE_NAME, Place, Rules
-from promptools.dialects.wrapped import WrappedCandidate
 from promptools.parsing.parts import Candidate
 
 _NAME = r"[`\"']?[^\W\d][\w.-]{0,80}+[`\"']?"

@@ -16,12 +16,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from promptools.dialects.base import Head, Textual, Tier
-from promptools.dialects.collected import Grammar
 from promptools.dialects.declaration import NAME, functions
-from promptools.dialects.markup import MarkupCandidate
-from promptools.dialects.openers import WITHIN, at_once
+from promptools.dialects.markup.collected import Grammar
+from promptools.dialects.markup.openers import WITHIN, at_once
+from promptools.dialects.markup.reader import MarkupCandidate
+from promptools.dialects.markup.written import KEY, invoked, results_in, when_to_call
 from promptools.dialects.settle import Place, Rules, dump
-from promptools.dialects.written import KEY, invoked, results_in, when_to_call
 from promptools.parsing.parts import Candidate
 from promptools.types import Call, Result
 

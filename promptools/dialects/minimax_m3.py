@@ -16,14 +16,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from promptools.dialects.base import Head, Textual, Tier
-from promptools.dialects.collected import Grammar
 from promptools.dialects.declaration import NAME, functions
-from promptools.dialects.nested import ITEM, members, tree
-from promptools.dialects.nested_block import MARK, MarkedTags, NestedCandidate
-from promptools.dialects.openers import WITHIN
+from promptools.dialects.markup.collected import Grammar
+from promptools.dialects.markup.nested import ITEM, members, tree
+from promptools.dialects.markup.nested_block import MARK, MarkedTags, NestedCandidate
+from promptools.dialects.markup.openers import WITHIN
+from promptools.dialects.markup.tags import Tag
+from promptools.dialects.markup.written import KEY, is_markup, results_in, when_to_call
 from promptools.dialects.settle import Place, Rules, dump
-from promptools.dialects.tags import Tag
-from promptools.dialects.written import KEY, is_markup, results_in, when_to_call
 from promptools.parsing.parts import Candidate
 from promptools.schema.graph import is_array, is_object
 from promptools.types import Call, Result

@@ -16,13 +16,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from promptools.dialects.base import Channels, Head, Tier
-from promptools.dialects.collected import Grammar
 from promptools.dialects.declaration import NAME, lines
-from promptools.dialects.markup import Markup
+from promptools.dialects.markup.collected import Grammar
+from promptools.dialects.markup.openers import WITHIN, at_once
+from promptools.dialects.markup.reader import Markup
+from promptools.dialects.markup.written import KEY, invoked, results_in, when_to_call
 from promptools.dialects.muse_cutter import HEADER, MuseCutter, begins
-from promptools.dialects.openers import WITHIN, at_once
 from promptools.dialects.settle import Rules
-from promptools.dialects.written import KEY, invoked, results_in, when_to_call
 from promptools.types import Call, Result
 
 if TYPE_CHECKING:

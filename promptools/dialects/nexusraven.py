@@ -10,9 +10,9 @@ Source: model cards of NexusRaven-V2-13B (2023-12) and Gorilla OpenFunctions (20
 from __future__ import annotations
 
 from promptools.dialects.base import Head, Tier
-from promptools.dialects.callheads import CALLEE, behind, marked
-from promptools.dialects.callparts import Layout
-from promptools.dialects.markedcalls import MarkedCalls
+from promptools.dialects.pycalls.heads import CALLEE, behind, marked
+from promptools.dialects.pycalls.marked import MarkedCalls
+from promptools.dialects.pycalls.parts import Layout
 
 
 class NexusRaven(MarkedCalls):

@@ -8,9 +8,9 @@ Source: chat template of Olmo-3-7B-Instruct (2025-11).
 
 from __future__ import annotations
 
-from promptools.dialects.callheads import marked
-from promptools.dialects.callparts import Layout
-from promptools.dialects.markedcalls import MarkedCalls
+from promptools.dialects.pycalls.heads import marked
+from promptools.dialects.pycalls.marked import MarkedCalls
+from promptools.dialects.pycalls.parts import Layout
 
 
 class Olmo3(MarkedCalls):

@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from promptools.dialects.base import Head, Textual, Tier
-from promptools.dialects.callheads import Either, marked
-from promptools.dialects.callparts import Layout
-from promptools.dialects.calls import CallBlock
-from promptools.dialects.pycode import calls_of, listed, says_results
+from promptools.dialects.blocks.wrapped import Closers, WrappedCandidate
+from promptools.dialects.pycalls.calls import CallBlock
+from promptools.dialects.pycalls.code import calls_of, listed, says_results
+from promptools.dialects.pycalls.heads import Either, marked
+from promptools.dialects.pycalls.parts import Layout
 from promptools.dialects.settle import PLAUSIBLE_NAME, Place, Rules
 from promptools.dialects.tool_code import LABEL
-from promptools.dialects.wrapped import Closers, WrappedCandidate
 from promptools.parsing.parts import Candidate
 from promptools.types import Call, Result
 

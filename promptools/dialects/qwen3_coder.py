@@ -20,13 +20,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from promptools.dialects.base import Head
-from promptools.dialects.collected import Grammar
 from promptools.dialects.declaration import lines
-from promptools.dialects.markup import LOST, Markup
-from promptools.dialects.openers import WITHIN, first_tags, offered
+from promptools.dialects.markup.collected import Grammar
+from promptools.dialects.markup.openers import WITHIN, first_tags, offered
+from promptools.dialects.markup.reader import LOST, Markup
+from promptools.dialects.markup.tags import blank
+from promptools.dialects.markup.written import results_in, written
 from promptools.dialects.settle import Rules
-from promptools.dialects.tags import blank
-from promptools.dialects.written import results_in, written
 from promptools.types import Call, Result
 
 if TYPE_CHECKING:

@@ -15,14 +15,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from promptools.dialects.base import Head, Textual, Tier
-from promptools.dialects.callparts import Layout
-from promptools.dialects.calls import CallBlock
+from promptools.dialects.blocks.markers import Closers
+from promptools.dialects.blocks.wrapped import WrappedCandidate
 from promptools.dialects.labelled import Answer, ByFirst, LabelledCandidate
-from promptools.dialects.markers import Closers
 from promptools.dialects.openings import then, tokens
+from promptools.dialects.pycalls.calls import CallBlock
+from promptools.dialects.pycalls.parts import Layout
 from promptools.dialects.settle import PLAUSIBLE_NAME, Place, Rules, dump
 from promptools.dialects.signature import describe
-from promptools.dialects.wrapped import WrappedCandidate
 from promptools.parsing.parts import Candidate, note
 from promptools.types import Call, Fix, Result
 

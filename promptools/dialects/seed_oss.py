@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from promptools.dialects.base import Head, Tier
-from promptools.dialects.collected import Grammar
 from promptools.dialects.declaration import lines
-from promptools.dialects.markup import Markup
-from promptools.dialects.openers import WITHIN, at_once
-from promptools.dialects.written import results_in, when_to_call, written
+from promptools.dialects.markup.collected import Grammar
+from promptools.dialects.markup.openers import WITHIN, at_once
+from promptools.dialects.markup.reader import Markup
+from promptools.dialects.markup.written import results_in, when_to_call, written
 from promptools.types import Call, Result
 
 if TYPE_CHECKING:

@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from promptools.dialects.base import Head, Tier
-from promptools.dialects.collected import Grammar
 from promptools.dialects.declaration import NAME, lines
-from promptools.dialects.markup import Markup
-from promptools.dialects.openers import WITHIN, ahead, at_once
+from promptools.dialects.markup.collected import Grammar
+from promptools.dialects.markup.openers import WITHIN, ahead, at_once
+from promptools.dialects.markup.reader import Markup
+from promptools.dialects.markup.written import KEY, results_in, when_to_call, written
 from promptools.dialects.settle import Rules
-from promptools.dialects.written import KEY, results_in, when_to_call, written
 from promptools.types import Call, Result
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@
     [openers]
     "<|acme_call|>" = "<|/acme_call|>"      # "": nothing closes it
 
-`also`, `space`, `tools`, `result` and `stop` are as `promptools.dialects.marked.Marked` says.
+`also`, `space`, `tools`, `result` and `stop` are as `promptools.dialects.blocks.marked.Marked` says.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from promptools.dialects.marked import Marked
+from promptools.dialects.blocks.marked import Marked
 from promptools.errors import UsageError, clip
 from promptools.schema.graph import is_array, is_object
 

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from promptools.dialects.base import A_NAME, Head
-from promptools.dialects.callheads import behind
-from promptools.dialects.callparts import Layout
-from promptools.dialects.calls import CallBlock
-from promptools.dialects.markedcalls import MarkedCalls
+from promptools.dialects.pycalls.calls import CallBlock
+from promptools.dialects.pycalls.heads import behind
+from promptools.dialects.pycalls.marked import MarkedCalls
+from promptools.dialects.pycalls.parts import Layout
 from promptools.dialects.settle import Place, Rules
 from promptools.parsing.parts import Candidate
 from promptools.types import Result

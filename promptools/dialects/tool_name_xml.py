@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from promptools.dialects.base import A_NAME, A_TAG, Head, Textual, Tier
-from promptools.dialects.element_value import trimmed
-from promptools.dialects.elements import MCP, ElementCandidate
+from promptools.dialects.fields.element_value import trimmed
+from promptools.dialects.fields.elements import MCP, ElementCandidate
 from promptools.dialects.openings import then
 from promptools.dialects.plain import guarded
 from promptools.dialects.settle import Place, Rules

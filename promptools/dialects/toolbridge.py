@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from promptools.dialects.base import Head, Tier
-from promptools.dialects.elements import ElementCandidate
+from promptools.dialects.fields.elements import ElementCandidate
 from promptools.dialects.openings import then
 from promptools.dialects.settle import Place, Rules
 from promptools.dialects.tool_name_xml import ELEMENT, ToolNameXml, element_begins

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from promptools.dialects.markup.tags import Tag
 from promptools.dialects.signature import resolve
-from promptools.dialects.tags import Tag
 from promptools.dialects.values import read
 from promptools.schema.graph import is_array, is_object
 from promptools.types import Fix

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable
 from typing import TypeAlias
 
-from promptools.dialects.callparts import CallParts, Layout
-from promptools.dialects.onecall import OneCall
-from promptools.dialects.pyarguments import Refused
+from promptools.dialects.pycalls.arguments import Refused
+from promptools.dialects.pycalls.call import OneCall
+from promptools.dialects.pycalls.parts import CallParts, Layout
 from promptools.dialects.settle import Place, Rules
 from promptools.parsing.parts import note
 from promptools.types import Fix

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from promptools.dialects.block import Segment
-from promptools.dialects.block_value import Valued
-from promptools.dialects.collected import Collected
+from promptools.dialects.markup.block import Segment
+from promptools.dialects.markup.block_value import Valued
+from promptools.dialects.markup.collected import Collected
+from promptools.dialects.markup.tags import Tag, unblank
 from promptools.dialects.settle import broken
-from promptools.dialects.tags import Tag, unblank
 from promptools.parsing.parts import note
 from promptools.types import Fix, Malformed, MalformedReason
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, Final
 
-from promptools.dialects.pyarguments import Refused
+from promptools.dialects.pycalls.arguments import Refused
 from promptools.dialects.settle import dump
 from promptools.dialects.values import read
 from promptools.parsing.strings import Liberties, decode

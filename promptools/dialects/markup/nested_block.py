@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 
 from promptools.dialects.body import JsonBody, read_calls
-from promptools.dialects.collected import Grammar
 from promptools.dialects.envelope import NoCall
-from promptools.dialects.livemarkup import LiveMarkup
-from promptools.dialects.markup import MarkupCandidate
-from promptools.dialects.nested import DEEPEST, members, tree
+from promptools.dialects.markup.collected import Grammar
+from promptools.dialects.markup.live import LiveMarkup
+from promptools.dialects.markup.nested import DEEPEST, members, tree
+from promptools.dialects.markup.reader import MarkupCandidate
+from promptools.dialects.markup.tags import LIMIT, Tag, TagKind, Tags, blank
 from promptools.dialects.settle import Place, Rules
-from promptools.dialects.tags import LIMIT, Tag, TagKind, Tags, blank
 from promptools.parsing.parts import Part, Tried, Undecided, size_of
 from promptools.types import Fix
 

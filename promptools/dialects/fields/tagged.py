@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 
 from promptools.dialects.base import tried
 from promptools.dialects.envelope import NoCall
-from promptools.dialects.gathered import Gathered
+from promptools.dialects.fields.gathered import Gathered
 from promptools.dialects.settle import Place, Rules
 from promptools.parsing.parts import Part, Tried, Undecided
 from promptools.types import Fix, Malformed

@@ -16,13 +16,13 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-from promptools.dialects.element_tags import ATTRIBUTE, HTML, element_tags
-from promptools.dialects.element_value import element_value, json_body
+from promptools.dialects.fields.element_tags import ATTRIBUTE, HTML, element_tags
+from promptools.dialects.fields.element_value import element_value, json_body
+from promptools.dialects.fields.tagged import TaggedText
+from promptools.dialects.fields.yaml_lines import mapping
 from promptools.dialects.labelled import only_parameter
 from promptools.dialects.settle import Place, Rules
-from promptools.dialects.tagged import TaggedText
 from promptools.dialects.values import value_of
-from promptools.dialects.yaml_lines import mapping
 from promptools.types import Fix
 
 MCP = "use_mcp_tool"

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from promptools.dialects.base import Head, Textual, Tier
+from promptools.dialects.blocks.marked import FENCE, SPACE, filled
+from promptools.dialects.blocks.markers import Closers
+from promptools.dialects.blocks.wrapped import WrappedCandidate
 from promptools.dialects.declaration import ARGUMENTS, explain, lines
-from promptools.dialects.marked import FENCE, SPACE, filled
-from promptools.dialects.markers import Closers
 from promptools.dialects.openings import either, perhaps, then, token
 from promptools.dialects.settle import Place, Rules
-from promptools.dialects.wrapped import WrappedCandidate
 from promptools.parsing.parts import Candidate
 from promptools.types import Call, Result
 

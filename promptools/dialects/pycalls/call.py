@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 
-from promptools.dialects.braces import Braces
 from promptools.dialects.envelope import NoCall, Node, Said
 from promptools.dialects.live import LiveCall
-from promptools.dialects.pyarguments import Arguments
+from promptools.dialects.pycalls.arguments import Arguments
+from promptools.dialects.pycalls.braces import Braces
 from promptools.dialects.settle import Place, Rules, dump, settle
 from promptools.dialects.values import STRING
 from promptools.errors import clip

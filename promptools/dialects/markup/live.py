@@ -6,8 +6,8 @@ declared as just that type goes out; at the first parameter that is not, the res
 
 from __future__ import annotations
 
-from promptools.dialects.collected import LAYOUT, Collected, Trim
 from promptools.dialects.live import settled
+from promptools.dialects.markup.collected import LAYOUT, Collected, Trim
 from promptools.dialects.settle import broken, dump
 from promptools.parsing.parts import Fragment, Started
 from promptools.types import Call, Malformed, Tool

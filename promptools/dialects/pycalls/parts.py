@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from promptools.dialects.base import tried
 from promptools.dialects.body import part_of
 from promptools.dialects.envelope import NoCall
-from promptools.dialects.onecall import OneCall
+from promptools.dialects.pycalls.call import OneCall
 from promptools.dialects.settle import Place, Rules, broken
 from promptools.parsing.parts import Part, PartKind, Tried, Undecided, note, size_of
 from promptools.types import Fix

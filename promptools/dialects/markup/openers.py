@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from promptools.dialects.markup.tags import Tag, Tags
 from promptools.dialects.settle import PLAUSIBLE_NAME, Rules
-from promptools.dialects.tags import Tag, Tags
 
 LOOK = 400
 """Characters in which a block must show what it is."""

@@ -15,9 +15,9 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from promptools.dialects.pair_tags import Tags
+from promptools.dialects.fields.pair_tags import Tags
+from promptools.dialects.fields.tagged import TaggedText
 from promptools.dialects.settle import Place, Rules
-from promptools.dialects.tagged import TaggedText
 from promptools.types import Fix
 
 KEY_LIMIT = 256

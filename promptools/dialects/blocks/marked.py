@@ -1,7 +1,7 @@
 """Dialects that are data: a marker, JSON, a marker. A family that is no more than that is one call of `Marked`.
 
 The body may be an object, a list or lines of objects, whatever the family's own shape is, in every spelling of the
-envelope; `promptools.dialects.wrapped` reads it. An app adds a family of its own by a TOML table: see `load`.
+envelope; `promptools.dialects.blocks.wrapped` reads it. An app adds a family of its own by a TOML table: see `load`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from promptools.dialects.base import Head, Textual, Tier
+from promptools.dialects.blocks.markers import Closers
+from promptools.dialects.blocks.wrapped import WrappedCandidate
 from promptools.dialects.declaration import ARGUMENTS, NAME, explain, lines
 from promptools.dialects.envelope import ARGUMENT_KEYS, NAME_KEYS
-from promptools.dialects.markers import Closers
 from promptools.dialects.openings import perhaps, then, tokens
 from promptools.dialects.settle import Place, Rules, dump
-from promptools.dialects.wrapped import WrappedCandidate
 from promptools.parsing.parts import Candidate
 from promptools.types import Call, Fix, Result
 

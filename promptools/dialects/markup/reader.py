@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 
 from promptools.dialects.base import Textual
-from promptools.dialects.block import Segment
-from promptools.dialects.block_end import Ended
-from promptools.dialects.block_value import NAMING, given_in
-from promptools.dialects.collected import Collected, Grammar
-from promptools.dialects.livemarkup import LiveMarkup
+from promptools.dialects.markup.block import Segment
+from promptools.dialects.markup.block_end import Ended
+from promptools.dialects.markup.block_value import NAMING, given_in
+from promptools.dialects.markup.collected import Collected, Grammar
+from promptools.dialects.markup.live import LiveMarkup
+from promptools.dialects.markup.tags import Tag, blank, unblank
 from promptools.dialects.settle import Place, Rules
-from promptools.dialects.tags import Tag, blank, unblank
 from promptools.errors import clip
 from promptools.parsing.parts import Candidate
 from promptools.types import Fix

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 from promptools.dialects.base import tried
+from promptools.dialects.blocks.wrapped import Closers, WrappedCandidate
 from promptools.dialects.body import part_of
-from promptools.dialects.collected import Collected, Grammar
 from promptools.dialects.envelope import NoCall
-from promptools.dialects.livemarkup import LiveMarkup
+from promptools.dialects.markup.collected import Collected, Grammar
+from promptools.dialects.markup.live import LiveMarkup
+from promptools.dialects.markup.tags import Tag, Tags
 from promptools.dialects.settle import Place, Rules, broken
-from promptools.dialects.tags import Tag, Tags
-from promptools.dialects.wrapped import Closers, WrappedCandidate
 from promptools.parsing.parts import Candidate, Fragment, Part, Started, Tried, Undecided, note, size_of
 from promptools.types import Call, Fix, Malformed
 

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from promptools.dialects.base import tried
+from promptools.dialects.blocks.markers import BARE_GAP, Closers, Marks, fence_closers, named
 from promptools.dialects.body import JsonBody, is_unreadable, not_cut, read_calls
 from promptools.dialects.envelope import NoCall, Node
-from promptools.dialects.markers import BARE_GAP, Closers, Marks, fence_closers, named
 from promptools.dialects.settle import Place, Rules, broken
 from promptools.parsing.parts import Part, Tried, Undecided, note, size_of
 from promptools.types import Fix, MalformedReason

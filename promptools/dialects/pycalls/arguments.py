@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Final, Literal
 
-from promptools.dialects.pytokens import Lexer, Slot, Token, words_of
+from promptools.dialects.pycalls.tokens import Lexer, Slot, Token, words_of
 from promptools.dialects.settle import dump
 from promptools.errors import clip
 from promptools.parsing.strings import Liberties

@@ -5,11 +5,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Literal
 
-from promptools.dialects.block import Block
-from promptools.dialects.collected import Collected, Grammar
-from promptools.dialects.livemarkup import LiveMarkup
+from promptools.dialects.markup.block import Block
+from promptools.dialects.markup.collected import Collected, Grammar
+from promptools.dialects.markup.live import LiveMarkup
+from promptools.dialects.markup.tags import Tag, blank
 from promptools.dialects.settle import Place, Rules
-from promptools.dialects.tags import Tag, blank
 from promptools.errors import clip
 from promptools.types import Fix
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from promptools.dialects.base import Textual
-from promptools.dialects.callparts import Layout
-from promptools.dialects.calls import CallBlock
-from promptools.dialects.pycode import calls_of, listed, says_results
+from promptools.dialects.pycalls.calls import CallBlock
+from promptools.dialects.pycalls.code import calls_of, listed, says_results
+from promptools.dialects.pycalls.parts import Layout
 from promptools.dialects.settle import Place, Rules
 from promptools.parsing.parts import Candidate
 from promptools.types import Call, Result
