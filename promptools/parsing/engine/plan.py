@@ -10,7 +10,7 @@ from typing import NamedTuple
 from promptools import dialects as registry
 from promptools.dialects.base import A_NAME, A_TAG, Dialect, Head
 from promptools.dialects.settle import Rules
-from promptools.parsing.scanner import LineMarker, Marker, RareMarker, Scanner, WordMarker, by_group
+from promptools.parsing.scanner import AnyOf, LineMarker, Marker, RareMarker, Scanner, WordMarker, by_group
 from promptools.parsing.zones import CLOSER_OF, CLOSERS, DEBRIS, FRAMES, SUFFIXED
 
 REMEMBERED = 64
@@ -66,7 +66,7 @@ class Plan:
         line = [LineMarker(_line_gate(self.heads.values(), None), branches)] if lines else []
         self._now, self._later = Scanner(now, [*line, *words, *bare]), Scanner(later, [*line, *words, *bare])
         self._sought: dict[tuple[str, ...] | None, Sought] = {}
-        self.rare = frozenset(word for each in bare for word in each.words)
+        self.rare = AnyOf(word for each in bare for word in each.words)
         self.firsts = frozenset(first for each in bare for first in each.firsts)
         self.literals = Scanner(literals)
         self._zones: dict[str, Scanner] = {}
@@ -78,9 +78,11 @@ class Plan:
             if len(self._sought) >= REMEMBERED:
                 self._sought.clear()
             gate = _line_gate(self.heads.values(), names)
-            now, later = self._now.with_line_gate(gate), self._later.with_line_gate(gate)
-            here = now.without(self.rare), later.without(self.rare)
-            found = self._sought[names] = Sought(now, later, *here, re.compile(gate))
+            unfinished = _unfinished(names) if names is not None else ""
+            now, later = (each.with_line_gate(gate, unfinished) for each in (self._now, self._later))
+            here = now.without(self.rare.words), later.without(self.rare.words)
+            first = re.compile(f"{gate}|{unfinished}" if unfinished else gate)
+            found = self._sought[names] = Sought(now, later, *here, first)
         return found
 
     def line_heads(self, text: str, at: int) -> Iterator[tuple[str, int]]:
@@ -179,7 +181,6 @@ def _line_gate(heads: Iterable[tuple[Dialect, Head]], names: tuple[str, ...] | N
         said = "|".join(map(re.escape, firsts))
         whole = {A_NAME: rf"(?i:{'|'.join([said, *NAMESPACES])})", A_TAG: rf"</?(?i:{said}|{MCP})"}
         gates = dict.fromkeys(whole.get(gate, gate) for gate in gates)
-        gates[_unfinished(names)] = None
     return "|".join(gates)
 
 

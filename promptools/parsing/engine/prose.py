@@ -161,7 +161,7 @@ class Prose(Machine):
         """Give what is looked for now, and what is once words were said."""
         sought = self._sought
         if text is not self._looked_at:
-            self._looked_at, self._rare = text, any(word in text for word in self._plan.rare)
+            self._looked_at, self._rare = text, self._plan.rare.stands_in(text)
         now, later = (sought.now, sought.later) if self._rare else (sought.now_here, sought.later_here)
         return (now if self._out.fresh or self._out.grouped else later), later
 
