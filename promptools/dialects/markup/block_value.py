@@ -217,6 +217,7 @@ class Valued(Block):
         assert call is not None
         if fix is not None:
             call.note(fix)
+            self._value = ["".join(self._value).removesuffix("\n").removesuffix("\r")]  # the next tag's own line
         call.add_last(self._key, self._value, string=self._string)
         self._state = self._in_call
 
