@@ -85,12 +85,13 @@ def server() -> Iterator[str]:
         yield running.base_url
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def no_litter() -> Iterator[None]:
     yield
     gc.collect()  # readers need not close what they try out: here its sockets go, and not in another test
 
 
+@pytest.mark.usefixtures("no_litter")
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("page", RUN, ids=name_of)
 def test_blocks_run(

@@ -46,7 +46,7 @@ HOSTILE = {
     "turns without their tokens": "assistantfinal",
     "recipients": "to=functions.f ",
 }
-SMALL, LARGE = 4_000, 24_000
+SMALL, LARGE = 2_000, 12_000
 
 
 def cost(text: str, step: int | None, **options: Any) -> int:
@@ -129,7 +129,7 @@ def test_one_long_argument_by_the_clock(expect: str | None, wrapped: bool) -> No
 @pytest.mark.parametrize("before", ["", "```json\n"], ids=["bare", "fenced"])
 @pytest.mark.parametrize("unit", HOSTILE.values(), ids=HOSTILE)
 def test_hostile_text_by_the_clock(unit: str, before: str) -> None:
-    assert_linear(lambda size: fed(before + grown(unit, size)), 3_000, 48_000)
+    assert_linear(lambda size: fed(before + grown(unit, size)), 2_000, 32_000)
 
 
 @pytest.mark.parametrize("unit", HOSTILE.values(), ids=HOSTILE)

@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 from casebook import feed
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from shapes import STEADY, same, values, words
 
 from promptools import dialects, parse
 from promptools.types import Call, Result
+
+EACH = settings(STEADY, max_examples=50)
+"""For each of some sixty dialects."""
 
 TOOLS: list[dict[str, Any]] = [
     {"name": "free", "description": "Takes anything", "parameters": {"type": "object"}},
@@ -74,14 +77,14 @@ def made(said: list[tuple[str, dict[str, Any]]]) -> list[Call]:
 
 
 @pytest.mark.parametrize("name", TYPED)
-@STEADY
+@EACH
 @given(said=some_calls)
 def test_rendered_calls_are_read_back_without_a_schema(name: str, said: list[tuple[str, dict[str, Any]]]) -> None:
     read_back(name, said)
 
 
 @pytest.mark.parametrize("name", dialects.names())
-@STEADY
+@EACH
 @given(said=declared_calls)
 def test_rendered_calls_are_read_back(name: str, said: list[tuple[str, dict[str, Any]]]) -> None:
     read_back(name, said)
@@ -100,7 +103,7 @@ def read_back(name: str, said: list[tuple[str, dict[str, Any]]]) -> None:
 
 
 @pytest.mark.parametrize("name", dialects.names())
-@STEADY
+@EACH
 @given(said=declared_calls)
 def test_rendered_calls_are_read_back_in_pieces(name: str, said: list[tuple[str, dict[str, Any]]]) -> None:
     text = dialects.get(name).render_calls(made(said))
