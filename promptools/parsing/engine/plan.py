@@ -156,16 +156,16 @@ def _markers(group: str, head: Head) -> Iterator[Marker]:
             yield Marker(group, literals, head.pattern, head.gate)
 
 
-NAMESPACES = (
-    r"functions?[.:\w]",
-    r"tools?[.:]",
-    "default_api",
-    "multi_tool_use",
-    "call:",
-    "declaration:",
-    r"\w{1,9}:d",
-)
-"""What may stand before a name."""
+NAMESPACES = {
+    "function": r"s?[.:\w]",
+    "tool": r"s?[.:]",
+    "default_api": "",
+    "multi_tool_use": "",
+    "call:": "",
+    "declaration:": "",
+    "": r"\w{1,9}+:d",
+}
+"""What may stand before a name: a word in any case, and the pattern of what follows it."""
 LABELS = ("function call", "functions.", "tools.", "default_api:", "declaration:", "call:", "tool_name:", "tool call")
 """Words that may stand first in such a line."""
 MCP = "use_mcp_tool"
@@ -178,10 +178,19 @@ def _line_gate(heads: Iterable[tuple[Dialect, Head]], names: tuple[str, ...] | N
     if names is not None:
         # what stands between words may be spelled otherwise, so no more than the first of them
         firsts = sorted({re.split(r"[\W_]", name[:3])[0].casefold() or name[:1] for name in names})
-        said = "|".join(map(re.escape, firsts))
-        whole = {A_NAME: rf"(?i:{'|'.join([said, *NAMESPACES])})", A_TAG: rf"</?(?i:{said}|{MCP})"}
+        said = [_in_any_case(each) for each in firsts]
+        spaces = [_in_any_case(word) + rest for word, rest in NAMESPACES.items()]
+        whole = {A_NAME: "|".join([*said, *spaces]), A_TAG: f"</?(?:{'|'.join([*said, _in_any_case(MCP)])})"}
         gates = dict.fromkeys(whole.get(gate, gate) for gate in gates)
     return "|".join(gates)
+
+
+def _in_any_case(word: str) -> str:
+    """Give the pattern of a word in any case, which is quicker than a flag: what it begins with is seen at once."""
+    cases = ({each, each.lower(), each.upper()} for each in word)
+    return "".join(
+        f"(?:{'|'.join(map(re.escape, sorted(each)))})" if len(each) > 1 else re.escape(*each) for each in cases
+    )
 
 
 def _unfinished(names: tuple[str, ...]) -> str:
