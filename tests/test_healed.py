@@ -140,6 +140,7 @@ ROWS = [
         },
     ),
     Row("in `content`", [said(f"I will look.\n\n{TAGGED}")], 1),
+    Row("special tokens left out", [said('functions.get_weather:0{"city": "Paris"}')], 1),
     Row("in the reasoning", [said("", reasoning_content=f"I should call it.\n{TAGGED}")], 1),
     Row("finish reason `tool_calls`, no calls", [said("", finish="tool_calls", tool_calls=[]), said(FENCED)], 2),
     Row("answer is empty", [said(None, spent=42), said(FENCED)], 2),
