@@ -8,6 +8,7 @@ longest end of the text that may still become a marker.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from copy import copy
 from functools import lru_cache, partial
@@ -322,8 +323,9 @@ def _gates(markers: Iterable[Marker]) -> list[str]:
         for text in () if marker.gate else marker.literals:
             behind.setdefault(text[0], set()).add(text[1:])
     for first, rests in behind.items():
-        # of a character that begins but one marker more than the next one tells
-        seen = {rest[:1] for rest in rests} if len(rests) > 1 else {rest[:BEGINNING] for rest in rests}
+        seconds = Counter(rest[:1] for rest in rests)
+        # where two characters begin but one marker, what follows them tells more
+        seen = {rest[:1] if seconds[rest[:1]] > 1 else rest[:BEGINNING] for rest in rests}
         after = "" if "" in seen else f"(?={'|'.join(map(re.escape, sorted(seen)))})"
         gates.append(re.escape(first) + after)
     return gates
