@@ -43,6 +43,8 @@ _CUT: Final = re.compile(
     )
 )
 _CALL: Final = then(token(f"{OPEN}call"), _ATTRIBUTES, token(SEP))
+_CLOSES = CLOSE[:3]
+"""As much of a tag as tells that it is a closer."""
 _LONGEST = 450
 _SPACE = re.compile(r"\s{0,256}+")
 _ATTRIBUTE = re.compile(r'\s(\w+)\s*=\s*"([^"]*)"')
@@ -105,10 +107,14 @@ class XtmlCandidate(TaggedText):
         self._run(self._held, final=True)
         if self._over:
             return
-        if self._step == self._between and finish_reason != "length" and len("".join(self._pieces)) > self._begin:
+        raw, rest = "".join(self._pieces), self._spoken().strip()
+        whole = self._step == self._between and finish_reason != "length" and len(raw) > self._begin
+        if whole and not rest:
             self._finish(self._base, self._base, Fix("closer", f"no {END_CALL!r}"))
+        elif whole and rest.startswith(_CLOSES) and END_CALL.startswith(rest):
+            self._finish(self._base - len(rest), self._base, Fix("closer", f"only {rest!r} of {END_CALL!r}"))
         else:
-            self._tell([self._malformed(self._call.truncated(), "".join(self._pieces))], self._base)
+            self._tell([self._malformed(self._call.truncated(), raw)], self._base)
 
     def _named(self) -> bool:
         if not self._known:

@@ -65,7 +65,7 @@ class PairsCandidate(TaggedText):
             return
         ending = self._ending
         not_cut, done = finish_reason != "length", finish_reason in ("stop", "tool_calls")
-        if self._step == self._between and not_cut:
+        if self._step == self._between and not_cut and not self._rest():
             self._finish(self._base, self._base, self._no_closer())
         elif (
             ending is not None and self._step == self._in_value and finish_reason != "length" and (ending.sure or done)
@@ -126,8 +126,9 @@ class PairsCandidate(TaggedText):
             if ahead:
                 self._fix(f"{found[0]!r} stood where a key's opener belongs")
                 kind = "key"
-        if self._spoken().replace("\\n", "").strip():
+        if self._rest():
             self._call.wrong = "words stand between its arguments"
+        self._spoken()
         if kind in _ENDS:
             return self._end(kind, text, found, final)
         if kind in ("key", "value", "type"):
@@ -138,6 +139,10 @@ class PairsCandidate(TaggedText):
         elif kind != "sep" or self._call.arguments:
             self._fix(f"{found[0]!r} too many")
         return True
+
+    def _rest(self) -> str:
+        """Give what stands between two tags, but for layout."""
+        return "".join(self._words).replace("\\n", "").strip()
 
     def _end(self, kind: str, text: str, found: re.Match[str], final: bool) -> bool:
         """End the call at a tag."""
