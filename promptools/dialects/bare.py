@@ -17,7 +17,7 @@ import re
 from collections.abc import Sequence
 
 from promptools.dialects.base import A_NAME, Head, Tier, tried
-from promptools.dialects.body import JsonBody, read_calls
+from promptools.dialects.body import JsonBody
 from promptools.dialects.envelope import NoCall
 from promptools.dialects.pycalls.calls import CallBlock
 from promptools.dialects.pycalls.code import calls_of
@@ -63,24 +63,29 @@ def _offered(text: str, start: int, rules: Rules) -> bool:
     return rules.tools.get(said) is not None or ("." in said and rules.tools.find(said) is not None)
 
 
+def _may_be(rules: Rules) -> bool | None:
+    """Tell that more text must tell; where no names are known it cannot."""
+    return None if rules.tools is not None else False
+
+
 def _begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
     del fresh
     if end == len(text):
-        return None if rules.tools is not None else False
+        return _may_be(rules)
     return _offered(text, start, rules)
 
 
 def _empty_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
     """Tell whether a call without arguments begins: it looks as prose about a function does, so nothing comes first."""
     if text[end - 1] != ")":
-        return None if rules.tools is not None else False
+        return _may_be(rules)
     return fresh and _offered(text, start, rules)
 
 
 def _label_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
     del fresh
     if end == len(text):
-        return None if rules.tools is not None else False
+        return _may_be(rules)
     return _ARGUMENTS.search(text, start, end) is not None and _offered(text, start, rules)
 
 
@@ -153,15 +158,8 @@ class NamedObject(Undecided):
         raw, head = self._body.raw, self.head
         stopped = finish_reason in ("stop", "tool_calls")
         try:
-            parts = read_calls(
-                raw,
-                self._rules,
-                self._place,
-                node=self._body.node,
-                strict=self._body.strict,
-                close=close and stopped,
-                stopped=stopped,
-                name=self._name,
+            parts = self._body.calls(
+                self._rules, self._place, close=close and stopped, stopped=stopped, name=self._name
             )
             self._refuse_strange(parts)
         except NoCall as no:

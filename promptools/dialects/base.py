@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
-from promptools.dialects.body import JsonBody, read_calls
+from promptools.dialects.body import JsonBody
 from promptools.dialects.envelope import NoCall
 from promptools.dialects.settle import Place, Rules
 from promptools.errors import clip
@@ -199,15 +199,8 @@ class JsonCandidate(Undecided):
         raw = self._body.raw
         lossy = close and finish_reason == "length"
         try:
-            self.parts = read_calls(
-                raw,
-                self._rules,
-                self._place,
-                node=self._body.node,
-                strict=self._body.strict,
-                close=close and not lossy,
-                stopped=finish_reason in ("stop", "tool_calls"),
-            )
+            stopped = finish_reason in ("stop", "tool_calls")
+            self.parts = self._body.calls(self._rules, self._place, close=close and not lossy, stopped=stopped)
             self.tries.append(tried("json", len(raw), self.parts))
             self.rest = raw[size_of(self.parts) :]
             if self._surplus and not self.rest:

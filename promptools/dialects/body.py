@@ -62,6 +62,14 @@ class JsonBody:
             self._pieces = ["".join(self._pieces)]
         return self._pieces[0] if self._pieces else ""
 
+    def calls(
+        self, rules: Rules, place: Place, *, close: bool = False, stopped: bool = False, name: str | None = None
+    ) -> list[Part]:
+        """Read it as calls, as `read_calls` does, by what is known of it already."""
+        return read_calls(
+            self.raw, rules, place, node=self.node, strict=self.strict, close=close, stopped=stopped, name=name
+        )
+
     def extend(self, text: str) -> None:
         """Add text without looking at it: the brackets do not tell where this body ends."""
         self._pieces.append(text)

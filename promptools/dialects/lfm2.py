@@ -69,7 +69,7 @@ class Lfm2(MarkedCalls):
 
 {self.explain(parallel=parallel)}
 
-Name each argument, and write its value as a literal of Python. {when}"""
+{self.naming} {when}"""
 
     def render_results(self, results: Sequence[Result]) -> str:
         """Write results as one user turn."""

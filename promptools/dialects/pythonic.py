@@ -9,22 +9,16 @@ Source: Llama 4 and Llama 3.2 prompt formats (Meta, 2025-04, 2024-09), the model
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from promptools.dialects.base import Head, Textual, Tier
+from promptools.dialects.base import Head, Tier
 from promptools.dialects.blocks.wrapped import Closers, WrappedCandidate
 from promptools.dialects.pycalls.calls import CallBlock
-from promptools.dialects.pycalls.code import calls_of, listed, says_results
 from promptools.dialects.pycalls.heads import Either, marked
+from promptools.dialects.pycalls.marked import MarkedCalls
 from promptools.dialects.pycalls.parts import Layout
 from promptools.dialects.settle import PLAUSIBLE_NAME, Place, Rules
 from promptools.dialects.tool_code import LABEL
 from promptools.parsing.parts import Candidate
-from promptools.types import Call, Result
-
-if TYPE_CHECKING:
-    from promptools.schema import Tools
 
 LIST = r"\[\s{0,64}+(?:\Z|\w[\w.:/ -]{0,80}+(?:\Z|\())"
 BARE = Layout(brackets=True, spaced=True)
@@ -45,7 +39,7 @@ def list_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -
     return rules.tools.find(found[1]) is not None
 
 
-class Pythonic(Textual):
+class Pythonic(MarkedCalls):
     """`[get_weather(city="Oslo"), ping()]`."""
 
     name = "pythonic"
@@ -57,6 +51,8 @@ class Pythonic(Textual):
         Head(("[",), LIST, opens="", gate=LIST, begins=list_begins, labels=FENCES),
     )
     closers = ("<|python_end|>",)
+    opener, closer, between = "[", "]", ", "
+    naming = "Write each argument with its name, as a literal."
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
         """Start at the list, or at its first call."""
@@ -71,24 +67,9 @@ class Pythonic(Textual):
             firm=firm,
         )
 
-    def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
-        """Write the block of the system message that declares the tools and the format."""
+    def explain(self, *, parallel: bool) -> str:
+        """Say how a call is written."""
         how_many = "one or more functions" if parallel else "one function"
-        when = "You must call a function in this turn." if required else "If no function is needed, answer in words."
         return f"""You can call {how_many}. To do so, answer with nothing but a list of calls in Python's syntax:
 
-[function_name(parameter="value", other=2)]
-
-Write each argument with its name, as a literal. {when}
-
-The functions are:
-
-{listed(tools)}"""
-
-    def render_calls(self, calls: Sequence[Call]) -> str:
-        """Write calls as the model would have."""
-        return f"[{', '.join(calls_of(calls))}]" if calls else ""
-
-    def render_results(self, results: Sequence[Result]) -> str:
-        """Write results as one user turn."""
-        return says_results(results)
+[function_name(parameter="value", other=2)]"""

@@ -63,9 +63,7 @@ def _is_offered(text: str, start: int, end: int, rules: Rules) -> bool:
 
 def _is_action(text: str, start: int, rules: Rules) -> bool:
     """Tell whether one label is enough: manuals have headings like the others."""
-    return (
-        rules.expect == "react" or text.startswith("Action", start) or text.startswith(("**Action", "__Action"), start)
-    )
+    return rules.expect == "react" or text.startswith(("Action", "**Action", "__Action"), start)
 
 
 def _object_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:

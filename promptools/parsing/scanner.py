@@ -98,6 +98,16 @@ def _leftmost(marker: RareMarker | WordMarker, text: str, at: int, stop: int) ->
     return found
 
 
+def _behind(markers: Iterable[Marker], group: str, text: str, at: int) -> Iterator[re.Match[str]]:
+    """Give what of the markers behind `group` starts at `at`."""
+    later = False
+    for each in markers:
+        found = _alone(each.group, each.expression).match(text, at) if later else None
+        if found is not None:
+            yield found
+        later = later or each.group == group
+
+
 BEGINNING = 4
 """Letters of a marker's word that are looked for: many begin alike."""
 
@@ -129,12 +139,7 @@ class WordMarker:
 
     def others(self, text: str, at: int, group: str) -> Iterator[re.Match[str]]:
         """Give those that start at `at` and stand behind `group` in the list."""
-        later = False
-        for each in self._markers:
-            found = _alone(each.group, each.expression).match(text, at) if later else None
-            if found is not None:
-                yield found
-            later = later or each.group == group
+        return _behind(self._markers, group, text, at)
 
     def search(self, text: str, at: int, stop: int) -> re.Match[str] | None:
         """Give the leftmost one that begins in `text[at:stop]`. O(n), at C speed where none of its words stands."""
@@ -192,8 +197,10 @@ class LineMarker:
             at = gate.start() + 1
 
     def _last_line(self, text: str, at: int) -> re.Match[str] | None:
-        place = text.rfind("\n", max(at, len(text) - self._AHEAD)) if self._last is not None else -1
-        return self._last.match(text, place) if self._last is not None and place >= 0 else None
+        if self._last is None:
+            return None
+        place = text.rfind("\n", max(at, len(text) - self._AHEAD))
+        return self._last.match(text, place) if place >= 0 else None
 
     def search_word(self, word: str, text: str, at: int, stop: int | None = None) -> re.Match[str] | None:
         """Give the same: its only word is the line's end."""
@@ -219,6 +226,8 @@ class Scanner:
     def search(self, text: str, at: int) -> re.Match[str] | None:
         """Give the leftmost marker from `at` on; its kind is `lastgroup`."""
         found = self._search(text, at)
+        if found is not None and found.start() == at:
+            return found
         for each in self._rare:
             found = each.search(text, at, found.start() if found is not None else len(text)) or found
         return found
@@ -268,13 +277,8 @@ class Scanner:
 
     def _others(self, text: str, at: int, group: str) -> Iterator[re.Match[str]]:
         full = self._full.get(text[at : at + 2]) or self._full.get(text[at])
-        later = False
-        for each in self._markers:
-            if later and full is not None and each.group in full.groupindex:
-                found = _alone(each.group, each.expression).match(text, at)
-                if found is not None:
-                    yield found
-            later = later or each.group == group
+        if full is not None:
+            yield from _behind((each for each in self._markers if each.group in full.groupindex), group, text, at)
         for words in self._rare:
             if isinstance(words, WordMarker):
                 yield from words.others(text, at, group)

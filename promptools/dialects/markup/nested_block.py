@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from promptools.dialects.body import JsonBody, read_calls
+from promptools.dialects.body import JsonBody
 from promptools.dialects.envelope import NoCall
 from promptools.dialects.markup.collected import Grammar
 from promptools.dialects.markup.live import LiveMarkup
@@ -79,18 +79,8 @@ class _Arguments(Undecided):
 
     def _decide(self, finish_reason: str | None, *, close: bool) -> None:
         raw, stopped = self._body.raw, finish_reason in ("stop", "tool_calls")
-        node, strict = self._body.node, self._body.strict
         try:
-            self.parts = read_calls(
-                raw,
-                self._rules,
-                self._place,
-                node=node,
-                close=close,
-                stopped=stopped,
-                name=self._name,
-                strict=strict,
-            )
+            self.parts = self._body.calls(self._rules, self._place, close=close, stopped=stopped, name=self._name)
             self.rest = raw[size_of(self.parts) :]
         except NoCall as no:
             self.parts = [Part("text", raw)]

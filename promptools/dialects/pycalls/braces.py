@@ -14,14 +14,13 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, Final
 
-from promptools.dialects.pycalls.arguments import Refused
+from promptools.dialects.pycalls.arguments import DEEPEST, Refused
 from promptools.dialects.settle import dump
 from promptools.dialects.values import read
 from promptools.parsing.strings import Liberties, decode
 
 DELIMITERS: Final = ('<|"|>', "<escape>")
 """Tokens around a string: Gemma 4's and FunctionGemma's."""
-DEEPEST: Final = 100
 
 _LONGEST = max(map(len, DELIMITERS))
 _SPACE = re.compile(r"[\s\ufeff\u200b]*+")
@@ -85,6 +84,8 @@ class Braces:
     def complete(self) -> bool:
         """Close the object whose last brace alone is missing; tell whether that could be done."""
         if len(self._stack) != 1 or self._string or self._bare or not self._certain:
+            return False
+        if self._stack[-1].value is None:  # behind a comma or a key something was begun
             return False
         self._close(self._stack[-1])
         return True

@@ -26,6 +26,7 @@ class MarkedCalls(Textual):
     closer = ""
     between = "\n"
     """What is written between two calls."""
+    naming = "Name each argument, and write its value as a literal of Python."
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
         """Start at the first call, or at the bracket before it."""
@@ -49,7 +50,7 @@ class MarkedCalls(Textual):
         when = "You must call a function in this turn." if required else "If no function is needed, answer in words."
         return f"""{self.explain(parallel=parallel)}
 
-Name each argument, and write its value as a literal of Python. {when}
+{self.naming} {when}
 
 The functions are:
 
