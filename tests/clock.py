@@ -15,7 +15,6 @@ TRIES = 6
 def seconds(run: Callable[[], object]) -> float:
     """Measure the processor's time, without the collector's: what it takes depends on all that the process holds."""
     was = gc.isenabled()
-    gc.collect()
     gc.disable()
     try:
         start = time.process_time()

@@ -19,7 +19,7 @@ from promptools.harmony import transcript as harmony
 
 TOOLS = [{"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "string"}}}}]
 HEADER = "<|channel|>commentary to=functions.f<|message|>"
-SMALL, LARGE = 3_125, 50_000
+SMALL, LARGE = 2_000, 32_000
 
 UNITS = {
     "angles": "<",
