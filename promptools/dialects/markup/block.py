@@ -200,6 +200,8 @@ class Block(Undecided, ABC):
 
     def _outcome(self, call: Collected, place: Place) -> Call | Malformed:
         outcome = call.settle(place)
+        if call.wrong:
+            return broken("invalid_json", call.wrong, place.dialect, outcome.name)
         if isinstance(outcome, Malformed) and call.unclosed and outcome.reason == "invalid_arguments":
             return broken("truncated", "the text ended before its last parameters", place.dialect, outcome.name)
         return outcome

@@ -60,6 +60,8 @@ class Collected:
         """The last parameter, not read yet: words that follow the call may still be its own."""
         self.unclosed = False
         """The text ended before its closer."""
+        self.wrong = ""
+        """Why what it says is not certain."""
         self._grammar = grammar
         self._rules = rules
 

@@ -33,6 +33,11 @@ class Element:
     text: list[str] = field(default_factory=list[str])
     children: list[Element] = field(default_factory=list["Element"])
 
+    def strewn(self, mark: str) -> bool:
+        """Tell whether words stand beside the elements in it, or in those; layout and lone marks are none."""
+        beside = self.children and "".join(self.text).replace(mark, "").strip()
+        return bool(beside) or any(each.strewn(mark) for each in self.children)
+
 
 def tree(tokens: Sequence[Tag | str], marked: str) -> tuple[Element, list[Fix]]:
     """Build the elements out of the tags that begin with `marked`; all other tags are text. O(n)."""
@@ -89,15 +94,15 @@ def _value(element: Element, schema: Any, root: dict[str, Any]) -> Any:
             return []
         if "object" in kinds:
             return {}
-    if "<" in text and kinds and "string" not in kinds and (plain := _plain(text)) is not None:
-        return _value(plain, schema, root)
+    if "<" in text and kinds and "string" not in kinds and (unmarked := plain(text)) is not None:
+        return _value(unmarked, schema, root)
     if text.strip().lower() in ("none", "null") and text.strip() != "null":
         kinds = kinds or frozenset(("string",))  # only `null` is nothing
         kinds -= {"null"}
     return read(text, kinds)[0]
 
 
-def _plain(text: str, depth: int = 0) -> Element | None:
+def plain(text: str, depth: int = 0) -> Element | None:
     """Read elements without marks: each up to its next closer of that name. None where it is no such text."""
     root = Element("")
     at = 0
@@ -106,8 +111,10 @@ def _plain(text: str, depth: int = 0) -> Element | None:
         if end < 0:
             return None
         inside = text[found.end() : end]
-        inner = _plain(inside, depth + 1) if "<" in inside and depth < PLAIN else None
-        root.children.append(Element(found[1], [inside], inner.children if inner is not None else []))
+        inner = plain(inside, depth + 1) if "<" in inside and depth < PLAIN else None
+        if inner is not None:
+            inner.name = found[1]
+        root.children.append(inner if inner is not None else Element(found[1], [inside]))
         at = end + len(found[1]) + 3
     return root if root.children and not text[at:].strip() else None
 

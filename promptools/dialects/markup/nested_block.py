@@ -12,7 +12,7 @@ from promptools.dialects.body import JsonBody
 from promptools.dialects.envelope import NoCall
 from promptools.dialects.markup.collected import Grammar
 from promptools.dialects.markup.live import LiveMarkup
-from promptools.dialects.markup.nested import DEEPEST, members, tree
+from promptools.dialects.markup.nested import DEEPEST, members, plain, tree
 from promptools.dialects.markup.reader import MarkupCandidate
 from promptools.dialects.markup.tags import LIMIT, Tag, TagKind, Tags, blank
 from promptools.dialects.settle import Place, Rules
@@ -187,8 +187,14 @@ class NestedCandidate(MarkupCandidate):
         root, fixes = tree(self._body, MARK if marked else "<")
         for each in fixes:
             call.note(each)
-        if root.children and not marked:
+        unmarked = plain("".join(root.text)) if marked and root.children else None
+        if unmarked is not None:
+            root.children += unmarked.children
+            root.text.clear()
+        if unmarked is not None or (root.children and not marked):
             call.note(Fix("marker", "the tags have no mark"))
+        if root.strewn(MARK):
+            call.wrong = "words stand between its parameters"
         schema = call.tool.parameters if call.tool is not None else {}
         call.values.update(members(root, schema, schema, free=call.tool is None))
 
