@@ -33,7 +33,7 @@ BUILT_IN: Final[dict[str, str]] = {
     "cohere": "families:cohere",
     "apertus": "families:apertus",
     "internlm2": "families:internlm2",
-    "inkling": "families:inkling",
+    "inkling": "inkling:Inkling",
     "longcat": "families:longcat",
     "solar": "families:solar",
     "plamo": "families:plamo",

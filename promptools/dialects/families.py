@@ -108,17 +108,6 @@ hyperclova: Final = partial(
     space="\n",
     opens="[",
 )
-inkling: Final = partial(
-    Marked,
-    "inkling",
-    {
-        "<|content_invoke_tool_json|>": "<|end_message|>",
-        "<|message_model|><|content_invoke_tool_json|>": "<|end_message|>",
-    },
-    models="Inkling",
-    tier="S",
-    arguments_key="args",
-)
 exaone: Final = partial(
     Marked,
     "exaone",

@@ -102,6 +102,11 @@ class Output:
         """Tell whether nothing but white space and markup has been seen since the last call."""
         return self._called if self._group else self._after == "call"
 
+    @property
+    def beside_tag(self) -> bool:
+        """Tell whether nothing but white space has been seen since a tag of reasoning, or around an answer."""
+        return not self._group and self._after == "tag"
+
     def drain(self) -> list[Event]:
         """Give the events since the last time."""
         events, self._events = self._events, []

@@ -21,6 +21,8 @@ ZONES: Final[tuple[tuple[str, str], ...]] = (
     ("<ifm|think_fast>", "</ifm|think_fast>"),
     ("<ifm|think_faster>", "</ifm|think_faster>"),
     ("<|inner_prefix|>", "<|inner_suffix|>"),  # Apertus
+    ("<|content_thinking|>", "<|end_message|>"),  # Inkling, whose template prints the header before it
+    ("<|message_model|><|content_thinking|>", "<|end_message|>"),
     ("[thinking]", "[/thinking]"),
 )
 """Openers and their closers. A template that prints the opener leaves a reply that starts inside."""
@@ -36,15 +38,18 @@ def closer_of(opener: str) -> str:
     return CLOSER_OF.get(opener) or f"</{opener[1:]}"
 
 
-CLOSERS: Final = tuple(closer for _, closer in ZONES)
-
 FRAMES: Final[dict[str, str]] = {
     "<|open|>response<|sep|>": "<|close|>response<|sep|>",  # Kimi K3
     "<|START_RESPONSE|>": "<|END_RESPONSE|>",  # Command R7B and Command A
     "<|START_TEXT|>": "<|END_TEXT|>",  # Cohere since 2026
     "[BEGIN FINAL RESPONSE]": "[END FINAL RESPONSE]",  # Apriel
+    "<|content_text|>": "<|end_message|>",  # Inkling, as above
+    "<|message_model|><|content_text|>": "<|end_message|>",
 }
-"""What stands around an answer: the opener where nothing was said before it, the closer after that."""
+"""What stands around an answer: the opener where nothing was said since a tag or a call, the closer after that."""
+
+CLOSERS: Final = tuple(closer for _, closer in ZONES if closer not in FRAMES.values())
+"""Closers that tell of thinking even where its opener is missing."""
 
 RESULTS: Final = (
     "<tool_response>",
@@ -99,6 +104,7 @@ DEBRIS: Final = (
     "<|end_of_msg|>",
     "<|eom|>",
     "[|endofturn|]",
+    "<|content_model_end_sampling|>",
     "<|assistant_end|>",
 )
 """End-of-turn tokens that servers let through: no part of what was said when they stand beside a call."""

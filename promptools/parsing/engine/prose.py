@@ -229,8 +229,10 @@ class Prose(Machine):
             self._enter_zone(closer_of(marker))
         elif group == "closer":
             self._orphan(marker)
-        elif group == "frame":
-            self._frame(marker)
+        elif group == "frame" and self._frames(marker):
+            self._out.junction(marker, "text")
+            self._framed = FRAMES.get(marker, "")
+            self._line = True
         elif not self._out.beside_call:
             if group == "lone" and not marker.startswith("</"):  # doubled, perhaps: the next one may open a call
                 self._out.parts([Part("markup", marker)], firm=False)
@@ -247,14 +249,10 @@ class Prose(Machine):
             self._mark(marker, "markup")
             self._state = self._after
 
-    def _frame(self, marker: str) -> None:
-        """Leave out what stands around an answer, but not where it is talked about."""
-        if marker == self._framed or (marker in FRAMES and self._out.fresh):
-            self._out.junction(marker, "text")
-            self._framed = FRAMES.get(marker, "")
-            self._line = True
-        else:
-            self._out.words(marker)
+    def _frames(self, marker: str) -> bool:
+        """Tell whether this stands around an answer, and is not what is talked about."""
+        beside = self._out.fresh or self._out.beside_tag or self._out.beside_call
+        return marker == self._framed or (marker in FRAMES and beside)
 
     def _over(self, text: str, at: int, final: bool) -> int:
         """Where an end-of-turn token stands far from any call: leave it out if it ends the reply, else it was said."""
