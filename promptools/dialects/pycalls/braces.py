@@ -253,6 +253,12 @@ class Braces:
 
     def _is_bare(self, text: str) -> None:
         frame = self._stack[-1]
+        for delimiter in DELIMITERS:
+            if text.endswith(delimiter):
+                text = text.removesuffix(delimiter)
+                self.liberties.take("no delimiter before a string", "marker")
+            if delimiter in text:
+                raise Refused("a delimiter stands in a value", start=self.at)
         if not text:
             raise Refused("a value is missing", start=self.at)
         root = len(self._stack) == 1 and frame.key in self._declared
