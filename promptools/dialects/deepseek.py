@@ -60,7 +60,7 @@ def _mark(*words: str) -> str:
 
 _OPEN_ALL = either(_mark("calls", "begin"), _mark("calls"))
 _OPEN_ONE = _mark("call", "begin")
-_TYPE = r"[^<>\n{]{0,128}+"
+_TYPE = rf"{_GAP}[^<>\n{{]{{0,128}}+{_GAP}"
 _LINE = perhaps(r"[^<>\n{}`]{1,128}", r"[ \t]{0,8}(?:\r?\n)\s{0,16}")
 _HEAD = then(
     either(then(_OPEN_ALL, _GAP, perhaps(_OPEN_ONE)), _OPEN_ONE),
@@ -72,7 +72,7 @@ _HEAD = then(
 )
 _ALONE = r"(?s:.*sep[|｜]>\s*(?:[\w./:-]+[ \t]*\n\s*)?(?:```\w*\s*)?)"
 """Up to the separator, or to the fence behind the name."""
-_NAMES = re.compile(r"(?:<[^<>]*>\s*)+([^<>\n{]*)<[^<>]*>\s*([^<>\n{}`]*)")
+_NAMES = re.compile(r"(?:<[^<>]*>\s*)+([^<>\n{]*)\s*<[^<>]*>\s*([^<>\n{}`]*)")
 _RESIDUE = then(
     token("function"), r"[^\W\d][\w.-]{0,127}", r"[ \t]{0,8}\r?\n", "`", "`", "`", perhaps(token("json")), r"\s{0,16}"
 )
