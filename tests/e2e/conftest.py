@@ -9,6 +9,7 @@ import httpx
 import openai
 import pytest
 import rig_vllm
+from asked import Asked, planned
 from asking import FORMS, Got, Proxies
 from clients import Clients
 from rigs import Servers
@@ -81,6 +82,13 @@ def clients(servers: Servers, proxies: Proxies, tmp_path_factory: pytest.TempPat
     made = Clients(servers, proxies, tmp_path_factory.mktemp)
     yield made
     made.close()
+
+
+@pytest.fixture(scope="session")
+def asked(clients: Clients, servers: Servers, request: pytest.FixtureRequest) -> Iterator[Asked]:
+    answers = Asked(clients, servers, planned(request.session.items))
+    yield answers
+    answers.close()
 
 
 @pytest.fixture(params=["client", "proxy"])

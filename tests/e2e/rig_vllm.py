@@ -31,6 +31,8 @@ TALK = "The wind is strong – take a coat. 🧥"
 BAD_HEADER = "No header at all."
 NO_START = "<|channel|>analysis<|message|>Hm.<|end|>assistant<|channel|>final<|message|>x<|return|>"
 OUT = '{"city": "Par\x01is"}'
+AT_ONCE = 8
+"""So many requests it answers side by side."""
 
 
 def hermes(prompted: str) -> list[Line]:
@@ -104,7 +106,7 @@ class Boot:
             name=name,
             folder=folder,
             tell=_told_by_boots.append,
-            **keys,
+            **{"slots": AT_ONCE} | keys,
         )
 
     def installed(self) -> Installed:

@@ -4,12 +4,14 @@ With PROMPTOOLS_RESULTS=FILE the rows are written to that file instead (`make re
 """
 
 import os
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import results
 import telling
-from asking import FORMS, ask
+from asking import FORMS
 from rigs import PLAYED
 
 ASKED = [each for each in PLAYED if not each.values[1].options]
@@ -18,24 +20,21 @@ KEPT = {(row.rig, row.case): row for row in results.read(results.KEPT)} if resul
 WRITTEN = os.environ.get("PROMPTOOLS_RESULTS")
 
 
+@pytest.mark.asks("straight", "client")
 @pytest.mark.parametrize(("rig", "case"), ASKED)
-def test_the_page_tells_what_a_server_does(clients, servers, rig, case):
-    kept = KEPT.get((rig.name, case.name))
-    row = play(clients, servers, rig, case)
+def test_the_page_tells_what_a_server_does(asked, rig, case):
+    alone, ours = ({form: asked(rig, case, way, form)[0] for form in FORMS} for way in ("straight", "client"))
+    row = telling.row(rig, case, alone, ours)
     if WRITTEN:
         with Path(WRITTEN).open("a", encoding="utf-8") as told:
             told.write(f"{row.to_json()}\n")
-        return
-    if row != kept:  # a server that breaks down does not always have the time to say so in the stream
-        row = play(clients, servers, rig, case)
-    assert row == kept, "the page tells otherwise: make results"
+    else:
+        assert _spoken(row) == _spoken(KEPT.get((rig.name, case.name))), "the page tells otherwise: make results"
 
 
-def play(clients, servers, rig, case):
-    model = servers[rig.name].name
-    alone = {form: ask(clients.straight(rig), model, form=form, **case.body()) for form in FORMS}
-    ours = {form: ask(clients.inside(rig), model, form=form, **case.body(), **case.ours()) for form in FORMS}
-    return telling.row(rig, case, alone, ours)
+def _spoken(row):
+    """Leave out why a stream broke: a server that breaks down does not always have the time to say it."""
+    return row and replace(row, alone=re.sub(r"(an error in the stream): `[^`]*`", r"\1", row.alone))
 
 
 @pytest.mark.skipif(bool(WRITTEN), reason="the page is being written")

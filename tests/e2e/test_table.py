@@ -6,8 +6,7 @@ import json
 
 import asking_ollama
 import pytest
-from asking import FORMS, Got, ask
-from clients import provider
+from asking import FORMS, Got
 from rigs import PLAYED, RIGS, Rig
 from table import HEADERS, Case
 
@@ -36,17 +35,11 @@ WAYS = [
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("rig", "case", "way"), WAYS)
-def test_the_app_sees_what_the_row_says(clients, servers, rig, case, way, form):
-    model = servers[rig.name].name
-    client = clients.inside(rig) if way == "client" else clients.before(rig)
-    body = {**case.body(), **case.ours(provider(case, form) if way == "proxy" else None)}
-    got = ask(client, model, form=form, **body)
+def test_the_app_sees_what_the_row_says(asked, rig, case, way, form):
+    got, *more = asked(rig, case, way, form)
     check(case.when(form), rig, got)
-    if case.answer is not None:
-        results = [{"role": "tool", "tool_call_id": each, "content": case.result} for each in got.ids]
-        messages = [*body.pop("messages"), got.message(), *results]
-        last = ask(client, model, messages, form, **body)
-        assert (last.content, last.calls, last.finish_reason) == (case.answer, [], "stop")
+    answers = [] if case.answer is None else [(case.answer, [], "stop")]
+    assert [(last.content, last.calls, last.finish_reason) for last in more] == answers
 
 
 RAW = [
@@ -57,11 +50,11 @@ RAW = [
 ]
 
 
+@pytest.mark.asks("harmony")
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("rig", "case"), RAW)
-def test_a_header_is_read_in_harmony_mode(clients, servers, rig, case, form):
-    ours = {"extra_body": {"promptools": {"trace": True, "mode": "harmony"}}}
-    got = ask(clients.inside(rig), servers[rig.name].name, form=form, **case.body(), **ours)
+def test_a_header_is_read_in_harmony_mode(asked, rig, case, form):
+    (got,) = asked(rig, case, "harmony", form)
     assert got.error is None
     assert [[call.name, json.loads(call.arguments)] for call in got.choices[0].calls] == case.calls
     assert got.content.strip() == (case.content or "")
