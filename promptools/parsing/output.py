@@ -198,6 +198,11 @@ class Output:
         self._zone = zone
         self._after = "tag"
 
+    def leave_space(self) -> None:
+        """Leave out the white space that was said last: it stands before a header."""
+        self.accept()
+        self._leave_out()
+
     def frame(self, raw: str, zone: Zone, *, exact: bool) -> None:
         """Take the header or the end of a message. `exact`: the white space inside it belongs to its words."""
         if not exact:

@@ -92,6 +92,8 @@ class Channelled:
 
     def _opens(self, opened: Opened) -> None:
         self._prose_ends(None)
+        if not self._spoke and self._out.fresh:
+            self._out.leave_space()
         self._open = opened
         if opened.kind == "other" and self._spoke:
             self._imagined = True
