@@ -33,7 +33,7 @@ class Harmony(Textual):
     """`<|start|>assistant<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>{...}<|call|>`."""
 
     name = "harmony"
-    models = "gpt-oss"
+    models = "gpt-oss, Beam"
     tier: Tier = "S"
 
     def __init__(self) -> None:
