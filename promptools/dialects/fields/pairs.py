@@ -126,9 +126,15 @@ class PairsCandidate(TaggedText):
             if ahead:
                 self._fix(f"{found[0]!r} stood where a key's opener belongs")
                 kind = "key"
-        if self._rest():
-            self._call.wrong = "words stand between its arguments"
+        rest = self._rest()
         self._spoken()
+        if kind == "key/" and self._is_next(rest):
+            self._key = rest
+            self._fix(f"the key {rest!r} had no opener")
+            self._step = self._keyed
+            return True
+        if rest:
+            self._call.wrong = "words stand between its arguments"
         if kind in _ENDS:
             return self._end(kind, text, found, final)
         if kind in ("key", "value", "type"):
@@ -236,7 +242,10 @@ class PairsCandidate(TaggedText):
         after = self._tags.kind_at(text, found.end())
         if after is None and not final:
             return None
-        structural = after is None or after in _AFTER_VALUE
+        ahead = self._key_ahead(text, found.end()) if after == "" else ""
+        if ahead is None and not final:
+            return None
+        structural = after is None or after in _AFTER_VALUE or self._is_next(ahead or "")
         if structural and not self._inner and not self._quoted:
             self._end_value()
             return True
@@ -292,6 +301,10 @@ class PairsCandidate(TaggedText):
         self._end_value()
         self._step = self._in_key
         return True
+
+    def _is_next(self, key: str) -> bool:
+        """Tell whether this is a parameter of the tool that may come next, so that only its opener is missing."""
+        return self._call.tool is not None and key != self._key and key != "" and self._call.is_new(key)
 
     def _key_ahead(self, text: str, at: int) -> str | None:
         """Give the key that stands at `text[at]` with its closer; "" if none does, None if more must tell."""
