@@ -76,6 +76,9 @@ class MuseCutter:
             if taken == 0 and not final and len(text) - at < _LONGEST and _may_go_on(text[at:]):
                 self._held = text[at:]
                 break
+            if taken == 0 and not self._open and text.startswith("<|", at) and _may_go_on(text[at:]):
+                found.append(Beside("debris", text[at:]))  # the text ended in a header
+                break
             if taken == 0:
                 taken = 1
                 found.append(Said(text[at]) if self._open else Beside("words", text[at]))

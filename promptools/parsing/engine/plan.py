@@ -44,7 +44,9 @@ class Plan:
         }
         self.opens = "".join({literal[0] for _, head in self.heads.values() for literal in head.literals})
         on = [each for each in chosen if each.tier in tiers or each.name == asked]
-        literals = _literals(on)
+        self.closers = tuple(dict.fromkeys(closer for dialect in on for closer in dialect.closers))
+        """What may stand alone beside a call."""
+        literals = _literals(self.closers)
         ticks = Marker("ticks", ("`", "~~~"), "``*|~~~~*")
         heads = [each for group, (_, head) in self.heads.items() if not head.line for each in _markers(group, head)]
         self.headers: dict[str, Dialect] = {}
@@ -202,16 +204,15 @@ def _unfinished(names: tuple[str, ...]) -> str:
     return rf"(?=[</]{{0,2}}[\w.:/ -]{{0,128}}\Z)[</]{{0,2}}(?i:{spaces}(?:{shown}))\Z"
 
 
-def _literals(dialects: list[Dialect]) -> list[Marker]:
+def _literals(lone: tuple[str, ...]) -> list[Marker]:
     """Give the tags, the debris, and the markers that may stand alone: of a run of one opener all but the last at once.
 
     A run of several would be another one in pieces: each may begin a call.
     """
-    lone = dict.fromkeys(closer for dialect in dialects for closer in dialect.closers)
     openers = [re.escape(each) for each in lone if not each.startswith("</")]
     runs = "".join(f"(?:{each})+(?={each})|" for each in openers)
     literal = "|".join(re.escape(each) for each in lone)
     frames = (*FRAMES, *FRAMES.values())
     markers = by_group({"opener": CLOSER_OF, "closer": CLOSERS, "debris": DEBRIS, "frame": frames})
     markers.append(Marker("suffixed", ("<think:",), SUFFIXED))
-    return [*markers, Marker("lone", tuple(lone), runs + literal)] if lone else markers
+    return [*markers, Marker("lone", lone, runs + literal)] if lone else markers

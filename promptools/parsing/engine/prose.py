@@ -26,9 +26,10 @@ _DEBRIS = re.compile(
     rf"(?:(?:{'|'.join(re.escape(each) for each in DEBRIS)})\s{{0,64}}+)+"
     rf"(?:(?:{'|'.join(re.escape(each[:size]) for each in DEBRIS for size in range(len(each) - 1, 0, -1))})\Z)?"
 )
-_TAGS, _WORD = r"(?:\s*+<[^<>]{0,128}(?:>|\Z)){1,8}", r"\s*+(?:[^\s<>]{1,128}+)?"
+_TAGS, _WORD = r"(?:\s*+<[^<>]{0,128}(?:>|\Z)){1,8}", r"\s*+(?:function call|[^\s<>`]{1,128}+)?"
 _OPENER = re.compile(
-    rf"(?:<{{1,2}}[^\s<>]{{4,64}}>{{1,2}}|\[[^\s\[\]]{{4,64}}\]|\]<\])(?:{_WORD}{_TAGS}){{0,8}}{_WORD}\s*\Z"
+    rf"(?:<{{1,2}}[^\s<>]{{4,64}}(?:\s\w{{1,32}}=[\"'][^<>]{{1,128}}+)?>{{1,2}}|\[[^\s\[\]]{{4,64}}\]|\]<\])"
+    rf"(?:{_WORD}{_TAGS}){{0,8}}{_WORD}\s*+(?:`{{1,3}}\w{{0,16}}\s*+)?\Z"
 )
 """What a text that was cut off must hold of a call: a whole tag or token, and no more words behind it than a name."""
 CUT = "cut"
@@ -68,7 +69,7 @@ class Prose(Machine):
             found = (sweep or scanner).search(text, at)
             if found is None:
                 cut = len(text) if final else scanner.hold(text, begin)
-                self._out.words(text[begin:cut])
+                self._last_words(text[begin:cut], final)
                 return cut if cut == len(text) else ~cut
             start, end = found.span()
             first = at == begin and not text[begin:start].strip(SPACE)
@@ -101,6 +102,15 @@ class Prose(Machine):
                 continue
             self._out.words(text[begin:start])
             return self._literal(found, final)
+
+    def _last_words(self, words: str, final: bool) -> None:
+        """Take words without a marker; the beginning of a closer that ends the reply, beside a call, is none of them."""
+        rest = words.lstrip(SPACE) if final and self._out.beside_call and len(words) < DEBRIS_HOLD else ""
+        if len(rest) < 3 or not any(each.startswith(rest) for each in self._plan.closers):
+            self._out.words(words)
+            return
+        self._out.words(words[: len(words) - len(rest)])
+        self._mark(rest, "markup")
 
     def _plain_fence(self, text: str, start: int) -> re.Match[str] | None:
         """Give the fence of code that begins here, if its first words cannot begin a call."""
