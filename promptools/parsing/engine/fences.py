@@ -143,6 +143,12 @@ class Fences(Machine):
             if final:
                 self._mark(text[at:], "markup")
             return inside if final else ~at
+        closer = next((each for each in self._plan.closers if text.startswith(each, inside)), "")
+        if closer:  # of what stands around all calls
+            self._mark(text[at : inside + len(closer)], "markup")
+            return inside + len(closer)
+        if not final and any(each.startswith(text[inside:]) for each in self._plan.closers):
+            return ~at
         run = self._run_of.match(text, inside)
         if run is not None:
             if run.end() == len(text) and not final and len(run[0]) < LONGEST:
