@@ -275,7 +275,7 @@ class PairsCandidate(TaggedText):
         if after is None and not final:
             return None
         end = self._base + len(found[0])
-        ending = Ending(self._size, end, sure=True)
+        ending = Ending(self._bare_size(), end, sure=True)
         if self._ending is not None and self._is_beside(self._ending):
             ending = self._ending._replace(at=end, sure=True)
         if (after is None and self._reason != "length") or after in _AFTER_CALL:
@@ -298,13 +298,13 @@ class PairsCandidate(TaggedText):
         if not ahead or not self._call.is_new(ahead) or ahead == self._key:
             return False
         self._call.fixes.append(Fix("closer", f"no {self._tags.closer('arg_value')!r}"))
-        self._end_value()
+        self._end_value(self._bare_size())
         self._step = self._in_key
         return True
 
     def _is_next(self, key: str) -> bool:
         """Tell whether this is a parameter of the tool that may come next, so that only its opener is missing."""
-        return self._call.tool is not None and key != self._key and key != "" and self._call.is_new(key)
+        return self._call.tool is not None and key not in (self._key, "") and self._call.is_new(key)
 
     def _key_ahead(self, text: str, at: int) -> str | None:
         """Give the key that stands at `text[at]` with its closer; "" if none does, None if more must tell."""
@@ -314,6 +314,11 @@ class PairsCandidate(TaggedText):
         if found[0].endswith(self._tags.closer("arg_key")):
             return found[1].strip()
         return None if found.end() == len(text) else ""
+
+    def _bare_size(self) -> int:
+        """Measure a value whose closer is missing: a line break before the next tag is layout."""
+        last = "".join(self._words[-2:])
+        return self._size - (len(last) - len(last.removesuffix("\n").removesuffix("\r")))
 
     def _end_value(self, size: int | None = None) -> None:
         value = self._spoken()
