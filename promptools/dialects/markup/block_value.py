@@ -119,6 +119,8 @@ class Valued(Block):
         self._maybe = token.kind == "call" and not token.close
         if token.kind == "cdata":
             self._keep(token.raw)
+        elif self._doubles(token):
+            self._note(Fix("marker", f"{clip(token.raw, 60)!r} stood twice"))
         elif self._depth:
             self._depth -= token.kind == "call" and token.close
             self._keep(token.raw)
@@ -135,6 +137,10 @@ class Valued(Block):
         self._value.append(words)
         if self._listener is not None:
             self._listener.take(words)
+
+    def _doubles(self, tag: Tag) -> bool:
+        """Tell whether a tag is the value's opener again, with nothing between."""
+        return tag.kind == "param" and not tag.close and tag.name == self._key and not self._value
 
     def _closes(self, tag: Tag) -> bool:
         """Tell whether a tag is the value's own closer."""
@@ -234,9 +240,13 @@ class Valued(Block):
     def _odd(self, tag: Tag) -> None:
         """Note a tag that is not as the family is trained to write it."""
         fix = self._odd_fix(tag)
-        if fix is not None and self._call is not None:
+        if fix is not None:
+            self._note(fix)
+
+    def _note(self, fix: Fix) -> None:
+        if self._call is not None:
             self._call.note(fix)
-        elif fix is not None:
+        else:
             self._early.append(fix)
 
     def _no_wrapper_closer(self) -> Fix | None:
