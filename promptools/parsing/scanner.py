@@ -102,7 +102,7 @@ def _behind(markers: Iterable[Marker], group: str, text: str, at: int) -> Iterat
     """Give what of the markers behind `group` starts at `at`."""
     later = False
     for each in markers:
-        found = _alone(each.group, each.expression).match(text, at) if later else None
+        found = _alone(each).match(text, at) if later else None
         if found is not None:
             yield found
         later = later or each.group == group
@@ -213,13 +213,16 @@ class Scanner:
 
     def __init__(self, markers: Sequence[Marker], rare: Sequence[RareMarker | LineMarker | WordMarker] = ()) -> None:
         self._rare = rare
-        self._markers = markers
         literals = [text for marker in markers for text in marker.literals]
         prefixes = [text[:size] for text in literals for size in range(1, len(text))]
         self._prefixes = frozenset((*prefixes, *(text for each in rare for text in each.holds)))
         self._longest = max(map(len, self._prefixes), default=0) + 1
         self._gate = re.compile("|".join(_gates(markers)) or r"(?!)")
         self._full = _by_beginning(markers)
+        self._among = {
+            beginning: [each for each in markers if each.group in pattern.groupindex]
+            for beginning, pattern in self._full.items()
+        }
         firsts = {text[0] for text in self._prefixes}
         self._first = re.compile(f"[{''.join(map(re.escape, sorted(firsts)))}]" if firsts else r"(?!)")
 
@@ -276,9 +279,9 @@ class Scanner:
             yield each.lastgroup or "", each.end()
 
     def _others(self, text: str, at: int, group: str) -> Iterator[re.Match[str]]:
-        full = self._full.get(text[at : at + 2]) or self._full.get(text[at])
-        if full is not None:
-            yield from _behind((each for each in self._markers if each.group in full.groupindex), group, text, at)
+        among = self._among.get(text[at : at + 2]) or self._among.get(text[at])
+        if among is not None:
+            yield from _behind(among, group, text, at)
         for words in self._rare:
             if isinstance(words, WordMarker):
                 yield from words.others(text, at, group)
@@ -349,8 +352,8 @@ def _by_beginning(markers: Iterable[Marker]) -> dict[str, re.Pattern[str]]:
 
 
 @lru_cache(maxsize=512)
-def _alone(group: str, expression: str) -> re.Pattern[str]:
-    return re.compile(f"(?P<{group}>{expression})")
+def _alone(marker: Marker) -> re.Pattern[str]:
+    return re.compile(f"(?P<{marker.group}>{marker.expression})")
 
 
 def by_group(groups: Mapping[str, Iterable[str]]) -> list[Marker]:

@@ -78,6 +78,7 @@ _SECTIONS = tuple(
 
 _ENDS = (*DEBRIS, *(each for each in RESULTS if each.startswith("<")), *CLOSERS)
 _END = re.compile("|".join(re.escape(each) for each in sorted(_ENDS, key=len, reverse=True) if each[0] == "<"))
+_LONGEST = max(map(len, (*_ENDS, *_SECTIONS)))
 _BEGUN = re.compile(
     r"<\s{0,8}/?\s{0,8}(?:[|｜]{1,4}\s{0,4}(?:D(?:S(?:M?)?)?|G(?:C(?:M?)?)?)?\Z"
     rf"|(?:{DSML})?(?P<word>[A-Za-z_][\w.:-]*)?(?P<after>[\s\S]?))"
@@ -160,7 +161,7 @@ class Tags:
 
     def _unfinished(self, tail: str) -> bool:
         """Tell whether more text may make a tag of `tail`, which is none."""
-        if any(each.startswith(tail) for each in (*_ENDS, *_SECTIONS)):
+        if len(tail) < _LONGEST and any(each.startswith(tail) for each in (*_ENDS, *_SECTIONS)):
             return True
         begun = _BEGUN.match(tail)
         if begun is None:

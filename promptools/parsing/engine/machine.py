@@ -16,6 +16,8 @@ from promptools.types import DiscardWhy, Span, Try
 if TYPE_CHECKING:
     from promptools.dialects.base import Dialect
 
+MISSES = 128
+"""Markers of one kind that began no call, in one reply, after which no more of them are looked at."""
 NEAR = 16
 """Characters before a bare call that may show that it is a part of something."""
 _STRUCT = re.compile(r"[^\W\d_a-z]\w*[ ]?\Z")
@@ -40,6 +42,10 @@ class Machine(ABC):
         """From here on messages have headers: the dialect that reads them, and the text that is left."""
         self._rest = ""
         self._candidate: Candidate | None = None
+        self._group = ""
+        """The kind of marker that the candidate began with."""
+        self._misses: dict[str, int] = {}
+        """How many candidates of a kind were no calls."""
         self._opened_at = 0
         self._lead: list[Part] = []
         """Markup of a fence whose first words are not decided yet."""
@@ -103,7 +109,7 @@ class Machine(ABC):
     def _ready(self, group: str, text: str, start: int, end: int, final: bool, *, first: bool = True) -> bool | None:
         """Tell whether a candidate starts here; None: more text is needed. `first`: no words before it are unsaid."""
         dialect, head = self._plan.heads[group]
-        if head.labels and self._fence_label not in head.labels:
+        if self._misses.get(group, 0) >= MISSES or (head.labels and self._fence_label not in head.labels):
             return False
         if head.begins is None:
             if end < len(text) and text[end] in head.opens:
@@ -116,7 +122,11 @@ class Machine(ABC):
         near = (first and (self._out.fresh or self._out.grouped)) or self._fence_fresh
         fresh = near or (self._rules.expect == dialect.name and not head.first)
         ready = head.begins(text, start, end, fresh=fresh, rules=self._rules)
-        return False if ready is None and (final or end < len(text)) else ready
+        if ready is None and (final or end < len(text)):
+            ready = False
+        if ready is False and (head.tier or dialect.tier) in "SA":  # a brace or a name begins no call many a time
+            self._missed(group)
+        return ready
 
     @property
     def _fence_label(self) -> str | None:
@@ -138,6 +148,7 @@ class Machine(ABC):
         place = Place(dialect.name, wrapped=sure, expected=expected, sentinel=tier == "S")
         self._candidate = dialect.candidate(marker, self._rules, place, firm=firm)
         self._opened_at = self._fed - len(text) + begin - (len(marker) if marker != head.alias else 0)
+        self._group = group
         self._state = self._feeding
         return begin
 
@@ -183,7 +194,17 @@ class Machine(ABC):
         for each in candidate.tries:
             span = Span(self._opened_at, self._opened_at + each.cost)
             self._out.tried(Try(each.strategy, span, each.outcome, each.why, each.cost))
+        if "call" not in kinds:
+            self._missed(self._group)
         self._rest = candidate.rest
+
+    def _missed(self, group: str) -> None:
+        """Count a marker that began no call."""
+        misses = self._misses[group] = self._misses.get(group, 0) + 1
+        if misses == MISSES:
+            why = f"{MISSES} of its markers began no call: no more of them are looked at"
+            here = Span(self._out.at, self._out.at)
+            self._out.tried(Try(self._plan.heads[group][0].name, here, "text", why, 0))
 
     def _is_part(self, parts: list[Part]) -> bool:
         """Tell whether what looks like a bare call is a value inside some larger text of braces, or of a program."""
