@@ -65,7 +65,8 @@ class PairsCandidate(TaggedText):
             return
         ending = self._ending
         not_cut, done = finish_reason != "length", finish_reason in ("stop", "tool_calls")
-        if self._step == self._between and not_cut and not self._rest():
+        begun = self._call.arguments or done  # behind a name and a separator alone, arguments may have been coming
+        if self._step == self._between and not_cut and begun and not self._rest():
             self._finish(self._base, self._base, self._no_closer())
         elif (
             ending is not None and self._step == self._in_value and finish_reason != "length" and (ending.sure or done)
