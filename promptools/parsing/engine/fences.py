@@ -144,7 +144,7 @@ class Fences(Machine):
                 self._mark(text[at:], "markup")
             return inside if final else ~at
         closer = next((each for each in self._plan.closers if text.startswith(each, inside)), "")
-        if closer:  # of what stands around all calls
+        if closer and not any(self._heads_at(text, inside)):  # of what stands around all calls
             self._mark(text[at : inside + len(closer)], "markup")
             return inside + len(closer)
         if not final and any(each.startswith(text[inside:]) for each in self._plan.closers):

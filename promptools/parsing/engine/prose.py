@@ -104,7 +104,7 @@ class Prose(Machine):
             return self._literal(found, final)
 
     def _last_words(self, words: str, final: bool) -> None:
-        """Take words without a marker; the beginning of a closer that ends the reply, beside a call, is none of them."""
+        """Take words without a marker; the beginning of a closer beside a call, at the end, is none of them."""
         rest = words.lstrip(SPACE) if final and self._out.beside_call and len(words) < DEBRIS_HOLD else ""
         if len(rest) < 3 or not any(each.startswith(rest) for each in self._plan.closers):
             self._out.words(words)
