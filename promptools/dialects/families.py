@@ -58,8 +58,8 @@ minimax_m1: Final = partial(
 internlm2: Final = partial(
     Marked,
     "internlm2",
-    # InternLM2 chat format, agent.md, 2024-01; detokenizers put a space between the tokens
-    {"<|action_start|><|plugin|>": "<|action_end|>", "<|action_start|> <|plugin|>": "<|action_end|>"},
+    # InternLM2 chat format, agent.md, 2024-01; detokenizers put a space between the tokens, models a line break
+    {f"<|action_start|>{space}<|plugin|>": "<|action_end|>" for space in ("", " ", "\n")},
     models="InternLM2, InternLM2.5, InternLM3, Intern-S1",
     tier="S",
     arguments_key="parameters",

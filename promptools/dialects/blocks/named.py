@@ -60,22 +60,22 @@ class Named(Textual):
         self._tools = tools
         self._result = result
         openers = [tuple(each.split("{id}")) for each in before]
-        starts = [each[0] for each in openers]
+        starts = [_BORDER.split(each[0])[0] for each in openers]
         opened = either(
-            *(then(token(each[0]), *(step for rest in each[1:] for step in (_ID, token(rest)))) for each in openers)
+            *(then(_spaced(each[0]), *(step for rest in each[1:] for step in (_ID, _spaced(rest)))) for each in openers)
         )
         if around[0]:
             opened = either(then(token(around[0]), _GAP, opened), opened)
-        middle = [token(between)] + ([_GAP, perhaps(token(optional))] if optional else [])
+        middle = [_spaced(between)] + ([_GAP, perhaps(token(optional))] if optional else [])
         head = then(opened, _GAP, name_is, *middle, SPACE, FENCE)
         literals = tuple(dict.fromkeys(filter(None, (around[0], *starts))))
-        alone = rf"(?s:.*{re.escape(between)}\s*(?:{re.escape(optional)}\s*)?)"
+        alone = rf"(?s:.*{_with_gaps(between)}\s*(?:{re.escape(optional)}\s*)?)"
         self.heads = (Head(literals, head, opens="{<", alone=alone),)
         self.closers = tuple(filter(None, (around[1], after, tail, around[0])))
         wrong = (*filter(None, (tail, around[1])), "</think>")
         self._closers = Closers(right=(after,), wrong=wrong, openers=literals)
-        spelled = "|".join("[^<]*".join(map(re.escape, each)) for each in openers)
-        self._form = re.compile(rf"(?s:(?:{re.escape(around[0])}\s*)?(?:{spelled})\s*(.*?)\s*{re.escape(between)})")
+        spelled = "|".join("[^<]*".join(map(_with_gaps, each)) for each in openers)
+        self._form = re.compile(rf"(?s:(?:{re.escape(around[0])}\s*)?(?:{spelled})\s*(.*?)\s*{_with_gaps(between)})")
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
         """Start at the bracket of the arguments."""
@@ -104,3 +104,18 @@ class Named(Textual):
     def _written(self, call_id: str, name: str, arguments: str) -> str:
         before = self._before.replace("{id}", re.sub(r"\W", "", call_id))
         return f"{before}{name}{self._between}{self._optional}{arguments}{self._after}"
+
+
+_BORDER = re.compile(r"(?<=>)(?=<)")
+"""Where one token ends and the next begins."""
+
+
+def _spaced(tokens: str) -> str:
+    """Write the pattern of tokens between which white space may stand, whole or cut off by the end."""
+    first, *more = map(token, _BORDER.split(tokens))
+    return then(first, *(step for each in more for step in (_GAP, each)))
+
+
+def _with_gaps(tokens: str) -> str:
+    """Write the pattern of whole tokens between which white space may stand."""
+    return r"\s*".join(map(re.escape, _BORDER.split(tokens)))
