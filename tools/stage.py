@@ -32,7 +32,8 @@ def main(name: str, arguments: list[str]) -> int:
         print(f"== SKIPPED: no test ran against a real {name}: {error}", flush=True)
         return 0
     # collecting the other tests would take longer than some of these
-    chosen = ["-o", "testpaths=tests/harmony"] if name == VOCABULARY else ["-o", "testpaths=tests/e2e", "-m", name]
+    where, mark = ("tests/harmony", "oracle") if name == VOCABULARY else ("tests/e2e", name)
+    chosen = ["-o", f"testpaths={where}", "-m", mark]
     command = [sys.executable, "-m", "pytest", *chosen, *arguments]
     return subprocess.run(command, check=False, cwd=ROOT).returncode
 

@@ -76,6 +76,7 @@ def test_a_chat_comes_back(chat, data):
 
 @STEADY
 @given(chats())
+@pytest.mark.oracle
 def test_it_comes_back_from_token_ids(chat):
     decode = load_decode(oracle.file())
     told = convert(chat, OFFERED, options=KEEP)

@@ -64,6 +64,7 @@ def test_what_is_said_in_the_model_s_name_belongs_to_the_reply():
 
 
 @pytest.mark.parametrize("name", [name for name in CONVERSATIONS if name != "forms of the answer"])
+@pytest.mark.oracle
 def test_exact_counts_are_the_library_s(name):
     theirs = oracle.ids_of(CONVERSATIONS[name], "assistant")
     assert sum(part.tokens for part in counted(CONVERSATIONS[name], exact(load_encode()))) == len(theirs)
@@ -89,6 +90,7 @@ LANGUAGES = {
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.oracle
 def test_an_estimate_is_near(language):
     oracle.library()
     text = LANGUAGES[language] * 10

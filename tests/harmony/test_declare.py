@@ -28,6 +28,7 @@ def test_a_type(row):
 
 
 @rows
+@pytest.mark.oracle
 def test_the_library_writes_what_the_row_says(row):
     assert oracle.type_of(json.loads(row["schema"])) == row.get("library", row["text"])
 

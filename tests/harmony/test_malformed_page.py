@@ -63,5 +63,6 @@ def test_what_we_make_of_it(text, _, told):
 
 
 @pytest.mark.parametrize(("text", "told", "_"), rows())
+@pytest.mark.oracle
 def test_what_the_library_makes_of_it(text, told, _):
     assert theirs(text) == told

@@ -122,16 +122,19 @@ def agree(messages, then):
 
 @some
 @given(schemas)
+@pytest.mark.oracle
 def test_types(schema):
     assert type_of(schema) == oracle.type_of(schema)
 
 
 @some
 @given(conversations, st.sampled_from(["assistant", None]))
+@pytest.mark.oracle
 def test_conversations(messages, then):
     agree(messages, then)
 
 
 @pytest.mark.parametrize("name", [name for name in CONVERSATIONS if name != "forms of the answer"])
+@pytest.mark.oracle
 def test_the_conversations_of_the_snapshots(name):
     agree(CONVERSATIONS[name], "assistant")

@@ -260,6 +260,7 @@ plain = texts.filter(lambda text: text.isprintable())  # a lone surrogate has no
 
 @settings(some, max_examples=150)
 @given(plain, st.sampled_from([None, "assistant"]), st.booleans())
+@pytest.mark.oracle
 def test_token_ids_say_what_the_text_says(text, role, strict):
     ids, decode = ids_of(text), load_decode(oracle.file())
 
@@ -279,6 +280,7 @@ def test_token_ids_say_what_the_text_says(text, role, strict):
         assert harmony.parse_ids(ids, decode, role, strict=strict) == whole
 
 
+@pytest.mark.oracle
 def test_text_that_looks_like_a_token_is_text_among_ids():
     decode = load_decode(oracle.file())
     encode = load_encode()
@@ -302,6 +304,7 @@ def fields(message: Any) -> Message:
 
 @settings(some, max_examples=200)
 @given(conversations)
+@pytest.mark.oracle
 def test_strictly_it_is_what_the_library_wrote(messages):
     """And what it reads, but for what it cannot read itself: a type without a recipient, and a user's name."""
     messages = [replace(each, recipient="assistant") if each.role == "tool" else each for each in messages]

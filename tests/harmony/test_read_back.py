@@ -3,6 +3,7 @@
 import json
 
 import oracle
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -43,6 +44,7 @@ chats = st.lists(rounds(), min_size=1, max_size=3).map(lambda each: [message for
 
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(chats, st.sampled_from(["last-final", "turn", "keep"]))
+@pytest.mark.oracle
 def test_a_chat_is_read_back(chat, thoughts):
     oracle.library()
     tools = Tools([{"name": "get_weather"}, {"name": "get-weather"}, {"name": "container.exec"}])

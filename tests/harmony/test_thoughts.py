@@ -52,6 +52,7 @@ def test_a_policy(letters, last_final, first_final, turn):
 
 @settings(deadline=None, max_examples=60)
 @given(st.text("uafkcr", max_size=8))
+@pytest.mark.oracle
 def test_first_final_is_the_library_s(letters):
     assert left("first-final", letters) == _library(letters)
 

@@ -45,6 +45,7 @@ def test_nothing_live_is_left_and_nothing_is_lost(text):
     assert (once == text) == (LIVE.search(text) is None and unescape(text) == text)
 
 
+@pytest.mark.oracle
 def test_the_ids_are_the_vocabulary_s():
     encoding = oracle.encoding()
     names = {**{name: name for name in IDS}, "endofprompt": "reserved_200018"}
@@ -52,6 +53,7 @@ def test_the_ids_are_the_vocabulary_s():
     assert given == {name: [value] for name, value in IDS.items()}
 
 
+@pytest.mark.oracle
 def test_no_special_token_has_another_name():
     special = oracle.encoding().special_tokens_set
     assert {name for name in special if "reserved" not in name} == {f"<|{name}|>" for name in IDS} - {"<|endofprompt|>"}

@@ -35,6 +35,7 @@ def file():
     return oracle.file()
 
 
+@pytest.mark.oracle
 def test_ordinary_text_has_no_control_tokens():
     oracle.library()
     encode = vocabulary.load_encode()
@@ -93,6 +94,7 @@ def test_the_library_is_told_of_ours(tmp_path, told):
     assert environ == {vocabulary.FOLDER: str(ours.parent)}
 
 
+@pytest.mark.oracle
 def test_the_library_finds_what_it_was_told(file, tmp_path):
     code = (
         "import os, sys; from pathlib import Path; from promptools.harmony import vocabulary;"
@@ -111,11 +113,13 @@ def test_the_library_finds_what_it_was_told(file, tmp_path):
 
 
 @pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.oracle
 def test_ids_come_back_as_the_bytes_of_the_text(file, text):
     decode = vocabulary.load_decode(file)
     assert b"".join(decode(each) for each in vocabulary.load_encode()(text)) == text.encode()
 
 
+@pytest.mark.oracle
 def test_every_ordinary_token_is_the_library_s(file):
     decode, library = vocabulary.load_decode(file), oracle.encoding()
     for each in [*range(0, 199_998, 997), 199_997]:
@@ -123,6 +127,7 @@ def test_every_ordinary_token_is_the_library_s(file):
 
 
 @pytest.mark.parametrize("token", [-1, *IDS.values(), 201_088])
+@pytest.mark.oracle
 def test_control_tokens_are_no_ordinary_ones(file, token):
     with pytest.raises(KeyError):
         vocabulary.load_decode(file)(token)
