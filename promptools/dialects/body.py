@@ -102,6 +102,8 @@ def read_calls(
             return [unreadable(raw, rules, place, error.kind, error.reason, name)]
     else:
         fixes, closed = node.fixes, node.closed
+    if node.value == [] and place.sentinel:  # nothing is called, and markup is nothing to show
+        return [Part("markup", raw[: node.end - node.start])]
     if not node.exact and rules.strictness == "strict" and not place.expected:
         raise NoCall("strict takes no liberties with the body")
     try:

@@ -111,7 +111,7 @@ class CallBlock(CallParts):
         at = self._space(text, at)
         if at == len(text):
             return at
-        if self._bracketed and text[at] == "]" and self._done:
+        if self._bracketed and text[at] == "]" and (self._done or self._place.sentinel):
             self._state, self._listed = self._tail, True
             return self._take(text, at, at + 1)
         if not self._bracketed and self._done:
