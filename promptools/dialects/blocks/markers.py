@@ -5,10 +5,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
+from typing import Final
+
+from promptools.parsing.zones import RESULTS
 
 _GAP = r"[\s,;}\]]*"
 BARE_GAP = re.compile(_GAP)
 """What may stand between a value and its closer once a fence inside the block has been closed."""
+MADE_UP: Final = tuple(each for each in RESULTS if each.startswith("<"))
+"""What a model that goes on makes up behind a call whose closer it left out."""
 
 
 @dataclass(frozen=True, slots=True)

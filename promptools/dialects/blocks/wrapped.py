@@ -12,12 +12,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from promptools.dialects.base import tried
-from promptools.dialects.blocks.markers import BARE_GAP, Closers, Marks, fence_closers, named
+from promptools.dialects.blocks.markers import BARE_GAP, MADE_UP, Closers, Marks, fence_closers, named
 from promptools.dialects.body import JsonBody, is_unreadable, not_cut, read_calls
 from promptools.dialects.envelope import NoCall, Node
 from promptools.dialects.settle import Place, Rules, broken
 from promptools.parsing.parts import Part, Tried, Undecided, note, size_of
-from promptools.parsing.zones import RESULTS
 from promptools.types import Fix, MalformedReason
 
 if TYPE_CHECKING:
@@ -32,8 +31,6 @@ RETRIES = 4
 NOTHING = "{}"
 """What a call without arguments has between its markers."""
 
-_RESULTS = tuple(each for each in RESULTS if each.startswith("<"))
-"""What a model that goes on makes up behind a call whose closer it left out."""
 _NEXT = re.compile(r"\{|\[\s{0,64}+(?:\{|\[|\Z)")
 """What a further value of calls begins with: `[1]` is a footnote."""
 
@@ -254,7 +251,7 @@ class WrappedCandidate(Undecided):
             self.rest = look if opener else look[len(mark) :]
             self._look = ""
             self._finish("" if opener else mark, self._mark_fix(mark))
-        elif look == "<" or any(each.startswith(look) for each in (*self._expected(), *_RESULTS)):
+        elif look == "<" or any(each.startswith(look) for each in (*self._expected(), *MADE_UP)):
             return end
         elif self._name is None and not self._is_void and (following := _NEXT.match(look)) is not None:
             if following.end() == len(look) and look[-1] != "{":
@@ -301,7 +298,7 @@ class WrappedCandidate(Undecided):
 
     def _foreign(self, look: str) -> None:
         """Decide on words, or another dialect's marker, where the closer belongs."""
-        loose = look.startswith(("<|", "</", "<｜", *_RESULTS)) or (
+        loose = look.startswith(("<|", "</", "<｜", *MADE_UP)) or (
             not self._is_void
             and (
                 self._place.expected
