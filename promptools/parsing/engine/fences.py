@@ -147,7 +147,8 @@ class Fences(Machine):
         if closer and not any(self._heads_at(text, inside)):  # of what stands around all calls
             self._mark(text[at : inside + len(closer)], "markup")
             return inside + len(closer)
-        if not final and any(each.startswith(text[inside:]) for each in self._plan.closers):
+        left = len(text) - inside
+        if not final and any(left < len(each) and each.startswith(text[inside:]) for each in self._plan.closers):
             return ~at
         run = self._run_of.match(text, inside)
         if run is not None:
