@@ -45,7 +45,9 @@ def tree(tokens: Sequence[Tag | str], marked: str) -> tuple[Element, list[Fix]]:
     stack = [root]
     fixes: list[Fix] = []
     for token in tokens:
-        if isinstance(token, str) or token.kind != "element" or not token.raw.startswith(marked):
+        if not isinstance(token, str) and token.close and _is_doubled(token, stack):
+            fixes.append(Fix("closer", f"{token.raw!r} too many"))
+        elif isinstance(token, str) or token.kind != "element" or not token.raw.startswith(marked):
             stack[-1].text.append(token if isinstance(token, str) else token.raw)
         elif not token.close:
             made = Element(token.name or "")
@@ -61,6 +63,12 @@ def tree(tokens: Sequence[Tag | str], marked: str) -> tuple[Element, list[Fix]]:
                 fixes.append(Fix("closer", f"closed by {token.raw!r}"))
     fixes += [Fix("closer", f"no closer of {each.name!r}") for each in stack[1:]]
     return root, fixes
+
+
+def _is_doubled(token: Tag, stack: list[Element]) -> bool:
+    """Tell whether a closer, with its mark or without, stands outside of values, behind the element that it closed."""
+    last = stack[-1].children[-1:]
+    return token.kind == "element" and len(stack) == 1 and bool(last) and last[0].name == token.name
 
 
 def members(element: Element, schema: Any, root: dict[str, Any], *, free: bool = True) -> dict[str, Any]:
