@@ -18,7 +18,7 @@ from promptools.schema.graph import pointer
 from promptools.types import Fix
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 ROUNDS = 4
 """A string may hold a list whose items are strings again: each layer is one round."""
@@ -67,7 +67,28 @@ def mend(value: Any, errors_of: Callable[[Any], Iterable[Any]], texts: Texts) ->
             old = _put(value, edit)
             fixes.append(Fix("coerce", f"{clip(repr(old), 60)} to {clip(repr(edit.value), 60)}", pointer(edit.path)))
         edits, errors = _plan(errors_of(value), texts)
+    nulls = list(dict.fromkeys(_nulls(errors)))
+    if nulls:
+        without = deepcopy(value)
+        for path in nulls:
+            _drop(without, path)
+        if not any(errors_of(without)):
+            left_out = (Fix("coerce", "null left out", pointer(path)) for path in nulls)
+            return without, (*fixes, *left_out), []
     return value, tuple(fixes), errors
+
+
+def _nulls(errors: Iterable[Any]) -> Iterator[Path]:
+    """Give the places of members that are null and may not be: so models write a parameter that they do not use."""
+    for error in errors:
+        if error.instance is None and error.absolute_path and isinstance(error.absolute_path[-1], str):
+            yield tuple(error.absolute_path)
+
+
+def _drop(root: Any, path: Path) -> None:
+    for step in path[:-1]:
+        root = root[step]
+    del root[path[-1]]
 
 
 def _plan(errors: Iterable[Any], texts: Texts) -> tuple[dict[Path, Edit], list[Any]]:

@@ -22,7 +22,7 @@ def prepared(properties, **more):
 
 def check(schema, value, text=None, **more):
     """Check one value as the argument `v`; give it back with the fixes and errors."""
-    tools = prepared({"v": schema}, **more)
+    tools = prepared({"v": schema}, required=["v"], **more)
     arguments = {"v": value}
     before = copy.deepcopy(arguments)
     checked = tools.check(tools[0], arguments, text)
@@ -568,3 +568,31 @@ def test_the_predicate_knows_every_common_keyword():
            "a": [4, "1", True], "d": [{"x": True}, {"y": True, "z": True}, {"x": 1, "y": True}]}  # fmt: skip
     assert [(name, value) for name, all_ in good.items() for value in all_ if not fits({name: value})] == []
     assert [(name, value) for name, all_ in bad.items() for value in all_ if fits({name: value})] == []
+
+
+OPTIONS = {"type": "object", "properties": {"deep": BOOLEAN, "depth": INTEGER}, "required": ["deep"]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "left"),
+    [
+        ({"path": "a", "limit": None}, {"path": "a"}),
+        ({"path": "a", "limit": None, "options": None}, {"path": "a"}),
+        ({"path": "a", "options": {"deep": True, "depth": None}}, {"path": "a", "options": {"deep": True}}),
+        ({"path": "a", "limit": "7", "options": None}, {"path": "a", "limit": 7}),
+    ],
+)
+def test_null_for_what_need_not_be_there_is_left_out(arguments, left):
+    tools = prepared({"path": STRING, "limit": INTEGER, "options": OPTIONS}, required=["path"])
+    checked = tools.check(tools[0], arguments)
+    assert checked.arguments == left
+    assert checked.errors == ()
+    assert any("left out" in fix.detail for fix in checked.fixes)
+
+
+@pytest.mark.parametrize("arguments", [{"path": None}, {"path": None, "limit": None}, {"path": "a", "limit": [None]}])
+def test_null_for_what_must_be_there_is_told(arguments):
+    tools = prepared({"path": STRING, "limit": INTEGER}, required=["path"])
+    checked = tools.check(tools[0], arguments)
+    assert checked.errors
+    assert checked.arguments == arguments
