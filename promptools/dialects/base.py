@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
 from promptools.dialects.body import JsonBody
 from promptools.dialects.envelope import NoCall
-from promptools.dialects.settle import Place, Rules
+from promptools.dialects.settle import Place, Rules, broken
 from promptools.errors import clip
 from promptools.parsing.parts import Candidate, Part, Tried, Undecided, note, size_of
 from promptools.parsing.scanner import RareMarker
@@ -15,6 +15,7 @@ from promptools.parsing.segments import Cutter
 from promptools.types import Call, Fix, Result
 
 if TYPE_CHECKING:
+    from promptools.dialects.live import LiveArguments
     from promptools.schema import Tools
 
 Tier = Literal["S", "A", "B", "C"]
@@ -174,6 +175,7 @@ class JsonCandidate(Undecided):
         self._rules = rules
         self._place = place
         self._body = JsonBody()
+        self._live = _listener(rules) if firm and place.expected else None
         self._ended = False
         self._surplus = ""
 
@@ -183,6 +185,8 @@ class JsonCandidate(Undecided):
         if not self._ended:
             at = self._body.feed(piece, start, len(piece))
             self._ended = at is not None
+            if self._live is not None:
+                self.live += self._live.feed(piece[start:at], last=self._ended)
         while at is not None and at < len(piece):
             if piece[at] not in "}]" or len(self._surplus) == SURPLUS:
                 self._decide(close=False, finish_reason=None)
@@ -200,7 +204,8 @@ class JsonCandidate(Undecided):
         lossy = close and finish_reason == "length"
         try:
             stopped = finish_reason in ("stop", "tool_calls")
-            self.parts = self._body.calls(self._rules, self._place, close=close and not lossy, stopped=stopped)
+            parts = self._body.calls(self._rules, self._place, close=close and not lossy, stopped=stopped)
+            self.parts = self._live.begun(parts) if self._live is not None else parts
             self.tries.append(tried("json", len(raw), self.parts))
             self.rest = raw[size_of(self.parts) :]
             if self._surplus and not self.rest:
@@ -209,8 +214,20 @@ class JsonCandidate(Undecided):
             else:
                 self.rest += self._surplus
         except NoCall as no:
-            self.parts = [Part("text", raw + self._surplus)]
+            self.parts = [self._refused(raw + self._surplus, str(no))]
             self.tries.append(Tried("json", "text", str(no), len(raw)))
+
+    def _refused(self, raw: str, why: str) -> Part:
+        """Make it text; or, where its name has gone out, the malformed call that it is."""
+        if self._live is not None and self._live.started:
+            return Part("malformed", raw, malformed=broken("invalid_json", why, self._place.dialect, None))
+        return Part("text", raw)
+
+
+def _listener(rules: Rules) -> LiveArguments:
+    from promptools.dialects.live import LiveArguments
+
+    return LiveArguments(rules)
 
 
 def tried(strategy: str, size: int, parts: Sequence[Part]) -> Tried:

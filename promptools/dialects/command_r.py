@@ -28,9 +28,7 @@ if TYPE_CHECKING:
     from promptools.schema import Tools
 
 CLOSERS = Closers(right=("```",), wrong=(), openers=())
-_ANSWER = re.compile(
-    r'\s*\[\s*\{\s*"tool_name"\s*:\s*"directly[-_]answer"\s*,\s*"parameters"\s*:\s*\{\s*\}\s*\}\s*\]', re.DOTALL
-)
+_ANSWER = re.compile(r'\{\s*"tool_name"\s*:\s*"directly[-_]answer"\s*,\s*"parameters"\s*:\s*\{\s*\}\s*\}', re.DOTALL)
 
 
 class CommandR(Textual):

@@ -39,6 +39,4 @@ class Inkling(Marked):
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
         """Start behind the header, at the bracket."""
-        candidate = WrappedCandidate(head, self.closers_of(INVOKE), rules, place, firm=firm)
-        candidate.keys = self._envelope
-        return candidate
+        return WrappedCandidate(head, self.closers_of(INVOKE), rules, place, firm=firm, keys=self._envelope)

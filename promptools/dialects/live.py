@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from promptools.dialects.body import part_of
 from promptools.dialects.envelope import ARGUMENT_KEYS, NAME_KEYS
 from promptools.dialects.settle import Rules, broken, dump
 from promptools.parsing.parts import Fragment, Part, Started
@@ -25,10 +26,14 @@ SCALAR_LIMIT = 64
 """Characters in which a number or a literal must end."""
 
 _SPACE = r"[ \t\r\n]*"
+_ASIDE = rf'"(?:id|tool_call_id|call_id|type|index)"{_SPACE}:{_SPACE}(?:"[^"\\]*"|\d{{1,9}}){_SPACE},{_SPACE}'
 _HEAD = re.compile(
-    rf'\{{{_SPACE}"(?:{"|".join(NAME_KEYS)})"{_SPACE}:{_SPACE}"([^"\\]*)"{_SPACE},{_SPACE}'
+    rf'\{{{_SPACE}(?:{_ASIDE}){{0,3}}"(?:{"|".join(NAME_KEYS)})"{_SPACE}:{_SPACE}"([^"\\]*)"{_SPACE},{_SPACE}'
     rf'"(?:{"|".join(ARGUMENT_KEYS)})"{_SPACE}:{_SPACE}(?=\{{)'
 )
+"""Up to the arguments: the name stands before them, perhaps behind a number of the call."""
+_KEYED = re.compile(rf'\{{{_SPACE}"([^"\\]*)"{_SPACE}:{_SPACE}(?=\{{)')
+"""The same where the name is the key of the arguments."""
 _MEMBER = re.compile(rf'([{{,]{_SPACE}"([^"\\\x00-\x1f]*)"{_SPACE}:{_SPACE})')
 _SCALAR = re.compile(r"(-?(?:0|[1-9]\d{0,15})(?:\.\d{1,15})?|true|false)")
 _STRING = re.compile(r'"((?:[^"\\\x00-\x1f]|\\["\\/bfnrt])*)"')
@@ -40,13 +45,15 @@ _TYPES: Mapping[str, type | tuple[type, ...]] = {"string": str, "integer": int, 
 
 
 class LiveArguments:
-    """Follow the first object of a block as it comes. O(n): held text is looked at again when a member may end.
+    """Follow one call's object as it comes. O(n): held text is looked at again when a member may end.
 
-    `name`: the tool whose arguments the object is, where the marker before it told; None: the object tells.
+    What goes out is the same however the text is cut. `name`: the tool whose arguments the object is, where what stands
+    before it told; None: the object tells. `keyed`: the name is the object's only key, its value the arguments.
     """
 
-    def __init__(self, rules: Rules, name: str | None = None) -> None:
+    def __init__(self, rules: Rules, name: str | None = None, *, keyed: bool = False) -> None:
         self._rules = rules
+        self._head = _KEYED if keyed else _HEAD
         # what goes live is told from whole calls, so the beginning of one is put around the arguments
         self._held = f'{{"name": {dump(name)}, "arguments": ' if name is not None else ""
         self._pieces: list[str] = []
@@ -54,25 +61,32 @@ class LiveArguments:
         self._dead = rules.tools is None
         self._in_string = False
         self._escaped = False
-        self.started = False
         self.sent = ""
 
-    def feed(self, piece: str) -> list[Started | Fragment]:
-        """Take a piece of the object; give what is certain now."""
+    @property
+    def started(self) -> bool:
+        """Tell whether the name has gone out."""
+        return self._tool is not None
+
+    def feed(self, piece: str, *, last: bool = False) -> list[Started | Fragment]:
+        """Take a piece of the object; give what is certain now. `last`: it ends here."""
         if self._dead:
             return []
+        last = last and self._rules.whole  # nobody takes the pieces: what has ended is looked at only if it is odd
         self._pieces.append(piece)
-        if self._in_string and not self._string_ends(piece):
+        if self._in_string and not (last or self._string_ends(piece)):
             return []
-        self._held += "".join(self._pieces)
-        self._pieces = []
-        out: list[Started | Fragment] = []
-        if self._tool is None:
-            out += self._name()
-        if self._tool is not None and (text := self._members()):
+        out = self._name() if self._tool is None else []
+        if self._tool is not None and not last and (text := self._members()):
             self.sent += text
             out.append(Fragment(text))
         return out
+
+    def _join(self) -> str:
+        """Give what is held."""
+        self._held += "".join(self._pieces)
+        self._pieces = []
+        return self._held
 
     def _string_ends(self, piece: str) -> bool:
         """Tell whether the open string ends in this piece."""
@@ -83,22 +97,22 @@ class LiveArguments:
         return not self._in_string
 
     def _name(self) -> list[Started | Fragment]:
-        found = _HEAD.match(self._held)
+        found = self._head.match(self._join(), 0, HEAD_LIMIT)
         if found is None:
-            self._dead = len(self._held) > HEAD_LIMIT
+            self._dead = len(self._held) >= HEAD_LIMIT
             return []
         assert self._rules.tools is not None
-        self._tool = self._rules.tools.get(found[1])
-        if self._tool is None or self._tool.strict:
-            self._tool, self._dead = None, True
+        tool = self._rules.tools.get(found[1])
+        if tool is None or tool.strict:
+            self._dead = True
             return []
+        self._tool = tool
         self._held = self._held[found.end() :]
-        self.started = True
-        return [Started(self._tool.name)]
+        return [Started(tool.name)]
 
     def _members(self) -> str:
         """Give the members at the beginning of what is held that are settled."""
-        text, at = self._held, 0
+        text, at = self._join(), 0
         while (end := self._member(text, at)) is not None:
             at = end
         self._held = text[at:]
@@ -107,9 +121,9 @@ class LiveArguments:
     def _member(self, text: str, at: int) -> int | None:
         """Give the index just past a settled member; None: it is not whole yet, or nothing more will be settled."""
         assert self._tool is not None
-        head = _MEMBER.match(text, at)
+        head = _MEMBER.match(text, at, at + HEAD_LIMIT)
         if head is None or head.end() == len(text):
-            self._dead = len(text) - at > HEAD_LIMIT or text[at : at + 1] == "}"
+            self._dead = len(text) - at >= HEAD_LIMIT or text[at : at + 1] == "}"
             return None
         quoted = text[head.end()] == '"'
         value = (_STRING if quoted else _SCALAR).match(text, head.end())
@@ -129,64 +143,45 @@ class LiveArguments:
             return None
         return value.end()
 
+    def begun(self, parts: list[Part]) -> list[Part]:
+        """Make the call that was read of the object begin with what went out of it."""
+        at = next((at for at, part in enumerate(parts) if part.call is not None), None)
+        if at is not None and (call := parts[at].call) is not None:
+            parts[at] = part_of(self.settle(call), parts[at].raw)
+        return parts
+
+    def settle(self, outcome: Call | Malformed) -> Call | Malformed:
+        """Make a call begin with what went out of it; malformed where that cannot be.
+
+        A call that was mended keeps the settled beginning as the model wrote it.
+        """
+        if self._tool is None or not isinstance(outcome, Call):
+            return outcome
+        if outcome.name == self._tool.name:
+            own = not outcome.fixes and not self._dead
+            if own and (self.sent + self._join()).startswith(outcome.arguments_json):
+                return outcome
+            self.sent += "" if self._dead else self._members()
+            if outcome.arguments_json.startswith(self.sent):
+                return outcome
+            settled = json.loads(self.sent + "}")
+            rest = (f", {dump(key)}: {dump(value)}" for key, value in outcome.arguments.items() if key not in settled)
+            whole = f"{self.sent}{''.join(rest)}}}"
+            if json.loads(whole) == outcome.arguments:
+                return replace(outcome, arguments_json=whole)
+        why = "its beginning reads otherwise than the whole"
+        return broken("invalid_json", why, outcome.dialect, self._tool.name)
+
+
+def plain(schema: Any) -> str | None:
+    """Give the type of the plain scalar that a schema names and says no more of; None: it does not."""
+    if not is_object(schema) or not _PLAIN.issuperset(schema):
+        return None
+    kind = schema.get("type")
+    return kind if isinstance(kind, str) and kind in _TYPES else None
+
 
 def settled(schema: Any, value: Any) -> bool:
     """Tell whether this is the plain scalar that the schema names, so that no check can change or refuse it."""
-    if not is_object(schema) or not _PLAIN.issuperset(schema):
-        return False
-    kind = schema.get("type")
-    wanted = _TYPES.get(kind) if isinstance(kind, str) else None
-    return wanted is not None and isinstance(value, wanted) and (kind == "boolean" or not isinstance(value, bool))
-
-
-def agree(parts: list[Part], raw: str, rules: Rules, name: str | None = None) -> list[Part]:
-    """Make the first call of a block begin with what was, or in pieces would have been, let out of it. O(n).
-
-    A call that was mended keeps the settled beginning as the model wrote it; where that cannot be, it is malformed.
-    """
-    first = next((part for part in parts if part.call is not None), None)
-    if first is None or first.call is None or not first.call.fixes:
-        return parts
-    live = LiveArguments(rules, name)
-    live.feed(raw)
-    if not live.sent or first.call.arguments_json.startswith(live.sent):
-        return parts
-    first.call, first.malformed, first.kind = _with_beginning(first.call, live.sent)
-    return parts
-
-
-def _with_beginning(call: Call, sent: str) -> tuple[Call | None, Any, Any]:
-    settled = json.loads(sent + "}")
-    rest = "".join(f", {dump(key)}: {dump(value)}" for key, value in call.arguments.items() if key not in settled)
-    whole = sent + rest + "}"
-    if json.loads(whole) == call.arguments:
-        return replace(call, arguments_json=whole), None, "call"
-    said = broken("invalid_json", "its beginning reads otherwise than the whole", call.dialect, call.name)
-    return None, said, "malformed"
-
-
-class LiveCall:
-    """Lets out the arguments of a call whose name stood before them."""
-
-    def __init__(self, name: str, rules: Rules) -> None:
-        self._name = name
-        self._rules = rules
-        self._live: LiveArguments | None = None
-
-    def feed(self, text: str) -> list[Started | Fragment]:
-        """Take a piece of the arguments; give what no later piece can change."""
-        if self._live is None:
-            self._live = LiveArguments(self._rules, self._name)
-        return self._live.feed(text)
-
-    @property
-    def sent(self) -> str:
-        """What `feed` gave of the arguments."""
-        return self._live.sent if self._live is not None else ""
-
-    def settle(self, call: Call, text: str) -> Call | Malformed:
-        """Make a call begin with what went out of it, `text` being its arguments; malformed where that cannot be."""
-        (part,) = agree([Part("call", "", call=call)], text, self._rules, self._name)
-        outcome = part.call or part.malformed
-        assert outcome is not None
-        return outcome
+    kind = plain(schema)
+    return kind is not None and isinstance(value, _TYPES[kind]) and (kind == "boolean" or not isinstance(value, bool))

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 NAME_LIMIT = 256
 """Characters of a name with everything that models put around it."""
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
+"""Made once: `json.dumps` would make one each time."""
 NO_NAME = frozenset("{}\n")
 """Characters that no name has."""
 PLAUSIBLE_NAME = re.compile(r"[^\W\d][\w.:/ -]{0,127}\Z")
@@ -34,6 +36,8 @@ class Rules(NamedTuple):
     anchors: frozenset[str]
     rescue: bool | None = None
     """A call that ends the reasoning of a reply that says nothing else was meant; None: only in `RESCUED` dialects."""
+    whole: bool = False
+    """The reply is read at once, and nobody takes the events."""
 
 
 class Place(NamedTuple):
@@ -51,7 +55,7 @@ class Place(NamedTuple):
 
 def dump(value: Any) -> str:
     """Write JSON as a model would: one line, text as it is."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    return _ENCODER.encode(value)
 
 
 def settle(said: Said, rules: Rules, place: Place) -> Call | Malformed:

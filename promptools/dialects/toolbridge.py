@@ -77,8 +77,10 @@ class ToolbridgeCandidate(Undecided):
                 end = inner.feed(text, 0)
                 if end is None and final:
                     inner.close(reason)
-                if not self._done:  # the parts of a call that came out must be the next to come
-                    self.live += inner.live
+                if inner.live and self._done:
+                    self._let_go(self._done)
+                    self._done = []
+                self.live += inner.live
                 inner.live = []
                 if end is None and not final:
                     return False
@@ -122,7 +124,7 @@ class ToolbridgeCandidate(Undecided):
     def _end(self, rest: str, fix: Fix | None) -> None:
         """Decide: what is left is no part of it."""
         self.rest = rest
-        if not self._done:
+        if not (self._done or self._gone):
             self.parts = [Part("text", self.head)]
             return
         if fix is not None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from promptools.dialects.arguments import read_arguments
-from promptools.dialects.live import LiveCall
+from promptools.dialects.live import LiveArguments
 from promptools.dialects.settle import Rules
 from promptools.modes.checks import HARMONY_CALL
 from promptools.modes.gate import Gate, Source
@@ -173,9 +173,10 @@ class ReplyReader:
         events: list[Event] = []
         for place, outcome in enumerate(read_arguments(slot.name, raw, self._rules, PLACE, ended=ended).found):
             number, call_id = self._place(slot) if place == 0 else self._place(Slot(None))
-            sent = slot.live.sent if slot.live is not None and place == 0 else ""
-            if sent and slot.live is not None and isinstance(outcome, Call):
-                outcome = slot.live.settle(outcome, raw)  # noqa: PLW2901  the same call, bound to its beginning
+            sent = ""
+            if slot.live is not None and place == 0:
+                sent = slot.live.sent
+                outcome = slot.live.settle(outcome)  # noqa: PLW2901  the same call, bound to its beginning
             if isinstance(outcome, Call):
                 rest = outcome.arguments_json[len(sent) :] if place == 0 else ""
                 end = CallEnd(number, replace(outcome, id=call_id), _NOWHERE)
@@ -190,7 +191,7 @@ class ReplyReader:
         """Let out what is certain of a call of the server's."""
         took: list[Event] = []
         if slot.live is None:
-            slot.live = LiveCall(slot.name, self._rules)
+            slot.live = LiveArguments(self._rules, slot.name)
         for each in slot.live.feed(text):
             number, call_id = self._place(slot)
             if isinstance(each, Started):

@@ -324,14 +324,14 @@ class Output:
 
     # --- calls ---------------------------------------------------------------------------------------------------
 
-    def go_live(self, started: Started | Fragment, head: str) -> None:
-        """Let a call out while it comes: the markup before it, its name, then pieces of its arguments."""
+    def go_live(self, started: Started | Fragment) -> None:
+        """Let a call out while it comes: its name, then pieces of its arguments."""
         if isinstance(started, Started):
             self._leave_out()
-            self._discard(head, "markup")
             self._live = CallStart(self._index, self._id(), started.name, Span(self._at, self._at))
-            self._events.append(self._live)
-        else:
+            if self.told:
+                self._events.append(self._live)
+        elif self.told:
             assert self._live is not None
             self._live_sent += len(started.text)
             self._events.append(CallArgs(self._index, started.text, self._live.span))

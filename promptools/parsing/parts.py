@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from promptools.types import Call, DiscardWhy, Fix, Malformed
 
@@ -59,6 +59,10 @@ class Tried(NamedTuple):
     """Characters looked at."""
 
 
+Early: TypeAlias = "Part | Started | Fragment"
+"""What a candidate lets go before its end: parts that nothing takes back, and the call that comes after them."""
+
+
 class Undecided:
     """What every candidate holds from its beginning, for `Candidate`."""
 
@@ -67,8 +71,14 @@ class Undecided:
         self.head = head
         self.parts: list[Part] = []
         self.rest = ""
-        self.live: list[Started | Fragment] = []
+        self.live: list[Early] = []
         self.tries: list[Tried] = []
+        self._gone: list[Part] = []
+
+    def _let_go(self, parts: Sequence[Part]) -> None:
+        """Let parts go before the end: nothing takes them back."""
+        self.live += parts
+        self._gone += parts
 
 
 class Candidate(Protocol):
@@ -77,13 +87,14 @@ class Candidate(Protocol):
     `feed` takes `piece[start:]` and returns the index just past what it took once it is decided, else None.
     Then `parts` tile what it took, but for the last `len(rest)` characters, which it only looked at.
     `firm`: the parts stand whatever follows. `live`: what may go out before the end, drained by the engine, which
-    then lets `head`, the markup before the call, out first: `head` is emptied, and `parts` no longer have it.
+    then lets `head`, the markup before the calls, out first: `head` is emptied, and `parts` no longer have it. Parts in
+    it are settled: `parts` have only what comes after them, and no text.
     """
 
     parts: list[Part]
     rest: str
     firm: bool
-    live: list[Started | Fragment]
+    live: list[Early]
     head: str
     tries: list[Tried]
 

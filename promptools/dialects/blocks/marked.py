@@ -102,10 +102,8 @@ class Marked(Textual):
         opener = next(each for each in self.heads[0].literals if head.startswith(each))
         doubled = any(each in head[len(opener) :] for each in self._openers)
         fixes = [Fix("marker", "the opener stood twice")] if doubled else []
-        candidate = WrappedCandidate(head, self.closers_of(opener), rules, place, firm=firm, fixes=fixes)
-        if not self._common:
-            candidate.keys = self._envelope
-        return candidate
+        keys = None if self._common else self._envelope
+        return WrappedCandidate(head, self.closers_of(opener), rules, place, firm=firm, fixes=fixes, keys=keys)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Write the block of the system message that declares the tools and the format."""

@@ -31,15 +31,14 @@ RETRIES = 4
 NOTHING = "{}"
 """What a call without arguments has between its markers."""
 
+
+_SPACE = re.compile(r"\s*+")
 _NEXT = re.compile(r"\{|\[\s{0,64}+(?:\{|\[|\Z)")
 """What a further value of calls begins with: `[1]` is a footnote."""
 
 
 class WrappedCandidate(Undecided):
     """A candidate between two markers, as `promptools.parsing.parts.Candidate`."""
-
-    keys: tuple[str, str] | None = None
-    """What the family calls the name and the arguments, where that is nothing that others do."""
 
     def __init__(
         self,
@@ -51,21 +50,30 @@ class WrappedCandidate(Undecided):
         firm: bool,
         name: str | None = None,
         fixes: Sequence[Fix] = (),
+        keys: tuple[str, str] | None = None,
     ) -> None:
         """Begin behind `head`.
 
         `name`: the tool that the marker names, so that the body is its arguments; empty: it should, and does not.
-        `fixes`: liberties that were taken to read the marker.
+        `fixes`: liberties that were taken to read the marker. `keys`: what the family calls the name and the arguments,
+        where that is nothing that others do.
         """
         super().__init__(firm=firm, head=head)
         self._name = name if name is not None else named(head)
         self._fixes = fixes
+        self._keys = keys
         self._closers = closers
         self._rules = rules
         self._place = place
         self._ended = False
         """The value has ended: its closer, or the next value, is looked for."""
         self._body = JsonBody()
+        self._bracket: list[str] = []
+        """The bracket of a list, and the space behind it, while nothing tells yet what stands in it."""
+        self._lists = 0
+        """Lists of calls that are open."""
+        self._listed = False
+        """A list of calls was closed."""
         self._done: list[Part] = []
         self._gap: list[str] = []
         self._fenced = "`" in head
@@ -77,8 +85,7 @@ class WrappedCandidate(Undecided):
         self._first_closer = -1
         self._over = False
         self._stands = 0  # parts of earlier bodies that nothing takes back: a call among them may have gone out
-        goes_live = firm and (place.expected or place.sentinel)
-        self._live = _live(rules, self._name) if goes_live else None
+        self._live = self._listener()
 
     def feed(self, piece: str, start: int) -> int | None:
         """Take more text; see `Candidate`."""
@@ -94,6 +101,7 @@ class WrappedCandidate(Undecided):
     def close(self, finish_reason: str | None) -> None:
         """Decide: the text is over."""
         if not self._ended:
+            self._end_bracket()
             self._close_body(finish_reason)
         elif self._look and not any(mark.startswith(self._look) for mark in self._expected()):
             self._foreign(self._look)
@@ -111,11 +119,13 @@ class WrappedCandidate(Undecided):
 
     def _in_body(self, piece: str, at: int) -> int:
         """Take the body up to the next marker in it, or to the end of the piece."""
+        if self._bracket or (piece[at] == "[" and self._name is None and not self._body.raw):
+            return self._in_bracket(piece, at)
         stop, mark = self._marks.next(piece, at) if self._retries else (len(piece), "")
         if self._lost is None:
             end = self._body.feed(piece, at, stop)
             if self._live is not None:
-                self.live += self._live.feed(piece[at : stop if end is None else end])
+                self._listen(piece[at : stop if end is None else end], last=end is not None)
             if end is not None:
                 self._body_ended()
                 return end
@@ -124,6 +134,26 @@ class WrappedCandidate(Undecided):
         if mark:
             self._try_mark(mark)
         return stop
+
+    def _in_bracket(self, piece: str, at: int) -> int:
+        """Take the bracket of a list: calls in it are read one by one, anything else with the list as a whole."""
+        found = _SPACE.match(piece, at if self._bracket else at + 1)
+        assert found is not None
+        end = found.end()
+        self._bracket.append(piece[at:end])
+        if end < len(piece):
+            if piece[end] == "{":
+                self._done.append(Part("markup", "".join(self._bracket)))
+                self._bracket = []
+                self._lists += 1
+            self._end_bracket()
+        return end
+
+    def _end_bracket(self) -> None:
+        """Take the bracket of a list for the beginning of a body."""
+        opener, self._bracket = "".join(self._bracket), []
+        if opener:
+            self._body.feed(opener, 0, len(opener))
 
     def _try_mark(self, mark: str) -> None:
         """Take a marker inside what looks like a string as the end, if what stands before it is a call."""
@@ -156,7 +186,10 @@ class WrappedCandidate(Undecided):
         """Read the value whose last bracket has come."""
         raw = self._body.raw
         parts = self._read(raw, node=self._body.node, strict=self._body.strict)
-        if parts is None:
+        if parts is None and self._started:  # the list or block goes on behind it
+            self._done.append(self._broken(raw, "invalid_json", "the JSON is no call"))
+            self._ended = True
+        elif parts is None:
             self._give_up("the JSON is no call")
         elif is_unreadable(parts) and self._retries:
             self._lost = parts
@@ -184,13 +217,9 @@ class WrappedCandidate(Undecided):
                 stopped=stopped,
                 name=self._name,
                 strict=strict,
-                keys=self.keys,
+                keys=self._keys,
             )
-            if self._live is None:
-                return parts
-            from promptools.dialects.live import agree
-
-            return agree(parts, raw, self._rules, self._name)
+            return self._live.begun(parts) if self._live is not None else parts
         except NoCall as no:
             self.tries.append(Tried(self._place.dialect, "text", str(no), len(raw)))
             if self._name == "":
@@ -229,6 +258,32 @@ class WrappedCandidate(Undecided):
             self._finish("", self._closing_fix())
         else:
             self._give_up("words follow the JSON inside the block")
+
+    # --- calls that go out while they come -----------------------------------------------------------------------
+
+    def _listener(self) -> LiveArguments | None:
+        """Give what follows the next body, if its call may go out while it comes."""
+        if not (self.firm and (self._place.expected or self._place.sentinel)):
+            return None
+        from promptools.dialects.live import LiveArguments
+
+        return LiveArguments(self._rules, self._name, keyed=self._keys is not None and not self._keys[0])
+
+    @property
+    def _started(self) -> bool:
+        """Tell whether the name of this body's call has gone out."""
+        return self._live is not None and self._live.started
+
+    def _listen(self, text: str, *, last: bool) -> None:
+        """Let out what is certain of the body's call; with its name the calls before it go."""
+        assert self._live is not None
+        before = self._started
+        found = self._live.feed(text, last=last)
+        if self._started and not before and self._done:
+            self._mark_fixes()
+            self._let_go(self._done)
+            self._done, self._stands = [], 0
+        self.live += found
 
     # --- what follows --------------------------------------------------------------------------------------------
 
@@ -279,18 +334,22 @@ class WrappedCandidate(Undecided):
 
     def _add_gap(self, gap: str) -> None:
         if "}" in gap or "]" in gap:
-            surplus = "".join(each for each in gap if each in "}]")
-            self._note(Fix("closer", f"{surplus!r} too many"))
+            closed = min(gap.count("]"), self._lists)
+            self._lists -= closed
+            self._listed = self._listed or closed > 0
+            surplus = "".join(each for each in gap.replace("]", "", closed) if each in "}]")
+            if surplus:
+                self._note(Fix("closer", f"{surplus!r} too many"))
         self._gap.append(gap)
 
     def _next_body(self, again: re.Match[str] | None = None) -> None:
         """Start on one more value in the same block, behind what names its tool."""
-        if self._started():
+        if self._started:
             self._stands = len(self._done)
-        self._live = None
         if again is not None:
             self._gap.append(again[0])
             self._name = again[1]
+        self._live = self._listener()
         self._done.append(Part("markup", "".join(self._gap)))
         self._gap, self._look, self._marks = [], "", Marks(self._closers)
         self._body, self._lost, self._first_closer = JsonBody(), None, -1
@@ -304,10 +363,10 @@ class WrappedCandidate(Undecided):
                 self._place.expected
                 or self._rules.strictness == "lenient"
                 or not self._closers.needed
-                or self._body.raw.startswith("[")  # Granite 3.1 writes no closer: the list's bracket is one
+                or self._listed  # Granite 3.1 writes no closer: the list's bracket is one
             )
         )
-        if not loose:
+        if not loose or (self._lists and not look.startswith("<")):
             self._give_up("words follow the JSON inside the block", keep=-len(look))
             return
         gap = "".join(self._gap)
@@ -330,16 +389,25 @@ class WrappedCandidate(Undecided):
     def _finish(self, closing: str, fix: Fix | None) -> None:
         if self._is_void:
             self._take_nothing()
+        if self._lists:
+            self._note(Fix("closer", "no ']'"))
         if fix is not None:
             self._note(fix)
-        for each in self._fixes:
-            note(self._done, each)
+        self._mark_fixes()
         closing = "".join(self._gap) + closing
         self.parts = parts = [*self._opening(), *self._done]
         if closing:
             parts.append(Part("markup", closing))
-        self.tries.append(tried(self._place.dialect, size_of(parts), parts))
+        told = [*self._gone, *parts]
+        self.tries.append(tried(self._place.dialect, size_of(told), told))
         self._over = True
+
+    def _mark_fixes(self) -> None:
+        """Note on the block's first call what was done to read its marker."""
+        if any(part.call is not None for part in self._done):
+            for each in self._fixes:
+                note(self._done, each)
+            self._fixes = ()
 
     def _note(self, fix: Fix) -> None:
         note(reversed(self._done), fix)
@@ -361,17 +429,9 @@ class WrappedCandidate(Undecided):
         self.parts = [self._broken(self.head + self._look, "truncated", "it ended after its opener")]
         self._over = True
 
-    def _started(self) -> bool:
-        """Tell whether the name of this body's call has gone out, or would have in other pieces."""
-        if self._live is None:
-            return False
-        whole = _live(self._rules, self._name)
-        whole.feed(self._body.raw)
-        return whole.started
-
     def _given_up(self, raw: str, why: str) -> list[Part]:
         """Make it text; or, where its name has gone out, the malformed call that it is."""
-        if self._started():
+        if self._started:
             return [*self._opening(), self._broken(raw[len(self.head) :], "invalid_json", why)]
         return [Part("text", raw)]
 
@@ -391,9 +451,3 @@ class WrappedCandidate(Undecided):
         self.rest = raw[cut:]
         self.tries.append(Tried(self._place.dialect, "text", why, len(raw)))
         self._over = True
-
-
-def _live(rules: Rules, name: str | None) -> LiveArguments:
-    from promptools.dialects.live import LiveArguments
-
-    return LiveArguments(rules, name)

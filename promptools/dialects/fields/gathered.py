@@ -12,7 +12,7 @@ from promptools.parsing.parts import Fragment, Started
 from promptools.types import Call, Fix, Malformed, Tool
 
 if TYPE_CHECKING:
-    from promptools.dialects.live import LiveCall
+    from promptools.dialects.live import LiveArguments
 
 KINDS = {
     **{each: each for each in ("string", "integer", "number", "boolean", "object", "array", "null")},
@@ -40,7 +40,7 @@ class Gathered:
         self._firm = firm
         self._members: list[str] = []
         self.coerced: list[Fix] = []
-        self._live: LiveCall | None = None
+        self._live: LiveArguments | None = None
 
     @property
     def meant(self) -> bool:
@@ -60,9 +60,9 @@ class Gathered:
         self.fixes += [fix] if fix is not None else []
         if not (self.meant and self._firm):
             return []
-        from promptools.dialects.live import LiveCall
+        from promptools.dialects.live import LiveArguments
 
-        self._live = LiveCall(self.name, self.rules)
+        self._live = LiveArguments(self.rules, self.name)
         return self._live.feed("{")
 
     def may_become(self, said: str) -> bool:
@@ -117,9 +117,7 @@ class Gathered:
             node = Node(self.arguments, "", 0, 0, exact=False)
             return settle(Said(node, self.name, node, {}, tuple(fixes)), self.rules, place)
         outcome = checked(self.tool, self.arguments, None, fixes, self.rules, place)
-        if self._live is not None and isinstance(outcome, Call):
-            return self._live.settle(outcome, f"{{{', '.join(self._members)}}}")
-        return outcome
+        return self._live.settle(outcome) if self._live is not None else outcome
 
     def truncated(self) -> Malformed:
         """Report that the text ended inside it."""

@@ -14,7 +14,7 @@ from promptools.dialects.markup.collected import Collected, Grammar
 from promptools.dialects.markup.live import LiveMarkup
 from promptools.dialects.markup.tags import Tag, Tags
 from promptools.dialects.settle import Place, Rules, broken
-from promptools.parsing.parts import Candidate, Fragment, Part, Started, Tried, Undecided, note, size_of
+from promptools.parsing.parts import Candidate, Early, Part, Tried, Undecided, note, size_of
 from promptools.types import Call, Fix, Malformed
 
 State: TypeAlias = "Callable[[Tag | str], None]"
@@ -27,6 +27,8 @@ class Segment(NamedTuple):
     end: int
     call: Collected | Malformed | None
     parts: list[Part]
+    live: LiveMarkup | None = None
+    """What let it out while it came."""
 
 
 class Block(Undecided, ABC):
@@ -48,13 +50,17 @@ class Block(Undecided, ABC):
         self._unread = 0
         """Characters at the end of the token at hand that are read again."""
         self._segments: list[Segment] = []
+        self._early: list[Fix] = []
+        """Liberties taken before the call at hand."""
         self._start = 0
         """Where the call at hand begins."""
         self._inner: Candidate | None = None
         self._live: LiveMarkup | None = None
-        """Lets the first call out while it comes."""
-        self._lead: str | None = None
-        """What stands before the call whose name has gone out."""
+        """Lets the call at hand out while it comes."""
+        self._told = 0
+        """The place up to which parts were let go."""
+        self._started = False
+        """A call, or its name, has gone out."""
 
     @abstractmethod
     def _outside(self, token: Tag | str) -> None: ...
@@ -84,6 +90,7 @@ class Block(Undecided, ABC):
         text, at = self._take(self._carry, 0, final=True)
         if self._inner is not None:
             self._inner.close(finish_reason)
+            self._let_out(self._inner.live, len(self._tokens))
             text, at = self._inner.rest, 0
             self._inner_decided()
             if not self._over:
@@ -112,20 +119,26 @@ class Block(Undecided, ABC):
             self._at = len(self._tokens)
             self._tokens.append(raw)
             self._state(token)
-            if self._live is not None:
+            if self._live is not None and self._live.out:
                 self._let_out(self._live.out, self._start)
             if self._unread:
                 at, self._unread = at - self._unread, 0
         return text, at
 
-    def _let_out(self, live: list[Started | Fragment], before: int) -> None:
-        """Let out what is certain of the first call; `before`: the place where it begins."""
-        if not live:
-            return
-        if self._lead is None:
-            self._lead = self.head = "".join(self._tokens[:before])
-        self.live += live
+    def _let_out(self, live: list[Early], before: int) -> None:
+        """Let out what is certain of a call, behind what stands before it; `before`: the place where it begins."""
+        if live and not self._over:
+            self._started = True
+            self._go_before(before)
+            self.live += live
         live.clear()
+
+    def _go_before(self, place: int) -> None:
+        """Let go of what stands before a call at this place."""
+        if place > self._told:
+            parts = self._tiles(place)
+            self._started = self._started or bool(parts)
+            self._let_go(parts)
 
     def _put_back(self, count: int) -> None:
         """Have the last `count` characters of the token at hand read again."""
@@ -139,8 +152,10 @@ class Block(Undecided, ABC):
         right = closers[:1] if name is not None else wrapper[1:]
         openers = tuple(each for each in wrapper[:1] if each)
         ends = Closers(right=right, wrong=("<function>", "</think>"), openers=openers)
-        firm = self.firm and not self._segments and self._lead is None
-        self._inner = WrappedCandidate("", ends, self._rules, self._place, firm=firm, name=name)
+        early: list[Fix] = []
+        if name is None:
+            early, self._early = self._early, early
+        self._inner = WrappedCandidate("", ends, self._rules, self._place, firm=self.firm, name=name, fixes=early)
 
     # --- the outcome ---------------------------------------------------------------------------------------------
 
@@ -155,28 +170,37 @@ class Block(Undecided, ABC):
 
     def _finish(self, end: int, fix: Fix | None = None) -> None:
         """Settle the calls before the place `end`; what follows is read again."""
-        settled = [self._settled(each, self._place) for each in self._segments]
-        if not any(settled) and self._lead is None:
+        parts = self._tiles(end)
+        if not (parts or self._started):
             self._text(end, "it calls no offered tool")
             return
+        if fix is not None:
+            note(reversed(parts), fix)
+        if self._rules.strictness == "strict" and not (self._place.expected or self._place.sentinel) and _loose(parts):
+            self._text(end, "strict takes no liberties with the markup")
+            return
+        self.parts = parts
+        self.rest = "".join(self._tokens[end:])
+        told = [*self._gone, *parts]
+        self.tries.append(tried(self._place.dialect, size_of(told), told))
+        self._over = True
+
+    def _tiles(self, end: int) -> list[Part]:
+        """Settle the calls before the place `end` that were not let go; nothing where none of them is one."""
+        settled = [self._settled(each, self._place) for each in self._segments]
+        if not (any(settled) or self._started):
+            return []
         meant = self._place._replace(sentinel=True)  # beside a real call: a call is meant
         settled = [found or self._settled(each, meant) for found, each in zip(settled, self._segments, strict=True)]
         parts: list[Part] = []
-        at = 0
+        at = self._told
         for each, found in zip(self._segments, settled, strict=True):
             self._mark(parts, at, each.start)
             parts += found or [self._no_name(each)]
             at = each.end
-        if fix is not None:
-            note(reversed(parts), fix)
         self._mark(parts, at, end)
-        if self._rules.strictness == "strict" and not (self._place.expected or self._place.sentinel) and _loose(parts):
-            self._text(end, "strict takes no liberties with the markup")
-            return
-        self.parts = parts[1:] if self._lead and not self.head else parts  # it has gone out already
-        self.rest = "".join(self._tokens[end:])
-        self.tries.append(tried(self._place.dialect, size_of(self.parts), self.parts))
-        self._over = True
+        self._segments, self._told = [], end
+        return parts
 
     def _mark(self, parts: list[Part], start: int, end: int) -> None:
         raw = "".join(self._tokens[start:end])
@@ -191,8 +215,8 @@ class Block(Undecided, ABC):
             return [Part("malformed", raw, malformed=segment.call)]
         try:
             outcome = self._outcome(segment.call, place)
-            if self._live is not None and segment is self._segments[0]:
-                outcome = self._live.settle(outcome, place.dialect)
+            if segment.live is not None:
+                outcome = segment.live.settle(outcome, place.dialect)
             return [part_of(outcome, raw)]
         except NoCall as no:
             self.tries.append(Tried(place.dialect, "text", str(no), len(raw)))

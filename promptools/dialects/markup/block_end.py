@@ -34,7 +34,7 @@ class Ended(Valued):
             self._give_up("the JSON in it is no call", None)
             return
         call, self._call = self._call, None
-        for fix in call.fixes if call is not None else self._early:
+        for fix in call.fixes if call is not None else []:
             note(inner.parts, fix)
         self._segments.append(Segment(self._at, self._at + 1, None, inner.parts))
         self._words = []
@@ -45,7 +45,7 @@ class Ended(Valued):
     def _give_up(self, why: str, token: Tag | str | None) -> None:
         """Go on to the end of what is no call; where a call is meant it is a broken one, else it is text."""
         named = self._call is not None and self._call.tool is not None
-        if self._place.sentinel or self._lead is not None or (self._place.expected and named):
+        if self._place.sentinel or self._started or (self._place.expected and named):
             self._why = why
             self._state = self._skipping
             if isinstance(token, Tag):

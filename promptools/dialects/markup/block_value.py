@@ -7,7 +7,6 @@ from typing import Literal
 
 from promptools.dialects.markup.block import Block
 from promptools.dialects.markup.collected import Collected, Grammar
-from promptools.dialects.markup.live import LiveMarkup
 from promptools.dialects.markup.tags import Tag, blank
 from promptools.dialects.settle import Place, Rules
 from promptools.errors import clip
@@ -26,7 +25,6 @@ class Valued(Block):
         self._wrapper_name: str | None = None
         self._words: list[str] = []
         """What stands between the tags outside of values."""
-        self._early: list[Fix] = []
         self._call: Collected | None = None
         self._key = ""
         self._style: Literal["tag", "nameless", "element"] = "tag"
@@ -43,9 +41,8 @@ class Valued(Block):
         """A call's opener has just come inside the value: a parameter's next to it makes it a call."""
         self._reopen: int | None = None
         """Where the last value began, while words that follow its call may still be its own."""
-        self._listener: LiveMarkup | None = None
-        """Lets out the call at hand."""
-        self._may_go_live = firm and (place.expected or place.sentinel)
+        self._certain = self._may_go_live = firm and (place.expected or place.sentinel)
+        """A call of the block may go before the next one, or even while it comes."""
         self._cut = ""
         """What the text ended in that may have become a tag."""
         self._why = ""
@@ -104,8 +101,8 @@ class Valued(Block):
         self._state = self._in_value
 
     def _tell(self, key: str, *, as_it_is: bool) -> None:
-        if self._listener is not None:
-            self._listener.open(key, as_it_is=as_it_is and not self._grammar.cdata)
+        if self._live is not None:
+            self._live.open(key, as_it_is=as_it_is and not self._grammar.cdata)
 
     def _in_value(self, token: Tag | str) -> None:
         """In a value: everything is its own, but for what ends it."""
@@ -135,8 +132,8 @@ class Valued(Block):
 
     def _keep(self, words: str) -> None:
         self._value.append(words)
-        if self._listener is not None:
-            self._listener.take(words)
+        if self._live is not None:
+            self._live.take(words)
 
     def _doubles(self, tag: Tag) -> bool:
         """Tell whether a tag is the value's opener again, with nothing between."""

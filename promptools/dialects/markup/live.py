@@ -6,10 +6,10 @@ declared as just that type goes out; at the first parameter that is not, the res
 
 from __future__ import annotations
 
-from promptools.dialects.live import settled
+from promptools.dialects.live import plain, settled
 from promptools.dialects.markup.collected import LAYOUT, Collected, Trim
 from promptools.dialects.settle import broken, dump
-from promptools.parsing.parts import Fragment, Started
+from promptools.parsing.parts import Early, Fragment, Started
 from promptools.types import Call, Malformed, Tool
 
 
@@ -29,7 +29,7 @@ class LiveMarkup:
         self._space: list[str] = []
         self._sent = 0
         """Characters of the value that went out."""
-        self.out: list[Started | Fragment] = []
+        self.out: list[Early] = []
         self.sent = ""
         self.started = False
 
@@ -42,11 +42,12 @@ class LiveMarkup:
             self.started = True
             self.out.append(Started(self._tool.name))
         schema = self._tool.parameters.get("properties", {}).get(key)
-        if key in self._call.values or not (settled(schema, "") or settled(schema, 1) or settled(schema, True)):
+        kind = plain(schema)
+        if kind is None or key in self._call.values:
             self._tool = None
             return
         self._key, self._sent, self._space = key, 0, []
-        self._text = as_it_is and settled(schema, "")
+        self._text = as_it_is and kind == "string"
         self._first = True
 
     def take(self, words: str) -> None:

@@ -125,6 +125,8 @@ class MarkupCandidate(Ended):
         self._start = at
         self._words = []
         self._reopen = None
+        if self._certain and self._segments:
+            self._go_before(at)
         if name is None:
             self._state = self._naming
             return
@@ -132,9 +134,7 @@ class MarkupCandidate(Ended):
         for fix in self._early:
             call.note(fix)
         self._early = []
-        self._listener = None
-        if self._may_go_live and not self._segments:
-            self._live = self._listener = LiveMarkup(call, self._grammar.trim)
+        self._live = LiveMarkup(call, self._grammar.trim) if self._may_go_live else None
         if self._rules.tools is not None:
             keys = self._rules.tools.keys(call.tool.name) if call.tool is not None else self._rules.tools.all_keys
             self._tags.words = NAMING | keys | {name}
@@ -162,7 +162,7 @@ class MarkupCandidate(Ended):
             call.note(fix)
         if not self._wrapped and not self._grammar.bare and not self._segments:
             call.note(Fix("marker", f"no {self._grammar.wrapper[0]!r}"))
-        self._segments.append(Segment(self._start, end, call, []))
+        self._segments.append(Segment(self._start, end, call, [], self._live))
         self._call = None
         self._words = []
         self._state = self._between

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 
 from promptools.dialects.envelope import NoCall, Node, Said
-from promptools.dialects.live import LiveCall
+from promptools.dialects.live import LiveArguments
 from promptools.dialects.pycalls.arguments import Arguments
 from promptools.dialects.pycalls.braces import Braces
 from promptools.dialects.settle import Place, Rules, dump, settle
@@ -40,10 +40,8 @@ class OneCall:
         else:
             strings = frozenset(key for key in self._order or () if self._types(key) == STRING)
             self._arguments = Arguments(self._order, strings)
-        self._live = LiveCall(said, rules) if live else None
+        self._live = LiveArguments(rules, said) if live else None
         self._told = 0
-        self.started = False
-        """Its name has gone out."""
 
     def _types(self, key: str) -> frozenset[str]:
         assert self._rules.tools is not None
@@ -69,15 +67,14 @@ class OneCall:
         """Take `text[at:]` up to `self.at`; tell whether the closing bracket has come. Raises `Refused`."""
         return self._arguments.feed(text, at, final=final)
 
-    def told(self) -> list[Started | Fragment]:
-        """Give what has become certain since the last time."""
+    def told(self, *, last: bool) -> list[Started | Fragment]:
+        """Give what has become certain since the last time. `last`: the call has ended."""
         arguments = self._arguments
         said = ", ".join(arguments.members[self._told :])
         if self._live is None or arguments.given or not said:
             return []
-        found = self._live.feed(("{" if not self._told else ", ") + said)
+        found = self._live.feed(f"{' ' if self._told else '{'}{said}{'}' if last else ','}", last=last)
         self._told = len(arguments.members)
-        self.started = self.started or bool(found)
         return found
 
     def complete(self) -> bool:
@@ -97,7 +94,7 @@ class OneCall:
         if isinstance(outcome, Malformed):
             self._refuse_strange(value)
             return outcome
-        return self._live.settle(outcome, text) if self._live is not None else outcome
+        return self._live.settle(outcome) if self._live is not None else outcome
 
     def _refuse_strange(self, value: dict[str, object]) -> None:
         """Raise `NoCall` for arguments that are none of the tool's, where nothing but its name tells of a call."""

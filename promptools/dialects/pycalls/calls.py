@@ -136,8 +136,7 @@ class CallBlock(CallParts):
                 return at
             return self._refuse("no call", at)
         self._cut("markup")
-        live = self._goes_live and not self._done
-        self._call = OneCall(name, self._rules, self._place, live=live, braces=self.bracket == "{")
+        self._call = OneCall(name, self._rules, self._place, live=self._goes_live, braces=self.bracket == "{")
         self._state = self._inside
         return self._take(text, at, end)
 
@@ -162,10 +161,10 @@ class CallBlock(CallParts):
         try:
             ended = call.feed(text, at, final=final)
         except Refused as refused:
-            self.live += call.told()
+            self._let_out(call)
             end = self._take(text, at, refused.start if refused.start >= 0 else call.at)
             return self._refuse(refused.reason, end, broken=refused.kind != "code")
-        self.live += call.told()
+        self._let_out(call, last=ended)
         end = self._take(text, at, call.at)
         if not ended:
             return ~end if end < len(text) else end

@@ -51,6 +51,8 @@ class CallParts(Undecided):
         self._listed = False
         """The bracket around the calls was closed."""
         self._lost = ""
+        self._started = False
+        """The name of a call has gone out."""
         self._over = False
 
     def _take(self, text: str, at: int, end: int) -> int:
@@ -69,6 +71,15 @@ class CallParts(Undecided):
         self._segment = []
         return True
 
+    def _let_out(self, call: OneCall, *, last: bool = False) -> None:
+        """Let out what is certain of a call, which may have ended; with its name the calls before it go."""
+        found = call.told(last=last)
+        if found and self._done:
+            self._let_go(self._done)
+            self._done = []
+        self._started = self._started or bool(found)
+        self.live += found
+
     def _cut(self, kind: PartKind) -> None:
         """Make a part of the text that was taken since the last one; before the first call it is the opener's."""
         raw, self._segment = "".join(self._segment), []
@@ -78,10 +89,6 @@ class CallParts(Undecided):
             self._done.append(Part(kind, raw))
 
     # --- the outcome -----------------------------------------------------------------------------------------------
-
-    @property
-    def _started(self) -> bool:
-        return self._call is not None and self._call.started
 
     @property
     def _offered(self) -> bool:
@@ -168,17 +175,18 @@ class CallParts(Undecided):
             self._cut("markup")
         opening = [Part("markup", self.head)] if self.head else []
         self.parts = [*opening, *self._done]
-        self.tries.append(tried(self._place.dialect, size_of(self.parts), self.parts))
+        told = [*self._gone, *self.parts]
+        self.tries.append(tried(self._place.dialect, size_of(told), told))
         self._over = True
 
     def _give_up(self, why: str) -> None:
-        """Make it text; or, where its name has gone out, the malformed call that it is."""
+        """Make it text; or, where the name of a call has gone out, a malformed call behind those before it."""
+        if self._started:
+            self._lost = why
+            self._malformed()
+            self._finish()
+            return
         raw = "".join((*(part.raw for part in self._done), *self._segment))
         self._over = True
-        if self._started:
-            said = broken("invalid_json", why, self._place.dialect, self._name)
-            opening = [Part("markup", self.head)] if self.head else []
-            self.parts = [*opening, Part("malformed", raw, malformed=said)]
-            return
         self.parts = [Part("text", self.head + raw)]
         self.tries.append(Tried(self._place.dialect, "text", why, len(self.head + raw)))

@@ -13,11 +13,11 @@ from promptools.dialects.arguments import read_arguments
 from promptools.dialects.base import tried
 from promptools.dialects.beam import OPENER, read_parameters
 from promptools.dialects.body import part_of
-from promptools.dialects.live import LiveCall
+from promptools.dialects.live import LiveArguments
 from promptools.dialects.settle import Place, Rules, broken
 from promptools.parsing.parts import Part, size_of
 from promptools.parsing.segments import Beside, Ended, Opened, Said, Segment
-from promptools.types import Call, Fix, Span, Try
+from promptools.types import Fix, Span, Try
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +45,7 @@ class Channelled:
         self._prose: Machine | None = None
         self._open: Opened | None = None
         self._call: list[str] = []
-        self._live: LiveCall | None = None
+        self._live: LiveArguments | None = None
         self._expected = inside or rules.expect == dialect.name
         self._spoke = False
         """The assistant has said something."""
@@ -106,7 +106,7 @@ class Channelled:
         self._told = self._told or (opened.kind == "words" and not opened.vague)
         if opened.kind == "call":
             self._call = []
-            self._live = LiveCall(opened.name, self._rules) if self._expected else None
+            self._live = LiveArguments(self._rules, opened.name) if self._expected else None
             return
         self._out.frame(opened.raw, "reasoning" if opened.kind == "thoughts" else "text", exact=opened.exact)
         self._liberties(opened)
@@ -136,7 +136,7 @@ class Channelled:
                 self._call.append(raw)
                 if self._live is not None:
                     for each in self._live.feed(raw):
-                        self._out.go_live(each, "")
+                        self._out.go_live(each)
             case _:  # somebody else speaks
                 self._out.mark(raw, "debris")
 
@@ -165,9 +165,7 @@ class Channelled:
         parts: list[Part] = []
         at = 0
         for each, end in zip(read.found, read.ends, strict=True):
-            outcome = each
-            if live is not None and live.sent and not parts and isinstance(each, Call):
-                outcome = live.settle(each, raw)
+            outcome = live.settle(each) if live is not None and not parts else each
             parts.append(part_of(outcome, raw[at:end] or opened.raw))
             at = end
         self._emit(parts, opened)

@@ -157,24 +157,34 @@ class Machine(ABC):
         candidate = self._candidate
         assert candidate is not None
         end = candidate.feed(text, at)
-        if candidate.live:
-            self._go_live(candidate)
         if end is None:
+            self._go_live(candidate)
             return len(text)
         self._decided(candidate)
         return end
 
     def _go_live(self, candidate: Candidate) -> None:
+        """Let out what is certain: in a group, or behind a fence's opener, that is the settled parts alone."""
+        if not candidate.live:
+            return
         live, candidate.live = candidate.live, []
-        if not self._out.grouped and not self._lead:
-            for each in live:
-                self._out.go_live(each, candidate.head)
-            if candidate.head and candidate.parts:  # decided already: the markup before the call has just gone out
-                candidate.parts = candidate.parts[1:]
+        if self._out.grouped or self._lead:
+            live = [each for each in live if isinstance(each, Part)]
+        if live and candidate.head:
+            live.insert(0, Part("markup", candidate.head))
             candidate.head = ""
+            candidate.parts = candidate.parts[1:]  # if it is decided already, they begin with the head
+        for each in live:
+            if not isinstance(each, Part):
+                self._out.go_live(each)
+            elif self._lead:
+                self._lead.append(each)
+            else:
+                self._out.parts([each], firm=candidate.firm)
 
     def _decided(self, candidate: Candidate) -> None:
         """Hand over what the candidate left, and go on where it stood."""
+        self._go_live(candidate)
         self._candidate = None
         lead, self._lead = self._lead, []
         parts = candidate.parts

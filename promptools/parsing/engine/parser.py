@@ -104,6 +104,8 @@ class StreamParser:
     Raises UsageError for bad options, and for text after `close`; never for what the text says.
     """
 
+    _whole = False
+
     def __init__(
         self,
         tools: Tools | list[ToolLike] | None = None,
@@ -124,9 +126,10 @@ class StreamParser:
         anchors = prepared.all_keys if prepared is not None else frozenset[str]()
         if expect is not None:
             registry.get(expect)
-        self._rules = rules = Rules(prepared, strictness, expect, json_answer, anchors, rescue)
+        self._rules = rules = Rules(prepared, strictness, expect, json_answer, anchors, rescue, self._whole)
         self._plan = plan_of(rules, dialect)
         self._out = Output(new_id)
+        self._out.told = not self._whole
         self._closed = False
         self._engine = Engine(rules, self._plan, self._out)
         self._messages: Channelled | None = None
@@ -184,9 +187,10 @@ class StreamParser:
 class _WholeParser(StreamParser):
     """A parser whose events nobody takes: it does not make them."""
 
+    _whole = True
+
     def read(self, text: str, finish_reason: str | None) -> Reply:
         """Read a whole reply."""
-        self._out.told = False
         self.feed(text)
         self.close(finish_reason)
         return self.reply
