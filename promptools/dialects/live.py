@@ -29,9 +29,10 @@ _SPACE = r"[ \t\r\n]*"
 _ASIDE = rf'"(?:id|tool_call_id|call_id|type|index)"{_SPACE}:{_SPACE}(?:"[^"\\]*"|\d{{1,9}}){_SPACE},{_SPACE}'
 _HEAD = re.compile(
     rf'\{{{_SPACE}(?:{_ASIDE}){{0,3}}"(?:{"|".join(NAME_KEYS)})"{_SPACE}:{_SPACE}"([^"\\]*)"{_SPACE},{_SPACE}'
-    rf'"(?:{"|".join(ARGUMENT_KEYS)})"{_SPACE}:{_SPACE}(?=\{{)'
+    rf'"(?:{"|".join(ARGUMENT_KEYS)})"{_SPACE}:{_SPACE}(?=\{{{_SPACE}(?:\}}|"(?!(?:type|properties)")[^"\\]*"))'
 )
-"""Up to the arguments: the name stands before them, perhaps behind a number of the call."""
+"""Up to the arguments and their first key: the name stands before them, perhaps behind a number of the call. What
+begins with a schema's keys is a tool's definition, and no call of it."""
 _KEYED = re.compile(rf'\{{{_SPACE}"([^"\\]*)"{_SPACE}:{_SPACE}(?=\{{)')
 """The same where the name is the key of the arguments."""
 _MEMBER = re.compile(rf'([{{,]{_SPACE}"([^"\\\x00-\x1f]*)"{_SPACE}:{_SPACE})')
