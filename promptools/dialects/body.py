@@ -44,8 +44,8 @@ class JsonBody:
         if self._extent is None:
             found = whole(piece, start) if piece[start] == "{" else None
             if found is not None:
-                value, end, fixes, closed, places = found
-                self.node = Node(value, piece, start, end, not fixes, places, fixes, closed)
+                value, end, fixes, closed, places, mended = found
+                self.node = Node(value, piece, start, end, not fixes, places, fixes, closed, mended)
                 self._pieces.append(piece[start:] if closed else piece[start:end])
                 return None if closed else end
             self._extent = Extent()

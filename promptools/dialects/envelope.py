@@ -84,10 +84,12 @@ class Node(NamedTuple):
     fixes: tuple[Fix, ...] = ()
     closed: int = 0
     """The liberties taken to read it, and how many closers were supplied: for a value that was read at once."""
+    mended: str | None = None
+    """Its text as strict JSON, where it is not exact but was mended in passing; then `places` are of that text."""
 
     def text(self) -> str | None:
-        """Give the value's own text if it is strict JSON."""
-        return self.source[self.start : self.end] if self.exact else None
+        """Give the value's text as strict JSON, if it is at hand: the model's own, or that with its slips mended."""
+        return self.source[self.start : self.end] if self.exact else self.mended
 
 
 class Said(NamedTuple):
@@ -115,14 +117,17 @@ def node_of(
     """
     value = read(source[start:end], anchors=anchors, close=close, strict=strict)
     exact = not value.fixes and not value.closed
-    return Node(value.value, source, start, start + value.end, exact), value.fixes, value.closed
+    node = Node(value.value, source, start, start + value.end, exact, value.places, mended=value.mended)
+    return node, value.fixes, value.closed
 
 
 def child(node: Node, key: str) -> Node:
     """Give one member of an object with its place: the object's own where the text is not strict JSON."""
     value = node.value[key]
     if not node.exact:
-        return Node(value, node.source, node.start, node.end, exact=False)
+        start, end = node.places[key] if node.mended and node.places else (0, 0)
+        mended = node.mended[start:end] if node.mended and end else None
+        return Node(value, node.source, node.start, node.end, exact=False, mended=mended)
     places = node.places
     if places is None:
         again = members(node.source, node.start)

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import re
 from json.decoder import JSONDecodeError
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from promptools.parsing.strict import decode
+from promptools.parsing.strict import Places, beginning, decode, too_deep
 from promptools.parsing.strings import STRICT, Liberties
 from promptools.types import Fix
 
@@ -55,8 +55,20 @@ _NO_VALUE = frozenset(" \t\n\r[{,:")
 """What stands before a comma that follows no value, or not at once."""
 
 
-def mended(text: str, start: int, slip: int) -> tuple[Any, int, tuple[Fix, ...]] | None:
-    """Read the value at `text[start]`, which is strict JSON up to `slip`: it, its end, and what was mended.
+class Read(NamedTuple):
+    """A value that was read with its slips mended."""
+
+    value: Any
+    end: int
+    fixes: tuple[Fix, ...]
+    text: str
+    """The value as strict JSON."""
+    places: Places
+    """Where in `text` the values of an object's members stand."""
+
+
+def mended(text: str, start: int, slip: int) -> Read | None:
+    """Read the value at `text[start]`, which is strict JSON up to `slip`.
 
     None where it holds slips of other kinds too. O(n) in the value's characters.
     """
@@ -65,17 +77,27 @@ def mended(text: str, start: int, slip: int) -> tuple[Any, int, tuple[Fix, ...]]
     for _ in range(ROUNDS):
         if not slips.mend(at):
             return None
-        try:
-            value, end = decode(slips.text, 0)
-        except JSONDecodeError as problem:
-            at = problem.pos
-        except StopIteration as stop:
-            at = stop.value
-        except (ValueError, RecursionError):
-            return None
-        else:
-            return value, slips.origin(end), slips.fixes(end)
+        said = slips.text
+        value, places, stop = _strict(said)
+        if stop >= 0:
+            return Read(value, slips.origin(stop), slips.fixes(stop), said[:stop], places)
+        at = ~stop
     return None
+
+
+def _strict(text: str) -> tuple[Any, Places, int]:
+    """Read a value of any kind as far as it is strict JSON, as `beginning` does."""
+    if text.startswith("{"):
+        return beginning(text)
+    try:
+        value, end = decode(text, 0)
+    except JSONDecodeError as problem:
+        return None, {}, ~problem.pos
+    except StopIteration as stop:
+        return None, {}, ~stop.value
+    except (ValueError, RecursionError):
+        return None, {}, ~0
+    return value, {}, ~0 if too_deep(value, text, 0, end) else end
 
 
 class _Slips:

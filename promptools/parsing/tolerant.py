@@ -29,7 +29,9 @@ class Value(NamedTuple):
     closed: int = 0
     """Closers that the end of the text lacked, supplied innermost first."""
     places: Places | None = None
-    """Where the values of a strict object's members stand, if that is known."""
+    """Where the values of an object's members stand in its text as strict JSON, if that is known."""
+    mended: str | None = None
+    """That text, where it was mended; None: it is the model's, or not at hand."""
 
 
 def read(
@@ -81,9 +83,9 @@ def _mended(text: str, start: int, slip: int) -> Value | None:
     from promptools.parsing.slips import mended
 
     found = mended(text, start, slip)
-    if found is None or too_deep(found[0], text, start, found[1]):
+    if found is None:
         return None
-    return Value(*found)
+    return Value(found.value, found.end, found.fixes, places=found.places, mended=found.text)
 
 
 def _read_loosely(text: str, start: int, anchors: frozenset[str], close: bool) -> Value:
