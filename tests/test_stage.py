@@ -36,7 +36,9 @@ def test_the_vocabulary_is_for_the_tests_of_harmony(ran, monkeypatch):
     monkeypatch.setattr(environments, "path_of", lambda name: name)
     assert stage.main("o200k", []) == 5
     (command,) = ran
-    assert command[command.index("pytest") :] == ["pytest", "-o", "testpaths=tests/harmony"]
+    assert command[command.index("pytest") :] == [
+        *("pytest", "-o", f"testpaths={stage.COMPARING}", "-m", "oracle"),
+    ]
 
 
 def test_where_it_cannot_be_installed_one_line_says_why(ran, monkeypatch, capsys):
@@ -53,3 +55,11 @@ def test_where_it_is_required_it_is_a_failure(ran, monkeypatch, capsys):
     assert stage.main("ollama", []) == environments.UNAVAILABLE
     assert capsys.readouterr().out.startswith("== FAILED: ollama cannot be installed")
     assert ran == []
+
+
+def test_whatever_compares_with_openai_harmony_is_looked_for():
+    tests = stage.ROOT / "tests"
+    comparing = [path for path in tests.rglob("test_*.py") if "\nimport oracle\n" in path.read_text("utf-8")]
+    places = [stage.ROOT / each for each in stage.COMPARING.split()]
+    assert comparing
+    assert [path for path in comparing if not any(path.is_relative_to(place) for place in places)] == []

@@ -6,6 +6,8 @@ from pathlib import Path
 import oracle
 import pytest
 
+pytestmark = pytest.mark.oracle
+
 ROOT = Path(__file__).parents[1]
 
 

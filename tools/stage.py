@@ -19,6 +19,8 @@ from recipes.recipe import CannotMakeError
 
 ROOT = Path(__file__).parents[1]
 VOCABULARY = "o200k"
+COMPARING = "tests/harmony tests/cli tests/test_tool_tokens.py"
+"""Where tests compare with openai-harmony."""
 
 
 def main(name: str, arguments: list[str]) -> int:
@@ -32,7 +34,7 @@ def main(name: str, arguments: list[str]) -> int:
         print(f"== SKIPPED: no test ran against a real {name}: {error}", flush=True)
         return 0
     # collecting the other tests would take longer than some of these
-    where, mark = ("tests/harmony", "oracle") if name == VOCABULARY else ("tests/e2e", name)
+    where, mark = (COMPARING, "oracle") if name == VOCABULARY else ("tests/e2e", name)
     chosen = ["-o", f"testpaths={where}", "-m", mark]
     command = [sys.executable, "-m", "pytest", *chosen, *arguments]
     return subprocess.run(command, check=False, cwd=ROOT).returncode

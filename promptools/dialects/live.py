@@ -27,12 +27,14 @@ SCALAR_LIMIT = 64
 
 _SPACE = r"[ \t\r\n]*"
 _ASIDE = rf'"(?:id|tool_call_id|call_id|type|index)"{_SPACE}:{_SPACE}(?:"[^"\\]*"|\d{{1,9}}){_SPACE},{_SPACE}'
-_HEAD = re.compile(
+_UPTO = (
     rf'\{{{_SPACE}(?:{_ASIDE}){{0,3}}"(?:{"|".join(NAME_KEYS)})"{_SPACE}:{_SPACE}"([^"\\]*)"{_SPACE},{_SPACE}'
-    rf'"(?:{"|".join(ARGUMENT_KEYS)})"{_SPACE}:{_SPACE}(?=\{{{_SPACE}(?:\}}|"(?!(?:type|properties)")[^"\\]*"))'
+    rf'"(?:{"|".join(ARGUMENT_KEYS)})"{_SPACE}:{_SPACE}'
 )
-"""Up to the arguments and their first key: the name stands before them, perhaps behind a number of the call. What
-begins with a schema's keys is a tool's definition, and no call of it."""
+"""Up to the arguments: the name stands before them, perhaps behind a number of the call."""
+_TOLD = re.compile(rf"{_UPTO}(?=\{{)")
+_HEAD = re.compile(rf'{_UPTO}(?=\{{{_SPACE}(?:\}}|"(?!(?:type|properties)")[^"\\]*"))')
+"""The same, and their first key: what begins with a schema's keys is a tool's definition, and no call of it."""
 _KEYED = re.compile(rf'\{{{_SPACE}"([^"\\]*)"{_SPACE}:{_SPACE}(?=\{{)')
 """The same where the name is the key of the arguments."""
 _MEMBER = re.compile(rf'([{{,]{_SPACE}"([^"\\\x00-\x1f]*)"{_SPACE}:{_SPACE})')
@@ -54,7 +56,7 @@ class LiveArguments:
 
     def __init__(self, rules: Rules, name: str | None = None, *, keyed: bool = False) -> None:
         self._rules = rules
-        self._head = _KEYED if keyed else _HEAD
+        self._head = _KEYED if keyed else _HEAD if name is None else _TOLD
         # what goes live is told from whole calls, so the beginning of one is put around the arguments
         self._held = f'{{"name": {dump(name)}, "arguments": ' if name is not None else ""
         self._pieces: list[str] = []

@@ -166,6 +166,7 @@ def test_what_could_not_be_sent_is_noted(capsys, write):
 # --- ids and counts --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.oracle
 def test_ids_are_those_of_the_text(capsys, write, at_hand):
     text = text_of(capsys, write(), "--date", "none").removesuffix("\n")
     ids = json.loads(text_of(capsys, write(), "--date", "none", "--ids"))
@@ -173,6 +174,7 @@ def test_ids_are_those_of_the_text(capsys, write, at_hand):
     assert json.loads(text_of(capsys, write(), "--date", "none", "--ids", "--json")) == {"ids": ids}
 
 
+@pytest.mark.oracle
 def test_counts_are_exact_with_the_vocabulary(capsys, write, at_hand):
     counted = json.loads(text_of(capsys, write(), "--count", "--json"))
     ids = json.loads(text_of(capsys, write(), "--ids"))
@@ -196,6 +198,7 @@ def test_counts_are_exact_with_the_vocabulary(capsys, write, at_hand):
     assert f"{counted['whole']}" in out
 
 
+@pytest.mark.oracle
 def test_counts_of_the_modes(capsys, write, at_hand):
     said = {}
     for mode in ("harmony", "native", "prompt"):
@@ -211,6 +214,7 @@ def test_without_the_vocabulary_counts_are_estimates_and_say_so(capsys, write):
     assert "promptools harmony vocab" in json.loads(text_of(capsys, write(), "--count", "--json"))["estimated"]
 
 
+@pytest.mark.oracle
 def test_without_the_library_counts_are_estimates(capsys, write, at_hand, monkeypatch):
     vocabulary.load_encoding.cache_clear()
     monkeypatch.setitem(sys.modules, "openai_harmony", None)
