@@ -40,6 +40,7 @@ def test_where_it_is_looked_for(capsys, home):
     assert looked == {"file": str(home / OURS), "told_by": vocabulary.KEEP, "holds": "nothing"}
 
 
+@pytest.mark.oracle
 def test_it_is_kept_and_found(capsys, file, home):
     status, out, _ = run(capsys, "--from", file)
     assert status == 0
@@ -50,6 +51,7 @@ def test_it_is_kept_and_found(capsys, file, home):
     assert run(capsys)[0] == 0
 
 
+@pytest.mark.oracle
 def test_it_is_found_where_the_variable_says(capsys, home, file, monkeypatch):
     monkeypatch.setenv(vocabulary.FOLDER, str(file.parent))
     status, out, _ = run(capsys, "--json")
@@ -96,6 +98,7 @@ def test_a_file_that_is_not_there(capsys, home):
     assert f"cannot read '{home / 'nothing'}': No such file or directory" in err
 
 
+@pytest.mark.oracle
 def test_a_folder_that_cannot_be_made(capsys, file, home, monkeypatch):
     (home / "in-the-way").write_text("")
     monkeypatch.setenv(vocabulary.CACHE, str(home / "in-the-way"))
