@@ -46,9 +46,11 @@ class Asked:
         self._answers: dict[tuple[str, str, str, str], Future[list[Got]]] = {}
         self._pool = ThreadPoolExecutor(AT_ONCE)
 
-    def __call__(self, rig: Rig, case: Case, way: Way, form: Form) -> list[Got]:
+    def __call__(self, rig: Rig, case: Case, way: Way, form: Form, *, anew: bool = False) -> list[Got]:
         """Give what the app saw: the answer, and the one to the results of its calls where the row has one."""
         question = Question(rig, case, way, form)
+        if anew:
+            del self._answers[question.key]
         for each in (question, *self._planned.pop(rig.name, ())):
             if each.key not in self._answers:
                 self._answers[each.key] = self._pool.submit(_talk, each, *self._client(each))

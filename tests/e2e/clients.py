@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import httpx
 import openai
 from asking import FORMS, Form, Proxies
 from configs import config_of, told_of
@@ -38,7 +40,7 @@ class Clients:
         def make() -> OpenAI:
             url = self._servers[rig.name].base_url
             config = config_of(rig.kind, url)
-            return OpenAI(base_url=url, provider=rig.kind, config=config, api_key="none", max_retries=0, timeout=60)
+            return OpenAI(base_url=url, provider=rig.kind, config=config, **_settings())
 
         return self._kept(rig, "inside", make).with_options(breaker=Breaker())
 
@@ -66,4 +68,11 @@ class Clients:
 
 
 def _plain(url: str) -> openai.OpenAI:
-    return openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=60)
+    return openai.OpenAI(base_url=url, **_settings())
+
+
+def _settings() -> dict[str, Any]:
+    # a connection for each request: a server that breaks down closes one as the next request comes
+    limits = httpx.Limits(max_keepalive_connections=0)
+    http = openai.DefaultHttpxClient(limits=limits)
+    return {"api_key": "none", "max_retries": 0, "timeout": 60, "http_client": http}

