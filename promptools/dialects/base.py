@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
 from promptools.dialects.body import JsonBody
 from promptools.dialects.envelope import NoCall
+from promptools.dialects.live import LiveArguments
 from promptools.dialects.settle import Place, Rules, broken
 from promptools.errors import clip
 from promptools.parsing.parts import Candidate, Part, Tried, Undecided, note, size_of
@@ -15,7 +16,6 @@ from promptools.parsing.segments import Cutter
 from promptools.types import Call, Fix, Result
 
 if TYPE_CHECKING:
-    from promptools.dialects.live import LiveArguments
     from promptools.schema import Tools
 
 Tier = Literal["S", "A", "B", "C"]
@@ -175,7 +175,7 @@ class JsonCandidate(Undecided):
         self._rules = rules
         self._place = place
         self._body = JsonBody()
-        self._live = _listener(rules) if firm and place.expected else None
+        self._live = LiveArguments(rules) if firm and place.expected else None
         self._ended = False
         self._surplus = ""
 
@@ -222,12 +222,6 @@ class JsonCandidate(Undecided):
         if self._live is not None and self._live.started:
             return Part("malformed", raw, malformed=broken("invalid_json", why, self._place.dialect, None))
         return Part("text", raw)
-
-
-def _listener(rules: Rules) -> LiveArguments:
-    from promptools.dialects.live import LiveArguments
-
-    return LiveArguments(rules)
 
 
 def tried(strategy: str, size: int, parts: Sequence[Part]) -> Tried:

@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from promptools.dialects.base import tried
 from promptools.dialects.blocks.markers import BARE_GAP, MADE_UP, Closers, Marks, fence_closers, named
 from promptools.dialects.body import JsonBody, is_unreadable, not_cut, read_calls
 from promptools.dialects.envelope import NoCall, Node
+from promptools.dialects.live import LiveArguments
 from promptools.dialects.settle import Place, Rules, broken
 from promptools.parsing.parts import Part, Tried, Undecided, note, size_of
 from promptools.types import Fix, MalformedReason
-
-if TYPE_CHECKING:
-    from promptools.dialects.live import LiveArguments
 
 __all__ = ["Closers", "WrappedCandidate", "fence_closers"]
 
@@ -30,7 +27,6 @@ RETRIES = 4
 """Markers inside what looks like a string that are tried as the end: enough for odd quotes, and still linear."""
 NOTHING = "{}"
 """What a call without arguments has between its markers."""
-
 
 _SPACE = re.compile(r"\s*+")
 _NEXT = re.compile(r"\{|\[\s{0,64}+(?:\{|\[|\Z)")
@@ -265,8 +261,6 @@ class WrappedCandidate(Undecided):
         """Give what follows the next body, if its call may go out while it comes."""
         if not (self.firm and (self._place.expected or self._place.sentinel)):
             return None
-        from promptools.dialects.live import LiveArguments
-
         return LiveArguments(self._rules, self._name, keyed=self._keys is not None and not self._keys[0])
 
     @property

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from promptools.dialects.envelope import NoCall, Node, Said
+from promptools.dialects.live import LiveArguments
 from promptools.dialects.settle import PLAUSIBLE_NAME, Place, Rules, broken, checked, dump, settle
 from promptools.dialects.values import read, value_of
 from promptools.parsing.parts import Fragment, Started
 from promptools.types import Call, Fix, Malformed, Tool
-
-if TYPE_CHECKING:
-    from promptools.dialects.live import LiveArguments
 
 KINDS = {
     **{each: each for each in ("string", "integer", "number", "boolean", "object", "array", "null")},
@@ -60,8 +58,6 @@ class Gathered:
         self.fixes += [fix] if fix is not None else []
         if not (self.meant and self._firm):
             return []
-        from promptools.dialects.live import LiveArguments
-
         self._live = LiveArguments(self.rules, self.name)
         return self._live.feed("{")
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, assert_never
 
 from promptools.dialects.arguments import read_arguments
 from promptools.dialects.base import tried
-from promptools.dialects.beam import OPENER, read_parameters
 from promptools.dialects.body import part_of
 from promptools.dialects.live import LiveArguments
 from promptools.dialects.settle import Place, Rules, broken
@@ -158,9 +157,12 @@ class Channelled:
             said = broken("truncated", "the text ended before its arguments", place.dialect, opened.name)
             self._emit([Part("malformed", raw or opened.raw, malformed=said)], opened)
             return
-        if raw.lstrip().startswith(OPENER):
-            self._emit([part_of(read_parameters(opened.name, raw, self._rules, place, ended=done), raw)], opened)
-            return
+        if raw.lstrip().startswith("<"):
+            from promptools.dialects.beam import OPENER, read_parameters  # seldom met
+
+            if raw.lstrip().startswith(OPENER):
+                self._emit([part_of(read_parameters(opened.name, raw, self._rules, place, ended=done), raw)], opened)
+                return
         read = read_arguments(opened.name, raw, self._rules, place, ended=done, words=True)
         parts: list[Part] = []
         at = 0
