@@ -125,8 +125,10 @@ def child(node: Node, key: str) -> Node:
     """Give one member of an object with its place: the object's own where the text is not strict JSON."""
     value = node.value[key]
     if not node.exact:
-        start, end = node.places[key] if node.mended and node.places else (0, 0)
-        mended = node.mended[start:end] if node.mended and end else None
+        mended = None
+        if node.mended is not None and node.places:
+            start, end = node.places[key]
+            mended = node.mended[start:end]
         return Node(value, node.source, node.start, node.end, exact=False, mended=mended)
     places = node.places
     if places is None:

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import re
 from json.decoder import JSONDecodeError
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from promptools.parsing.strict import Places, beginning, decode, too_deep
 from promptools.parsing.strings import STRICT, Liberties
+from promptools.parsing.tolerant import Value
 from promptools.types import Fix
 
 ROUNDS: Final = 10
@@ -55,19 +56,7 @@ _NO_VALUE = frozenset(" \t\n\r[{,:")
 """What stands before a comma that follows no value, or not at once."""
 
 
-class Read(NamedTuple):
-    """A value that was read with its slips mended."""
-
-    value: Any
-    end: int
-    fixes: tuple[Fix, ...]
-    text: str
-    """The value as strict JSON."""
-    places: Places
-    """Where in `text` the values of an object's members stand."""
-
-
-def mended(text: str, start: int, slip: int) -> Read | None:
+def mended(text: str, start: int, slip: int) -> Value | None:
     """Read the value at `text[start]`, which is strict JSON up to `slip`.
 
     None where it holds slips of other kinds too. O(n) in the value's characters.
@@ -80,7 +69,7 @@ def mended(text: str, start: int, slip: int) -> Read | None:
         said = slips.text
         value, places, stop = _strict(said)
         if stop >= 0:
-            return Read(value, slips.origin(stop), slips.fixes(stop), said[:stop], places)
+            return Value(value, slips.origin(stop), slips.fixes(stop), places=places, mended=said[:stop])
         at = ~stop
     return None
 

@@ -82,10 +82,7 @@ def whole(text: str, start: int = 0) -> Value | None:
 def _mended(text: str, start: int, slip: int) -> Value | None:
     from promptools.parsing.slips import mended
 
-    found = mended(text, start, slip)
-    if found is None:
-        return None
-    return Value(found.value, found.end, found.fixes, places=found.places, mended=found.text)
+    return mended(text, start, slip)
 
 
 def _read_loosely(text: str, start: int, anchors: frozenset[str], close: bool) -> Value:
