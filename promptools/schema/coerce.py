@@ -71,7 +71,7 @@ def mend(value: Any, errors_of: Callable[[Any], Iterable[Any]], texts: Texts) ->
     if nulls:
         without = deepcopy(value)
         for path in nulls:
-            _drop(without, path)
+            del _holder(without, path)[path[-1]]
         if not any(errors_of(without)):
             left_out = (Fix("coerce", "null left out", pointer(path)) for path in nulls)
             return without, (*fixes, *left_out), []
@@ -83,12 +83,6 @@ def _nulls(errors: Iterable[Any]) -> Iterator[Path]:
     for error in errors:
         if error.instance is None and error.absolute_path and isinstance(error.absolute_path[-1], str):
             yield tuple(error.absolute_path)
-
-
-def _drop(root: Any, path: Path) -> None:
-    for step in path[:-1]:
-        root = root[step]
-    del root[path[-1]]
 
 
 def _plan(errors: Iterable[Any], texts: Texts) -> tuple[dict[Path, Edit], list[Any]]:
@@ -109,11 +103,17 @@ def _plan(errors: Iterable[Any], texts: Texts) -> tuple[dict[Path, Edit], list[A
 
 
 def _put(root: Any, edit: Edit) -> Any:
-    for step in edit.path[:-1]:
-        root = root[step]
-    old = root[edit.path[-1]]
-    root[edit.path[-1]] = edit.value
+    holder = _holder(root, edit.path)
+    old = holder[edit.path[-1]]
+    holder[edit.path[-1]] = edit.value
     return old
+
+
+def _holder(root: Any, path: Path) -> Any:
+    """Give what holds the value at a path."""
+    for step in path[:-1]:
+        root = root[step]
+    return root
 
 
 class _Mender:
