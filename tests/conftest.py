@@ -5,12 +5,15 @@ from typing import Any
 
 import pytest
 
+NO_ORACLE = "NO ORACLE"
+"""As in `oracle.MARK`."""
+
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     """Fail what compares with openai-harmony and does not say so: where its vocabulary is, it would not be run."""
     report: Any = yield
-    if report.skipped and "NO ORACLE" in str(report.longrepr) and item.get_closest_marker("oracle") is None:
+    if report.skipped and NO_ORACLE in str(report.longrepr) and item.get_closest_marker("oracle") is None:
         report.outcome, report.longrepr = "failed", "it needs openai-harmony: mark it `oracle`"
     return report
 
@@ -18,9 +21,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Warn of tests that had nothing to compare with: a skip among hundreds of passes is easily missed."""
     skipped = [str(report.longrepr) for report in terminalreporter.stats.get("skipped", [])]
-    missed = [reason for reason in skipped if "NO ORACLE" in reason]
+    missed = [reason for reason in skipped if NO_ORACLE in reason]
     if missed:
-        why = missed[0].partition("NO ORACLE: ")[2].rstrip("')")
+        why = missed[0].partition(f"{NO_ORACLE}: ")[2].rstrip("')")
         terminalreporter.write_line(
             f"WARNING: {len(missed)} tests compared nothing with openai-harmony: {why}", yellow=True
         )
