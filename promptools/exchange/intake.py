@@ -57,6 +57,8 @@ class Intake:
     problem: UpstreamProblem | None = None
     """The error that the body reports; nothing after it is read."""
     usage: dict[str, Any] | None = None
+    came: set[int] = field(default_factory=set[int])
+    """The choices of which anything came at all."""
     finish: dict[int, str] = field(default_factory=dict[int, str])
     """Finish reasons by choice."""
     stop: dict[int, str | int] = field(default_factory=dict[int, "str | int"])
@@ -146,9 +148,12 @@ class Intake:
             if delta.usage is not None:
                 self._spent[delta.index] = delta.usage
                 self.usage = _together(self._spent.values())
-            if delta.index is not None and delta.finish_reason:
+            if delta.index is None:
+                continue
+            self.came.add(delta.index)
+            if delta.finish_reason:
                 self.finish[delta.index] = delta.finish_reason
-            if delta.index is not None and delta.stop_reason is not None:
+            if delta.stop_reason is not None:
                 self.stop[delta.index] = delta.stop_reason
         return [delta for delta in deltas if delta.index is not None]
 

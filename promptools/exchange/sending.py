@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from promptools.parsing.events import Event
 
 Outcome: TypeAlias = "Failure | dict[int, Verdict]"
-"""The whole send failed, or this became of each choice."""
+"""The whole send failed, or this became of each choice; one that the server never sent is left out."""
 
 
 CALL_REASONS = frozenset({"tool_calls", "function_call"})
@@ -116,7 +116,7 @@ class Sending:
             # a server that streams though it was not asked to
             return Failure("cut", "the stream ended without a finish reason", opened=opened, part=part)
         verdicts: dict[int, Verdict] = {}
-        for said, index in self._places.items():
+        for said, index in self._sent().items():
             finish = intake.finish.get(said)
             if finish is None and (intake.done or not intake.streamed):
                 finish = "stop"  # some servers never say why they ended, but say that they did
@@ -127,6 +127,13 @@ class Sending:
                 yield from self._hand_on(index, rest)
             verdicts[index] = self._verdict(said, index)
         return verdicts
+
+    def _sent(self) -> dict[int, int]:
+        """Give the choices to judge: all, unless the server sent some of them whole and of the others not a word."""
+        intake = self.intake
+        came = {said: index for said, index in self._places.items() if said in intake.came}
+        whole = not intake.streamed or intake.done or bool(intake.finish)  # a cut may have kept the others from coming
+        return came if came and whole else self._places
 
     def _let_go(self) -> Steps[None]:
         """Hand on the words that were held when the stream broke, where something before them is out; calls are not."""

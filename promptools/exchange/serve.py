@@ -73,8 +73,11 @@ class Service:
                 return None if all(index in self.replies for index in indices) else failure
             failure = None
 
-    def _send(self, plan: Plan, indices: Sequence[int]) -> Steps[Failure | dict[int, Failure]]:
-        """Make one attempt; gives its failure, or those of single choices when there are several."""
+    def _send(self, plan: Plan, indices: Sequence[int]) -> Steps[Failure | dict[int, Failure | None]]:
+        """Make one attempt; gives its failure, or those of single choices when there are several.
+
+        A choice that the server never sent is among them, with no failure.
+        """
         self._sending = sending = self._written(plan, indices)
         self.mode = plan.mode
         outcome = yield from sending.run()
@@ -86,7 +89,12 @@ class Service:
         self._ledger.record(plan.mode, first, sending.intake.usage)
         if first is None:
             plan.worked(self.now)
-        return first if first and len(indices) == 1 else failed
+        if first and len(indices) == 1:
+            return first
+        if len(outcome) < len(indices):  # asked for `n`, some servers send one choice, whatever the profile says
+            said = f"the server sent {len(outcome)} of {len(indices)} choices: the others were asked for one by one"
+            self._ledger.notes.append(said)
+        return {index: failed.get(index) for index in indices if index in failed or index not in outcome}
 
     def _written(self, plan: Plan, indices: Sequence[int]) -> Sending:
         """Write the request, in the first mode that can."""
@@ -112,8 +120,8 @@ class Service:
                 failed[index] = of_verdict(verdict, opened, lost=sending.lost(index))
         return failed
 
-    def _singly(self, plan: Plan, failed: Mapping[int, Failure]) -> Steps[Failure | None]:
-        """Serve each choice that failed by itself."""
+    def _singly(self, plan: Plan, failed: Mapping[int, Failure | None]) -> Steps[Failure | None]:
+        """Serve each choice that failed, or never came, by itself."""
         for index, failure in failed.items():
             fatal = yield from self.serve(plan.single(single(plan.ask)), [index], failure)
             if fatal:

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from scripted import NOW, SSE, WEATHER, Answer, ask, call, chunk, error, play, reply, stream, target
 
 GOOD = ("get_weather", {"city": "Paris"})
@@ -109,3 +110,56 @@ def test_each_failure_is_told_of_the_send_that_failed():
     assert contents(seen) == [(0, "a"), (1, "b")]
     assert [each.outcome for each in seen.reply.trace.attempts] == ["malformed", "answered", "answered"]
     assert seen.log == ["send 1 in native mode failed: malformed (HTTP 200); the model is asked to mend it"] * 2
+
+
+SPENT = [{"prompt_tokens": 1, "completion_tokens": tokens} for tokens in (2, 50)]
+
+
+@pytest.mark.parametrize("usage", [*SPENT, {"prompt_tokens": 1}])
+def test_a_choice_that_was_never_sent_is_asked_for_in_the_same_mode(usage):
+    answers = [reply(each, usage=usage) for each in "abc"]
+    seen = play(ask(WEATHER, n=3), answers)
+    assert contents(seen) == [(0, "a"), (1, "b"), (2, "c")]
+    assert [each.get("n") for each in seen.bodies] == [3, None, None]
+    assert all(each["tools"] for each in seen.bodies)
+    attempts = [(each.mode, each.outcome) for each in seen.reply.trace.attempts]
+    assert attempts == [("native", "answered")] * 3
+    assert "the server sent 1 of 3 choices: the others were asked for one by one" in seen.reply.trace.notes
+    assert seen.log == []
+
+
+@pytest.mark.parametrize("done", [True, False])
+@pytest.mark.parametrize("usage", [*SPENT, None])
+def test_the_same_in_a_stream(usage, done):
+    answers = [stream(each, usage=usage, done=done) for each in "abc"]
+    seen = play(ask(WEATHER, n=3, stream=True), answers)
+    assert [seen.choice(index).content for index in range(3)] == ["a", "b", "c"]
+    assert [seen.choice(index).finish for index in range(3)] == [["stop"]] * 3
+    assert [each.get("n") for each in seen.bodies] == [3, None, None]
+    assert {each.mode for each in seen.reply.trace.attempts} == {"native"}
+
+
+def test_one_choice_that_failed_beside_one_that_was_never_sent():
+    bad = {"content": None, "tool_calls": [call("get_weather", {"days": 1})]}
+    seen = play(ask(WEATHER, n=3), [several({"content": "a"}, bad), reply(calls=[GOOD]), reply("c")])
+    assert contents(seen) == [(0, "a"), (1, None), (2, "c")]
+    assert [each.outcome for each in seen.reply.trace.attempts] == ["malformed", "answered", "answered"]
+    assert len(seen.bodies[2]["messages"]) == 1
+
+
+def test_an_empty_choice_that_came_may_be_swallowed():
+    seen = play(ask(WEATHER, n=2), [several({"content": "a"}, {"content": ""}), reply("b")])
+    assert [each.outcome for each in seen.reply.trace.attempts] == ["swallowed", "answered"]
+    assert "tools" not in seen.bodies[1]
+
+
+def test_a_stream_that_was_cut_says_nothing_of_the_choices_to_come():
+    cut = stream("a", finish=None, done=False)
+    seen = play(ask(WEATHER, n=2, stream=True, promptools={"hold": "all"}), [cut, stream("b"), stream("c")])
+    assert [seen.choice(index).content for index in range(2)] == ["b", "c"]
+    assert [each.outcome for each in seen.reply.trace.attempts] == ["cut", "answered", "answered"]
+
+
+def test_a_choice_that_was_never_sent_and_cannot_be_had():
+    seen = play(ask(WEATHER, n=2), [reply("a"), error("no", 404)])
+    assert seen.head.status == 404
