@@ -201,6 +201,7 @@ def _inferred(said: Said, rules: Rules, place: Place) -> Call | Malformed:
 
 
 _BESIDE = Fix("unwrap", "the arguments stood beside the name")
+_NONE = Fix("coerce", "no arguments to {}")
 
 
 def _arguments(
@@ -212,7 +213,7 @@ def _arguments(
     flat = {key: value for key, value in said.flat.items() if key in keys or key not in ASIDE_KEYS}
     if said.arguments is None:
         _refuse_strange(said, tool, flat, rules, place)
-        fixes += [_BESIDE] if flat else []
+        fixes.append(_BESIDE if flat else _NONE)
         return None, flat
     if _is_schema(said.arguments.value) and "properties" not in keys:
         raise NoCall("it is a tool's definition, not a call")
@@ -311,7 +312,10 @@ def _single_string(tool: Tool | None) -> str | None:
 def _unwrapped(
     node: Node | None, arguments: dict[str, Any], tool: Tool, rules: Rules, fixes: list[Fix]
 ) -> tuple[Node | None, dict[str, Any]]:
-    """Open a call inside a call, at any depth, where the tool declares no such parameters."""
+    """Open a call inside a call, at any depth, where the tool declares no such parameters.
+
+    Raises `_Unfit` for one of another tool.
+    """
     assert rules.tools is not None
     keys = rules.tools.keys(tool.name)
     while True:
@@ -322,6 +326,9 @@ def _unwrapped(
         rest = [key for key in arguments if key not in (inner_key, name_key) and key not in ASIDE_KEYS]
         if rest:
             return node, arguments
+        other = rules.tools.find(arguments[name_key]) if name_key is not None else None
+        if other is not None and other[0] is not tool:  # which of the two was meant, nobody can tell
+            raise _Unfit("invalid_arguments", f"its arguments are a call of {other[0].name!r}")
         taken: list[Fix] = []
         try:
             arguments = _object_of(arguments[inner_key], taken, None)
