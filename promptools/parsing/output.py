@@ -288,11 +288,25 @@ class Output:
         if not self._group:
             return
         group, self._group, self._called = self._group, [], False
+        begun = self._at + self._held
         for part, firm in group:
             if firm:
+                self._were_none(begun)
                 self._emit(part)
+                begun = self._at
             else:
                 self._say(part.raw)
+        self._were_none(begun)
+
+    def _were_none(self, begun: int) -> None:
+        """Say in the trace of the calls behind `begun` that they are text after all. O(tries behind it)."""
+        end = self._at + self._held
+        for place in reversed(range(len(self._tries))):
+            each = self._tries[place]
+            if each.span.start < begun:
+                break
+            if each.span.end <= end and each.outcome != "text":
+                self._tries[place] = replace(each, outcome="text", why="words follow it: it is talked about")
 
     def _emit(self, part: Part) -> None:
         self._leave_out()

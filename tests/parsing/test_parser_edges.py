@@ -111,3 +111,20 @@ def test_neighbours_of_one_kind_are_joined() -> None:
         CallEnd(1, call, Span(9, 10)),
     ]
     assert join([]) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "outcomes"),
+    [
+        ('See {"tool": "ping", "arguments": {}} there.', ["text"]),
+        ('See:\n\n```json\n{"tool": "ping", "arguments": {}}\n```\n\nSo it is done.', ["text"]),
+        ('call = {"tool": "ping", "arguments": {}}', ["text"]),
+        ('{"tool": "ping", "arguments": {}}', ["call"]),
+        (
+            '{"tool": "ping", "arguments": {}}\n<tool_call>{"name": "ping", "arguments": {}}</tool_call>\nand',
+            ["text", "call"],
+        ),
+    ],
+)
+def test_the_trace_tells_what_became_of_a_candidate(text: str, outcomes: list[str]) -> None:
+    assert [each.outcome for each in parse(text).trace.tries] == outcomes

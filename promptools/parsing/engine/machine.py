@@ -138,8 +138,9 @@ class Machine(ABC):
         dialect, head = self._plan.heads[group]
         tier = head.tier or dialect.tier
         sure = tier in ("S", "A")
-        expected = dialect.name == self._rules.expect
         fenced = bool(self._lead) or self._state == self._fence
+        # in the midst of a line it may be talked about: then it is as good as one that nobody asked for
+        expected = dialect.name == self._rules.expect and (sure or fenced or self._begins_line())
         marker, begin = (text[start:end], end) if head.opens else (head.alias, start)
         self._back, self._lost = (self._fence, self._code) if fenced else (self._after, self._prose)
         if head.fenced and self._lead and self._lead[0].raw[0] in "`~":  # the fence is the block's own marker
@@ -203,7 +204,9 @@ class Machine(ABC):
             self._fence_fresh = False
         for each in candidate.tries:
             span = Span(self._opened_at, self._opened_at + each.cost)
-            self._out.tried(Try(each.strategy, span, each.outcome, each.why, each.cost))
+            whole = is_call or each.outcome == "text"
+            said = (each.outcome, each.why) if whole else ("text", "it is a part of something larger")
+            self._out.tried(Try(each.strategy, span, *said, each.cost))
         if "call" not in kinds:
             self._missed(self._group)
         self._rest = candidate.rest
@@ -215,6 +218,10 @@ class Machine(ABC):
             why = f"{MISSES} of its markers began no call: no more of them are looked at"
             here = Span(self._out.at, self._out.at)
             self._out.tried(Try(self._plan.heads[group][0].name, here, "text", why, 0))
+
+    def _begins_line(self) -> bool:
+        """Tell whether what comes next is the first thing on its line."""
+        return self._out.last_words(NEAR).rstrip(" \t")[-1:] in ("", "\n", "\r")
 
     def _is_part(self, parts: list[Part]) -> bool:
         """Tell whether what looks like a bare call is a value inside some larger text of braces, or of a program."""
