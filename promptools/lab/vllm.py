@@ -96,7 +96,7 @@ def serve(
         *("--host", "127.0.0.1", "--port", str(port)),
         *("--enforce-eager", "--max-num-seqs", str(slots), "--max-model-len", str(context)),
         *("--max-num-batched-tokens", "4096", "--logits-processors", "scripted.words:Words"),
-        *([] if template == "harmony" else ["--chat-template", str(words)]),
+        *("--chat-template", str(words)),  # named even where it is not used: to look for one takes long
         *flags,
     ]
     began = time.monotonic()
@@ -140,6 +140,7 @@ def _environment(installed: Installed, script: Path) -> dict[str, str]:
         "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine does its work itself: one process less to boot
+        "VLLM_WORKER_MULTIPROC_METHOD": "fork",  # and what was imported is not imported again
         "VLLM_SYSTEM_START_DATE": "2026-01-01",  # of the date in gpt-oss's system message
     }
     if installed.vocabulary is not None:
