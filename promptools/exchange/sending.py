@@ -39,6 +39,7 @@ class Sending:
         self._outlet = outlet
         upstream = mode_of(plan.mode).body(plan.ask)
         self._letter = write_letter(upstream, plan.ask)
+        self._names = upstream.names
         self._notes = (*upstream.notes, *self._letter.notes)
         new_id = ledger.context.new_id
         self.readers: dict[int, Reader] = {
@@ -151,6 +152,7 @@ class Sending:
             stop_reason=stop,
             usage=intake.usage,
             harmony=self._plan.mode == "harmony",
+            names=self._names,
         )
 
     def lost(self, index: int) -> bool:

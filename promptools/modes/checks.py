@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from promptools.harmony.tokens import IDS
@@ -13,8 +15,6 @@ from promptools.wire.chunks import call_json
 from promptools.wire.shapes import as_int
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from promptools.modes.ask import Ask
     from promptools.types import Malformed
 
@@ -38,6 +38,7 @@ NEITHER = (
 """What a model that speaks Harmony is told when it only thought (HarmonyReAct's words, as its code has them)."""
 HEADER_WORDS = frozenset(("code", "json", "assistant", "analysis", "commentary", "final"))
 """What vLLM calls the tool where it misread a malformed header (measured on 0.28 and 0.32); no tool was offered so."""
+NO_NAMES: Mapping[str, str] = MappingProxyType({})
 FEW = 3
 """An empty answer of up to so many tokens is an empty answer: the end-of-turn token costs one."""
 
@@ -72,22 +73,24 @@ def verify(
     stop_reason: str | int | None = None,
     usage: Mapping[str, Any] | None = None,
     harmony: bool = False,
+    names: Mapping[str, str] = NO_NAMES,
 ) -> Verdict:
-    """Judge a complete reply; `raw` is its reader's, `usage` that of this send alone.
+    """Judge a complete reply; `raw` is its reader's, `usage` that of this send alone, `names` those of its `Upstream`.
 
     `harmony`: the reply was read from Harmony by us, so no server can have lost anything of it. Valid calls beside
     malformed ones are an answer. In the verdict's reply a call is never one that was cut off.
     """
     reply = _say_length(ask, reply, usage)
+    sent = {name: other for other, name in names.items()}
     if ask.stream and reply.finish_reason is None:
         return Verdict("cut", _as_text(reply, raw), "the stream ended without a finish reason", elsewhere=True)
     if stop_reason == HARMONY_CALL and not (harmony or reply.calls or reply.malformed or _answers_none(ask, reply)):
         why = "the model ended with a call (stop_reason 200012) and the server sent none"
         return Verdict("swallowed", _as_text(reply, raw), why, elsewhere=True)
     if not reply.calls and reply.malformed:
-        return _malformed(ask, reply, raw, harmony=harmony)
+        return _malformed(ask, reply, raw, sent, harmony=harmony)
     if not reply.calls and ask.choice.forced:
-        return _no_call(ask, reply, raw, harmony=harmony)
+        return _no_call(ask, reply, raw, sent, harmony=harmony)
     if not reply.calls and not reply.content.strip():
         return _empty(ask, reply, raw, usage, harmony=harmony)
     if not reply.calls and reply.finish_reason in {"tool_calls", "function_call"}:
@@ -140,7 +143,7 @@ def _may_pass(ask: Ask, failed: Malformed) -> bool:
     return ask.options.on_malformed == "call" and not (tool is not None and tool.strict)
 
 
-def _malformed(ask: Ask, reply: Reply, raw: str, *, harmony: bool) -> Verdict:
+def _malformed(ask: Ask, reply: Reply, raw: str, sent: Mapping[str, str], *, harmony: bool) -> Verdict:
     reasons = {each.reason for each in reply.malformed}
     what = ", ".join(f"{each.name or 'a call'}: {each.reason}" for each in reply.malformed)
     if "truncated" in reasons:
@@ -153,12 +156,15 @@ def _malformed(ask: Ask, reply: Reply, raw: str, *, harmony: bool) -> Verdict:
     kind: VerdictKind = "unknown_tool" if reasons == {"unknown_tool"} else "malformed"
     if kind == "unknown_tool" and ask.choice.kind == "named":
         kind = "no_call"
-    feedback = _mend(ask, reply, raw, harmony=harmony)
+    feedback = _mend(ask, reply, raw, sent, harmony=harmony)
     return Verdict(kind, _handed_over(ask, reply, raw), what, again=True, elsewhere=True, feedback=feedback)
 
 
-def _mend(ask: Ask, reply: Reply, raw: str, *, harmony: bool) -> tuple[dict[str, Any], ...]:
-    """Write what was said and what to mend: as calls with failed results where the calls can be written at all."""
+def _mend(ask: Ask, reply: Reply, raw: str, sent: Mapping[str, str], *, harmony: bool) -> tuple[dict[str, Any], ...]:
+    """Write what was said and what to mend: as calls with failed results where the calls can be written at all.
+
+    Calls bear the client's names, as in all messages, and the mode gives them those of the wire; words are ours alone.
+    """
     failed = reply.malformed
     written = [each.call or (_as_made(place, each) if harmony else None) for place, each in enumerate(failed)]
     calls = [call for call in written if call is not None]
@@ -170,11 +176,11 @@ def _mend(ask: Ask, reply: Reply, raw: str, *, harmony: bool) -> tuple[dict[str,
             "tool_calls": [call_json(call) for call in calls],
         }
         results = [
-            {"role": "tool", "tool_call_id": call.id, "content": _message(ask, each)}
+            {"role": "tool", "tool_call_id": call.id, "content": _message(ask, each, sent)}
             for call, each in zip(calls, failed, strict=True)
         ]
         return (said, *results)
-    return _say(reply, raw, " ".join(_message(ask, each) for each in failed), harmony=harmony)
+    return _say(reply, raw, " ".join(_message(ask, each, sent) for each in failed), harmony=harmony)
 
 
 def _as_made(place: int, failed: Malformed) -> Call | None:
@@ -195,32 +201,35 @@ def _say(reply: Reply, raw: str, text: str, *, harmony: bool) -> tuple[dict[str,
     return (said, user) if words.strip() or "reasoning" in said else (user,)
 
 
-def _message(ask: Ask, failed: Malformed) -> str:
-    """Say what is wrong with a call, with the tools where the name was wrong."""
+def _message(ask: Ask, failed: Malformed, sent: Mapping[str, str]) -> str:
+    """Say what is wrong with a call, with the tools where the name was wrong; names are those that the model knows."""
     if failed.reason != "unknown_tool":
         return failed.message
     name = failed.name or ""
+    if ask.offered.get(name) is None:  # else the model took the client's own name from somewhere, and there is none
+        name = sent.get(name, name)
     if ask.choice.kind == "named":
-        return f"{name!r} must not be called now. {_forced(ask)}"
-    near = difflib.get_close_matches(name[:100], ask.offered.names, n=1)
+        return f"{name!r} must not be called now. {_forced(ask, sent)}"
+    near = difflib.get_close_matches(name[:100], _names(ask, sent), n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    return f"There is no tool {name!r}, so nothing was done.{hint} The tools are: {_names(ask)}."
+    return f"There is no tool {name!r}, so nothing was done.{hint} The tools are: {', '.join(_names(ask, sent))}."
 
 
-def _names(ask: Ask) -> str:
-    return ", ".join(ask.offered.names)
+def _names(ask: Ask, sent: Mapping[str, str]) -> list[str]:
+    """Give the offered tools as the model knows them."""
+    return [sent.get(name, name) for name in ask.offered.names]
 
 
-def _forced(ask: Ask) -> str:
+def _forced(ask: Ask, sent: Mapping[str, str]) -> str:
     if ask.choice.name is not None:
-        return f"Call the tool {ask.choice.name} now; do not answer in words."
-    return f"Call one of these tools now; do not answer in words: {_names(ask)}."
+        return f"Call the tool {sent.get(ask.choice.name, ask.choice.name)} now; do not answer in words."
+    return f"Call one of these tools now; do not answer in words: {', '.join(_names(ask, sent))}."
 
 
-def _no_call(ask: Ask, reply: Reply, raw: str, *, harmony: bool) -> Verdict:
+def _no_call(ask: Ask, reply: Reply, raw: str, sent: Mapping[str, str], *, harmony: bool) -> Verdict:
     why = f"no call, and tool_choice is {ask.choice.kind}" + (f" ({ask.choice.name})" if ask.choice.name else "")
     again = reply.finish_reason != "length"
-    feedback = _say(reply, raw or reply.content, _forced(ask), harmony=harmony)
+    feedback = _say(reply, raw or reply.content, _forced(ask, sent), harmony=harmony)
     return Verdict("no_call", _as_text(reply, raw), why, again=again, elsewhere=True, feedback=feedback)
 
 

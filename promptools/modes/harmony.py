@@ -15,6 +15,7 @@ from promptools.harmony.names import FUNCTIONS, Names, Place
 from promptools.harmony.render import IDENTITY, render, render_ids
 from promptools.harmony.tokens import IDS
 from promptools.modes.mode import Upstream
+from promptools.modes.names import in_harmony, short
 from promptools.modes.reader import HARMONY, ReplyReader
 from promptools.modes.request import passed_on
 from promptools.wire.raw.fates import Prompt
@@ -57,9 +58,9 @@ class Harmony:
             notes.append(f"tool_choice {ask.choice.kind} was put into words")
         told = _convert(ask, template, order)
         prefill = _prefill(ask, places)
-        sent = {name: _short(place) for name, place in places.items()}
-        notes += (f"the tool {name!r} was sent as {other!r}" for name, other in sent.items() if other != name)
-        names = {other: name for name, other in sent.items() if other != name}
+        sent = in_harmony(places)
+        notes += (f"the tool {name!r} was sent as {other!r}" for name, other in sent.items())
+        names = {other: name for name, other in sent.items()}
         body = {**_advised(ask), **{key: value for key, value in passed_on(ask).items() if value is not None}}
         return Upstream(body, (*notes, *told.notes), names, HARMONY, _prompt(ask, told, prefill), prefill)
 
@@ -72,11 +73,6 @@ def _places(ask: Ask) -> dict[str, Place]:
     """Give the places of the offered tools."""
     names = Names(ask.offered.names)
     return {name: names.place(name) for name in ask.offered.names}
-
-
-def _short(place: Place) -> str:
-    """Give what a tool is called: its recipient, without the namespace that all have who have no other."""
-    return place.recipient.removeprefix(f"{FUNCTIONS}.")
 
 
 # --- the conversation ------------------------------------------------------------------------------------------------
@@ -129,7 +125,7 @@ def _order(ask: Ask, places: Mapping[str, Place]) -> str:
     """Write the words that demand a call; nothing where none is demanded, or its header does."""
     if not ask.choice.forced or not places or not _by_words(ask):
         return ""
-    which = f"the tool {_short(places[ask.choice.name])}" if ask.choice.name else "one of the tools"
+    which = f"the tool {short(places[ask.choice.name])}" if ask.choice.name else "one of the tools"
     return f"Call {which} now; do not answer in words."
 
 

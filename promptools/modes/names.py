@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from promptools.harmony.names import FUNCTIONS, Names
 from promptools.schema import Tools
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from promptools.harmony.names import Place
 
 LONGEST = 64
 """Characters that OpenAI-like validators allow in a name."""
@@ -38,6 +41,18 @@ def mapped(names: Iterable[str], legal: str) -> dict[str, str]:
         if candidate != name:
             sent[name] = candidate
     return sent
+
+
+def in_harmony(names: Iterable[str]) -> dict[str, str]:
+    """Map each name that Harmony writes otherwise to what the model reads there. The others are left out."""
+    every = list(names)
+    places = Names(every)
+    return {name: said for name in every if (said := short(places.place(name))) != name}
+
+
+def short(place: Place) -> str:
+    """Give what a tool is called: its recipient, without the namespace that all have who have no other."""
+    return place.recipient.removeprefix(f"{FUNCTIONS}.")
 
 
 def renamed(tools: Tools, sent: Mapping[str, str]) -> Tools:

@@ -9,7 +9,8 @@ from promptools.modes.constrain import answer_in_words, constrain, constraint
 from promptools.modes.history import Turn, read_history
 from promptools.modes.messages import Message, place_system, plain, settle, take_system
 from promptools.modes.mode import Upstream
-from promptools.modes.reader import ReplyReader
+from promptools.modes.names import in_harmony
+from promptools.modes.reader import HARMONY, ReplyReader
 from promptools.modes.request import passed_on
 from promptools.wire.content import split_parts
 from promptools.wire.shapes import as_list, as_text
@@ -38,6 +39,7 @@ class Prompt:
         body = passed_on(ask)
         notes = [f"prompt mode cannot offer the tool of type {as_text(each.get('type'))!r}" for each in ask.others]
         block = ""
+        sent: dict[str, str] = {}
         if len(ask.offered):
             block = dialect.render_tools(ask.offered, parallel=ask.parallel, required=ask.choice.forced)
             if ask.json_answer and not ask.choice.forced:
@@ -45,11 +47,14 @@ class Prompt:
                 body.pop("response_format", None)
                 notes += () if key else ("response_format was put into words: enforced, no call would be possible",)
             _stop(body, dialect.stop)
+            sent = in_harmony(ask.offered.names) if dialect.name == HARMONY else {}  # the others write any name
+            notes += (f"the tool {name!r} was sent as {other!r}" for name, other in sent.items())
         if key:
             constrain(body, key, ask)
         messages, mended = _messages(ask, dialect, block)
         body["messages"] = messages
-        return Upstream(body, (*notes, *mended), dialect=dialect.name if len(ask.offered) else None)
+        names = {other: name for name, other in sent.items()}
+        return Upstream(body, (*notes, *mended), names, dialect.name if len(ask.offered) else None)
 
     def reader(self, ask: Ask, upstream: Upstream, new_id: NewId) -> ReplyReader:
         """Read calls in the dialect that was asked for, and whatever else the model may have done instead."""

@@ -136,6 +136,39 @@ def test_an_unknown_tool_is_asked_again_with_the_list():
     assert "'get_weather'?" in told
 
 
+ODD = {"type": "function", "function": {"name": "my.tool/x", "parameters": {"type": "object"}}}
+THIS = {"type": "function", "function": {"name": "my.tool/x"}}
+MADE = "<|channel|>commentary to=functions.my_tool <|constrain|>json<|message|>{}<|call|>"
+
+
+@pytest.mark.parametrize(
+    ("options", "made", "known"),
+    [
+        ({"mode": "native"}, native(("my_tool", {})), "my_tool_x"),
+        ({"mode": "prompt"}, reply('```json\n{"tool": "my_tool", "arguments": {}}\n```'), "my.tool/x"),
+        ({"mode": "prompt", "dialect": "harmony"}, reply(MADE), "my.tool_x"),
+    ],
+)
+def test_the_model_hears_of_its_tools_by_the_names_that_it_knows(options, made, known):
+    seen = play(ask(ODD, promptools=options), [made, reply("ok")])
+    assert (
+        f"There is no tool 'my_tool', so nothing was done. Did you mean {known!r}? The tools are: {known}."
+        in seen.bodies[1]["messages"][-1]["content"]
+    )
+    for choice, words in (("required", f"in words: {known}."), (THIS, f"Call the tool {known} now;")):
+        body = ask(ODD, promptools={**options, "on_malformed": "error"}, tool_choice=choice)
+        seen = play(body, [reply("no"), reply("no"), reply("no")], spare=True)
+        assert words in seen.bodies[1]["messages"][-1]["content"]
+
+
+def test_a_call_by_the_name_that_harmony_has_for_a_tool():
+    seen = play(
+        ask(ODD, promptools={"mode": "prompt", "dialect": "harmony"}),
+        [reply(MADE.replace("functions.my_tool", "my.tool_x"))],
+    )
+    assert seen.message["tool_calls"][0]["function"] == {"name": "my.tool/x", "arguments": "{}"}
+
+
 @pytest.mark.parametrize("streamed", [False, True])
 def test_if_it_stays_it_is_handed_over_as_the_model_made_it(streamed):
     made = call("fly", {"to": "Mars"})

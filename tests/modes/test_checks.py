@@ -1,7 +1,7 @@
 import pytest
 
 from promptools.modes.ask import read_ask
-from promptools.modes.checks import verify
+from promptools.modes.checks import NO_NAMES, verify
 from promptools.profiles import Profile
 from promptools.types import Call, Discarded, Malformed, Reply, Trace
 
@@ -21,9 +21,9 @@ def failed(reason, name="get_weather", whole=True):
     return Malformed(0, "<raw>", reason, f"{name}: mend it.", name=name, call=call)
 
 
-def judge(reply, raw="", stop_reason=None, usage=None, profile=None, **body):
+def judge(reply, raw="", stop_reason=None, usage=None, profile=None, names=NO_NAMES, **body):
     ask = read_ask({"messages": [], "tools": TOOLS, **body}, profile or Profile())
-    return verify(ask, reply, raw=raw, stop_reason=stop_reason, usage=usage)
+    return verify(ask, reply, raw=raw, stop_reason=stop_reason, usage=usage, names=names)
 
 
 def said(content="", finish="stop", **keys):
@@ -165,6 +165,38 @@ def test_an_unknown_tool_is_told_which_there_are():
     assert "get_weather, ping, exact" in text
     strange = judge(said(malformed=(failed("unknown_tool", "zzz"),))).feedback[1]["content"]
     assert "Did you mean" not in strange
+
+
+@pytest.mark.parametrize(
+    ("name", "heard"),
+    [
+        ("my_tool", "'my_tool'"),  # what the model made up
+        ("my.tool/x", "'my.tool/x'"),  # the client's own name, which the server was not given
+        ("old.tool", "'old_tool'"),  # one of the history, which was
+    ],
+)
+def test_the_model_is_told_the_names_that_the_server_was_given(name, heard):
+    given = {"names": {"my_tool_x": "my.tool/x", "old_tool": "old.tool"}, "tools": [tool("my.tool/x"), tool("ping")]}
+    verdict = judge(said(malformed=(failed("unknown_tool", name),)), **given)
+    text = verdict.feedback[1]["content"]
+    assert text.startswith(f"There is no tool {heard}, so nothing was done. ")
+    assert text.endswith(" The tools are: my_tool_x, ping.")
+    assert ("Did you mean 'my_tool_x'?" in text) is (name != "old.tool")
+    assert verdict.feedback[0]["tool_calls"][0]["function"]["name"] == name
+    assert verdict.why == f"{name}: unknown_tool"
+
+
+def test_a_call_that_must_come_is_asked_for_by_the_name_that_the_server_was_given():
+    given = {"names": {"a_b": "a.b"}, "tools": [tool("a.b"), tool("ping")]}
+    named = {"type": "function", "function": {"name": "a.b"}}
+    one = judge(said("Hello"), tool_choice=named, **given)
+    assert one.feedback[-1]["content"] == "Call the tool a_b now; do not answer in words."
+    some = judge(said("Hello"), tool_choice="required", **given)
+    assert some.feedback[-1]["content"] == "Call one of these tools now; do not answer in words: a_b, ping."
+    other = judge(said(malformed=(failed("unknown_tool", "ping"),)), tool_choice=named, **given)
+    assert other.feedback[1]["content"] == (
+        "'ping' must not be called now. Call the tool a_b now; do not answer in words."
+    )
 
 
 @pytest.mark.parametrize(("names", "kind"), [(["code"], "swallowed"), (["code", "zzz"], "unknown_tool")])

@@ -1,6 +1,6 @@
 import pytest
 
-from promptools.modes.names import LONGEST, mapped, renamed
+from promptools.modes.names import LONGEST, in_harmony, mapped, renamed
 from promptools.schema import Tools
 
 LEGAL = r"[a-zA-Z0-9_-]{1,64}"
@@ -28,6 +28,13 @@ def test_others_get_one_of_their_own(names, sent):
 
 def test_what_no_name_can_match_stays():
     assert mapped(["a", "b"], "[0-9]+") == {}
+
+
+def test_what_harmony_writes_otherwise():
+    assert in_harmony(["ping", "container.exec", "my.tool/x", "my.tool_x", "get it"]) == {
+        "my.tool/x": "my.tool_x_2",
+        "get it": "get_it",
+    }
 
 
 def test_renamed_tools_keep_their_marks():

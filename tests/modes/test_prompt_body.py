@@ -47,6 +47,14 @@ def block(names=None, dialect=JSON, **options):
     return dialect.render_tools(Tools(tools), **options)
 
 
+def test_names_that_harmony_does_not_take():
+    odd = {"type": "function", "function": {"name": "my.tool/x", "parameters": CITY}}
+    upstream = sent(tools=[odd, TOOLS[1]], promptools={"dialect": "harmony"})
+    assert upstream.names == {"my.tool_x": "my.tool/x"}
+    assert upstream.notes == ("the tool 'my.tool/x' was sent as 'my.tool_x'",)
+    assert sent(tools=[odd, TOOLS[1]]).names == {}
+
+
 def test_the_server_never_hears_of_tools():
     told = {"tool_choice": "auto", "parallel_tool_calls": True, "functions": None, "function_call": None}
     upstream = sent(tools=TOOLS, seed=1, **told)
