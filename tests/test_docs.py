@@ -7,6 +7,10 @@ The words behind a block's language mark it. All blocks of one page share a fold
     sh run               each line is a command that ends with 0
     save=NAME            the block is written to that file
     output               what the block before it prints
+    toml                 a config, whole or a part of one, that loads without a warning
+    toml facts           what ships about a server or a family
+
+A block of TOML that is saved under another name than a config's is checked by the page's blocks that run.
 """
 
 import contextlib
@@ -17,6 +21,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +36,9 @@ from promptools.lab import weather
 from promptools.lab.llamacpp import can_serve, serve
 from promptools.modes.ask import OPTIONS
 from promptools.parsing.events import Event
+from promptools.profiles import load_config
+from promptools.profiles.facts import Fact, check_facts
+from promptools.profiles.shape import Place
 from promptools.schema.spelling import GROUPS, TOWARDS
 from promptools.transport.session import NAMES
 from promptools.types import DiscardWhy, FixKind, MalformedReason
@@ -147,6 +155,30 @@ def test_python_blocks_are_python(page: Path) -> None:
     for block in blocks(page):
         if block.marks[:1] == ("python",):
             compile(block.text, f"{page}:{block.line}", "exec", dont_inherit=True)
+
+
+CONFIGS = [
+    pytest.param(block.text, id=f"{name_of(page)}-{block.line}")
+    for page in PAGES
+    for block in blocks(page)
+    if block.marks[:1] == ("toml",) and "facts" not in block.marks and block.saved in (None, "promptools.toml")
+]
+
+
+@pytest.mark.parametrize("text", CONFIGS)
+def test_configs_load(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "promptools.toml"
+    path.write_text(text, encoding="utf-8")
+    assert load_config(path).warnings == ()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_facts_are_facts(page: Path) -> None:
+    for block in blocks(page):
+        if block.marks[:2] == ("toml", "facts"):
+            for each in tomllib.loads(block.text)["fact"]:
+                fact = Fact(**each)
+                check_facts({fact.key: fact.value}, Place(name_of(page)))
 
 
 def anchor(heading: str) -> str:
