@@ -13,8 +13,9 @@ from promptools.agent.events import ReasoningEvent, TextEvent
 from promptools.cli.arguments import add_endpoint, add_json, add_tools, read_tools
 from promptools.cli.gather import Answer
 from promptools.cli.screen import print_json, print_styled
-from promptools.errors import UpstreamError, UsageError
+from promptools.errors import UpstreamError, UsageError, clip
 from promptools.types import ModeName
+from promptools.wire.shapes import as_object, as_text, is_list
 
 if TYPE_CHECKING:
     import openai
@@ -51,7 +52,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _converse(arguments: argparse.Namespace) -> None:
-    client, model = connect(arguments)
+    with connect(arguments) as client:
+        _talk(arguments, client, arguments.model or default_model(client))
+
+
+def _talk(arguments: argparse.Namespace, client: openai.OpenAI, model: str) -> None:
     tools = read_tools(arguments.tools)
     messages: list[Any] = [{"role": "system", "content": arguments.system}] if arguments.system else []
     options = {"mode": arguments.mode} if arguments.mode else {}
@@ -67,8 +72,8 @@ def _converse(arguments: argparse.Namespace) -> None:
             messages.extend(_results(message["tool_calls"]))
 
 
-def connect(arguments: argparse.Namespace) -> tuple[openai.OpenAI, str]:
-    """Make a client for the server that the arguments name, and find the model to ask."""
+def connect(arguments: argparse.Namespace) -> openai.OpenAI:
+    """Make a client for the server that the arguments name."""
     from promptools.client import OpenAI
     from promptools.transport.session import NO_KEY
 
@@ -80,8 +85,7 @@ def connect(arguments: argparse.Namespace) -> tuple[openai.OpenAI, str]:
         }
     elif arguments.api_key:
         options = {"api_key": arguments.api_key}
-    client = OpenAI(provider=arguments.provider, config=arguments.config, detect=arguments.detect, **options)
-    return client, arguments.model or default_model(client)
+    return OpenAI(provider=arguments.provider, config=arguments.config, detect=arguments.detect, **options)
 
 
 def default_model(client: Any) -> str:
@@ -90,10 +94,25 @@ def default_model(client: Any) -> str:
     configured: str = session.target(None, base_url=str(client.base_url), provider=session.provider).model
     if configured:
         return configured
-    listed = [model.id for model in client.models.list()]
+    listed = _listed(client)
     if len(listed) == 1:
-        return str(listed[0])
+        return listed[0]
     raise UsageError(f"name a model with --model; the server lists {', '.join(map(repr, listed)) or 'none'}")
+
+
+def _listed(client: Any) -> list[str]:
+    """Ask the server for its models; the SDK itself breaks on an answer that is no list of them."""
+    answer = client.models.with_raw_response.list().http_response
+    try:
+        models = as_object(answer.json()).get("data")
+    except (ValueError, RecursionError):
+        models = None
+    if not is_list(models):
+        raise UpstreamError(
+            f"{answer.url} answered with no list of models ({clip(repr(answer.text), 80)}); check that --base-url is the root"
+            " of the API, with /v1, or name a model with --model"
+        )
+    return [name for name in (as_text(as_object(each).get("id")) for each in models) if name]
 
 
 def _ask(
