@@ -94,11 +94,11 @@ class StreamParser:
     """Reads one model reply as it comes. `feed` pieces, then `close`; `reply` is there at any time. O(n) in characters.
 
     `tools`: None means unknown, so names are not checked; an empty list means that none were offered.
-    `dialect` pins one dialect; `expect` names the one that the request asked for, whose block is a call even when prose
-    follows; `in_reasoning`: the template printed the opener of the reasoning; `json_answer`: the request asked for
-    JSON, so bare JSON is an answer; `rescue`: a call that ends the reasoning of a reply without another word was meant
-    (None: only where models are known to do so, False: never); `new_id` makes ids (default: a digest of the text up to
-    the call).
+    `dialect` pins one dialect; `expect` names the one that the request asked for (default: the pinned one), whose block
+    is a call even when prose follows; `in_reasoning`: the template printed the opener of the reasoning; `json_answer`:
+    the request asked for JSON, so bare JSON is an answer; `rescue`: a call that ends the reasoning of a reply without
+    another word was meant (None: only where models are known to do so, False: never); `new_id` makes ids (default: a
+    digest of the text up to the call).
     Pinned to `harmony`, the reply begins inside a header, as what a completions endpoint gives does.
 
     Raises UsageError for bad options, and for text after `close`; never for what the text says.
@@ -126,6 +126,8 @@ class StreamParser:
         anchors = prepared.all_keys if prepared is not None else frozenset[str]()
         if expect is not None:
             registry.get(expect)
+        else:
+            expect = dialect
         self._rules = rules = Rules(prepared, strictness, expect, json_answer, anchors, rescue, self._whole)
         self._plan = plan_of(rules, dialect)
         self._out = Output(new_id)
