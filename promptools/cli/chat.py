@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from promptools.agent.events import ReasoningEvent, TextEvent
 from promptools.cli.arguments import add_endpoint, add_json, add_tools, read_tools
@@ -25,15 +25,13 @@ NAME = "chat"
 _DIM = "\x1b[2m"
 _NORMAL = "\x1b[0m"
 
-MODES: tuple[ModeName, ...] = ("native", "prompt")
-
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("message", nargs="?", help="say this and leave after the answer (default: a conversation)")
     add_endpoint(parser)
     add_tools(parser)
-    parser.add_argument("--mode", choices=MODES, help="ask for tools in this mode only")
+    parser.add_argument("--mode", choices=get_args(ModeName), help="ask for tools in this mode only")
     parser.add_argument("--system", metavar="TEXT", help="system message")
     add_json(parser)
 
@@ -109,8 +107,8 @@ def _listed(client: Any) -> list[str]:
         models = None
     if not is_list(models):
         raise UpstreamError(
-            f"{answer.url} answered with no list of models ({clip(repr(answer.text), 80)}); check that --base-url is the root"
-            " of the API, with /v1, or name a model with --model"
+            f"{answer.url} answered with no list of models ({clip(repr(answer.text), 80)}); check that its address is"
+            " the root of the API, with /v1, or name a model with --model"
         )
     return [name for name in (as_text(as_object(each).get("id")) for each in models) if name]
 

@@ -51,7 +51,7 @@ def test_a_server_that_lists_nothing_of_the_kind_is_an_error_in_one_line(upstrea
     assert chat(upstream) == 1
     said = capsys.readouterr().err
     assert said.startswith(f"promptools chat: {upstream.url}/models answered with no list of models (")
-    assert said.endswith("); check that --base-url is the root of the API, with /v1, or name a model with --model\n")
+    assert said.endswith("); check that its address is the root of the API, with /v1, or name a model with --model\n")
     assert said.count("\n") == 1
 
 
@@ -65,3 +65,13 @@ def test_a_server_that_refuses_to_list(upstream, capsys):
     upstream.play(Answer(404, (b'{"error": "not here"}',)))
     assert chat(upstream) == 1
     assert "404" in capsys.readouterr().err
+
+
+def test_every_mode_can_be_asked_for(upstream, capsys):
+    text = "<|channel|>final<|message|>Hello"
+    choice = {"index": 0, "text": text, "finish_reason": "stop"}
+    upstream.play(unary({"id": "c", "created": 1, "model": "m", "choices": [choice]}))
+    assert chat(upstream, "--provider", "vllm", "--model", "gpt-oss-20b", "--mode", "harmony") == 0
+    assert upstream.seen[0].path == "/v1/completions"
+    said = json.loads(capsys.readouterr().out)
+    assert (said["message"]["content"], said["promptools"]["mode"]) == ("Hello", "harmony")
