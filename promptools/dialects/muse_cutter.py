@@ -12,28 +12,27 @@ from promptools.parsing.segments import Beside, Ended, Opened, Said, Segment
 _START = "<|start|>assistant"
 _BODY = "<atem:"
 _LONGEST = 200
-_RECIPIENT = r"to=(?P<to>[A-Za-z_][\w.:-]{0,127})<\|message\|>"
+_NAME = r"[A-Za-z_][\w.:-]{0,127}"
+_SPACE = r"\s{0,8}"
+_RECIPIENT = rf"to=(?P<to>{_NAME})(?:<\|message\|>|(?={_SPACE}{_BODY}))"
+"""A server that takes out the tokens leaves the tags of a call."""
 _HEADER = re.compile(rf"(?:<\|start\|>assistant)?\s?{_RECIPIENT}")
-_TO_TOOL = re.compile(rf"(?:<\|start\|>assistant)?\s?to=[A-Za-z_][\w.:-]{{0,127}}<\|message\|>\s{{0,8}}{_BODY}")
+_TO_TOOL = re.compile(rf"(?:<\|start\|>assistant)?\s?to={_NAME}(?:<\|message\|>)?{_SPACE}{_BODY}")
 _TO_US = re.compile(r"(?:<\|start\|>assistant)?\s?to=(?:self|user)<\|message\|>")
 _BEGUN = re.compile(
-    r"(?:<\|start\|>assistant)?\s?(?:t|to|to=(?:[A-Za-z_][\w.:-]{0,127})?(?:<(?:\|\w{0,7}\|?)?(?:>\s{0,8}[<atem]{0,5})?)?)?\Z"
+    rf"(?:<\|start\|>assistant)?\s?(?:t|to|to=(?:{_NAME}(?:<(?:\|\w{{0,7}}\|?)?|(?:<\|message\|>)?{_SPACE}[<atem]{{0,5}})?)?)?\Z"
 )
-_WORDS = ("to=self<|message|>", "to=user<|message|>", "<|message|><atem:")
-_OPENINGS = tuple(word for each in _WORDS[:2] for word in (each, f" {each}", f"\n{each}"))
 
 HEADER = RareMarker(
     "muse_bare",
-    words=_WORDS,
-    pattern=re.compile(
-        rf"(?P<muse_bare>\s?to=(?:(?:self|user)<\|message\|>|[A-Za-z_][\w.:-]{{0,127}}<\|message\|>{_BODY}))"
-    ),
-    back=140,
-    ahead=40,
-    holds=frozenset(each[:size] for each in _OPENINGS for size in range(1, len(each))),
+    words=("to=",),
+    pattern=re.compile(r"(?P<muse_bare>\s?to=(?=[A-Za-z_]))"),
+    back=1,
+    ahead=8,
+    holds=frozenset(word[:size] for word in ("to=", " to=", "\nto=") for size in range(1, len(word) + 1)),
     firsts=frozenset("t"),
 )
-"""A header without its first tokens, which a server has put into the prompt."""
+"""What may be a header without its first tokens, which a server has put into the prompt."""
 
 
 def begins(text: str, at: int, rules: Rules, *, first: bool, final: bool) -> bool | None:

@@ -282,9 +282,13 @@ class Scanner:
         among = self._among.get(text[at : at + 2]) or self._among.get(text[at])
         if among is not None:
             yield from _behind(among, group, text, at)
-        for words in self._rare:
-            if isinstance(words, WordMarker):
-                yield from words.others(text, at, group)
+        for rare in self._rare:
+            if isinstance(rare, WordMarker):
+                yield from rare.others(text, at, group)
+            elif isinstance(rare, RareMarker) and rare.group != group:
+                found = rare.pattern.match(text, at)
+                if found is not None:
+                    yield found
 
     def hold(self, text: str, at: int) -> int:
         """Give the index from which `text` may be the beginning of a marker; `len(text)` when nothing is."""
