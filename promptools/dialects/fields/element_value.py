@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from promptools.dialects.markup.nested import items_of
 from promptools.dialects.settle import Rules
+from promptools.dialects.values import read as read_as
 from promptools.dialects.values import value_of
 from promptools.parsing.tolerant import Unreadable, read
 from promptools.schema.graph import is_object
@@ -34,6 +36,20 @@ def element_value(rules: Rules, tool: str, key: str, text: str) -> tuple[Any, tu
     return value_of(rules, tool, key, text)
 
 
+def element_list(rules: Rules, tool: str, key: str, texts: list[str]) -> list[Any]:
+    """Read the items of a list, each of which stood in an element of the parameter's name."""
+    types = items_of(rules.tools.get(tool), key) if rules.tools is not None else frozenset[str]()
+    return [_item(trimmed(text), types) for text in texts]
+
+
+def _item(text: str, types: frozenset[str]) -> Any:
+    if text.lstrip().startswith("<") and "string" not in types:
+        nested = _nested(text, as_list="array" in types, depth=0)
+        if nested is not None:
+            return nested
+    return read_as(text, types)[0]
+
+
 def trimmed(text: str) -> str:
     """Take one line's end off each side."""
     text = text.removeprefix("\r").removeprefix("\n")
@@ -57,7 +73,7 @@ def _nested(text: str, *, as_list: bool, depth: int) -> Any:
         return None
     values = [(name, _inner(inner, depth + 1)) for name, inner in children]
     names = {name for name, _ in values}
-    if as_list and len(names) <= 1:
+    if as_list and (len(names) <= 1 or _are_counted(values)):
         return [value for _, value in values]
     if len(names) == len(values):
         return dict(values)
@@ -73,7 +89,12 @@ def _inner(text: str, depth: int) -> Any:
     if children is None:
         return trimmed(text)
     names = {name for name, _ in children}
-    return _nested(text, as_list=names == {"item"}, depth=depth)
+    return _nested(text, as_list=names == {"item"} or _are_counted(children), depth=depth)
+
+
+def _are_counted(children: list[tuple[str, Any]]) -> bool:
+    """Tell whether elements are named by their places in a list, as MorphXML counts them: from 0 on."""
+    return [name for name, _ in children] == [str(place) for place in range(len(children))]
 
 
 def _children(text: str) -> list[tuple[str, str]] | None:

@@ -17,7 +17,7 @@ import re
 from typing import Any, NamedTuple
 
 from promptools.dialects.fields.element_tags import ATTRIBUTE, HTML, element_tags
-from promptools.dialects.fields.element_value import element_value, json_body
+from promptools.dialects.fields.element_value import element_list, element_value, json_body
 from promptools.dialects.fields.tagged import TaggedText
 from promptools.dialects.fields.yaml_lines import mapping
 from promptools.dialects.labelled import only_parameter
@@ -58,6 +58,9 @@ class ElementCandidate(TaggedText):
         self._step = self._between
         self._key = ""
         self._values: dict[str, str] = {}
+        self._listed = ""
+        self._list: list[str] = []
+        """Items of the list that was named last: another element of its name adds one."""
         self._inner = self._quoted = 0
         """Elements of the same name, and calls of the same tool, that were opened inside the value."""
         self._ending: _Ending | None = None
@@ -218,7 +221,8 @@ class ElementCandidate(TaggedText):
             return None
         if after == f"/{self._root}":
             return self._call_ends(text, found, final)
-        structural = after is None or (after in self._keys and after not in self._values and after != self._key)
+        again = after == self._key or after in self._values
+        structural = after is None or (after in self._keys and (not again or self._is_list(after)))
         if self._inner:
             self._inner -= 1
             return False
@@ -239,14 +243,37 @@ class ElementCandidate(TaggedText):
 
     # --- the outcome ---------------------------------------------------------------------------------------------
 
+    def _is_list(self, key: str) -> bool:
+        """Tell whether a parameter is a list, so that its element may come again."""
+        types = self._rules.tools.types(self._root, key) if self._rules.tools is not None else frozenset[str]()
+        return "array" in types and "string" not in types
+
     def _put(self, key: str, text: str) -> None:
-        if key in self._values:
+        if self._list and key == self._listed:
+            self._list.append(text)
+            return
+        self._end_list()
+        if key in self._values and self._is_list(key):
+            self._call.wrong = f"{key!r} stood twice, apart from each other"
+        elif key in self._values:
             self._call.fixes.append(Fix("duplicate", f"{key!r} stood twice"))
         self._values[key] = text
         if self._root == MCP and self._call.tool is None:
             return  # whose arguments these are is told at the end
+        if self._is_list(key):
+            self._listed, self._list = key, [text]
+            return
         value, fixes = element_value(self._rules, self._root, key, text)
         self.live += self._call.put(key, value, fixes)
+
+    def _end_list(self) -> None:
+        """Take the list that is whole now."""
+        items, self._list = self._list, []
+        if len(items) == 1:
+            value, fixes = element_value(self._rules, self._root, self._listed, items[0])
+            self.live += self._call.put(self._listed, value, fixes)
+        elif items:
+            self.live += self._call.put(self._listed, element_list(self._rules, self._root, self._listed, items))
 
     def _end_value(self, size: int | None = None) -> None:
         words = self._spoken()
@@ -263,6 +290,7 @@ class ElementCandidate(TaggedText):
         return not self._values
 
     def _check(self) -> None:
+        self._end_list()
         if self._root != MCP:
             return
         tools, name = self._rules.tools, self._values.get("tool_name", "").strip()

@@ -14,7 +14,7 @@ from promptools.dialects.markup.tags import Tag
 from promptools.dialects.signature import resolve
 from promptools.dialects.values import read
 from promptools.schema.graph import is_array, is_object
-from promptools.types import Fix
+from promptools.types import Fix, Tool
 
 ITEM = "item"
 DEEPEST = 64
@@ -143,6 +143,14 @@ def kinds_of(schema: Any, root: dict[str, Any]) -> frozenset[str]:
     found |= {"null" if each is None else _TYPES[type(each)] for each in said}
     found |= {kind for word, kind in (("properties", "object"), ("items", "array")) if word in node}
     return frozenset(found)
+
+
+def items_of(tool: Tool | None, key: str) -> frozenset[str]:
+    """Give the JSON types of the items of a parameter that is a list; none where the schema names none."""
+    schema = tool.parameters if tool is not None else {}
+    properties = _variant(schema, schema, "properties").get("properties")
+    known = properties.get(key) if is_object(properties) else None
+    return kinds_of(_variant(known, schema, "items").get("items"), schema)
 
 
 def _variant(schema: Any, root: dict[str, Any], word: str) -> dict[str, Any]:
