@@ -33,9 +33,9 @@ ROWS = {
     "cli": 8,
     "__main__": 9,
 }
-BESIDE = {("parsing.engine", "parsing"), ("dialects", "harmony")}
+BESIDE = {("parsing.engine", "parsing"), ("dialects", "harmony"), ("profiles", "dialects")}
 """Who may import whom of the same row, or of a package that it lies in: Harmony has a package of its own to be read
-and written by, and becomes a dialect like the others."""
+and written by, and becomes a dialect like the others; a profile names a dialect, which has to be one."""
 PURE = 5
 NOT_PURE = {
     "aiohttp", "anyio", "asyncio", "concurrent", "http", "httpx", "httpx2", "logging", "multiprocessing", "ollama",

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from promptools import dialects
 from promptools.errors import UsageError
 from promptools.profiles.config import DEFAULT, Config, Model, Provider
 from promptools.profiles.detect import OLLAMA, facts_of
@@ -100,7 +101,7 @@ def resolve(
     Facts are laid over each other, the last one deciding: defaults, the server's kind, the model's family, what was
     `seen` of the model in a look, the config's provider, the config's model, `overrides`. Facts bound to server
     versions hold for `server_version`, else for the provider's, else for the one seen, else for the newest. Raises
-    `UsageError` for names that mean nothing and overrides that do not fit.
+    `UsageError` for names that mean nothing, dialects too, and overrides that do not fit.
     """
     config = config or Config()
     chosen, provider_why = _provider(provider, base_url, config)
@@ -113,9 +114,13 @@ def resolve(
     draft.lay_shipped(version, url)
     if seen:
         draft.lay_seen(seen)
+    own, place = check_facts(overrides or {}, Place("overrides")), Place(config.file) / "providers" / chosen.name
+    _check_dialect(chosen.facts, place / "profile")
+    _check_dialect(entry.facts, place / "models" / entry.name / "profile")
+    _check_dialect(own, Place("overrides"))
     draft.lay(chosen.facts, f"{config.file}, provider {chosen.name!r}")
     draft.lay(entry.facts, f"{config.file}, model {entry.name!r}")
-    draft.lay(check_facts(overrides or {}, Place("overrides")), "the request's override")
+    draft.lay(own, "the request's override")
     return Target(
         provider=chosen.name or None,
         base_url=url,
@@ -267,6 +272,16 @@ def _family(entry: Model) -> tuple[str | None, str]:
         return None if entry.family == NO_FAMILY else entry.family, f"family {entry.family!r}: of model {entry.name!r}"
     family = family_of(entry.name)
     return family, f"family {family!r}: by the model's name" if family else "family: none matches the model's name"
+
+
+def _check_dialect(facts: Mapping[str, Any], place: Place) -> None:
+    """Refuse a dialect that is none; not when the file is read, since an app may register its own after that."""
+    name = facts.get("dialect")
+    if name is not None and name not in dialects.names():
+        raise (place / "dialect").error(
+            f"there is no dialect {name!r}; `promptools dialects` lists those there are, and one of your own has to be"
+            " registered first"
+        )
 
 
 def _show(value: Any) -> str:

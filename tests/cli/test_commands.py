@@ -151,6 +151,14 @@ def test_providers_writes_json(capsys, config):
     assert data["reasons"]
 
 
+def test_providers_tells_of_a_dialect_that_is_none(capsys, tmp_path):
+    path = tmp_path / "promptools.toml"
+    path.write_text('[providers.d]\nbase_url = "http://d/v1"\nprofile = { dialect = "yaml" }\n')
+    status, _, err = run(capsys, "providers", "d", "--config", path)
+    assert status == 2
+    assert err.startswith(f"promptools providers: {path}: providers.d.profile.dialect: there is no dialect 'yaml'; ")
+
+
 def test_without_a_config_there_is_still_what_ships(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))

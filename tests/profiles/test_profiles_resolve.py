@@ -2,9 +2,12 @@
 
 import builtins
 import socket
+import subprocess
+import sys
 
 import pytest
 
+from promptools import dialects
 from promptools.errors import UsageError
 from promptools.profiles import Config, Model, Profile, Provider, Target, api_key, resolve
 from promptools.profiles.target import is_local
@@ -347,3 +350,49 @@ def test_gpt_oss_is_asked_in_this_order(provider, version, modes):
     assert profile.modes == modes
     assert "harmony" not in modes or profile.raw
     assert "harmony" not in resolve("qwen3:8b", provider="here", config=places).profile.modes
+
+
+# --- a dialect that is none
+
+
+def with_dialect(provider="json", model="json"):
+    entry = Model("small", facts={"dialect": model})
+    given = {"kind": "vllm", "base_url": "http://gpu/v1", "models": {"small": entry}, "facts": {"dialect": provider}}
+    return Config("my.toml", providers={"d": Provider("d", **given)})
+
+
+@pytest.mark.parametrize(
+    ("config", "overrides", "where"),
+    [
+        (with_dialect(provider="yaml"), {}, "my.toml: providers.d.profile.dialect"),
+        (with_dialect(model="yaml"), {}, "my.toml: providers.d.models.small.profile.dialect"),
+        (with_dialect(), {"dialect": "yaml"}, "overrides: dialect"),
+    ],
+)
+def test_a_dialect_that_is_none_is_told_with_its_place(config, overrides, where):
+    with pytest.raises(UsageError) as caught:
+        resolve("small", config=config, overrides=overrides)
+    assert str(caught.value) == (
+        f"{where}: there is no dialect 'yaml'; `promptools dialects` lists those there are, and one of your own has to"
+        " be registered first"
+    )
+
+
+def test_a_dialect_that_the_app_registered_is_one():
+    own = dialects.get("hermes").__class__()
+    own.name = "yaml"
+    dialects.register(own)
+    try:
+        target = resolve("small", config=with_dialect("yaml", "yaml"), overrides={"dialect": "yaml"})
+    finally:
+        dialects.unregister("yaml")
+    assert target.profile.dialect == "yaml"
+
+
+def test_no_dialect_is_loaded_to_know_its_name():
+    code = (
+        "from promptools import resolve; import sys; resolve('m', overrides={'dialect': 'hermes'}); "
+        "print('promptools.dialects.hermes' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
