@@ -43,6 +43,7 @@ _CUT: Final = re.compile(
     )
 )
 _CALL: Final = then(token(f"{OPEN}call"), _ATTRIBUTES, token(SEP))
+_CALL_TAG: Final = re.compile(_CALL)
 _CLOSES = CLOSE[:3]
 """As much of a tag as tells that it is a closer."""
 _LONGEST = 450
@@ -93,6 +94,8 @@ class XtmlCandidate(TaggedText):
         self._reason: str | None = None
         self._name = _attributes(head).get("tool", "")
         self._known = False
+        self._inner = 0
+        """Calls inside the value that are open."""
         self._begin = self._base
 
     def feed(self, piece: str, start: int) -> int | None:
@@ -153,7 +156,18 @@ class XtmlCandidate(TaggedText):
         self._step = self._in_value
 
     def _in_value(self, kind: str, text: str, found: re.Match[str], final: bool) -> bool:
-        """Take a closer if structure follows, the next argument if its parameter is new; anything else is words."""
+        """Take a closer if structure follows, the next argument if its parameter is new; anything else is words.
+
+        A call inside the value takes its own closers.
+        """
+        if kind == "call" and (begins := self._begins_call(text, found.start(), final)) is not False:
+            if begins is None:
+                return False
+            self._inner += 1
+        if self._inner:
+            self._inner -= kind == "end_call"
+            self._say(found[0])
+            return True
         after = self._after(text, found.end())
         if after is None and not final and kind != "argument":
             return False
@@ -171,6 +185,14 @@ class XtmlCandidate(TaggedText):
         else:
             self._say(found[0])
         return True
+
+    def _begins_call(self, text: str, at: int, final: bool) -> bool | None:
+        """Tell whether a call inside the value is more than its opener; None: more must tell."""
+        found = _CALL_TAG.match(text, at)
+        if found is not None and found.end() == len(text) and not final:
+            return None
+        after = self._after(text, found.end()) if found is not None and text.endswith(SEP, at, found.end()) else ""
+        return None if after is None and not final else after in ("argument", "end_call")
 
     def _after(self, text: str, at: int) -> str | None:
         """Tell which tag follows; "" if none does, None if more must tell."""

@@ -38,7 +38,7 @@ class Valued(Block):
         self._undone = False
         """A closer has come inside it that closes nothing."""
         self._maybe = False
-        """A call's opener has just come inside the value: a parameter's next to it makes it a call."""
+        """A call's opener has just come inside the value: what stands next to it may make it a call."""
         self._reopen: int | None = None
         """Where the last value began, while words that follow its call may still be its own."""
         self._certain = self._may_go_live = firm and (place.expected or place.sentinel)
@@ -110,7 +110,7 @@ class Valued(Block):
             self._maybe = self._maybe and blank(token)
             self._keep(token)
             return
-        if self._maybe and ((token.kind == "param" and not token.close) or (token.kind == "call" and token.close)):
+        if self._maybe and _makes_call(token):
             self._depth += 1
             self._nested = True
         self._maybe = token.kind == "call" and not token.close
@@ -248,6 +248,13 @@ class Valued(Block):
 
     def _no_wrapper_closer(self) -> Fix | None:
         return Fix("closer", f"no {self._grammar.wrapper[1]!r}") if self._wrapped else None
+
+
+def _makes_call(tag: Tag) -> bool:
+    """Tell whether a tag behind a call's opener makes it one: a parameter's, its closer, or that of its name."""
+    if tag.kind == "call":
+        return tag.close
+    return not tag.close and (tag.kind == "param" or (tag.kind == "element" and tag.name in NAMING))
 
 
 def given_in(tag: Tag) -> str | None:

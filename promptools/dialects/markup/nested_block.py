@@ -103,6 +103,7 @@ class NestedCandidate(MarkupCandidate):
         super()._open_call(at, name)
         self._tags.words = None
         self._body, self._open = [], []
+        self._depth = 0
 
     def _in_call(self, token: Tag | str) -> None:
         """In a call: everything up to its closer belongs to its parameters."""
@@ -118,10 +119,14 @@ class NestedCandidate(MarkupCandidate):
         marked = token.raw.startswith(MARK)
         if token.kind == "cut":
             self._cut = token.raw
+        elif self._open and marked and (self._depth or (token.kind == "call" and not token.close)):
+            # a call inside a value takes its own closers
+            self._depth += 0 if token.kind != "call" or token.empty else -1 if token.close else 1
+            self._body.append(token.raw)
         elif token.kind == "call" and token.close and (marked or not self._open):
             self._closing = [(self._at, token)]
             self._state = self._maybe_ended
-            if marked:
+            if marked and not self._open:
                 self._commit()
         elif (token.kind in ("call", "wrap") and marked and not self._open) or (
             token.kind == "end" and not self._open and self._body
@@ -156,7 +161,7 @@ class NestedCandidate(MarkupCandidate):
                 pass
 
     def _maybe_ended(self, token: Tag | str) -> None:
-        """After a call's closer without its mark: what follows tells."""
+        """After a call's closer without its mark, or inside a value: what follows tells."""
         if (isinstance(token, str) and blank(token)) or (isinstance(token, Tag) and token.kind == "cut"):
             self._closing.append((self._at, token))
         elif isinstance(token, Tag) and (token.kind in ("wrap", "end") or (token.kind == "call" and not token.close)):
