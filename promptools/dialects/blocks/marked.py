@@ -85,12 +85,14 @@ class Marked(Textual):
         self.closers = (*closing, *also)
         self._closers = {
             opener: Closers(
-                right=(*([closer] if closer else []), *also),
-                wrong=tuple(each for each in (*closing, *WRONG) if each not in (closer, *also)),
-                openers=tuple(marks),
+                right=right,
+                wrong=tuple(each for each in (*closing, *WRONG) if each not in right),
+                # what begins with a closer is the closer first: GigaChat's stands in an opener too
+                openers=tuple(each for each in marks if not each.startswith(right)),
                 needed=needed and bool(closer),
             )
             for opener, closer in openers.items()
+            for right in [(*filter(None, [closer]), *also)]
         }
 
     def closers_of(self, opener: str) -> Closers:
