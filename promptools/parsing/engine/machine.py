@@ -46,6 +46,8 @@ class Machine(ABC):
         """The kind of marker that the candidate began with."""
         self._misses: dict[str, int] = {}
         """How many candidates of a kind were no calls."""
+        self._shown = False
+        """The candidate stands in a fence, where words behind it show that it is talked about, however it ends."""
         self._opened_at = 0
         self._lead: list[Part] = []
         """Markup of a fence whose first words are not decided yet."""
@@ -146,6 +148,7 @@ class Machine(ABC):
         if head.fenced and self._lead and self._lead[0].raw[0] in "`~":  # the fence is the block's own marker
             marker, self._lead, self._back = self._lead[0].raw, [], self._after
         firm = (sure and not fenced) or expected or self._rules.strictness == "lenient"
+        self._shown = self._back == self._fence and not firm
         place = Place(dialect.name, wrapped=sure, expected=expected, sentinel=tier == "S")
         self._candidate = dialect.candidate(marker, self._rules, place, firm=firm)
         self._opened_at = self._fed - len(text) + begin - (len(marker) if marker != head.alias else 0)
@@ -181,7 +184,7 @@ class Machine(ABC):
             elif self._lead:
                 self._lead.append(each)
             else:
-                self._out.parts([each], firm=candidate.firm)
+                self._out.parts([each], firm=candidate.firm and not self._shown)
 
     def _decided(self, candidate: Candidate) -> None:
         """Hand over what the candidate left, and go on where it stood."""
@@ -194,7 +197,7 @@ class Machine(ABC):
         if is_call and not candidate.firm and not lead and self._is_part(parts):
             is_call = False
         if is_call:
-            self._out.parts([*lead, *parts], firm=candidate.firm)
+            self._out.parts([*lead, *parts], firm=candidate.firm and not self._shown)
             self._state = self._back
         else:
             for part in (*lead, *parts):
