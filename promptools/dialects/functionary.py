@@ -3,15 +3,15 @@ r"""Functionary v3.2, `>>>name` and the arguments on the next line, and v2, whos
     >>>all\nLet me look.\n>>>get_weather\n{"city": "Oslo"}
     <|from|>assistant\n<|recipient|>get_weather\n<|content|>{"city": "Oslo"}
 
-The first `>>>` is in the prompt. `all` is the user. Source: MeetKai/functionary, prompt templates v2 and v3.2 (2024-01,
-2024-08); v3.1 is Llama's `<function=...>`.
+The first `>>>` is in the prompt, and so are v2's first two tokens. `all` is the user. Source: MeetKai/functionary,
+prompt templates v2 and v3.2 (2024-01, 2024-08); v3.1 is Llama's `<function=...>`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from promptools.dialects.base import A_NAME, Head, Textual, Tier
 from promptools.dialects.blocks.markers import Closers
@@ -31,7 +31,11 @@ _FROM = then(token("<|from|>"), r"[ \t]?", token("assistant"), _LINE)
 _TO = either(then(_FROM, token("<|recipient|>")), token("<|recipient|>"))
 _CONTENT = token("<|content|>")
 _NAMED = re.compile(r"(?:<\|from\|>\s*assistant\s*)?(?:<\|recipient\|>|>>>)?\s*([^\s<>]+)")
-_USERS = re.compile(rf"(?:>>>)?all{_LINE}|(?:{_FROM})?<\|recipient\|>[ \t]?all{_LINE}<\|content\|>[ \t]?")
+_USERS = re.compile(rf"(?:(?:{_FROM})?<\|recipient\|>[ \t]?)?all{_LINE}<\|content\|>[ \t]?|(?:>>>)?all{_LINE}")
+_CALL = re.compile(rf"^>>>({_NAME}){_LINE}\s{{0,8}}\{{", re.MULTILINE)
+ALL = "all"
+HOLD = 4096
+"""Characters of words for the user that are held until the header of a call shows that their own was one."""
 
 CLOSERS = Closers(right=("<|stop|>",), wrong=(), openers=(">>>", "<|from|>", "<|recipient|>"), needed=False)
 
@@ -39,7 +43,7 @@ CLOSERS = Closers(right=("<|stop|>",), wrong=(), openers=(">>>", "<|from|>", "<|
 def _offered(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
     """Tell whether the line is the name of an offered tool, before a bracket."""
     del fresh
-    name = text[start:end].lstrip(">").strip()
+    name = text[start:end].lstrip(">").partition("\n")[0].strip()
     if rules.tools is None or end < len(text):
         known = rules.tools is None or rules.tools.get(name) is not None
         return known and text[end : end + 1] == "{" if end < len(text) else None
@@ -49,9 +53,23 @@ def _offered(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> b
 def _to_all(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
     """Tell whether what follows is for the user: its header is whole, and not a line of some program."""
     del rules
-    if text[start] == ">" and not fresh:
+    if text[start] in ">a" and not fresh:
         return False
     return True if _USERS.fullmatch(text, start, end) else (None if end == len(text) else False)
+
+
+def _content_to_all(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
+    """Tell whether v2's header without its first tokens is whole."""
+    if "<|content|>" in text[start:end]:
+        return _to_all(text, start, end, fresh=fresh, rules=rules)
+    return None if fresh and end == len(text) else False
+
+
+def _perhaps_to_all(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
+    """Tell whether a line may be such a header without its marker, at the very beginning."""
+    if rules.tools is None or rules.strictness == "strict" or rules.expect == "functionary":
+        return False
+    return _to_all(text, start, end, fresh=fresh, rules=rules)
 
 
 class Functionary(Textual):
@@ -64,7 +82,13 @@ class Functionary(Textual):
         Head((), then(token(">>>"), _NAME, _LINE, r"\s{0,8}"), opens="{", gate=">", begins=_offered, line=True),
         Head((), then(token(">>>"), token("all"), _LINE), opens="", gate=">", begins=_to_all, line=True, tier="A"),
         Head((), then(_NAME, _LINE, r"\s{0,8}"), opens="{", gate=A_NAME, begins=_offered, line=True, asked=True),
-        Head((), then(token("all"), _LINE), opens="", gate="a", begins=_to_all, line=True, first=True, asked=True),
+        Head((), then(_NAME, _LINE, _CONTENT, r"\s{0,8}"), opens="{", gate=A_NAME, begins=_offered, line=True,
+             first=True, tier="A"),
+        Head((), then(token(ALL), _LINE, _CONTENT, r"[ \t]?"), opens="", gate="a", begins=_content_to_all, line=True,
+             first=True, tier="A"),
+        Head((), then(token(ALL), _LINE), opens="", gate="a", begins=_perhaps_to_all, line=True, first=True, tier="A",
+             alias=ALL),
+        Head((), then(token(ALL), _LINE), opens="", gate="a", begins=_to_all, line=True, first=True, asked=True),
         Head(
             ("<|from|>", "<|recipient|>"), then(_TO, r"[ \t]?", _NAME, _LINE, _CONTENT, r"\s{0,8}"), opens="{", tier="S"
         ),
@@ -75,11 +99,13 @@ class Functionary(Textual):
             begins=_to_all,
             tier="S",
         ),
-    )
+    )  # fmt: skip
     closers = ("<|stop|>",)
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
         """Start at the bracket of the arguments; or, without a head, at what says that the user is spoken to."""
+        if head == ALL:
+            return HeldCandidate(rules, firm=firm)
         if not head:
             return UserCandidate(firm=firm)
         found = _NAMED.match(head)
@@ -113,3 +139,40 @@ class UserCandidate(Undecided):
     def close(self, finish_reason: str | None) -> None:
         """Decide: the text is over."""
         del finish_reason
+
+
+class HeldCandidate(Undecided):
+    """A line `all`, which is a header if the header of a call follows, and a word if not."""
+
+    def __init__(self, rules: Rules, *, firm: bool) -> None:
+        super().__init__(firm=firm)
+        self._rules = rules
+        self._text = ""
+        self._at = 0
+        """Up to where no header of a call begins."""
+
+    def feed(self, piece: str, start: int) -> int | None:
+        """Take more text; see `Candidate`."""
+        end = min(len(piece), start + HOLD - len(self._text))
+        self._text += piece[start:end]
+        for found in _CALL.finditer(self._text, self._at) if "{" in piece[start:end] else ():
+            tools = self._rules.tools
+            if tools is not None and tools.get(found[1]) is not None:
+                self._decide("markup")
+                return end
+        self._at = self._text.rfind("{") + 1  # a header has one, at its end
+        if len(self._text) < HOLD:
+            return None
+        self._decide("text")
+        return end
+
+    def close(self, finish_reason: str | None) -> None:
+        """Decide: the text is over."""
+        del finish_reason
+        self._decide("text")
+
+    def _decide(self, kind: Literal["markup", "text"]) -> None:
+        found = _USERS.match(self._text)
+        assert found is not None
+        self.parts = [Part(kind, found[0])]
+        self.rest = self._text[found.end() :]
