@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, assert_never
 
+from promptools.errors import clip
 from promptools.harmony.header import Header, Known
 from promptools.harmony.items import ItemParser
 from promptools.harmony.machine import Aside, Begin, Finish, Item, Words
@@ -35,15 +36,18 @@ def segment_of(item: Item) -> Segment:
         case Words(raw):
             return Said(raw)
         case Finish(by, raw):
-            return Ended(raw, whole=by not in {"cut", "header"}, headless=by == "header")
+            odd = by in {"end", "return"}  # for a call, which ends with a token of its own
+            fixes = (_fix(f"the call ends with <|{by}|>"),) if odd else ()
+            return Ended(raw, whole=by not in {"cut", "header"}, headless=by == "header", fixes=fixes)
         case Aside(kind, raw):
-            return Beside("markup" if kind == "token" else kind, raw)
+            said = {"token": f"{clip(raw, 40)!r} begins and ends nothing", "debris": "words that belong to no message"}
+            return Beside("markup" if kind == "token" else kind, raw, (_fix(said[kind]),) if kind in said else ())
         case _:
             assert_never(item)
 
 
 def _opened(header: Header, raw: str) -> Opened:
-    fixes = tuple(Fix("marker", f"harmony: {each}") for each in header.repairs)
+    fixes = tuple(map(_fix, header.repairs))
     exact = raw.endswith("<|message|>")
     if header.role != "assistant":
         return Opened("other", raw, fixes=fixes, exact=exact)
@@ -51,3 +55,7 @@ def _opened(header: Header, raw: str) -> Opened:
         return Opened("call", raw, header.recipient.removeprefix(f"{FUNCTIONS}."), fixes, exact=exact)
     kind: Literal["thoughts", "words"] = "thoughts" if header.channel == "analysis" else "words"
     return Opened(kind, raw, fixes=fixes, final=header.channel == "final", vague=not header.channel, exact=exact)
+
+
+def _fix(what: str) -> Fix:
+    return Fix("marker", f"harmony: {what}")

@@ -29,6 +29,8 @@ NOBODY = frozenset(("", "all", "user", "assistant"))
 _GLUED = re.compile(r"(?:assistant)?(?:commentary|analysis|final|json|code)\Z")
 _TOOL = re.compile(r"[A-Za-z_]\w*(?:[.:/][\w-]+)+\Z")
 """A name in a namespace: no channel, no role and no word of English looks like it."""
+_MARKUP = re.compile(r"(?<=.)[<>{]")
+"""What no name has, but what models write behind one."""
 _EDGE = ":;,>?!'\"`\\"
 
 
@@ -94,6 +96,8 @@ class _Reader:
         if isinstance(piece, Token):
             self._token(piece.name)
             return
+        if self.place == "constrain" and self.first and piece[:1].isspace():
+            self.repairs.append("a space behind <|constrain|>")
         for word in piece.split():
             self._word(word)
 
@@ -239,7 +243,7 @@ class _Reader:
         return (offered or candidates or [""])[-1]
 
     def _clean(self, word: str) -> str:
-        name = word.strip(_EDGE)
+        name = _MARKUP.split(word)[0].strip(_EDGE)
         if self.glued and self.known is None:
             name = _GLUED.sub("", name) or name
         if name != word:

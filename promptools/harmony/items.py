@@ -15,6 +15,7 @@ from promptools.harmony.tokens import IDS, Role
 if TYPE_CHECKING:
     from promptools.harmony.vocabulary import Decode
 
+_OTHERS = {IDS[name]: f"<|{name}|>" for name in IDS if name not in NAMES}
 _TOKENS = {IDS[name]: Token(name, f"<|{name}|>") for name in NAMES}
 
 
@@ -66,7 +67,7 @@ class ItemParser:
             if token is not None:
                 yield from self._undecoded()
                 yield token
-            elif text := self._bytes.decode(decode(each)):
+            elif text := self._bytes.decode(_bytes(each, decode)):
                 yield text
 
     def _undecoded(self) -> Iterator[Piece]:
@@ -74,3 +75,11 @@ class ItemParser:
         left = self._bytes.decode(b"", final=True)
         if left:
             yield left
+
+
+def _bytes(token: int, decode: Decode) -> bytes:
+    """Give the bytes of a token that is none of the machine's: of another control token, its name."""
+    try:
+        return decode(token)
+    except KeyError:
+        return _OTHERS.get(token, f"<|reserved_{token}|>").encode()

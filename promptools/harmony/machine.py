@@ -59,6 +59,11 @@ _SPEAKS = re.compile(f"(?:{'|'.join(SPEAKER[:size] for size in range(len(SPEAKER
 """The first word of a header, or its beginning, at the end of a text."""
 
 
+_CHANNEL = "<|channel|>"
+_TAGGED = re.compile(r"(?<!\|)>[{\[]")
+"""A bracket behind a tag's is no body: more of the header follows."""
+
+
 class Machine:
     """`role` speaks where no header says who: a completion begins inside a header of the assistant's.
 
@@ -205,8 +210,8 @@ class Machine:
             return
         last = self._pieces[-1]
         assert isinstance(last, str)
-        found = BRACKET.search(last)
         raw = self._raw()
+        found = BRACKET.search(last) if _TAGGED.search(raw) is None else None
         at = len(raw) - len(last) + found.start() if found is not None else len(raw)
         if found is not None and at <= LIMIT and ("<|channel|>" in raw[:at] or names_much(raw[:at])):
             self._repairs.append("no <|message|>")
@@ -355,7 +360,7 @@ class Machine:
         self._repairs = []
         self._pieces, self._size, self._tail = [], 0, ""
         self._state, self._fresh, self._first, self._returned = "content", True, False, False
-        self._shown = Shown()
+        self._shown = Shown(call=header.is_call)
         return Begin(header, raw)
 
     def _content_ends(self, by: str, raw: str) -> Iterator[Item]:
@@ -404,6 +409,9 @@ class Machine:
         self._repairs = []
         if "<|start|>" in said[:end]:
             yield Aside("token", said[:end])
+        elif self._role and not long and said.startswith(_CHANNEL):  # where a completion begins, nobody talks about it
+            end = len(_CHANNEL)
+            yield Aside("token", _CHANNEL)
         else:
             end = 0
         self._pieces, self._size, self._state = [], 0, "between"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from promptools.harmony.header import Known
@@ -41,8 +41,15 @@ class Heard:
         return self.ended not in {"cut", "header"}
 
 
+CUT = "somebody else's turn behind it"
+"""The repair of a message after which a model spoke for others."""
+
+
 class Parsed(NamedTuple):
-    """The messages of a text, and what stands between them: places of words that belong to none."""
+    """The messages of a text, and what stands between them: places of words that belong to none.
+
+    An aside is `words`, `debris`, or `imagined`: in a completion, what somebody else said, and all that follows.
+    """
 
     messages: tuple[Heard, ...]
     asides: tuple[tuple[Span, str], ...] = ()
@@ -72,6 +79,9 @@ class StreamParser:
         self._begun = 0
         self._said: list[str] = []
         self._at = 0
+        self._alone = role is not None and not strict
+        """Nobody but the one who completes the conversation speaks."""
+        self._imagined = False
 
     def feed(self, text: str) -> list[Item]:
         """Take a piece of text; give what became certain."""
@@ -94,6 +104,17 @@ class StreamParser:
         """Put items together to messages."""
         for item in items:
             start, self._at = self._at, self._at + len(item.raw)
+            if (
+                self._alone
+                and self._heard
+                and isinstance(item, Begin)
+                and item.header.role != self._heard[0].message.role
+            ):
+                self._imagined = True
+                self._heard[-1] = replace(self._heard[-1], repairs=(*self._heard[-1].repairs, CUT))
+            if self._imagined:
+                self._beside("imagined", start)
+                continue
             match item:
                 case Begin():
                     self._open, self._begun, self._said = item, start, []

@@ -41,6 +41,8 @@ class Ended(NamedTuple):
     raw: str
     whole: bool
     headless: bool = False
+    fixes: tuple[Fix, ...] = ()
+    """Liberties with this end, if it is a call that it ends."""
 
 
 class Beside(NamedTuple):
@@ -48,6 +50,7 @@ class Beside(NamedTuple):
 
     kind: Literal["space", "markup", "debris", "words"]
     raw: str
+    fixes: tuple[Fix, ...] = ()
 
 
 Segment: TypeAlias = "Opened | Said | Ended | Beside"

@@ -43,7 +43,7 @@ def told(text, role="assistant", **options):
         ("<|start|>assistant", "token '<|start|>assistant'"),
         ("<|start|>assistant<|end|>", "token '<|start|>assistant' token '<|end|>'"),
         ("<|start|>hm<|end|>", "token '<|start|>' words 'hm' token '<|end|>'"),
-        ("<|channel|>hm<|end|>", "words '<|channel|>hm' token '<|end|>'"),
+        ("<|channel|>hm<|end|>", "token '<|channel|>' words 'hm' token '<|end|>'"),
         ("<|channel|>final a<|end|>", "assistant/final 'a' .end"),
         ("<|channel|>commentary to=f a<|end|>", "assistant/commentary .header"),
         ("<|end|><|end|>", "token '<|end|>' token '<|end|>'"),

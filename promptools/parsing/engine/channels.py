@@ -50,6 +50,9 @@ class Channelled:
         """The assistant has said something."""
         self._told = False
         """It has said something to the user."""
+        self._thought = False
+        """Its thoughts have a header: words that have none are no thoughts."""
+        self._noted: tuple[Fix, ...] = ()
         self._imagined = False
         """Somebody else speaks: all that follows was said to nobody."""
         self._at = 0
@@ -79,12 +82,16 @@ class Channelled:
                 self._says(raw)
             case Ended():
                 self._ends(segment, finish_reason)
-            case Beside(kind, raw):
+            case Beside(kind, raw, fixes):
                 if kind == "words":
                     self._words(raw)
                 else:
                     self._prose_ends(None)
                     self._out.mark(raw, kind)
+                if fixes != self._noted:  # words that come in pieces are noted once
+                    self._noted = fixes
+                    for fix in fixes:
+                        self._out.liberty(fix)
             case _:
                 assert_never(segment)
 
@@ -92,15 +99,18 @@ class Channelled:
 
     def _opens(self, opened: Opened) -> None:
         self._prose_ends(None)
+        self._noted = ()
         if not self._spoke and self._out.fresh:
             self._out.leave_space()
         self._open = opened
         if opened.kind == "other" and self._spoke:
             self._imagined = True
             self._out.mark(opened.raw, "result")
+            self._liberties(opened)
             return
-        if opened.final and not self._told and self._out.spoke:
+        if opened.final and not self._told and not self._thought and self._out.spoke:
             self._out.was_reasoning("")
+        self._thought = self._thought or opened.kind == "thoughts"
         self._spoke = self._spoke or opened.kind != "other"
         self._told = self._told or (opened.kind == "words" and not opened.vague)
         if opened.kind == "call":
@@ -143,6 +153,7 @@ class Channelled:
         opened, self._open = self._open, None
         assert opened is not None
         if opened.kind == "call":
+            opened = opened._replace(fixes=(*opened.fixes, *ended.fixes))
             self._settle(opened, done=ended.whole or (finish_reason in DONE and not ended.headless))
         self._prose_ends(None if ended.whole else finish_reason)
         self._out.frame(ended.raw, "text", exact=opened.exact)
