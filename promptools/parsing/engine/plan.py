@@ -158,8 +158,6 @@ def _markers(group: str, head: Head) -> Iterator[Marker]:
             yield Marker(group, literals, head.pattern, head.gate)
 
 
-ANY_SPACE = r"\w{1,9}"
-"""A word in the place of Gemini's namespace's own."""
 NAMESPACES = {
     "function": r"s?[.:\w]",
     "tool": r"s?[.:]",
@@ -167,7 +165,6 @@ NAMESPACES = {
     "multi_tool_use": "",
     "call:": "",
     "declaration:": "",
-    "": rf"{ANY_SPACE}+:d",
 }
 """What may stand before a name: a word in any case, and the pattern of what follows it."""
 LABELS = ("function call", "functions.", "tools.", "default_api:", "declaration:", "call:", "tool_name:", "tool call")
@@ -199,11 +196,11 @@ def _in_any_case(word: str) -> str:
 
 def _unfinished(names: tuple[str, ...]) -> str:
     """Give what the last characters of a text may be that become the first word of such a line."""
-    spaces = rf"(?:(?:functions?|tools?|default_api|call|declaration|{ANY_SPACE})[.:])*"
+    spaces = r"(?:(?:functions?|tools?|default_api|call|declaration)[.:])*"
     said = {name[:size] for name in (*names, MCP) for size in range(len(name) + 1)}
     words = {label[:size] for label in LABELS for size in range(1, len(label) + 1)}
     shown = "|".join(re.sub(r"(?:\\[-.]|_)", r"[-_.]?", re.escape(each)) for each in sorted(said | words))
-    return rf"(?=[</]{{0,2}}[\w.:/ -]{{0,128}}\Z)[</]{{0,2}}(?i:{spaces}(?:{shown}|{ANY_SPACE}))\Z"
+    return rf"(?=[</]{{0,2}}[\w.:/ -]{{0,128}}\Z)[</]{{0,2}}(?i:{spaces}(?:{shown}))\Z"
 
 
 def _literals(lone: tuple[str, ...]) -> list[Marker]:
