@@ -46,3 +46,10 @@ def test_each_has_cases_of_its_own_and_half_of_them_go_wrong(name: str) -> None:
 @pytest.mark.parametrize("name", dialects.BUILT_IN)
 def test_each_says_who_speaks_it(name: str) -> None:
     assert len(dialects.get(name).models) > 3
+
+
+def test_a_row_says_with_which_options_it_is_read() -> None:
+    tool = _tool()
+    said = tool._said(tool.Row("t", "n", "a", tools="none", options={"strictness": "balanced", "expect": "json"}))
+    assert said == "`a`<br>with `expect='json'`, `tools=None`"
+    assert tool._said(tool.Row("t", "n", "a")) == "`a`"

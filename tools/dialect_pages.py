@@ -3,8 +3,9 @@
     python tools/dialect_pages.py
 
 Each page says who speaks a dialect, how sure its markers are, how it writes calls, tools and results, and what each row
-of its tables is read as: intact calls, tolerated slips, calls that are refused, and what is no call. All of it comes
-from the code and from rows that the tests run, so a page cannot say what is not so; a test compares the pages on disk.
+of its tables is read as, with its options: intact calls, tolerated slips, calls that are refused, and what is no call.
+All of it comes from the code and from rows that the tests run, so a page cannot say what is not so; a test compares the
+pages on disk.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from promptools.types import Reply  # noqa: E402
 MADE = "<!-- made by `make dialects` from the code and from tests/cases -->"
 CLIP = 240
 """Characters of a text that a table shows."""
+NO_TOOLS = {"none": "tools=None", "empty": "tools=[]"}
+"""Sets of tools that hold none, as the caller would write them."""
 TIERS = {
     "S": "sentinels that prose does not hold",
     "A": "readable tags: a declared tool and a whole body are needed",
@@ -102,9 +105,17 @@ def _tables(read: list[Read]) -> Iterator[str]:
 
 
 def _table(title: str, last: str, read: Iterable[tuple[Read, str]]) -> Iterator[str]:
-    lines = [f"| {_code(each.row.text)} | {_outcome(each)} | {_cell(said)} |" for each, said in read]
+    lines = [f"| {_said(each.row)} | {_outcome(each)} | {_cell(said)} |" for each, said in read]
     if lines:
         yield from (f"## {title}", "", f"| the model says | read as | {last} |", "| --- | --- | --- |", *lines, "")
+
+
+def _said(row: Row) -> str:
+    """Write what the model said, and with which options it is read, where there are any but the defaults."""
+    options = sorted(row.options.items() - {("strictness", "balanced")})
+    given = [f"{key}={value!r}" for key, value in options]
+    given += [NO_TOOLS[row.tools]] if row.tools in NO_TOOLS else []
+    return "<br>".join([_code(row.text), *([f"with {', '.join(map(_code, given))}"] if given else [])])
 
 
 def _outcome(each: Read) -> str:
