@@ -56,13 +56,21 @@ RESULTS: Final = (
     "<tool_responses>",
     "<function_results>",
     "<function_response>",
+    "<atem:function_results>",
     "<tool_result>",
+    "<toolbridge_result>",
+    "<TOOL_RESPONSE>",
+    "<start_function_response>",
     "Observation:",
     "✿RESULT✿",
     "<｜tool▁outputs▁begin｜>",
     "<｜tool▁output▁begin｜>",
+    "<｜tool_outputs_begin｜>",
+    "<｜tool_output_begin｜>",
     "[TOOL_RESULTS]",
     "<|tool_response>",
+    "<|tool_response:",
+    "<|tool_response_start|>",
     "<|START_TOOL_RESULT|>",
     "<tool_output>",
     "```tool_output",
@@ -77,6 +85,11 @@ RESULTS: Final = (
     "<|turn>user",
     "<|turn>tool",
     "<｜User｜>",
+    "<|im_system|>",
+    "<|im_user|>",
+    "]~b]tool",
+    "]~b]user",
+    "function result<|role_sep|>",
 )
 """What opens a tool's result, or the turn of who gives it: beside a call the model imagines it, and what follows."""
 
@@ -106,5 +119,6 @@ DEBRIS: Final = (
     "[|endofturn|]",
     "<|content_model_end_sampling|>",
     "<|assistant_end|>",
+    "<|tool_response>",  # at which Gemma 4 stops
 )
 """End-of-turn tokens that servers let through: no part of what was said when they stand beside a call."""
