@@ -54,7 +54,12 @@ if TYPE_CHECKING:
 @lru_cache(maxsize=32)
 def _closers(marker: str) -> Closers:
     others = tuple(f"</{each}>" for each in TAGS if each != marker)
-    return Closers(right=(f"</{marker}>",), wrong=(*others, *WRONG), openers=(f"<{marker}>",))
+    return Closers(
+        right=(f"</{marker}>",),
+        wrong=(*others, *WRONG),
+        openers=(f"<{marker}>",),
+        line=marker == "function_call",  # granite-20b-functioncalling is trained without a closer
+    )
 
 
 def closers_of(head: str) -> Closers:

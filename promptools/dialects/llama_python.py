@@ -3,8 +3,8 @@
     <|python_tag|>brave_search.call(query="oslo weather")<|eom_id|>
     <|python_tag|>get_weather(city="Oslo")
 
-Behind the same tag stands code for an interpreter, which is no call: nothing but calls may follow the tag, and only a
-name that ends in `.call` is a call of a tool that nobody offers. Source: Llama 3.1 prompt format (Meta, 2024-07).
+Behind the same tag stands code for an interpreter, which is no call: nothing but calls may follow the tag. A name that
+ends in `.call` is none of a program's: behind it words may follow, and the tool may be one that nobody offers. Source: Llama 3.1 prompt format (Meta, 2024-07).
 """
 
 from __future__ import annotations
@@ -48,13 +48,18 @@ function_name.call(parameter="value", other=2)
 
 
 class _TaggedCall(CallBlock):
-    """Calls behind the tag, and nothing else."""
+    """Calls behind the tag, and nothing else unless they are unmistakable."""
 
     def _named(self, text: str, at: int) -> tuple[str, int]:
         name, end = super()._named(text, at)
         if _BUILT_IN.search(name):
             self._place = self._place._replace(sentinel=True)
+        elif self._place.sentinel and text[end - 1] == "(" and not self._is_offered(name):
+            return "", at  # words or a program, behind a call that stands
         return name, end
+
+    def _is_offered(self, name: str) -> bool:
+        return self._rules.tools is not None and self._rules.tools.find(name) is not None
 
 
 _BUILT_IN = re.compile(r"\w\.call\Z")

@@ -25,6 +25,8 @@ class Closers:
     openers: tuple[str, ...]
     needed: bool = True
     """It is a liberty to do without the right one."""
+    line: bool = False
+    """The end of the body's last line may stand for the right one, whatever follows."""
     again: re.Pattern[str] | None = None
     r"""What stands before a further body of the same block: a name, its only group, and what may follow that. It says
     by `\Z` what an unfinished one looks like."""

@@ -351,19 +351,20 @@ class WrappedCandidate(Undecided):
 
     def _foreign(self, look: str) -> None:
         """Decide on words, or another dialect's marker, where the closer belongs."""
+        gap = "".join(self._gap)
         loose = look.startswith(("<|", "</", "<｜", *MADE_UP)) or (
             not self._is_void
             and (
                 self._place.expected
                 or self._rules.strictness == "lenient"
                 or not self._closers.needed
+                or (self._closers.line and "\n" in gap)
                 or self._listed  # Granite 3.1 writes no closer: the list's bracket is one
             )
         )
         if not loose or (self._lists and not look.startswith("<")):
             self._give_up("words follow the JSON inside the block", keep=-len(look))
             return
-        gap = "".join(self._gap)
         bare = gap.rstrip()
         self._look, self._gap, self.rest = "", [bare], gap[len(bare) :] + look  # the space stands before words
         self._finish("", self._closing_fix())

@@ -125,7 +125,7 @@ class CallBlock(CallParts):
         if not name or text[end - 1] != self.bracket:
             if (name and end == len(text)) or (self._may_come(text, at) and not final):
                 return ~at
-            if self._layout.alone and self._place.expected and self._done:
+            if self._layout.alone and self._sure and self._done:
                 self._give_back()
                 self._finish()
                 return at
@@ -229,7 +229,7 @@ class CallBlock(CallParts):
             else:
                 self._finish()
             return end
-        if self._layout.alone and text[at] != "<" and not self._place.expected:
+        if self._layout.alone and text[at] != "<" and not self._sure:
             return self._refuse("something else follows the call", at)
         return self._foreign(text, at)
 
