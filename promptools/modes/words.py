@@ -33,6 +33,8 @@ class Words:
                 if self._markup and not self._thinking:
                     self._kept.pop()  # the tag that opened it
                 self._thinking, self._markup = True, False
+            case Malformed(raw=raw) if not self._with_markup and raw.startswith("<|"):
+                self._thinking = False  # a call that was cut in its header, or behind it: nothing of it was said
             case Text() | CallEnd() | Malformed():
                 self._thinking = False
                 self._keep(event.span, markup=False)

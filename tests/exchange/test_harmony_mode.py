@@ -119,6 +119,15 @@ def test_a_call_that_was_cut_is_never_handed_over(raw):
     assert '{"city": "Par' in seen.message["content"]
 
 
+@pytest.mark.parametrize("raw", RAW)
+def test_a_header_that_was_cut_is_not_shown(raw):
+    seen = play(
+        ask(WEATHER), [said(raw, THOUGHT + "<|channel|>commentary to=functions.get_wea", "length")], target=place(raw)
+    )
+    assert "tool_calls" not in seen.message
+    assert (seen.message["content"] or "", seen.json["choices"][0]["finish_reason"]) == ("", "length")
+
+
 def test_arguments_go_live():
     body = ask(WEATHER, stream=True, promptools={"arguments": "live"})
     seen = play(body, [streamed("completions")], target=place())
