@@ -11,6 +11,9 @@ object, the comma on a line of its own. It differs where that library loses what
 - every line of a description, a title or a default is a comment, where it comments the first alone;
 - a key that is no identifier is quoted, and so is a quote inside an enumeration.
 
+A function whose parameters are an empty object is told as `() => any`, as the format's own document has it, where the
+library writes `(_: {` and `})` around nothing: `promptools.harmony.convert` leaves them out.
+
 A type that holds itself is `any` where it comes again.
 """
 
