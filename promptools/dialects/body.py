@@ -121,7 +121,7 @@ def read_calls(
 
 
 def _said(node: Node, name: str | None, rules: Rules) -> list[Said]:
-    if name is not None and is_object(node.value):
+    if name is not None and (is_object(node.value) or isinstance(node.value, str)):
         return [Said(node, name or None, node, {})]
     return said_in(node, rules.anchors, rules.tools)
 

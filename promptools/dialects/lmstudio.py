@@ -8,7 +8,8 @@ MiniMax models there write `[TOOL_CALL]`, and arrows instead of JSON:
     }}
     [/TOOL_CALL]
 
-Source: lmstudio.ai/docs, tool use (2024-12); reports of MiniMax M2 under LM Studio (2025-11).
+Calls in Python's syntax stand there too. Source: lmstudio.ai/docs, tool use (2024-12); reports of MiniMax M2 under LM
+Studio (2025-11).
 """
 
 from __future__ import annotations
@@ -22,12 +23,18 @@ from promptools.dialects.blocks.markers import Closers
 from promptools.dialects.blocks.wrapped import WrappedCandidate
 from promptools.dialects.body import part_of, unreadable
 from promptools.dialects.envelope import Node, Said
+from promptools.dialects.pycalls.heads import Either, marked, offered
+from promptools.dialects.pycalls.instead import InsteadBlock
+from promptools.dialects.pycalls.parts import Layout
 from promptools.dialects.settle import Place, Rules, settle
 from promptools.dialects.values import value_of
 from promptools.parsing.parts import Candidate, Part
 from promptools.types import Fix, MalformedReason
 
 ARROWS = "[TOOL_CALL]"
+_ENDS = {"[TOOL_REQUEST]": "[END_TOOL_REQUEST]", ARROWS: "[/TOOL_CALL]"}
+_PYTHON = {opener: Layout(right=(closer,), lines=True) for opener, closer in _ENDS.items()}
+"""How calls in Python's syntax stand behind each opener."""
 _CALL = re.compile(r"""\{\s*tool\s*=>\s*(["'])([^"'\n]{1,128})\1\s*,\s*args\s*=>\s*""")
 _KEY = re.compile(r"\s*,?\s*--([\w.-]{1,128})(?:\s+|=)")
 _NEXT = re.compile(r"[\n{}]|,?\s--[\w.-]{1,128}[\s=]")
@@ -43,12 +50,22 @@ class LmStudio(Marked):
     def __init__(self) -> None:
         super().__init__(
             "lmstudio",
-            {"[TOOL_REQUEST]": "[END_TOOL_REQUEST]", ARROWS: "[/TOOL_CALL]"},
+            _ENDS,
             models="any model under LM Studio that has no format of its own",
         )
+        self.heads = (*self.heads, *(marked(opener)._replace(begins=offered) for opener in _PYTHON))
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
         """Start at the bracket."""
+        opener = head[: head.index("]") + 1]
+        return Either(
+            head,
+            lambda: InsteadBlock(head, _PYTHON[opener], rules, place, firm=firm),
+            lambda: self._json(head, rules, place, firm=firm),
+            firm=firm,
+        )
+
+    def _json(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
         if head.startswith(ARROWS):
             return ArrowCandidate(head, self.closers_of(ARROWS), rules, place, firm=firm)
         return super().candidate(head, rules, place, firm=firm)

@@ -20,6 +20,9 @@ from promptools.dialects.blocks.markers import Closers
 from promptools.dialects.blocks.wrapped import WrappedCandidate
 from promptools.dialects.declaration import ARGUMENTS, explain, functions
 from promptools.dialects.openings import perhaps, then, token
+from promptools.dialects.pycalls.heads import Either, marked, offered
+from promptools.dialects.pycalls.instead import InsteadBlock
+from promptools.dialects.pycalls.parts import Layout
 from promptools.dialects.settle import Place, Rules, dump
 from promptools.parsing.parts import Candidate
 from promptools.types import Call, Fix, Result
@@ -41,12 +44,18 @@ _HEAD = re.compile(
     rf"(?:\[TOOL_CALLS\]?\s*)+(?:({_NAME})\s*(?:\[CALL_ID\]?\s*([\w-]*)\s*)?(?:\[ARGS\]?\s*)?)?(?:```[\w+-]*\s*)?"
 )
 _AGAIN = re.compile(then(rf"({_NAME})", _SOME, _ID, _ARGS))
+_STRING = re.compile(r'[^"\\]*+(?:\\[\s\S][^"\\]*+)*+')
+"""What stands in a JSON string, up to its end or to an escape that is not whole."""
 _RESIDUE = rf"{_NAME}(?:\Z|(?=\{{))"
 """A name with the id glued to it: what is left where a server strips the markers."""
 
 CLOSERS = Closers(
     right=(CLOSER,), wrong=("[/TOOL_CALL]", "[/THINK]"), openers=(MARK, "[TOOL_CALLS"), needed=False, again=_AGAIN
 )
+
+
+_PYTHON = Layout(right=(CLOSER, "[/TOOL_CALL]"), lines=True)
+"""How calls in Python's syntax stand behind the marker: seen of third-party configurations."""
 
 
 def _glued(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
@@ -70,10 +79,11 @@ class Mistral(Textual):
     tier: Tier = "S"
     heads = (
         Head(
-            ("[TOOL_CALLS",), then(_OPENER, _NAME, _SOME, _ID, _ARGS, FENCE), opens="{<[", alone=r"(?s:.*\[ARGS\]?\s*)"
+            ("[TOOL_CALLS",), then(_OPENER, _NAME, _SOME, _ID, _ARGS, FENCE), opens='{<["', alone=r"(?s:.*\[ARGS\]?\s*)"
         ),
-        Head(("[TOOL_CALLS",), then(_OPENER, _NAME, _SOME, _ID, FENCE), opens="{"),
+        Head(("[TOOL_CALLS",), then(_OPENER, _NAME, _SOME, _ID, FENCE), opens="{", alone=rf"{_MARKS}{_NAME}\s*"),
         Head(("[TOOL_CALLS",), then(_OPENER, SPACE, FENCE)),
+        marked(MARK)._replace(begins=offered),
         Head((), _RESIDUE, opens="{", gate=A_NAME, begins=_glued, line=True, tier="B"),
     )
     closers = (CLOSER, MARK)
@@ -86,7 +96,14 @@ class Mistral(Textual):
             lost = Fix("marker", "the markers around its name and id are missing")
             return WrappedCandidate(head, CLOSERS, rules, place, firm=firm, name=head[:-ID_LENGTH], fixes=[lost])
         fixes = [Fix("marker", "a bracket of its markers is missing")] if head.count("[") != head.count("]") else []
-        return WrappedCandidate(head, CLOSERS, rules, place, firm=firm, name=found[1], fixes=fixes)
+        if found[1] is not None:
+            return NamedCandidate(head, CLOSERS, rules, place, firm=firm, name=found[1], fixes=fixes)
+        return Either(
+            head,
+            lambda: InsteadBlock(head, _PYTHON, rules, place, firm=firm),
+            lambda: WrappedCandidate(head, CLOSERS, rules, place, firm=firm, fixes=fixes),
+            firm=firm,
+        )
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Write the block of the system message that declares the tools and the format."""
@@ -111,3 +128,44 @@ class Mistral(Textual):
     def render_results(self, results: Sequence[Result]) -> str:
         """Write results as one user turn."""
         return "".join(f"[TOOL_RESULTS]{result.content}[/TOOL_RESULTS]" for result in results)
+
+
+class NamedCandidate(WrappedCandidate):
+    """A name and its arguments, which may stand in a string.
+
+    A name alone at the end of the text is a call where it is an offered tool's.
+    """
+
+    _string: list[str] | None = None
+    """The string so far, with its first quote."""
+    _escaped = False
+
+    def feed(self, piece: str, start: int) -> int | None:
+        """Take more text; see `Candidate`."""
+        if self._string is None and self._is_void and piece[start : start + 1] == '"':
+            self._string = []
+        if self._string is None or self._body.raw:
+            return super().feed(piece, start)
+        begun = bool(self._string)
+        found = _STRING.match(piece, start + (self._escaped or not begun))
+        end = found.end() if found is not None else len(piece)
+        closed = piece[end : end + 1] == '"'
+        self._escaped = piece[end : end + 1] == "\\"
+        end = end + 1 if closed else len(piece)
+        self._string.append(piece[start:end])
+        if not closed:
+            return None
+        self._body.extend("".join(self._string))
+        self._body_ended()
+        return end if self._over else super().feed(piece, end)
+
+    def close(self, finish_reason: str | None) -> None:
+        """Decide: the text is over."""
+        tools, name = self._rules.tools, self._name or ""
+        if self._string and not self._body.raw:
+            self._look = "".join(self._string)
+            self._cut_short()
+        elif self._is_void and "[ARGS" not in self.head and (tools is None or tools.find(name) is None):
+            self._give_up("no tool of that name is offered, and no arguments follow")
+        else:
+            super().close(finish_reason)

@@ -19,12 +19,12 @@ from promptools.dialects.blocks.markers import Closers
 from promptools.dialects.blocks.wrapped import WrappedCandidate
 from promptools.dialects.labelled import Answer, ByFirst, LabelledCandidate
 from promptools.dialects.openings import then, tokens
-from promptools.dialects.pycalls.calls import CallBlock
+from promptools.dialects.pycalls.instead import InsteadBlock
 from promptools.dialects.pycalls.parts import Layout
 from promptools.dialects.settle import PLAUSIBLE_NAME, Place, Rules, dump
 from promptools.dialects.signature import describe
-from promptools.parsing.parts import Candidate, note
-from promptools.types import Call, Fix, Result
+from promptools.parsing.parts import Candidate
+from promptools.types import Call, Result
 
 if TYPE_CHECKING:
     from promptools.schema import Tools
@@ -47,7 +47,6 @@ _WORDS = re.compile(r"[*_]{0,2}Action[^:]{0,8}:[^\n]*\n\s*[*_]{0,2}Action[ _]?In
 """The labels behind which bare words are an input: others stand in manuals too."""
 _CALL = r"[^\W\d][\w.-]{0,80}+[ \t]{0,4}\("
 _CALLEE = re.compile(r"[^\W\d][\w.-]{0,80}")
-_PYTHON = Fix("json", "the arguments stood in a Python call")
 _INLINE = Layout(brackets=False)
 
 
@@ -111,22 +110,6 @@ def _brackets_begin(text: str, start: int, end: int, *, fresh: bool, rules: Rule
     return sure and text[end] == "[" and _is_offered(text, start, end, rules)
 
 
-class _Called(CallBlock):
-    """A call in Python's syntax, where the format is two lines."""
-
-    def feed(self, piece: str, start: int) -> int | None:
-        """Take more text; see `Candidate`."""
-        end = super().feed(piece, start)
-        if end is not None:
-            note(self.parts, _PYTHON)
-        return end
-
-    def close(self, finish_reason: str | None) -> None:
-        """Decide: the text is over."""
-        super().close(finish_reason)
-        note(self.parts, _PYTHON)
-
-
 class React(Textual):
     """`Action: NAME`, `Action Input: {...}`."""
 
@@ -160,7 +143,7 @@ class React(Textual):
             place = place if name is not None else place._replace(expected=False)
             return WrappedCandidate(head, _CLOSERS, rules, place, firm=firm, name=name)
         if name is None:
-            return _Called(head, _INLINE, rules, place, firm=firm)
+            return InsteadBlock(head, _INLINE, rules, place, firm=firm)
         return LabelledCandidate(head, name, rules, place, firm=firm)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:

@@ -10,6 +10,7 @@ from promptools.dialects.settle import Rules
 from promptools.parsing.parts import Candidate, Undecided
 
 CALLEE = r"\w[\w.:/-]{0,80}+"
+_CALLEE = re.compile(rf"(?:\[\s{{0,16}}+)?({CALLEE})[ \t]{{0,8}}+\(")
 _BODY = re.compile(r"\s*+(?:\[\s*+)?+(\S)")
 
 
@@ -17,6 +18,15 @@ def behind(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> boo
     """Tell that a marker begins calls once something stands behind it."""
     del start, fresh, rules
     return True if end < len(text) else None
+
+
+def offered(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
+    """Tell whether the first call behind a marker, which stands before JSON as well, is of an offered tool."""
+    del start, fresh
+    found = _CALLEE.match(text, end)
+    if found is None:
+        return None if end == len(text) else False
+    return rules.tools is not None and rules.tools.find(found[1]) is not None
 
 
 def marked(*openers: str, json: bool = False, spaced: bool = False, tier: Tier | None = None) -> Head:
