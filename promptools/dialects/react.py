@@ -23,7 +23,7 @@ from promptools.dialects.pycalls.instead import InsteadBlock
 from promptools.dialects.pycalls.parts import Layout
 from promptools.dialects.settle import PLAUSIBLE_NAME, Place, Rules, dump
 from promptools.dialects.signature import describe
-from promptools.parsing.parts import Candidate
+from promptools.parsing.parts import Candidate, Undecided
 from promptools.types import Call, Result
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ _FINAL = r"[*_]{0,2}F"
 _ANSWER = then(r"[*_]{0,2}", tokens(("Final Answer",)), _COLON)
 _WORDS = re.compile(r"[*_]{0,2}Action[^:]{0,8}:[^\n]*\n\s*[*_]{0,2}Action[ _]?Input")
 """The labels behind which bare words are an input: others stand in manuals too."""
+_EMPTY = rf"{_WORDS.pattern}[^\n:]{{0,8}}:[*_]{{0,2}}[ \t]*"
+"""The same where the text ends behind them: there is no input."""
 _CALL = r"[^\W\d][\w.-]{0,80}+[ \t]{0,4}\("
 _CALLEE = re.compile(r"[^\W\d][\w.-]{0,80}")
 _INLINE = Layout(brackets=False)
@@ -110,6 +112,26 @@ def _brackets_begin(text: str, start: int, end: int, *, fresh: bool, rules: Rule
     return sure and text[end] == "[" and _is_offered(text, start, end, rules)
 
 
+class _WithoutInput(Undecided):
+    """Labels that are the end of the text."""
+
+    def __init__(self, rules: Rules, place: Place, *, firm: bool) -> None:
+        super().__init__(firm=firm)
+        self._against = rules, place
+
+    def feed(self, piece: str, start: int) -> int | None:
+        """Take the labels."""
+        self.head += piece[start:]
+        return None
+
+    def close(self, finish_reason: str | None) -> None:
+        """Decide: the text is over."""
+        found = _NAMED.match(self.head)
+        inner = LabelledCandidate(self.head, found[1] if found else "", *self._against, firm=self.firm)
+        inner.close(finish_reason)
+        self.parts, self.rest, self.tries = inner.parts, inner.rest, inner.tries
+
+
 class React(Textual):
     """`Action: NAME`, `Action Input: {...}`."""
 
@@ -119,6 +141,7 @@ class React(Textual):
     heads = (
         Head((), then(_PAIR, r"\s{0,16}", _FENCE), opens="{", gate=_GATE, begins=_object_begins, line=True),
         Head((), then(_PAIR, r"[ \t]{0,8}"), opens="\n", gate=_GATE, begins=_words_begin, line=True),
+        Head((), then(_PAIR, r"[ \t]{0,8}"), opens="", gate=_GATE, alone=_EMPTY, line=True),
         Head((), then(_ACTION, r"\s{0,16}", _FENCE), opens="{", gate=_GATE, begins=_blob_begins, line=True),
         Head((), then(_ACTION, r"[ \t]{0,8}", _NAME), opens="[", gate=_GATE, begins=_brackets_begin, line=True),
         Head((), then(_ACTION, rf"[ \t]{{0,8}}(?:(?={_CALL})|{_NAME}\Z)"), opens="(", gate=_GATE, begins=_call_begins,
@@ -131,6 +154,8 @@ class React(Textual):
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
         """Start behind the labels, and the name."""
+        if not head:
+            return _WithoutInput(rules, place, firm=firm)
         if head.lstrip("*_").startswith("Final"):
             return Answer(firm=firm, head=head)
         return ByFirst(head, lambda first: self._body(first, head, rules, place, firm=firm), firm=firm)
