@@ -27,6 +27,8 @@ from promptools.types import Fix
 
 MCP = "use_mcp_tool"
 """Cline's way to call a tool of a server: the tool's name and its arguments are elements."""
+ARGS = "args"
+"""Roo Code's element around the arguments."""
 XML, YAML = "tool_name_xml", "tool_name_yaml"
 """The dialects that differ in what stands in the element: it tells which of them a call is in."""
 _MCP_KEYS = frozenset(("server_name", "tool_name", "arguments"))
@@ -48,7 +50,7 @@ class ElementCandidate(TaggedText):
         self._root = root = found[1] if found else ""
         declared = rules.tools.keys(root) if rules.tools is not None else frozenset[str]()
         self._keys = _MCP_KEYS if root == MCP and not declared else declared
-        self._tags = element_tags(root, self._keys)
+        self._tags = element_tags(root, self._keys | {ARGS})
         super().__init__(head, "", self._tags, rules, place, firm=firm)
         self._pieces, self._base = [tag], len(tag)
         if "<" not in tag:
@@ -64,6 +66,8 @@ class ElementCandidate(TaggedText):
         self._inner = self._quoted = 0
         """Elements of the same name, and calls of the same tool, that were opened inside the value."""
         self._ending: _Ending | None = None
+        self._args = False
+        """An element around the arguments is open."""
         self._closed = False
         """The tool's closer has come inside a value."""
         self._reason: str | None = None
@@ -123,6 +127,8 @@ class ElementCandidate(TaggedText):
     def _between(self, kind: str, text: str, found: re.Match[str], final: bool) -> bool:
         name = found["name"]
         words = self._filled
+        if name == ARGS and self._around(kind):
+            return True
         if kind == "close" and name == self._root:
             return self._root_closed(text, found, final)
         if kind == "close" or name not in self._keys or words:
@@ -142,6 +148,16 @@ class ElementCandidate(TaggedText):
             self._put(name, "")
         else:
             self._step = self._in_value
+        return True
+
+    def _around(self, kind: str) -> bool:
+        """Take a tag of the element around the arguments; tell whether it is one."""
+        opens = kind == "open" and not (self._values or self._args)
+        if ARGS in self._keys or self._filled or not (opens or (kind == "close" and self._args)):
+            return False
+        if opens:
+            self._fix(f"the arguments stood in '<{ARGS}>'")
+        self._args = opens
         return True
 
     def _root_closed(self, text: str, found: re.Match[str], final: bool) -> bool:
@@ -221,6 +237,11 @@ class ElementCandidate(TaggedText):
             return None
         if after == f"/{self._root}":
             return self._call_ends(text, found, final)
+        if after == f"/{ARGS}" and self._args:
+            after = self._tags.next(text, text.index(">", found.end()) + 1)
+            if after is None and not final:
+                return None
+            after = None if after == f"/{self._root}" else after
         again = after == self._key or after in self._values
         structural = after is None or (after in self._keys and (not again or self._is_list(after)))
         if self._inner:
