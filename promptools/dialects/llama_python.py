@@ -4,7 +4,8 @@
     <|python_tag|>get_weather(city="Oslo")
 
 Behind the same tag stands code for an interpreter, which is no call: nothing but calls may follow the tag. A name that
-ends in `.call` is none of a program's: behind it words may follow, and the tool may be one that nobody offers. Source: Llama 3.1 prompt format (Meta, 2024-07).
+ends in `.call` is none of a program's: behind it words may follow, and the tool may be one that nobody offers.
+Source: Llama 3.1 prompt format (Meta, 2024-07).
 """
 
 from __future__ import annotations

@@ -26,12 +26,14 @@ _DEBRIS = re.compile(
     rf"(?:(?:{'|'.join(re.escape(each) for each in DEBRIS)})\s{{0,64}}+)+"
     rf"(?:(?:{'|'.join(re.escape(each[:size]) for each in DEBRIS for size in range(len(each) - 1, 0, -1))})\Z)?"
 )
-_TAGS, _WORD = r"(?:\s*+<[^<>]{0,128}(?:>|\Z)){1,8}", r"\s*+(?:function call|[^\s<>`]{1,128}+)?"
+_TAGS = r"(?:\s*+<[^<>]{0,128}(?:>|\Z)){1,8}"
+_GIVEN = r"(?:\s\w{1,32}=[\"'][^<>]{1,128}+)?"
+_WORD = rf"\s*+(?:function c?a?l{{0,2}}|[^\s<>`]{{1,128}}+{_GIVEN})?"
 _OPENER = re.compile(
-    rf"(?:<{{1,2}}[^\s<>]{{4,64}}(?:\s\w{{1,32}}=[\"'][^<>]{{1,128}}+)?>{{1,2}}|\[[^\s\[\]]{{4,64}}\]|\]<\])"
+    rf"<[|｜][^\s<>]{{4,64}}\Z|(?:<{{1,2}}[^\s<>]{{4,64}}{_GIVEN}>{{1,2}}|\[[^\s\[\]]{{4,64}}\]|\]<\])"
     rf"(?:{_WORD}{_TAGS}){{0,8}}{_WORD}\s*+(?:`{{1,3}}\w{{0,16}}\s*+)?\Z"
 )
-"""What a text that was cut off must hold of a call: a whole tag or token, and no more words behind it than a name."""
+"""What a text that was cut off must hold of a call: a whole tag, or a token; behind it no more words than a name."""
 CUT = "cut"
 """In place of a head's group: some dialect's, but the text was cut off before it was clear which."""
 _SEPARATOR = re.compile(r"[,;]\s{0,256}(?:(?=[{\[])|\Z)")
