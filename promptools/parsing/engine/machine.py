@@ -23,6 +23,9 @@ NEAR = 16
 _STRUCT = re.compile(r"[^\W\d_a-z]\w*[ ]?\Z")
 """The name of a type, as Rust prints it before a struct's fields."""
 _BARE_KEY = re.compile(r"\{\s*[^\W\d]")
+_INDEXED = re.compile(r"[A-Za-z0-9_)\]]\Z")
+_INDEX = re.compile(r"\[\s*[^\W\d]")
+"""What stands behind a name in a program: `list[int]`. Words in other scripts stand before a bracket without a space."""
 
 State: TypeAlias = Callable[[str, int, bool], int]
 """Take `text` from `at` on; `final`: no more will come. Give the index to go on from, or `~index` of what is held."""
@@ -231,7 +234,9 @@ class Machine(ABC):
         before = self._out.last_words(NEAR)
         if before.rstrip().endswith(('":', "':", "=", "(")):
             return True
-        raw = parts[0].raw
+        raw = "".join(part.raw for part in parts[:2])
+        if _INDEXED.search(before) and _INDEX.match(raw):
+            return True
         return bool(_STRUCT.search(before)) and _BARE_KEY.match(raw) is not None
 
     def _mark(self, raw: str, why: DiscardWhy) -> None:
