@@ -40,6 +40,8 @@ _INPUT = then(r"[*_]{0,2}", tokens(_INPUTS), _COLON)
 _FENCE = r"(?:`{1,2}\Z|```(?:\Z|[a-z]{0,8}\s{0,8}))?"
 _PAIR = then(_ACTION, r"[ \t]{0,8}", _NAME, r"[ \t]{0,8}\r?", r"\n", r"\s{0,8}", _INPUT)
 _CLOSERS = Closers(right=("```",), wrong=(), openers=(), needed=False)
+_BLOB_CLOSERS = Closers(right=("```", "<end_action>", "<end_code>"), wrong=(), openers=(), needed=False)
+"""What smolagents' ToolCallingAgent stops at may close its object."""
 _NAMED = re.compile(rf"[^:]*:[*_]{{0,2}}\s*{_QUOTE}(\w[\w.-]*)")
 _FINAL = r"[*_]{0,2}F"
 _ANSWER = then(r"[*_]{0,2}", tokens(("Final Answer",)), _COLON)
@@ -166,7 +168,8 @@ class React(Textual):
         if first == "{":
             # an answer may be an object like a call's: only what names a tool is one
             place = place if name is not None else place._replace(expected=False)
-            return WrappedCandidate(head, _CLOSERS, rules, place, firm=firm, name=name)
+            closers = _CLOSERS if name is not None else _BLOB_CLOSERS
+            return WrappedCandidate(head, closers, rules, place, firm=firm, name=name)
         if name is None:
             return InsteadBlock(head, _INLINE, rules, place, firm=firm)
         return LabelledCandidate(head, name, rules, place, firm=firm)
