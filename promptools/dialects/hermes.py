@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 
 from promptools.dialects.base import Head, Textual
 from promptools.dialects.blocks.wrapped import Closers, WrappedCandidate
+from promptools.dialects.openings import then, token, tokens
 from promptools.dialects.settle import Place, Rules, dump
 from promptools.parsing.parts import Candidate
 from promptools.schema.graph import is_object
-from promptools.types import Call, Result
+from promptools.types import Call, Fix, Result
 
 TAGS = (
     "tool_call",
@@ -39,16 +40,30 @@ _TAG = re.compile(rf"<({'|'.join(TAGS)})\b")
 
 WRONG = ("</tool_calls>", "</think>", "</tool_response>", "</response>")
 
-
 _BEFORE = (
     r"(?:\Z|`{1,3}\Z|(?=[{\[])"
     r"|```[\w+-]{0,16}\s{0,16}(?:\Z|(?=[{\[]))"
     r"|[A-Za-z_][\w.:-]{0,63}\s{0,8}(?:\Z|(?=[{\[])))"
 )
+"""What may stand between a marker and the bracket: a fence, or the name on a line of its own."""
+_ELEMENTS = then(
+    token("<tool_call>"),
+    r"\s{0,64}",
+    tokens(("<name>", "<tool_name>")),
+    r"\s{0,16}",
+    r"[^\W\d][\w.:/-]{0,127}+",
+    r"\s{0,16}",
+    tokens(("</name>", "</tool_name>")),
+    r"\s{0,16}",
+    tokens(("<arguments>", "<parameters>")),
+    r"\s{0,64}",
+)
+"""The same with an element for the name and one for the arguments."""
+_NAMED = re.compile(r"<tool_call>\s*<(?:tool_)?name>\s*([\w.:/-]+)")
+_IN_ELEMENTS = Closers(right=("</arguments>", "</parameters>"), wrong=("</tool_call>",), openers=("<tool_call>",))
 
 if TYPE_CHECKING:
     from promptools.schema import Tools
-"""What may stand between a marker and the bracket: a fence, or the name on a line of its own."""
 
 
 @lru_cache(maxsize=32)
@@ -79,12 +94,24 @@ class Hermes(Textual):
             tuple(f"<{tag}>" for tag in TAGS),
             rf"<(?:{'|'.join(TAGS)})(?:\Z|(?:\s[^<>{{}}]{{0,200}})?(?:\Z|>\s{{0,64}}{_BEFORE}))",
         ),
+        Head(("<tool_call>",), _ELEMENTS, opens="{"),
     )
     closers = ("</tool_call>", "<tool_call>")
     stop = ("<tool_response>",)
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
         """Start behind the tag, at the bracket."""
+        found = _NAMED.match(head)
+        if found is not None:
+            return WrappedCandidate(
+                head,
+                _IN_ELEMENTS,
+                rules,
+                place,
+                firm=firm,
+                name=found[1],
+                fixes=[Fix("marker", "its name is an element")],
+            )
         return WrappedCandidate(head, closers_of(head), rules, place, firm=firm)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
