@@ -25,7 +25,7 @@ _STRUCT = re.compile(r"[^\W\d_a-z]\w*[ ]?\Z")
 _BARE_KEY = re.compile(r"\{\s*[^\W\d]")
 _INDEXED = re.compile(r"[A-Za-z0-9_)\]]\Z")
 _INDEX = re.compile(r"\[\s*[^\W\d]")
-"""What stands behind a name in a program: `list[int]`. Words in other scripts stand before a bracket without a space."""
+"""What stands behind a name in a program, `list[int]`; words in other scripts need no space before a bracket."""
 
 State: TypeAlias = Callable[[str, int, bool], int]
 """Take `text` from `at` on; `final`: no more will come. Give the index to go on from, or `~index` of what is held."""
