@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from promptools.dialects.base import Head, Textual
 from promptools.dialects.blocks.wrapped import Closers, WrappedCandidate
+from promptools.dialects.fields.yaml_calls import YAML, YamlCandidate, yaml_head
 from promptools.dialects.openings import then, token, tokens
 from promptools.dialects.settle import Place, Rules, dump
 from promptools.parsing.parts import Candidate
@@ -95,12 +96,16 @@ class Hermes(Textual):
             rf"<(?:{'|'.join(TAGS)})(?:\Z|(?:\s[^<>{{}}]{{0,200}})?(?:\Z|>\s{{0,64}}{_BEFORE}))",
         ),
         Head(("<tool_call>",), _ELEMENTS, opens="{"),
+        yaml_head("<tool_call>"),
+        yaml_head("<tool_calls>"),
     )
     closers = ("</tool_call>", "<tool_call>")
     stop = ("<tool_response>",)
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
         """Start behind the tag, at the bracket."""
+        if head.startswith(YAML):
+            return YamlCandidate(head.removeprefix(YAML), rules, place, firm=firm)
         found = _NAMED.match(head)
         if found is not None:
             return WrappedCandidate(
