@@ -120,16 +120,18 @@ class _WithoutInput(Undecided):
     def __init__(self, rules: Rules, place: Place, *, firm: bool) -> None:
         super().__init__(firm=firm)
         self._against = rules, place
+        self._pieces: list[str] = []
 
     def feed(self, piece: str, start: int) -> int | None:
         """Take the labels."""
-        self.head += piece[start:]
+        self._pieces.append(piece[start:])
         return None
 
     def close(self, finish_reason: str | None) -> None:
         """Decide: the text is over."""
-        found = _NAMED.match(self.head)
-        inner = LabelledCandidate(self.head, found[1] if found else "", *self._against, firm=self.firm)
+        labels = "".join(self._pieces)
+        found = _NAMED.match(labels)
+        inner = LabelledCandidate(labels, found[1] if found else "", *self._against, firm=self.firm)
         inner.close(finish_reason)
         self.parts, self.rest, self.tries = inner.parts, inner.rest, inner.tries
 
