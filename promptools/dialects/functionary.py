@@ -50,6 +50,11 @@ def _offered(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> b
     return None if any(each.startswith(name) for each in rules.tools.names) else False
 
 
+def _offered_before(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
+    """Tell whether this is a header without its first tokens; where no tool is known, every first word might be."""
+    return rules.tools is not None and _offered(text, start, end, fresh=fresh, rules=rules)
+
+
 def _to_all(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
     """Tell whether what follows is for the user: its header is whole, and not a line of some program."""
     del rules
@@ -82,7 +87,7 @@ class Functionary(Textual):
         Head((), then(token(">>>"), _NAME, _LINE, r"\s{0,8}"), opens="{", gate=">", begins=_offered, line=True),
         Head((), then(token(">>>"), token("all"), _LINE), opens="", gate=">", begins=_to_all, line=True, tier="A"),
         Head((), then(_NAME, _LINE, r"\s{0,8}"), opens="{", gate=A_NAME, begins=_offered, line=True, asked=True),
-        Head((), then(_NAME, _LINE, _CONTENT, r"\s{0,8}"), opens="{", gate=A_NAME, begins=_offered, line=True,
+        Head((), then(_NAME, _LINE, _CONTENT, r"\s{0,8}"), opens="{", gate=A_NAME, begins=_offered_before, line=True,
              first=True, tier="A"),
         Head((), then(token(ALL), _LINE, _CONTENT, r"[ \t]?"), opens="", gate="a", begins=_content_to_all, line=True,
              first=True, tier="A"),
