@@ -151,7 +151,7 @@ def test_parse_is_feed_and_close(row: Row) -> None:
 @example("")
 @given(texts)
 def test_text_is_whole_where_nothing_is_offered(text: str) -> None:
-    """With no tools offered nothing is called; reasoning, tags and what begins like a call are all that is no content."""
+    """With no tools offered nothing is called; only reasoning, tags and what begins like a call are no content."""
     reply = parse(text, [])
     assert reply.calls == ()
     if not (reply.reasoning or reply.discarded or reply.malformed):
