@@ -13,6 +13,7 @@ from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from promptools.errors import clip
 from promptools.parsing.extent import Extent
 from promptools.parsing.strict import Places, members
 from promptools.parsing.tolerant import Unreadable, read
@@ -236,7 +237,9 @@ def _said(node: Node, tools: Tools | None) -> Said:
     flat = keys.copy()
     del flat[name_key]
     arguments = argument_key(keys)
-    return Said(node, name.strip(), child(node, arguments) if arguments else None, flat, (), name_key)
+    bare = name.strip()
+    fixes = () if bare == name else (Fix("name", f"{clip(name)!r} to {clip(bare)!r}"),)
+    return Said(node, bare, child(node, arguments) if arguments else None, flat, fixes, name_key)
 
 
 def argument_key(keys: Mapping[str, Any]) -> str | None:
