@@ -73,13 +73,13 @@ class YamlCandidate(Undecided):
 
     def feed(self, piece: str, start: int) -> int | None:
         """Take more text; see `Candidate`."""
-        tail = len(self._tail)
-        at = (self._tail + piece[start:]).find(self._closer)
+        seen = self._tail + piece[start:]
+        at = seen.find(self._closer)
         if at < 0:
             self._pieces.append(piece[start:])
-            self._tail = (self._tail + piece[start:])[1 - len(self._closer) :]
+            self._tail = seen[1 - len(self._closer) :]
             return None
-        end = start + at - tail + len(self._closer)
+        end = start + at - len(self._tail) + len(self._closer)
         self._pieces.append(piece[start:end])
         raw = "".join(self._pieces)
         self._decide(raw, raw[len(self._opener) : -len(self._closer)])
