@@ -52,6 +52,11 @@ class Place(NamedTuple):
     expected: bool
     sentinel: bool = False
 
+    @property
+    def meant(self) -> bool:
+        """Tell whether where a call stands shows that it is meant, whatever is wrong with it."""
+        return self.expected or self.sentinel
+
 
 def dump(value: Any) -> str:
     """Write JSON as a model would: one line, text as it is."""
@@ -157,7 +162,7 @@ def _unknown(said: Said, rules: Rules, place: Place) -> Malformed:
     """Report a well-formed call of a tool that was not offered, where a call was asked for."""
     assert said.name is not None
     assert rules.tools is not None
-    meant = place.expected or place.sentinel
+    meant = place.meant
     if not meant or said.arguments is None or not PLAUSIBLE_NAME.match(said.name):
         raise NoCall(f"no tool {clip(said.name, 60)!r} is offered")
     fixes = list(said.fixes)

@@ -259,7 +259,7 @@ class WrappedCandidate(Undecided):
 
     def _listener(self) -> LiveArguments | None:
         """Give what follows the next body, if its call may go out while it comes."""
-        if not (self.firm and (self._place.expected or self._place.sentinel)):
+        if not (self.firm and self._place.meant):
             return None
         return LiveArguments(self._rules, self._name, keyed=self._keys is not None and not self._keys[0])
 

@@ -43,7 +43,7 @@ class Gathered:
     @property
     def meant(self) -> bool:
         """Tell whether a call was meant here, whatever tool it names."""
-        return self.place.expected or self.place.sentinel
+        return self.place.meant
 
     def take_name(self, said: str) -> list[Started | Fragment] | None:
         """Take the name; give what may go out at once, None when this is no call. Longest declared name first."""

@@ -176,7 +176,7 @@ class Block(Undecided, ABC):
             return
         if fix is not None:
             note(reversed(parts), fix)
-        if self._rules.strictness == "strict" and not (self._place.expected or self._place.sentinel) and _loose(parts):
+        if self._rules.strictness == "strict" and not self._place.meant and _loose(parts):
             self._text(end, "strict takes no liberties with the markup")
             return
         self.parts = parts

@@ -113,7 +113,7 @@ class Ended(Valued):
         call = self._call
         assert call is not None
         stopped = finish_reason in ("stop", "tool_calls")
-        meant = self._wrapped or self._place.expected or self._place.sentinel
+        meant = self._wrapped or self._place.meant
         cut = self._cut != "" and not self._cut.startswith("</")
         if not call.values and not meant:
             self._text(self._at, "only the beginning of a call is there")
@@ -130,7 +130,7 @@ class Ended(Valued):
         call = self._call
         known = self._rules.tools is None or (call is not None and call.tool is not None)
         certain = call is not None and known and not (self._quoted and self._undone)
-        if not (self._place.sentinel or self._place.expected or certain):
+        if not (self._place.meant or certain):
             if self._segments:
                 self._finish(self._segments[-1].end, self._no_wrapper_closer())
             else:

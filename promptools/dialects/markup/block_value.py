@@ -41,7 +41,7 @@ class Valued(Block):
         """A call's opener has just come inside the value: what stands next to it may make it a call."""
         self._reopen: int | None = None
         """Where the last value began, while words that follow its call may still be its own."""
-        self._certain = self._may_go_live = firm and (place.expected or place.sentinel)
+        self._certain = self._may_go_live = firm and place.meant
         """A call of the block may go before the next one, or even while it comes."""
         self._cut = ""
         """What the text ended in that may have become a tag."""
@@ -52,7 +52,7 @@ class Valued(Block):
     @property
     def _quoted(self) -> bool:
         """Nothing but its tags says that this is a call: neither a wrapper, nor that one was asked for."""
-        return not (self._wrapped or self._place.expected or self._place.sentinel)
+        return not (self._wrapped or self._place.meant)
 
     @abstractmethod
     def _in_call(self, token: Tag | str) -> None: ...

@@ -39,7 +39,7 @@ class CallBlock(CallParts):
         self._comment = False
         self._wrappers = 0
         """Brackets of `print(` around the call."""
-        self._goes_live = firm and (place.expected or place.sentinel)
+        self._goes_live = firm and place.meant
         self._echo = ""
 
     def feed(self, piece: str, start: int) -> int | None:
@@ -125,7 +125,7 @@ class CallBlock(CallParts):
         if not name or text[end - 1] != self.bracket:
             if (name and end == len(text)) or (self._may_come(text, at) and not final):
                 return ~at
-            if self._layout.alone and self._sure and self._done:
+            if self._layout.alone and self._place.meant and self._done:
                 self._give_back()
                 self._finish()
                 return at
@@ -229,13 +229,13 @@ class CallBlock(CallParts):
             else:
                 self._finish()
             return end
-        if self._layout.alone and text[at] != "<" and not self._sure:
+        if self._layout.alone and text[at] != "<" and not self._place.meant:
             return self._refuse("something else follows the call", at)
         return self._foreign(text, at)
 
     def _foreign(self, text: str, at: int) -> int:
         """Decide on words, or another marker, where the closer belongs."""
-        sure = self._place.expected or self._place.sentinel or self._rules.strictness == "lenient"
+        sure = self._place.meant or self._rules.strictness == "lenient"
         if not sure and text[at] != "<":
             return self._refuse("words follow the calls before their closer", at)
         self._without_closer()

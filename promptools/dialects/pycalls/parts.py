@@ -95,14 +95,9 @@ class CallParts(Undecided):
         return self._call is not None and self._call.tool is not None
 
     @property
-    def _sure(self) -> bool:
-        """Tell whether where they stand shows that calls are meant."""
-        return self._place.sentinel or self._place.expected
-
-    @property
     def _meant(self) -> bool:
         """Tell whether calls are meant, whatever stands in them."""
-        return self._started or self._sure
+        return self._started or self._place.meant
 
     def _malformed(self) -> None:
         said = broken("invalid_json", self._lost, self._place.dialect, self._name)
@@ -149,7 +144,7 @@ class CallParts(Undecided):
             self._cut("markup")
             self._call = None
             self._done.append(self._truncated(raw[raw.find(name) :]))
-        elif self._sure:
+        elif self._place.meant:
             self._give_back()
         else:
             self._give_up("the list of calls holds something else")
