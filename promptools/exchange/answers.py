@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from promptools.exchange.effects import Head
 from promptools.exchange.intake import header
 from promptools.exchange.outlet import own_headers
-from promptools.fallback import read_overflow
 
 if TYPE_CHECKING:
     from promptools.errors import UsageError
@@ -61,7 +60,7 @@ def _as_it_was(failure: Failure, sends: int) -> bool:
 def _overflow(ledger: Ledger, failure: Failure) -> bytes:
     """Say that the prompt is too long: in the same words, and under OpenAI's code, whatever server it was."""
     raised = "" if failure.limit is None else f"; it may be raised to {failure.limit} (num_ctx_limit)"
-    numbers = f"{read_overflow(failure.text)}{raised}"
+    numbers = f"{failure.overflow}{raised}"
     message = f"the conversation does not fit: {numbers}. {LONGER}. Tried: {_tried(ledger)}"
     attempts = ledger.attempts
     return ledger.front.error(message, kind="UpstreamError", code="context_length_exceeded", attempts=attempts)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from promptools.exchange.look import look
-from promptools.exchange.mend import REASONING_KEYS, mend
+from promptools.exchange.mend import REASONING_KEYS, without_reasoning
 from promptools.exchange.outlet import dump
 from promptools.modes.ask import Ask, Options, concerns_tools, read_ask
 from promptools.wire.shapes import as_object, as_text, is_object
@@ -51,7 +51,7 @@ class Case:
         target, context = self.route.target, ledger.context
         marks, prompt = target.marks or None, target.system_prompt or ""
         ask = read_ask(self.body, target.profile, self.defaults, marks=marks, system_prompt=prompt)
-        less = None if target.profile.thinking else mend("no_reasoning", ask, "")
+        less = None if target.profile.thinking else without_reasoning(ask)
         if less:
             ledger.notes.append("the reasoning parameters were left out: the model does not take them")
         today = context.wall().date().isoformat() if context.wall is not None else None

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from promptools.errors import clip
-from promptools.fallback import FailureKind, classify
+from promptools.fallback import FailureKind, Overflow, classify, read_overflow
 from promptools.wire.chat import UpstreamProblem, error_of
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ class Failure:
     """What was read before it failed."""
     lost: bool = False
     """Did the server say that there was a call, and send none?"""
+    overflow: Overflow = field(default_factory=Overflow)
+    """The numbers of a prompt that is longer than the context."""
     limit: int | None = None
     """How far the context may be raised, in tokens, where it is too short and that is left to us."""
 
@@ -69,6 +71,7 @@ def of_problem(
 ) -> Failure:
     """Read an error that the server reports, under whatever status."""
     said = clip(" ".join(problem.message.split())) or "an error without a text"
+    overflow = read_overflow(problem.message, prompt=problem.prompt_tokens, context=problem.context_tokens)
     kind = classify(problem.message)
     # vLLM's parsers raise whatever Python raises, and only the 500 tells (vllm#10589, vllm#36849)
     if kind == "refused" and 500 in {opened.status, problem.status}:
@@ -78,7 +81,7 @@ def of_problem(
         kind = "cut"
     if kind == "refused" and wire in _RAW and opened.status in _NO_SUCH_REQUEST:
         kind = "no_raw"
-    return Failure(kind, said, problem.message, opened, body, wire, part=part)
+    return Failure(kind, said, problem.message, opened, body, wire, part=part, overflow=overflow)
 
 
 def of_link(failed: Failed, opened: Opened | None = None, part: Reply | None = None) -> Failure:

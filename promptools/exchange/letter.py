@@ -28,6 +28,8 @@ class Letter:
     """The API that the reply comes back in."""
     notes: tuple[str, ...] = ()
     """What could not be passed on, in words, for the trace."""
+    context_limit: int | None = None
+    """How far the context may be raised, in tokens; None where it cannot be asked for, or is not left to us."""
 
 
 def write_letter(upstream: Upstream, ask: Ask) -> Letter:
@@ -44,7 +46,7 @@ def write_letter(upstream: Upstream, ask: Ask) -> Letter:
             written = write_request(upstream.body, num_ctx=_context(ask))
             if written.body is None:
                 return Letter(upstream.body, upstream.path, notes=written.notes)
-            return Letter(written.body, PATH, "ollama", written.notes)
+            return Letter(written.body, PATH, "ollama", written.notes, _context_limit(ask))
         case _:
             assert_never(ask.profile.wire)
 
@@ -61,16 +63,14 @@ def _raw_letter(body: Mapping[str, Any], prompt: Prompt, ask: Ask) -> Letter:
             return Letter(written.body, llamacpp.PATH, "llamacpp", written.notes)
         case "generate":
             written = generate.write_request(body, prompt, num_ctx=_context(ask))
-            return Letter(written.body, generate.PATH, "generate", written.notes)
+            return Letter(written.body, generate.PATH, "generate", written.notes, _context_limit(ask))
         case _:
             assert_never(raw)
 
 
-def context_limit(ask: Ask) -> int | None:
-    """Give how far the context may be raised to fit a prompt, in tokens; None where that is not left to us."""
-    profile = ask.profile
-    ours = profile.wire == "ollama" and profile.num_ctx == "fit" and own_context(ask.body) is None
-    return profile.num_ctx_limit if ours else None
+def _context_limit(ask: Ask) -> int | None:
+    ours = ask.profile.num_ctx == "fit" and own_context(ask.body) is None
+    return ask.profile.num_ctx_limit if ours else None
 
 
 def _context(ask: Ask) -> int | None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from promptools.exchange.letter import context_limit
-from promptools.fallback import fitting, read_overflow
+from promptools.fallback import fitting
 from promptools.fallback.overflow import LEAST
 from promptools.wire.shapes import as_object
 
 if TYPE_CHECKING:
-    from promptools.fallback import Mend
+    from promptools.exchange.failure import Failure
+    from promptools.fallback import Mend, Overflow
     from promptools.modes.ask import Ask
     from promptools.types import ModeName
 
@@ -33,20 +33,23 @@ FACTS: dict[_Said, dict[str, Any]] = {
 """What the server has said about itself by refusing: the facts of the profile that mend it."""
 
 
-def mend(what: Mend, ask: Ask, text: str, mode: ModeName = "native") -> Ask | None:
-    """Give the request with one thing mended, as the server's error `text` wants it; None when that changes nothing."""
+def mend(what: Mend, ask: Ask, failure: Failure, mode: ModeName) -> Ask | None:
+    """Give the request with one thing mended, as the server's error wants it; None when that changes nothing."""
     match what:
         case "tool_choice":
             return _less_choice(ask)
         case "functions_only":
             return replace(ask, others=()) if ask.others else None
         case "roles":
-            fold = "system" in text.lower() and "not supported" in text.lower()
+            text = failure.text.lower()
+            fold = "system" in text and "not supported" in text
             return _profile(ask, alternate_roles=True, system_role=ask.profile.system_role and not fold)
         case "no_reasoning":
-            return _without_reasoning(ask)
+            return without_reasoning(ask)
         case "fit":
-            return _shorter(ask, text) if mode == "harmony" and ask.profile.raw == "completions" else _fitted(ask, text)
+            if mode == "harmony" and ask.profile.raw == "completions":
+                return _shorter(ask, failure.overflow)
+            return _fitted(ask, failure.overflow.prompt, failure.limit)
         case _:
             return _profile(ask, **FACTS[what])
 
@@ -66,18 +69,16 @@ def _less_choice(ask: Ask) -> Ask | None:
     return None
 
 
-def _fitted(ask: Ask, text: str) -> Ask | None:
-    """Ask for a context that holds the prompt, unless the request or the config says which one to ask for."""
-    prompt, limit = read_overflow(text).prompt, context_limit(ask)
+def _fitted(ask: Ask, prompt: int | None, limit: int | None) -> Ask | None:
+    """Ask for a context that holds the prompt, where both numbers are known."""
     if prompt is None or limit is None:
         return None
     size = fitting(prompt, answer=ask.max_tokens, limit=limit)
     return None if size is None or size <= (ask.num_ctx or 0) else replace(ask, num_ctx=size)
 
 
-def _shorter(ask: Ask, text: str) -> Ask | None:
+def _shorter(ask: Ask, found: Overflow) -> Ask | None:
     """Ask for an answer of the length that is left, unless the request itself says how long; the server has counted."""
-    found = read_overflow(text)
     if ask.max_tokens is not None or found.context is None or found.more:
         return None
     if found.prompt is None:  # it has not: we have
@@ -91,7 +92,8 @@ def _without(ask: Ask, *keys: str) -> Ask | None:
     return replace(ask, body=body) if len(body) < len(ask.body) else None
 
 
-def _without_reasoning(ask: Ask) -> Ask | None:
+def without_reasoning(ask: Ask) -> Ask | None:
+    """Leave out what is said of thinking; None when nothing is."""
     less = _without(ask, *REASONING_KEYS)
     given = as_object(ask.body.get("chat_template_kwargs"))
     kept = {key: value for key, value in given.items() if key not in _TEMPLATE_KEYS}

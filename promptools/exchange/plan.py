@@ -49,6 +49,7 @@ class Plan:
         self._again = False
         self._used: set[tuple[ModeName, Mend]] = set()
         self._rest = list(modes)
+        self._recalled: int | None = None
         self._remember(context.windows.size(place, at))
         first = self._rest[0]
         # when every mode is open there is still a request to serve: the first mode is as good as any
@@ -62,7 +63,14 @@ class Plan:
             self.ask = replace(self.ask, profile=replace(self.ask.profile, context=size))
         elif self.ask.profile.num_ctx == "fit":
             self.ask = replace(self.ask, num_ctx=size)
-            self.notes.append(f"num_ctx is {size}: an earlier request needed it, and another makes the model load anew")
+            self._recalled = size
+
+    def asked_for_context(self) -> None:
+        """Say once that the context of an earlier request is asked for; where none can be, it is not."""
+        if self._recalled is not None:
+            said = "an earlier request needed it, and another makes the model load anew"
+            self.notes.append(f"num_ctx {self._recalled} was asked for: {said}")
+        self._recalled = None
 
     @property
     def key(self) -> Key:
@@ -127,7 +135,7 @@ class Plan:
         # `tool_choice` is a ladder and may be taken rung by rung; `mend` says when it ends
         if step != "tool_choice" and (self.mode, step) in self._used:
             return None
-        mended = mend(step, self.ask, failure.text, self.mode)
+        mended = mend(step, self.ask, failure, self.mode)
         if mended is None:
             return None
         if mended.profile.context != self.ask.profile.context and mended.profile.context is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from promptools.exchange.effects import Failed, Head, Opened
 from promptools.exchange.failure import Failure, of_link, of_problem, of_status
 from promptools.exchange.intake import Intake, is_stream
-from promptools.exchange.letter import context_limit, write_letter
+from promptools.exchange.letter import write_letter
 from promptools.exchange.outlet import Outlet, dump, own_headers
 from promptools.exchange.registry import mode_of
 from promptools.modes.checks import HARMONY_CALL, Verdict, verify
@@ -56,6 +56,8 @@ class Sending:
 
     def run(self) -> Steps[Outcome]:
         """Send, read and judge."""
+        if self._letter.context_limit is not None:
+            self._plan.asked_for_context()
         self._ledger.notes.extend((*self._plan.notes, *self._notes))
         self._plan.notes.clear()
         opened = yield from self._ledger.send(dump(self._letter.body), self._letter.path)
@@ -65,8 +67,7 @@ class Sending:
             body = yield from self._ledger.read_all()
             if not body and self._ledger.policy.left(self._ledger.now) == 0:
                 return Failure("timeout", f"the deadline passed before the text of an HTTP {opened.status} came")
-            failure = of_status(opened, body, self._letter.wire)
-            return replace(failure, limit=context_limit(self._plan.ask)) if failure.kind == "overflow" else failure
+            return replace(of_status(opened, body, self._letter.wire), limit=self._letter.context_limit)
         self.intake.streamed = is_stream(opened.headers, asked=self._plan.ask.stream)
         broke = yield from self._read()
         return (yield from self._judge(opened, broke))

@@ -58,11 +58,11 @@ class Overflow:
         return f"{prompt}{asked}{holds}"
 
 
-def read_overflow(text: str) -> Overflow:
-    """Take the numbers out of a server's error text."""
+def read_overflow(text: str, *, prompt: int | None = None, context: int | None = None) -> Overflow:
+    """Take the numbers out of a server's error text, else those that it told beside the text."""
     found = next((found for pattern in _COMPILED if (found := pattern.search(text))), None)
     if found is None:
-        return Overflow()
+        return Overflow(prompt, context)
     said = found.groupdict()
     numbers = {key: int(said[key]) for key in ("prompt", "context", "answer") if said.get(key)}
     return Overflow(**numbers, more=bool(said.get("more")))

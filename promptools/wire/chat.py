@@ -7,7 +7,7 @@ missing is empty, what is sloppy is straightened, and no body, however odd, rais
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from promptools.wire.shapes import as_int, as_list, as_object, as_text, is_list, is_object
@@ -28,6 +28,9 @@ class UpstreamProblem:
     param: str | None = None
     code: str | int | None = None
     body: Any = None
+    prompt_tokens: int | None = None
+    """Of a prompt that is longer than the context; older llama.cpp has the numbers beside its words alone."""
+    context_tokens: int | None = None
 
     @property
     def status(self) -> int | None:
@@ -217,6 +220,8 @@ def _error_value(error: Any, body: Any) -> UpstreamProblem:
         param=as_text(error.get("param")) or None,
         code=code if isinstance(code, (str, int)) else None,
         body=body,
+        prompt_tokens=as_int(error.get("n_prompt_tokens")),
+        context_tokens=as_int(error.get("n_ctx")),
     )
 
 
@@ -229,5 +234,5 @@ def _error_text(text: str, body: Any) -> UpstreamProblem:
             inner = None
         found = error_of(inner) if is_object(inner) else None
         if found is not None:
-            return UpstreamProblem(found.message, found.type, found.param, found.code, body)
+            return replace(found, body=body)
     return UpstreamProblem(text, body=body)

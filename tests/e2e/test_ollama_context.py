@@ -120,7 +120,7 @@ def test_the_context_is_raised_to_hold_the_prompt(client, server, http, form, mo
     second = ask(client, form, long + QUESTION, first.message(), result, model=model)
     assert (second.error, second.content) == (None, ANSWER)
     assert second.attempts == [("native", "answered")], "what has fitted once is asked for at once"
-    assert any(note.startswith(f"num_ctx is {size}") for note in second.trace["notes"])
+    assert any(note.startswith(f"num_ctx {size} was asked for") for note in second.trace["notes"])
     assert loaded(http, server, model) == size, "the model was not loaded anew"
 
 

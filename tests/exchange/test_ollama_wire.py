@@ -315,11 +315,54 @@ def test_what_fitted_once_is_asked_for_again():
     play(ask(WEATHER), [too_long(5000, 4096), whole("Cold.")], **shared)
     seen = play(ask(WEATHER, n=2), [whole("Cold."), whole("Cold.")], at=200.0, **shared)
     assert [each["options"] for each in seen.bodies] == [{"num_ctx": 9216}] * 2
-    assert seen.reply.trace.notes[0].startswith("num_ctx is 9216: an earlier request needed it")
+    assert seen.reply.trace.notes[0].startswith("num_ctx 9216 was asked for: an earlier request needed it")
     other = play(ask(WEATHER, model="other"), [whole("Cold.")], at=200.0, **shared)
     assert "options" not in other.bodies[0]
     late = play(ask(WEATHER), [whole("Cold.")], at=600.0, **shared)
     assert "options" not in late.bodies[0]
+
+
+PICTURE = {"type": "image_url", "image_url": {"url": "http://box/cat.png"}}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        ask(WEATHER, options={"num_ctx": 4096}),
+        ask(WEATHER, messages=[{"role": "user", "content": [PICTURE]}]),  # goes by /v1, which cannot set the context
+    ],
+)
+def test_a_context_is_told_of_only_where_it_was_asked_for(body):
+    windows = Windows()
+    windows.raised(("local", "m"), 9216, 99.0)
+    content = {"role": "assistant", "content": "Cold."}
+    v1 = {"choices": [{"index": 0, "message": content, "finish_reason": "stop"}]}
+    answer = whole("Cold.") if "options" in body else Answer(200, json.dumps(v1).encode(), JSON)
+    seen = play(body, [answer], target=ollama(), windows=windows)
+    assert seen.message["content"] == "Cold."
+    assert not [note for note in seen.reply.trace.notes if "num_ctx" in note]
+
+
+def test_the_context_is_not_raised_where_it_cannot_be_set():
+    body = ask(WEATHER, messages=[{"role": "user", "content": [PICTURE]}])
+    seen = play(body, [too_long(5000, 4096)], target=ollama())
+    assert len(seen.bodies) == 1
+    assert seen.json["error"]["code"] == "context_length_exceeded"
+    assert "num_ctx_limit)." not in seen.json["error"]["message"]
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_numbers_beside_the_words_are_read(nested):
+    message = "the request exceeds the available context size, try increasing it"
+    inner = {"code": 400, "message": message, "type": "exceed_context_size_error", "n_prompt_tokens": 5000}
+    inner |= {"n_ctx": 4096}
+    refused = {"error": json.dumps({"error": inner}) if nested else inner}
+    answer = Answer(400, json.dumps(refused).encode(), JSON)
+    told = play(ask(WEATHER), [answer]).json["error"]
+    assert told["code"] == "context_length_exceeded"
+    assert "does not fit: the prompt has 5000 tokens, and the context holds 4096. Shorten" in told["message"]
+    seen = play(ask(WEATHER), [answer, whole("Cold.")], target=ollama())
+    assert seen.bodies[1]["options"] == {"num_ctx": 9216}
 
 
 def test_a_context_that_did_not_serve_is_not_remembered():
