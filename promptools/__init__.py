@@ -1,7 +1,8 @@
 """Working tool calls from any open-model server.
 
-`parse` and `StreamParser` read a model's text; `OpenAI`, `AsyncOpenAI` and `wrap` put the whole exchange behind the
-client that an app already has; `run_tools` runs a conversation with tools to its end.
+`parse` and `StreamParser` read a model's text; `render` writes a conversation, tools and all, for a model to read;
+`OpenAI`, `AsyncOpenAI` and `wrap` put the whole exchange behind the client that an app already has; `run_tools` runs a
+conversation with tools to its end.
 
 Importing this package does no I/O, and loads neither openai nor any other large library: what needs one is loaded when
 it is first named.
@@ -19,6 +20,7 @@ from promptools.types import Call, Discarded, Fix, Malformed, Reply, Result, Spa
 if TYPE_CHECKING:
     from promptools.agent import run_tools, run_tools_async
     from promptools.client import AsyncOpenAI, OpenAI, wrap
+    from promptools.modes.prompt import render
     from promptools.profiles import resolve
     from promptools.schema import Tools
 
@@ -44,6 +46,7 @@ __all__ = [
     "UpstreamError",
     "UsageError",
     "parse",
+    "render",
     "resolve",
     "run_tools",
     "run_tools_async",
@@ -54,6 +57,7 @@ _LAZY = {
     "AsyncOpenAI": "promptools.client",
     "OpenAI": "promptools.client",
     "Tools": "promptools.schema",
+    "render": "promptools.modes.prompt",
     "resolve": "promptools.profiles",
     "run_tools": "promptools.agent",
     "run_tools_async": "promptools.agent",

@@ -37,6 +37,6 @@ def test_public_things_are_documented():
 def test_the_promised_names():
     promised = {
         "AsyncOpenAI", "Exhausted", "ModelError", "OpenAI", "PromptoolsError", "Reply", "StreamParser", "Tools",
-        "UpstreamError", "UsageError", "parse", "resolve", "run_tools", "run_tools_async", "wrap",
+        "UpstreamError", "UsageError", "parse", "render", "resolve", "run_tools", "run_tools_async", "wrap",
     }  # fmt: skip
     assert promised <= set(promptools.__all__)

@@ -9,7 +9,7 @@ from promptools.dialects.body import JsonBody
 from promptools.dialects.envelope import NoCall
 from promptools.dialects.live import LiveArguments
 from promptools.dialects.settle import Place, Rules, broken
-from promptools.errors import clip
+from promptools.errors import UsageError, clip
 from promptools.parsing.parts import Candidate, Part, Tried, Undecided, note, size_of
 from promptools.parsing.scanner import RareMarker
 from promptools.parsing.segments import Cutter
@@ -155,8 +155,12 @@ class Dialect(Protocol):
 
 
 class Textual:
-    """What most dialects share: words between markers, and nothing else to say."""
+    """What most dialects share: words between markers, and nothing else to say.
 
+    One that writes nothing is only read: to ask for it is a UsageError.
+    """
+
+    name: str
     models: str = ""
     typed: bool = True
     """Its arguments say themselves whether they are numbers or words; False: only the tool's schema tells."""
@@ -165,6 +169,27 @@ class Textual:
     channels: Channels | None = None
     closers: tuple[str, ...] = ()
     stop: tuple[str, ...] = ()
+
+    def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
+        """Refuse."""
+        del tools, parallel, required
+        raise self._only_read("render_tools")
+
+    def render_calls(self, calls: Sequence[Call]) -> str:
+        """Refuse."""
+        del calls
+        raise self._only_read("render_calls")
+
+    def render_results(self, results: Sequence[Result]) -> str:
+        """Refuse."""
+        del results
+        raise self._only_read("render_results")
+
+    def _only_read(self, missing: str) -> UsageError:
+        return UsageError(
+            f"The dialect {self.name!r} is only read, it cannot be asked for: ask in another one, or write its method"
+            f" {missing!r}."
+        )
 
 
 class JsonCandidate(Undecided):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from promptools import dialects
+from promptools.modes.ask import read_ask
 from promptools.modes.constrain import answer_in_words, constrain, constraint
 from promptools.modes.history import Turn, read_history
 from promptools.modes.messages import Message, place_system, plain, settle, take_system
@@ -12,15 +14,17 @@ from promptools.modes.mode import Upstream
 from promptools.modes.names import in_harmony
 from promptools.modes.reader import HARMONY, ReplyReader
 from promptools.modes.request import passed_on
+from promptools.profiles import Profile
+from promptools.schema import Tools
 from promptools.wire.content import split_parts
 from promptools.wire.shapes import as_list, as_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from promptools.dialects.base import Dialect
     from promptools.modes.ask import Ask
-    from promptools.profiles import Profile
+    from promptools.schema import ToolLike
     from promptools.types import ModeName, NewId, Result
 
 PLAIN = "json"
@@ -59,6 +63,34 @@ class Prompt:
     def reader(self, ask: Ask, upstream: Upstream, new_id: NewId) -> ReplyReader:
         """Read calls in the dialect that was asked for, and whatever else the model may have done instead."""
         return ReplyReader(ask, upstream, new_id)
+
+
+def render(
+    messages: Iterable[Mapping[str, Any]],
+    tools: Tools | Iterable[ToolLike] | None = None,
+    *,
+    dialect: str = PLAIN,
+    tool_choice: Any = None,
+    parallel_tool_calls: bool = True,
+) -> list[Message]:
+    """Write a conversation in a dialect: the messages that prompt mode sends to a server nothing is known about.
+
+    They need no more of a server than that it takes text. The tools stand in the system message, past calls in the
+    assistant's words, and results that came together are one user message. `tool_choice` and `parallel_tool_calls` are
+    those of a request. O(n) in the size of the conversation.
+
+    Raises UsageError for a dialect that there is not or that is only read, for messages and tools that are none, and
+    for a `tool_choice` that cannot be met.
+    """
+    body = {
+        "messages": [*messages] if isinstance(messages, Iterable) else messages,
+        "tools": (Tools.prepare(tools) or Tools([])).to_openai(),
+        "tool_choice": tool_choice,
+        "parallel_tool_calls": parallel_tool_calls,
+        "promptools": {"dialect": dialects.get(dialect).name},
+    }
+    sent: list[Message] = Prompt().body(read_ask(body, Profile())).body["messages"]
+    return sent
 
 
 def _messages(ask: Ask, dialect: Dialect, block: str) -> tuple[list[Message], tuple[str, ...]]:
