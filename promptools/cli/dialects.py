@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from promptools import dialects
 from promptools.cli.arguments import add_json
 from promptools.cli.screen import print_json, print_styled, print_table
 from promptools.dialects.base import Dialect
 from promptools.dialects.sample import CALL, RESULT, TOOL, example, tiers
-from promptools.schema import Tools
+from promptools.modes.prompt import render
 
 NAME = "dialects"
 
@@ -47,11 +48,13 @@ def _row(dialect: Dialect) -> dict[str, object]:
 
 
 def _show(dialect: Dialect, *, as_json: bool) -> int:
-    parts = {
-        "tools": dialect.render_tools(Tools([TOOL])),
-        "calls": dialect.render_calls([CALL]),
-        "results": dialect.render_results([RESULT]),
-    }
+    called = {"id": CALL.id, "function": {"name": CALL.name, "arguments": CALL.arguments_json}}
+    messages: list[dict[str, Any]] = [
+        {"role": "assistant", "tool_calls": [called]},
+        {"role": "tool", "tool_call_id": RESULT.call_id, "content": RESULT.content},
+    ]
+    said = (each["content"] for each in render(messages, [TOOL], dialect=dialect.name))
+    parts = dict(zip(("tools", "calls", "results"), said, strict=True))
     if as_json:
         print_json({**_row(dialect), **parts})
         return 0

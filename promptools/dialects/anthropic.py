@@ -107,8 +107,8 @@ class Anthropic(Markup):
 </invoke>
 </function_calls>
 
-Strings and numbers stand between the tags as they are, objects and lists as JSON. Write nothing after the block: the
-results are then given to you. {when_to_call(parallel=parallel, required=required)}
+Strings and numbers stand between the tags as they are, objects and lists as JSON. The results are then given to you.
+{when_to_call(parallel=parallel, required=required, several="Several calls are several invokes in one block.")}
 
 These are the functions, described as JSON:
 <functions>

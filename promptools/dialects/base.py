@@ -145,6 +145,10 @@ class Dialect(Protocol):
         """Write the block of the system message that declares the tools and the format."""
         ...
 
+    def call_id(self, call: Call, number: int) -> str:
+        """Give the id by which the model knows a call; `number` calls were made before it in the conversation."""
+        ...
+
     def render_calls(self, calls: Sequence[Call]) -> str:
         """Write calls as the model would have."""
         ...
@@ -174,6 +178,11 @@ class Textual:
         """Refuse."""
         del tools, parallel, required
         raise self._only_read("render_tools")
+
+    def call_id(self, call: Call, number: int) -> str:
+        """Give its own: most formats tell none."""
+        del number
+        return call.id
 
     def render_calls(self, calls: Sequence[Call]) -> str:
         """Refuse."""

@@ -25,7 +25,7 @@ phi4: Final = partial(
     tier="B",  # ordinary text
     shape="list",
     opens="[",
-    result='{"result": {content}}',
+    result='{"result": {json}}',
 )
 firefunction: Final = partial(
     Marked,
@@ -76,7 +76,8 @@ cohere: Final = partial(
     name_key="tool_name",
     arguments_key="parameters",
     tools=("## Available Tools", ""),
-    result='<|START_TOOL_RESULT|>[{"tool_call_id": "{id}", "results": {"0": {content}}}]<|END_TOOL_RESULT|>',
+    result='{"tool_call_id": "{id}", "results": {"0": {"content": {json}}}, "is_error": null}',
+    results=("<|START_TOOL_RESULT|>[", ", ", "]<|END_TOOL_RESULT|>"),  # one list for a turn, so in Ollama 0.32 as well
     stop=("<|END_ACTION|>",),
 )
 nemotron: Final = partial(
@@ -85,8 +86,9 @@ nemotron: Final = partial(
     {"<TOOLCALL>": "</TOOLCALL>"},  # chat templates of Llama-Nemotron (2025-03) and Nemotron Nano v2 (2025-08)
     models="Llama-Nemotron, Nemotron Nano v2",
     shape="list",
-    tools=("<AVAILABLE_TOOLS>", "</AVAILABLE_TOOLS>"),
-    result="<TOOL_RESPONSE>[{content}]</TOOL_RESPONSE>",
+    tools=("<AVAILABLE_TOOLS>[", ", ", "]</AVAILABLE_TOOLS>"),
+    result="{json}",
+    results=("<TOOL_RESPONSE>[", ", ", "]</TOOL_RESPONSE>"),
     stop=("<TOOL_RESPONSE>",),
 )
 apertus: Final = partial(
@@ -114,7 +116,7 @@ exaone: Final = partial(
     {"<tool_call>": "</tool_call>"},  # chat template of EXAONE 4.0, 2025-07
     models="EXAONE 4.0",
     asked=True,  # the same markers as those of Hermes
-    tools=("<tool>", "</tool>"),
+    tools=("<tool>", "</tool>\n<tool>", "</tool>"),
     result="<tool_result>{content}</tool_result>",
     stop=("<tool_result>",),
 )

@@ -82,11 +82,18 @@ class KimiK2(Textual):
             required=required,
         )
 
+    def call_id(self, call: Call, number: int) -> str:
+        """Write the header, counted through the conversation from 0."""
+        return f"functions.{call.name}:{number}"
+
     def render_calls(self, calls: Sequence[Call]) -> str:
-        """Write calls as the model would have, counted from 0."""
-        written = "".join(
-            f"{CALL}functions.{call.name}:{number}{ARGUMENT}{call.arguments_json}{END}"
+        """Write calls as the model would have; those without an id of this form are counted from 0."""
+        headers = (
+            call.id if re.fullmatch(rf"functions\.{re.escape(call.name)}:\d+", call.id) else self.call_id(call, number)
             for number, call in enumerate(calls)
+        )
+        written = "".join(
+            f"{CALL}{header}{ARGUMENT}{call.arguments_json}{END}" for header, call in zip(headers, calls, strict=True)
         )
         return f"{SECTION}{written}{SECTION_END}"
 

@@ -22,6 +22,7 @@ class Olmo3(MarkedCalls):
     closers = ("</function_calls>",)
     layout = Layout(right=("</function_calls>",), lines=True)
     opener, closer = "<function_calls>", "</function_calls>"
+    declared = ("<functions>", "</functions>")
 
     def explain(self, *, parallel: bool) -> str:
         """Say how a call is written."""

@@ -53,7 +53,7 @@ def _white_space(value: Any) -> bool:
 
 
 def _template(value: Any) -> bool:
-    return isinstance(value, str) and "{content}" in value
+    return isinstance(value, str) and ("{content}" in value or "{json}" in value)
 
 
 def _texts(value: Any) -> bool:
@@ -96,7 +96,7 @@ KEYS: Final[dict[str, Key]] = {
     "also": Key("a list of texts", _texts),
     "space": Key("a text of white space", _white_space),
     "tools": Key("a list of two texts", _two_texts),
-    "result": Key("a text with {content} in it", _template),
+    "result": Key("a text with {content} or {json} in it", _template),
     "stop": Key("a list of texts", _texts),
 }
 REQUIRED: Final = ("name", "openers")

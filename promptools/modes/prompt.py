@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from promptools import dialects
@@ -95,7 +97,7 @@ def render(
 
 def _messages(ask: Ask, dialect: Dialect, block: str) -> tuple[list[Message], tuple[str, ...]]:
     turns, notes = read_history(ask.messages)
-    own, turns = take_system(turns)
+    own, turns = take_system(_with_ids(turns, dialect))
     said: list[Message] = []
     results: list[Turn] = []
     for turn in turns:
@@ -107,6 +109,19 @@ def _messages(ask: Ask, dialect: Dialect, block: str) -> tuple[list[Message], tu
         said.append(_with_calls(turn, dialect, ask.profile))
     said += _result_turn(results, dialect, ask.profile)
     return settle(place_system(ask, own, block), said, ask.profile), notes
+
+
+def _with_ids(turns: Sequence[Turn], dialect: Dialect) -> list[Turn]:
+    """Give calls, and the results that answer them, the ids that the dialect writes."""
+    ids: dict[str, str] = {}
+    told: list[Turn] = []
+    number = count()
+    for turn in turns:
+        ids.update((call.id, dialect.call_id(call, next(number))) for call in turn.calls)
+        calls = tuple(replace(call, id=ids[call.id]) for call in turn.calls)
+        result = turn.result and replace(turn.result, call_id=ids.get(turn.result.call_id, turn.result.call_id))
+        told.append(replace(turn, calls=calls, result=result))
+    return told
 
 
 def _with_calls(turn: Turn, dialect: Dialect, profile: Profile) -> Message:

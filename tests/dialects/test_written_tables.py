@@ -91,7 +91,7 @@ def test_two_lines_are_enough(table: Path) -> None:
         ('name = "acme"\ntier = "X"\n[openers]\n"@@" = ""\n', "'tier' is 'X'; wanted is 'S', 'A' or 'B'"),
         ('name = "acme"\nshape = ["list"]\n[openers]\n"@@" = ""\n', "'shape' is"),
         ('name = "acme"\nspace = "x"\n[openers]\n"@@" = ""\n', "'space' is 'x'"),
-        ('name = "acme"\nresult = "x"\n[openers]\n"@@" = ""\n', "a text with {content} in it"),
+        ('name = "acme"\nresult = "x"\n[openers]\n"@@" = ""\n', "a text with {content} or {json} in it"),
         ('name = "acme"\nstop = "x"\n[openers]\n"@@" = ""\n', "'stop' is 'x'"),
         ('name = "acme"\ntools = ["x"]\n[openers]\n"@@" = ""\n', "'tools' is"),
         ('name = "acme"\n[openers]\n', "'openers' is {}"),

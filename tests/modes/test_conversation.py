@@ -65,7 +65,7 @@ def booking(name: str) -> dict[str, Any]:
 
 
 def conversation(name: str) -> list[dict[str, Any]]:
-    calls = [("call_1", "book_table", booking(name)), ("call_2", "get_weather", PLACES)]
+    calls = [("call-1", "book_table", booking(name)), ("call-2", "get_weather", PLACES)]
     return [
         {"role": "system", "content": "You are a concierge."},
         {"role": "user", "content": "A table for four, and will it rain?"},
@@ -77,8 +77,8 @@ def conversation(name: str) -> list[dict[str, Any]]:
                 for id_, tool, given in calls
             ],
         },
-        {"role": "tool", "tool_call_id": "call_1", "content": '{"booked": true, "at": "20:30"}'},
-        {"role": "tool", "tool_call_id": "call_2", "content": "Dry,\n8 degrees."},
+        {"role": "tool", "tool_call_id": "call-1", "content": '{"booked": true, "at": "20:30"}'},
+        {"role": "tool", "tool_call_id": "call-2", "content": "Dry,\n8 degrees."},
         {"role": "assistant", "content": "Booked for 20:30, and it stays dry."},
         {"role": "user", "content": "Thanks. And tomorrow?"},
     ]
@@ -100,6 +100,50 @@ def test_the_calls_of_a_conversation_are_read_back(name: str) -> None:
         ("get_weather", PLACES, (), name),
     ]
     assert reply.content.strip() == "One moment."
+
+
+@pytest.mark.parametrize(
+    ("name", "calls", "results"),
+    [
+        (
+            "kimi_k2",
+            "functions.get_weather:2<|tool_call_argument_begin|>",
+            "## Return of functions.get_weather:2\nCold.",
+        ),
+        (
+            "cohere",
+            '"tool_call_id": "2", "tool_name": "get_weather"',
+            '"tool_call_id": "2", "results": {"0": {"content"',
+        ),
+        ("solar", "<|tool_call:begin|>call3<|", "<|tool_response:id|>call3<|"),
+    ],
+)
+def test_a_result_bears_the_id_that_its_call_was_written_with(name: str, calls: str, results: str) -> None:
+    """Ids of Kimi and Cohere count through the conversation; servers' own have dashes."""
+    again = {"id": "call-3", "function": {"name": "get_weather", "arguments": json.dumps(PLACES)}}
+    more = [
+        {"role": "assistant", "content": None, "tool_calls": [again]},
+        {"role": "tool", "tool_call_id": "call-3", "content": "Cold."},
+        {"role": "tool", "tool_call_id": "nobody's", "content": "It stays."},
+    ]
+    *_, called, answered = render([*conversation(name), *more], TOOLS, dialect=name)
+    assert calls in called["content"]
+    assert results in answered["content"]
+    assert "It stays." in answered["content"]
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "behind"),
+    [
+        ("cohere", "<|START_TOOL_RESULT|>", "<|END_TOOL_RESULT|>"),
+        ("nemotron", "<TOOL_RESPONSE>", "</TOOL_RESPONSE>"),
+    ],
+)
+def test_results_in_a_list_are_json_whatever_they_are(name: str, before: str, behind: str) -> None:
+    written = render(conversation(name), TOOLS, dialect=name)[3]["content"]
+    held = json.dumps(json.loads(written.removeprefix(before).removesuffix(behind)))
+    assert '{"booked": true, "at": "20:30"}' in held
+    assert r'"Dry,\n8 degrees."' in held
 
 
 class OnlyRead(Textual):

@@ -6,6 +6,7 @@ envelope; `promptools.dialects.blocks.wrapped` reads it. An app adds a family of
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
@@ -30,7 +31,7 @@ FENCE = perhaps("`", "`", "`", r"[\w+-]{0,16}", r"\s{0,16}")
 SPACE = r"\s{0,64}"
 WRONG = ("</think>", "</tool_call>", "</tool_response>", "</response>")
 """Closers of other blocks, which models put where their own belongs."""
-_SLOTS = re.compile(r"(\{content\}|\{name\}|\{id\})")
+_SLOTS = re.compile(r"(\{content\}|\{json\}|\{name\}|\{id\})")
 
 
 class Marked(Textual):
@@ -38,7 +39,9 @@ class Marked(Textual):
 
     `openers`: each marker that opens a block, and the one that closes it; empty: nothing does. The first is written.
     `name_key` empty: the name is the only key, and its value the arguments. `id_key`: what the number of a call is
-    called, where it is written. `result`: how one result is written, with `{content}`, `{name}` and `{id}` in it.
+    called, where it is written. `tools`: what stands before, between and behind the tools; of two texts, each has lines
+    of its own. `result`: how one result is written, with `{content}`, `{json}` (the content where it is JSON, else the
+    string that it is), `{name}` and `{id}` in it; `results`: what stands before, between and behind them.
     `needed`: a closer that is missing is a liberty. `also`: closers that others write, and that are none. `asked`: its
     markers are another dialect's too, so it is read only where it was asked for.
     """
@@ -59,8 +62,9 @@ class Marked(Textual):
         opens: str = "{[",
         also: Sequence[str] = (),
         asked: bool = False,
-        tools: tuple[str, str] = ("<tools>", "</tools>"),
+        tools: tuple[str, str] | tuple[str, str, str] = ("<tools>", "</tools>"),
         result: str = "<tool_response>\n{content}\n</tool_response>",
+        results: tuple[str, str, str] = ("", "\n", ""),
         stop: Sequence[str] = (),
     ) -> None:
         self.name = name
@@ -73,8 +77,9 @@ class Marked(Textual):
         self._common = name_key in NAME_KEYS and arguments_key in ARGUMENT_KEYS
         self._shape: Shape = shape
         self._space = space
-        self._tools = tools
+        self._tools = tools if len(tools) == 3 else (f"{tools[0]}\n", "\n", f"\n{tools[1]}")
         self._result = result
+        self._results = results
         marks = sorted(openers, key=len, reverse=True)
         alone = r"(?!)" if marks[-1][0].isalpha() else ""  # a word at the end of the text is no more than a word
         again = perhaps(tokens(marks), SPACE)
@@ -109,26 +114,36 @@ class Marked(Textual):
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Write the block of the system message that declares the tools and the format."""
-        opener, closer = self._tools
+        opener, between, closer = self._tools
+        listed = lines(tools).replace("\n", between)
         several = {
             "object": "To call several functions, write one such block for each.",
             "list": "To call several functions, put one object for each into the list.",
             "lines": "To call several functions, write one object a line between the markers.",
         }[self._shape]
-        form = self._blocks([self._object(0, NAME, ARGUMENTS)])
-        return explain(
-            f"{opener}\n{lines(tools)}\n{closer}".rstrip(), form, several=several, parallel=parallel, required=required
-        )
+        form = self._blocks([self._object("0", NAME, ARGUMENTS)])
+        declared = f"{opener}{listed}{closer}".rstrip()
+        return explain(declared, form, several=several, parallel=parallel, required=required)
+
+    def call_id(self, call: Call, number: int) -> str:
+        """Count the calls where they are written with a number."""
+        return str(number) if self._id_key else call.id
 
     def render_calls(self, calls: Sequence[Call]) -> str:
         """Write calls as the model would have."""
-        return self._blocks([self._object(at, dump(call.name), call.arguments_json) for at, call in enumerate(calls)])
+        return self._blocks(
+            [
+                self._object(call.id if call.id.isdigit() else str(at), dump(call.name), call.arguments_json)
+                for at, call in enumerate(calls)
+            ]
+        )
 
     def render_results(self, results: Sequence[Result]) -> str:
         """Write results as one user turn."""
-        return "\n".join(filled(self._result, result) for result in results)
+        before, between, behind = self._results
+        return f"{before}{between.join(filled(self._result, result) for result in results)}{behind}"
 
-    def _object(self, number: int, name: str, arguments: str) -> str:
+    def _object(self, number: str, name: str, arguments: str) -> str:
         name_key, arguments_key = self._envelope
         if not name_key:
             return f"{{{name}: {arguments}}}"
@@ -146,6 +161,20 @@ class Marked(Textual):
 
 
 def filled(template: str, result: Result) -> str:
-    """Write one result: `{content}`, `{name}` and `{id}` of the template, and nothing inside them, are put in."""
-    values = {"{content}": result.content, "{name}": result.name, "{id}": result.call_id}
+    """Write one result: what stands in the template in braces, and nothing inside that, is put in."""
+    values = {
+        "{content}": result.content,
+        "{json}": _as_json(result.content),
+        "{name}": result.name,
+        "{id}": result.call_id,
+    }
     return "".join(values.get(piece, piece) for piece in _SLOTS.split(template))
+
+
+def _as_json(content: str) -> str:
+    """Leave JSON as it is, and make a string of everything else."""
+    try:
+        json.loads(content)
+    except (ValueError, RecursionError):
+        return dump(content)
+    return content

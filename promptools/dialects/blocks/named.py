@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from promptools.dialects.base import Head, Textual, Tier
@@ -99,15 +100,20 @@ class Named(Textual):
 
     def render_results(self, results: Sequence[Result]) -> str:
         """Write results as one user turn."""
-        return "\n".join(filled(self._result, result) for result in results)
+        return "\n".join(filled(self._result, replace(result, call_id=_plain(result.call_id))) for result in results)
 
     def _written(self, call_id: str, name: str, arguments: str) -> str:
-        before = self._before.replace("{id}", re.sub(r"\W", "", call_id))
+        before = self._before.replace("{id}", _plain(call_id))
         return f"{before}{name}{self._between}{self._optional}{arguments}{self._after}"
 
 
 _BORDER = re.compile(r"(?<=>)(?=<)")
 """Where one token ends and the next begins."""
+
+
+def _plain(call_id: str) -> str:
+    """Leave letters and digits: servers make ids with dashes, and the model was shown none."""
+    return re.sub(r"\W", "", call_id)
 
 
 def _spaced(tokens: str) -> str:

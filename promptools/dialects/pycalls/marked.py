@@ -26,6 +26,8 @@ class MarkedCalls(Textual):
     closer = ""
     between = "\n"
     """What is written between two calls."""
+    declared = ("", "")
+    """What stands around the list of the tools."""
     naming = "Name each argument, and write its value as a literal of Python."
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
@@ -54,7 +56,7 @@ class MarkedCalls(Textual):
 
 The functions are:
 
-{listed(tools)}"""
+{self.declared[0]}{listed(tools)}{self.declared[1]}"""
 
     def render_calls(self, calls: Sequence[Call]) -> str:
         """Write calls as the model would have."""
