@@ -28,7 +28,7 @@ MalformedReason = Literal[
     "truncated",  # the text ended, or was cut, inside the call
     "invalid_json",  # the arguments cannot be read even with every liberty
     "invalid_arguments",  # readable, but they do not fit the tool's schema
-    "unknown_tool",  # the tool was not offered
+    "unknown_tool",  # no tool can be told; through a client, one that was not offered
     "not_an_object",  # the arguments are JSON, but no object
     "limit",  # too deep, or a number too long to read
 ]

@@ -9,6 +9,7 @@ A row of `cases/<dialect>/*.toml`:
     calls        [[name, arguments], ...]; arguments may be JSON in a string, where TOML has no null
     content      default: the text itself where nothing is called, malformed or reasoned, else ""
     reasoning    default: ""
+    unknown      [name, ...] of the calls that are flagged: nobody offers their tools
     malformed    [reason, ...]
     discarded    every discarded piece of more than white space, checked where given
     fixes        the kinds of all fixes, sorted, once each; checked where given
@@ -62,6 +63,7 @@ class Row:
     tools: str = "demo"
     options: dict[str, Any] = field(default_factory=dict)
     calls: tuple[tuple[str, dict[str, Any]], ...] = ()
+    unknown: tuple[str, ...] = ()
     content: str = ""
     reasoning: str = ""
     malformed: tuple[str, ...] = ()
@@ -83,6 +85,7 @@ KNOWN = {
     "tools",
     "options",
     "calls",
+    "unknown",
     "content",
     "reasoning",
     "malformed",
@@ -103,7 +106,7 @@ def row(table: str, raw: dict[str, Any], defaults: dict[str, Any]) -> Row:
     )
     spoken = not calls and not raw.get("malformed") and not raw.get("reasoning") and not raw.get("discarded")
     content = raw.pop("content", raw["text"] if spoken else "")
-    for key in ("malformed", "discarded", "fixes"):
+    for key in ("unknown", "malformed", "discarded", "fixes"):
         if key in raw:
             raw[key] = tuple(raw[key])
     return Row(table=table, calls=calls, content=content, **raw)

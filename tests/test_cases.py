@@ -21,6 +21,7 @@ def reply_of(row: Row) -> Reply:
 def test_row(row: Row) -> None:
     reply = reply_of(row)
     assert [(call.name, call.arguments) for call in reply.calls] == list(row.calls)
+    assert [call.name for call in reply.calls if call.unknown_tool] == list(row.unknown)
     assert [each.reason for each in reply.malformed] == list(row.malformed)
     assert reply.content == row.content
     assert reply.reasoning == row.reasoning

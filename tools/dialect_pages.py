@@ -95,11 +95,13 @@ def _reply(row: Row) -> Reply:
 
 
 def _tables(read: list[Read]) -> Iterator[str]:
-    called = [each for each in read if each.reply.calls and not each.reply.malformed]
+    flagged = [each for each in read if each.row.unknown]
+    called = [each for each in read if each.reply.calls and not each.reply.malformed and not each.row.unknown]
     failed = [each for each in read if each.reply.malformed]
     plain = [each for each in read if not each.reply.calls and not each.reply.malformed]
     yield from _table("Read as it stands", "why", ((each, each.row.why) for each in called if not each.fixes))
     yield from _table("Tolerated, and noted as fixes", "fixes", ((each, each.fixes) for each in called if each.fixes))
+    yield from _table("Flagged: a tool that nobody offers", "why", ((each, each.row.why) for each in flagged))
     yield from _table("Reported as malformed, never run", "why", ((each, each.row.why) for each in failed))
     yield from _table("No call", "why", ((each, each.row.why) for each in plain))
 

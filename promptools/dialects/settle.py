@@ -158,26 +158,21 @@ def _unchecked(said: Said, place: Place) -> Call | Malformed:
     return Call("", name, arguments, text if text is not None else dump(arguments), tuple(fixes), dialect=place.dialect)
 
 
-def _unknown(said: Said, rules: Rules, place: Place) -> Malformed:
-    """Report a well-formed call of a tool that was not offered, where a call was asked for."""
+def _unknown(said: Said, rules: Rules, place: Place) -> Call | Malformed:
+    """Give a well-formed call of a tool that was not offered, flagged, where a call was asked for: the host decides."""
     assert said.name is not None
     assert rules.tools is not None
-    meant = place.meant
-    if not meant or said.arguments is None or not PLAUSIBLE_NAME.match(said.name):
+    if not place.meant or said.arguments is None or not PLAUSIBLE_NAME.match(said.name):
         raise NoCall(f"no tool {clip(said.name, 60)!r} is offered")
     fixes = list(said.fixes)
-    call: Call | None = None
     try:
         node, arguments = _as_object(said.arguments, fixes, None)
     except _Unfit:
-        pass
-    else:
-        text = node.text() if node is not None else None
-        written = text if text is not None else dump(arguments)
-        call = Call("", said.name, arguments, written, tuple(fixes), dialect=place.dialect, unknown_tool=True)
-    return Malformed(
-        0, "", "unknown_tool", unknown_message(said.name, rules.tools), name=said.name, dialect=place.dialect, call=call
-    )
+        message = unknown_message(said.name, rules.tools)
+        return Malformed(0, "", "unknown_tool", message, name=said.name, dialect=place.dialect)
+    text = node.text() if node is not None else None
+    written = text if text is not None else dump(arguments)
+    return Call("", said.name, arguments, written, tuple(fixes), dialect=place.dialect, unknown_tool=True)
 
 
 def unknown_message(name: str, tools: Tools) -> str:

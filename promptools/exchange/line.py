@@ -141,7 +141,7 @@ class Line:
         return self._ask.choice.name in {None, event.name}
 
     def _wanted(self, call: Call) -> bool:
-        return not call.unknown_tool and self._ask.choice.name in {None, call.name}
+        return self._ask.choice.name in {None, call.name}
 
     def _take_back(self, envelope: Envelope) -> list[dict[str, Any]]:
         """Send held text on as the reasoning that it was; what has gone out has gone out."""

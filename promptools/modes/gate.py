@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
+from promptools.dialects.settle import unknown_message
 from promptools.modes.history import nine
 from promptools.parsing.events import CallArgs, CallEnd, CallStart, Event, Text
 from promptools.types import Call, Discarded, Malformed, Span
@@ -60,8 +61,8 @@ class Gate:
         live = index in self._live
         if self._no_calls(call.dialect):
             return self._forbidden(call.name, source, raw_of(event.span), event.span, call.dialect)
-        if self.ask.offered.get(call.name) is None and not call.unknown_tool:
-            return self._not_now(call, index, raw_of(event.span), event.span)
+        if call.unknown_tool or self.ask.offered.get(call.name) is None:
+            return self._not_offered(call, index, raw_of(event.span), event.span)
         key = (call.name, call.arguments_json)
         if not live and self._sources.get(key, source) != source:
             self.notes.append(f"the call of {call.name!r} came in the text and from the server: once is meant")
@@ -109,10 +110,13 @@ class Gate:
         self.notes.append(f"{why}the call of {name!r} was left out")
         return [Discarded(raw, "markup", span)]
 
-    def _not_now(self, call: Call, index: int, raw: str, span: Span) -> list[Event]:
-        """Fail a call of a tool that the request has, but does not want called now."""
-        names = ", ".join(self.ask.offered.names)
-        message = f"The call of {call.name!r} was not run: only {names} may be called now."
+    def _not_offered(self, call: Call, index: int, raw: str, span: Span) -> list[Event]:
+        """Fail a call of a tool that the request does not have, or does not want called now."""
+        if call.unknown_tool:
+            message = unknown_message(call.name, self.ask.tools)
+        else:
+            names = ", ".join(self.ask.offered.names)
+            message = f"The call of {call.name!r} was not run: only {names} may be called now."
         failed = Malformed(index, raw, "unknown_tool", message, span, call.name, call.dialect, call)
         return self._fail(failed)
 

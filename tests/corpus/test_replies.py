@@ -38,7 +38,7 @@ def read(row: dict[str, Any]) -> Reply:
 
 
 def _call(call: Call) -> list[str]:
-    said = [f"call     {call.name} {call.arguments_json}"]
+    said = [f"call     {call.name} {call.arguments_json}", *(["    flag unknown tool"] if call.unknown_tool else [])]
     return said + [f"    fix  {fix.kind}{' ' + fix.path if fix.path else ''}: {fix.detail}" for fix in call.fixes]
 
 

@@ -48,7 +48,10 @@ def outcome(reply: Reply) -> list[str]:
     """Write down what a reply is, for a reader of the snapshot."""
     lines: list[str] = []
     for call in reply.calls:
-        lines += [f"call     {call.name} {call.arguments_json}"]
+        lines += [
+            f"call     {call.name} {call.arguments_json}",
+            *(["    flag unknown tool"] if call.unknown_tool else []),
+        ]
         lines += [f"    fix  {fix.kind}: {fix.detail}" for fix in call.fixes]
     lines += [f"broken   {each.reason}: {each.message} {each.raw!r}" for each in reply.malformed]
     lines += [f"thought  {reply.reasoning!r}"] if reply.reasoning else []

@@ -175,8 +175,7 @@ def test_glued_arguments_are_calls_of_their_own():
         ("shell", "true", True, "not_an_object"),
         ("get_weather", '{"days": "many"}', True, "invalid_arguments"),
         ("get_weather", '{"type": "object", "properties": {"city": {"type": "string"}}}', True, "invalid_arguments"),
-        ("nope", '{"city": "Oslo"}', True, "unknown_tool"),
-        ("nope", '{"a": 1}', True, "unknown_tool"),
+        ("nope", "12", True, "unknown_tool"),
         ("assistant<|channel|>analysis", '{"what": 1}', True, "unknown_tool"),
         ("", '{"disk": "a"}', True, "unknown_tool"),
         ("", "[]", True, "unknown_tool"),
@@ -190,9 +189,9 @@ def test_what_cannot_be_used_says_why(name, text, ended, reason):
     assert outcome.message
 
 
-def test_a_call_of_an_unknown_tool_is_kept_for_whoever_wants_it():
-    (outcome,) = read("nope", '{"city": "Oslo"}')
-    assert (outcome.call.name, outcome.call.arguments, outcome.call.unknown_tool) == ("nope", {"city": "Oslo"}, True)
+def test_a_call_of_an_unknown_tool_is_flagged():
+    (call,) = read("nope", '{"city": "Oslo"}')
+    assert (call.name, call.arguments, call.unknown_tool) == ("nope", {"city": "Oslo"}, True)
 
 
 def test_without_known_tools_every_plausible_name_is_one():

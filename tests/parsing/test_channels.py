@@ -128,7 +128,7 @@ def test_each_call_is_told_in_the_trace():
     assert (first.strategy, first.outcome, first.why, text[slice(*first.span)]) == (
         "harmony", "call", "get_weather", '{"city": "Oslo"}'
     )  # fmt: skip
-    assert (second.outcome, text[slice(*second.span)]) == ("malformed", "{}")
+    assert (second.outcome, second.why, text[slice(*second.span)]) == ("call", "nope", "{}")
 
 
 # --- words
