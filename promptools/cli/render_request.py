@@ -16,7 +16,7 @@ from promptools.exchange.registry import mode_of
 from promptools.harmony import vocabulary
 from promptools.harmony.convert import ToolsIn
 from promptools.harmony.count import Measure, count, estimate, exact
-from promptools.harmony.render import Effort, Encode
+from promptools.harmony.render import Effort
 from promptools.harmony.thoughts import Policy
 from promptools.modes.ask import Ask, Choice, read_ask
 from promptools.modes.mode import Mode
@@ -55,8 +55,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.ids:
         if mode.name != "harmony":
             raise UsageError(f"--ids are what mode harmony sends; mode {mode.name} sends messages: ask for --count")
-        encode = _encode()
-        ask = replace(ask, encoding=lambda: encode, profile=replace(ask.profile, raw_ids=True))
+        loaded = _vocabulary()
+        ask = replace(ask, vocabulary=lambda: loaded, profile=replace(ask.profile, raw_ids=True))
     upstream = mode.body(ask)
     for note in upstream.notes:
         say(f"note: {note}")
@@ -121,16 +121,17 @@ def _show_count(ask: Ask, mode: Mode, *, as_json: bool) -> None:
         print_styled([("An estimate: ", "bold"), (why_not, "")])
 
 
-def _encode() -> Encode:
+def _vocabulary() -> vocabulary.Vocabulary:
     """Load the vocabulary, which must be at hand: nothing is downloaded for a look."""
-    if vocabulary.tell(os.environ, Path.home()) is None:
+    file = vocabulary.tell(os.environ, Path.home())
+    if file is None:
         raise UsageError(f"token ids need the vocabulary: get it from {vocabulary.SOURCE} and run {vocabulary.KEEP!r}")
-    return vocabulary.load_encode()
+    return vocabulary.load(file)
 
 
 def _measure() -> tuple[Measure, str]:
     """Give what counts, and why it can but guess (empty: it need not)."""
     try:
-        return exact(_encode()), ""
+        return exact(_vocabulary().encode), ""
     except UsageError as missing:
         return estimate, str(missing)

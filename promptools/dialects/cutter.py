@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal, assert_never
 
 from promptools.errors import clip
@@ -9,6 +10,7 @@ from promptools.harmony.header import Header, Known
 from promptools.harmony.items import ItemParser
 from promptools.harmony.machine import Aside, Begin, Finish, Item, Words
 from promptools.harmony.names import FUNCTIONS
+from promptools.harmony.scan import Piece
 from promptools.parsing.segments import Beside, Ended, Opened, Said, Segment
 from promptools.types import Fix
 
@@ -22,6 +24,10 @@ class HarmonyCutter:
     def feed(self, text: str) -> list[Segment]:
         """Take a piece of text; give what became certain."""
         return [segment_of(each) for each in self._items.feed(text)]
+
+    def feed_pieces(self, pieces: Iterable[Piece]) -> list[Segment]:
+        """Take text of which it is known what in it is a control token."""
+        return [segment_of(each) for each in self._items.feed_pieces(pieces)]
 
     def close(self) -> list[Segment]:
         """Say that the text is over; give the rest."""

@@ -55,7 +55,7 @@ class Case:
         if less:
             ledger.notes.append("the reasoning parameters were left out: the model does not take them")
         today = context.wall().date().isoformat() if context.wall is not None else None
-        return replace((less or ask).on(today), encoding=context.encoding)
+        return replace((less or ask).on(today), vocabulary=context.vocabulary)
 
 
 def open_case(ledger: Ledger) -> Steps[Case]:

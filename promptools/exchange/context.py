@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from promptools.exchange.effects import Headers, Request
-    from promptools.harmony.render import Encode
+    from promptools.harmony.vocabulary import Vocabulary
     from promptools.modes.ask import Options
     from promptools.profiles import Target
     from promptools.types import NewId, Reply, Seen
@@ -65,7 +65,7 @@ class Context:
     """Receives every reply that was read and handed over, failed ones too."""
     wall: Callable[[], datetime] | None = None
     """Tells the date and the time, with their zone."""
-    encoding: Callable[[], Encode | None] | None = None
+    vocabulary: Callable[[], Vocabulary | None] | None = None
     """Gives the vocabulary of gpt-oss, where there is one at hand."""
     log: Callable[[str], None] | None = None
     """Receives one line for each failed attempt; it never holds the model's or the user's words."""

@@ -19,6 +19,30 @@ _OTHERS = {IDS[name]: f"<|{name}|>" for name in IDS if name not in NAMES}
 _TOKENS = {IDS[name]: Token(name, f"<|{name}|>") for name in NAMES}
 
 
+class Detokenizer:
+    """Turns token ids into pieces, however they are cut."""
+
+    def __init__(self, decode: Decode) -> None:
+        self._decode = decode
+        self._bytes = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def feed(self, ids: Iterable[int]) -> Iterator[Piece]:
+        """Give the pieces of what has come: bytes wait for the rest of their character."""
+        for each in ids:
+            token = _TOKENS.get(each)
+            if token is not None:
+                yield from self.close()
+                yield token
+            elif text := self._bytes.decode(_bytes(each, self._decode)):
+                yield text
+
+    def close(self) -> Iterator[Piece]:
+        """Give what is left of a character whose bytes did not all come."""
+        left = self._bytes.decode(b"", final=True)
+        if left:
+            yield left
+
+
 class ItemParser:
     """Gives what became certain, piece by piece; `promptools.harmony.StreamParser` says what the options mean."""
 
@@ -34,8 +58,7 @@ class ItemParser:
         self._scanner = Scanner(broken=broken)
         self._bare = None if strict else BareWords(known)
         self._machine = Machine(role, strict=strict, known=known)
-        self._decode = decode
-        self._bytes = codecs.getincrementaldecoder("utf-8")("replace")
+        self._tokens = Detokenizer(decode) if decode is not None else None
 
     def feed(self, text: str) -> list[Item]:
         """Take a piece of text."""
@@ -45,12 +68,17 @@ class ItemParser:
 
     def feed_ids(self, ids: Iterable[int]) -> list[Item]:
         """Take tokens by their ids; text that only looks like a control token is text."""
-        assert self._decode is not None, "a parser that is fed ids needs decode="
-        return self._take(self._pieces(ids, self._decode))
+        assert self._tokens is not None, "a parser that is fed ids needs decode="
+        return self._take(self._tokens.feed(ids))
+
+    def feed_pieces(self, pieces: Iterable[Piece]) -> list[Item]:
+        """Take text of which it is known what in it is a control token: nothing else is."""
+        return self._take(pieces)
 
     def close(self) -> list[Item]:
         """Say that the text is over; give the rest."""
-        items = self._take([*self._undecoded(), *self._scanner.close()])
+        left = self._tokens.close() if self._tokens is not None else ()
+        items = self._take([*left, *self._scanner.close()])
         if self._bare is not None:
             items += self._machine.take(self._bare.close())
         return [*items, *self._machine.close()]
@@ -60,21 +88,6 @@ class ItemParser:
         if bare is not None:
             pieces = (each for piece in pieces for each in bare.feed(piece))
         return list(self._machine.take(pieces))
-
-    def _pieces(self, ids: Iterable[int], decode: Decode) -> Iterator[Piece]:
-        for each in ids:
-            token = _TOKENS.get(each)
-            if token is not None:
-                yield from self._undecoded()
-                yield token
-            elif text := self._bytes.decode(_bytes(each, decode)):
-                yield text
-
-    def _undecoded(self) -> Iterator[Piece]:
-        """Give what is left of a character whose bytes did not all come."""
-        left = self._bytes.decode(b"", final=True)
-        if left:
-            yield left
 
 
 def _bytes(token: int, decode: Decode) -> bytes:

@@ -12,15 +12,21 @@ from collections.abc import Callable, Mapping, MutableMapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from promptools.errors import UsageError, clip
-
-if TYPE_CHECKING:
-    from promptools.harmony.render import Encode
+from promptools.harmony.render import Encode
 
 Decode: TypeAlias = Callable[[int], bytes]
 """Gives the bytes of an ordinary token, which may be part of a character; KeyError for one that is not ordinary."""
+
+
+class Vocabulary(NamedTuple):
+    """Both ways at once."""
+
+    encode: Encode
+    decode: Decode
+
 
 FILE = "o200k_base.tiktoken"
 SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
@@ -71,6 +77,11 @@ def check(data: bytes, where: str) -> None:
             f"{where!r} is not the vocabulary of gpt-oss: its sha256 is {digest}, not {SHA256}. "
             f"Take {FILE} from {SOURCE}."
         )
+
+
+def load(file: Path) -> Vocabulary:
+    """Load both; `file` is the one that was found by `tell`. Errors as in `load_encode` and `load_decode`."""
+    return Vocabulary(load_encode(), load_decode(file))
 
 
 def load_encode() -> Encode:

@@ -16,7 +16,7 @@ from promptools.wire.shapes import as_int, as_list, as_object, as_text, is_list,
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from promptools.harmony.render import Encode
+    from promptools.harmony.vocabulary import Vocabulary
 
 ChoiceKind = Literal["auto", "none", "required", "named"]
 Hold = Literal["auto", "all"]
@@ -168,7 +168,7 @@ class Ask:
     """Tokens that the server has said are left for the answer; None: it did not."""
     today: str | None = None
     """The date, for modes that tell it; None: not known, or not to be told."""
-    encoding: Callable[[], Encode | None] | None = None
+    vocabulary: Callable[[], Vocabulary | None] | None = None
     """Gives the model's own vocabulary, where there is one at hand."""
     feedback: tuple[dict[str, Any], ...] = ()
     """Messages that corrections added, in the client's shape; modes put them after the request's own."""

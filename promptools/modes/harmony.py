@@ -167,12 +167,14 @@ def _header(places: Sequence[Place]) -> str:
 
 
 def _prompt(ask: Ask, told: Converted, prefill: str) -> Prompt:
-    encode = ask.encoding() if ask.encoding is not None and ask.profile.raw_ids else None
-    if encode is None:
+    vocabulary = ask.vocabulary() if ask.vocabulary is not None and ask.profile.raw_ids else None
+    if vocabulary is None:
         text = render(told.messages) + prefill
         return Prompt(text, _room(ask, len(text.encode("utf-8", "surrogatepass")) // BYTES))
+    encode, decode = vocabulary
     ids = (*render_ids(told.messages, encode), *_ids(prefill, encode))
-    return Prompt(ids, _room(ask, len(ids)))
+    # the text ends before a stop string, the ids behind it (vLLM 0.32.0)
+    return Prompt(ids, _room(ask, len(ids)), decode if ask.body.get("stop") is None else None)
 
 
 def _ids(prefill: str, encode: Encode) -> Iterator[int]:

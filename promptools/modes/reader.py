@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from promptools.dialects.arguments import read_arguments
 from promptools.dialects.live import LiveArguments
 from promptools.dialects.settle import Rules
+from promptools.harmony.items import Detokenizer
+from promptools.harmony.scan import Piece, raw_of
 from promptools.modes.checks import HARMONY_CALL
 from promptools.modes.gate import Gate, Source
 from promptools.modes.names import renamed
@@ -52,6 +54,8 @@ class ReplyReader:
         self._harmony = upstream.dialect == HARMONY
         self._dialect = None if self._harmony else upstream.dialect
         self._prefill = upstream.prefill
+        decode = upstream.prompt.decode if upstream.prompt is not None else None
+        self._tokens = Detokenizer(decode) if decode is not None else None
         sent = {name: other for other, name in upstream.names.items()}
         none = ask.choice.kind == "none"
         self._tools = Tools([]) if none else renamed(ask.tools, sent)
@@ -100,7 +104,9 @@ class ReplyReader:
         if delta.reasoning:
             events += self._think(delta.reasoning)
         text = delta.content + delta.refusal
-        if self._leak or (self._parser is None and not self._harmony and _LEAK.search(text)):
+        if self._tokens is not None and delta.ids is not None:
+            events += self._read_pieces(list(self._tokens.feed(delta.ids)))
+        elif self._leak or (self._parser is None and not self._harmony and _LEAK.search(text)):
             self._leak += text
         elif text:
             events += self._read(text)
@@ -116,6 +122,8 @@ class ReplyReader:
         """End the reply."""
         self._finish_reason = finish_reason
         events: list[Event] = []
+        if self._tokens is not None:
+            events += self._read_pieces(list(self._tokens.close()))
         if self._parser is not None:
             events += self._take(self._parser.close(finish_reason), "text", self._words.cut)
         slots = self._server.rest()
@@ -140,6 +148,15 @@ class ReplyReader:
             text = self._prefill + text
         self._words.add(text)
         return self._take(self._parser.feed(text), "text", self._words.cut)
+
+    def _read_pieces(self, pieces: list[Piece]) -> list[Event]:
+        """Read tokens by what they are: text of the model's that looks like a control token is none."""
+        if not pieces:
+            return []
+        events = self._read("") if self._parser is None else []
+        assert self._parser is not None
+        self._words.add("".join(map(raw_of, pieces)))
+        return events + self._take(self._parser.feed_pieces(pieces), "text", self._words.cut)
 
     def _leaked(self) -> list[Event]:
         """Read what the server's Harmony parser gave back as it was: there is no header, or one that never ended."""

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from promptools.exchange.ledger import Steps
     from promptools.fallback import Stop, WaitFor
     from promptools.harmony.convert import Order, ToolsIn
-    from promptools.harmony.render import Encode
     from promptools.harmony.thoughts import Policy
+    from promptools.harmony.vocabulary import Vocabulary
     from promptools.modes.ask import Arguments, Hold, OnMalformed, Prefill
     from promptools.types import ModeName, Reply, Seen, Strictness
 
@@ -122,7 +122,7 @@ class Session:
             deadline=settings.get("deadline"),
             on_reply=_careful(settings.get("on_reply")),
             wall=_now,
-            encoding=vocabulary_at_hand,
+            vocabulary=vocabulary_at_hand,
             log=log.warning,
         )
         self.settings = {**settings, "config": self.config, "breaker": self.context.breaker}
@@ -217,15 +217,14 @@ def _now() -> datetime:
 
 
 @cache
-def vocabulary_at_hand() -> Encode | None:
+def vocabulary_at_hand() -> Vocabulary | None:
     """Load the vocabulary of gpt-oss, where its file lies on this machine and openai-harmony is installed.
 
     Takes about a second the first time. A file that is another is named in the log, and left alone.
     """
-    if find_spec("openai_harmony") is None or vocabulary.tell(os.environ, Path.home()) is None:
-        return None
+    file = vocabulary.tell(os.environ, Path.home()) if find_spec("openai_harmony") is not None else None
     try:
-        return vocabulary.load_encode()
+        return None if file is None else vocabulary.load(file)
     except UsageError as error:
         log.warning("token ids are not used: %s", error)
         return None

@@ -58,6 +58,8 @@ class Delta:
 
     index: int | None = 0
     content: str = ""
+    ids: tuple[int, ...] | None = None
+    """The tokens of `content`, where the server told them: it may tell them sooner than the text."""
     reasoning: str = ""
     tool_calls: tuple[ToolDelta, ...] = ()
     refusal: str = ""
@@ -129,6 +131,7 @@ def _choice(choice: Mapping[str, Any], position: int, key: str) -> Delta:
     return Delta(
         index=index,
         content=content or as_text(choice.get("text")),  # /v1/completions
+        ids=_ids(choice.get("token_ids")),
         reasoning=reasoning_of(said) or thought,
         tool_calls=calls_of(said),
         refusal=as_text(said.get("refusal")),
@@ -136,6 +139,12 @@ def _choice(choice: Mapping[str, Any], position: int, key: str) -> Delta:
         stop_reason=stop if isinstance(stop, (str, int)) else None,
         logprobs=choice.get("logprobs"),
     )
+
+
+def _ids(given: Any) -> tuple[int, ...] | None:
+    """Give the ids of vLLM's `return_token_ids`."""
+    ids = [as_int(each) for each in given] if is_list(given) else [None]
+    return tuple(each for each in ids if each is not None) if None not in ids else None
 
 
 def _content(content: Any) -> tuple[str, str]:

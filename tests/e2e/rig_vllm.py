@@ -28,6 +28,8 @@ Family = Literal["hermes", "harmony"]
 
 FINAL = "<|channel|>final<|message|>"
 TALK = "The wind is strong – take a coat. 🧥"
+SPELLED = f"A call is written so: <|start|>assistant{HARMONY_CALL} 🧥"
+"""What an answer may tell of Harmony."""
 BAD_HEADER = "No header at all."
 NO_START = "<|channel|>analysis<|message|>Hm.<|end|>assistant<|channel|>final<|message|>x<|return|>"
 OUT = '{"city": "Par\x01is"}'
@@ -76,7 +78,19 @@ def gpt_oss(prompted: str) -> list[Line]:
         Line("Half a header in Paris?", prompt, setting=prompted),
         Line("No prefix in Paris?", THOUGHT + HARMONY_CALL.replace("functions.", "")),
         Line("Say little", f"{FINAL}{TALK}<|return|>"),
+        # markers spelled out in tokens of ordinary text
+        Line("Spell it out", f"{FINAL}{spelled(SPELLED)}<|return|>"),
+        Line("Spell in Paris?", spelled_call(spelled("Need <|end|>."), spelled("Paris <|call|>"))),
     ]
+
+
+def spelled(text: str) -> str:
+    """Have the model say markers in tokens of ordinary text."""
+    return text.replace("<|", "<\0|")
+
+
+def spelled_call(thought: str, city: str) -> str:
+    return THOUGHT.replace("Need the tool.", thought) + HARMONY_CALL.replace("Paris", city)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import pytest
 
 from promptools.errors import UsageError
 from promptools.harmony.tokens import IDS
+from promptools.harmony.vocabulary import Vocabulary
 from promptools.modes.ask import read_ask
 from promptools.modes.harmony import ADVISED, LEAST, Harmony
 from promptools.profiles import Profile
@@ -278,10 +279,13 @@ def encode(said):
     return [ord(each) for each in said]
 
 
+LETTERS = Vocabulary(encode, lambda token: chr(token).encode())
+
+
 @pytest.mark.parametrize("prefill", ["none", "thought", "channel"])
 def test_token_ids_where_the_server_takes_them_and_there_is_a_vocabulary(prefill):
     ask = asked([{"role": "user", "content": "a<|end|>b"}], replace(PROFILE, raw_ids=True), {"prefill": prefill})
-    ask = replace(ask, encoding=lambda: encode)
+    ask = replace(ask, vocabulary=lambda: LETTERS)
     upstream = Harmony().body(ask)
     begins = {"none": [], "thought": [IDS["channel"], *encode("analysis"), IDS["message"]]}
     begins["channel"] = begins["thought"][:-1]
@@ -291,13 +295,20 @@ def test_token_ids_where_the_server_takes_them_and_there_is_a_vocabulary(prefill
 
 
 def test_text_where_there_is_none_or_the_server_takes_none():
-    for profile, encoding in (
+    for profile, vocabulary in (
         (replace(PROFILE, raw_ids=True), None),
         (replace(PROFILE, raw_ids=True), lambda: None),
-        (PROFILE, lambda: encode),
+        (PROFILE, lambda: LETTERS),
     ):
-        ask = replace(asked(profile=profile), encoding=encoding)
-        assert isinstance(Harmony().body(ask).prompt.said, str)
+        prompt = Harmony().body(replace(asked(profile=profile), vocabulary=vocabulary)).prompt
+        assert isinstance(prompt.said, str)
+        assert prompt.decode is None
+
+
+@pytest.mark.parametrize(("stop", "asked_for"), [(None, True), ("END", False), (["END"], False)])
+def test_the_reply_s_ids_are_asked_for_where_the_text_does_not_end_before_them(stop, asked_for):
+    ask = replace(asked(profile=replace(PROFILE, raw_ids=True), stop=stop), vocabulary=lambda: LETTERS)
+    assert (Harmony().body(ask).prompt.decode is not None) == asked_for
 
 
 def test_what_is_left_of_the_context():

@@ -43,6 +43,14 @@ def test_a_piece_of_a_stream():
     assert last == Delta(finish_reason="length")
 
 
+@pytest.mark.parametrize(
+    ("told", "ids"), [([200005, 35644], (200005, 35644)), ([], ()), (None, None), (["a"], None), ("ab", None)]
+)
+def test_the_ids_of_a_reply(told, ids):
+    (delta,) = completions.read_reply(vllm(text="x", token_ids=told))
+    assert delta == Delta(content="x", ids=ids)
+
+
 def test_an_error_of_vllm():
     said = {"error": {"message": "Token id 300000 is out of vocabulary", "type": "BadRequestError", "code": 400}}
     (delta,) = completions.read_reply(said)

@@ -18,6 +18,13 @@ def vllm(**more):
     return completions.write_request({**BARE, **more}, PROMPT, ids=True)
 
 
+def test_ids_are_asked_for_with_what_reads_them():
+    prompt = Prompt((200006, 173781), 999, lambda _: b"a")
+    for given in ({}, {"return_token_ids": False}):
+        assert completions.write_request({**BARE, **given}, prompt, ids=True).body["return_token_ids"] is True
+    assert "return_token_ids" not in vllm(return_token_ids=True).body
+
+
 def lmstudio(**more):
     return completions.write_request({**BARE, **more}, PROMPT, ids=False)
 

@@ -19,9 +19,10 @@ from promptools.parsing.segments import Beside, Ended, Opened, Said, Segment
 from promptools.types import Fix, Span, Try
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from promptools.dialects.base import Dialect
+    from promptools.harmony.scan import Piece
     from promptools.parsing.engine.machine import Machine
     from promptools.parsing.output import Output
 
@@ -60,6 +61,13 @@ class Channelled:
     def feed(self, text: str) -> None:
         """Take a piece of text."""
         self._route(self._cutter.feed(text), None)
+
+    def feed_pieces(self, pieces: Iterable[Piece]) -> None:
+        """Take Harmony of which it is known what in it is a control token."""
+        from promptools.dialects.cutter import HarmonyCutter  # there already, where it is
+
+        assert isinstance(self._cutter, HarmonyCutter), f"{self._dialect.name} is no Harmony"
+        self._route(self._cutter.feed_pieces(pieces), None)
 
     def close(self, finish_reason: str | None) -> None:
         """Say that the text is over, and why."""

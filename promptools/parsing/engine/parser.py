@@ -27,7 +27,10 @@ from promptools.parsing.output import Output
 from promptools.types import NewId, Reply, Strictness
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from promptools.dialects.base import Dialect
+    from promptools.harmony.scan import Piece
     from promptools.schema import Tools
     from promptools.schema.read import ToolLike
 
@@ -152,6 +155,12 @@ class StreamParser:
         elif chunk:
             self._engine.take(chunk)
             self._change_over()
+        return self._out.drain()
+
+    def feed_pieces(self, pieces: Iterable[Piece]) -> list[Event]:
+        """Take Harmony of which it is known what in it is a control token; `harmony` must be the pinned dialect."""
+        assert self._messages is not None, "only Harmony has control tokens"
+        self._messages.feed_pieces(pieces)
         return self._out.drain()
 
     def close(self, finish_reason: str | None = None) -> list[Event]:

@@ -37,6 +37,8 @@ def write_request(body: Mapping[str, Any], prompt: Prompt, *, ids: bool) -> Writ
             "spaces_between_special_tokens": False,
             "add_special_tokens": False,
         }
+        if prompt.decode is not None:
+            said["return_token_ids"] = True
         if body.get("stop") is not None:
             said["stop"] = body["stop"]
     else:
@@ -50,6 +52,9 @@ def read_reply(body: Any) -> list[Delta]:
 
 
 def _ended(delta: Delta) -> Delta:
-    """Put back the token that ended the turn: the server says which it was, and leaves it out of the text."""
+    """Put back the token that ended the turn: the server says which it was, and leaves it out of the text.
+
+    It is among the ids, as vLLM tells them.
+    """
     stop = STOP_IDS.get(as_int(delta.stop_reason) or 0)
     return replace(delta, content=delta.content + stop) if stop else delta

@@ -11,6 +11,7 @@ from promptools.harmony.tokens import IDS
 from promptools.wire.shapes import as_list
 
 if TYPE_CHECKING:
+    from promptools.harmony.vocabulary import Decode
     from promptools.profiles.profile import Raw
 
 How = Literal["kept", "option", "shaped", "told", "needless", "dropped"]
@@ -49,6 +50,9 @@ class Prompt:
     """Text, or token ids where the endpoint knows them."""
     room: int
     """Tokens for the answer, where the request sets no limit and the endpoint's own would cut it."""
+
+    decode: Decode | None = None
+    """Reads the ids of the reply's tokens, which are asked for with it; None: the reply is read as text."""
 
     @property
     def sent(self) -> str | list[int]:
@@ -172,6 +176,7 @@ FATES: Mapping[str, Row] = MappingProxyType({
     "skip_special_tokens": _same(_dropped(_MARKERS, False)),
     "spaces_between_special_tokens": _same(_dropped(_MARKERS, False)),
     "stop_token_ids": Row(_SHAPED, _dropped(_NOTHING), _dropped(_NOTHING)),
+    "return_token_ids": Row(_SHAPED, _dropped(_NOTHING, False), _dropped(_NOTHING, False)),
     # Ollama's own, given by the application: they win over what is made of the others
     "options": _OLLAMA,
     "keep_alive": _OLLAMA,

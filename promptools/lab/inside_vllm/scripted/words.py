@@ -22,6 +22,9 @@ _Reply: Any = importlib.import_module(".reply", __package__).Reply
 _ENDS = ("<|im_end|>", "<|return|>", "<|call|>", "<|endoftext|>")
 """As in `promptools.lab.script.ENDS`."""
 
+_CUT = "\0"
+"""Is not said, and no token goes across it: a marker that it cuts is said in tokens of ordinary text."""
+
 _PUSH = 1e5
 """Added to a logit: more than any model gives, and nothing beside the minus infinity of what is forbidden."""
 
@@ -73,7 +76,8 @@ class Words(_LogitsProcessor):  # type: ignore[misc]  # pyright: ignore[reportUn
         says: str = self._script.answer(self._tokenizer.decode(prompt, skip_special_tokens=False))
         written = next((end for end in _ENDS if says.endswith(end)), "")
         end = self._ends.get(written, self._end)
-        return [*self._tokenizer.encode(says.removesuffix(written), add_special_tokens=False), end]
+        parts = says.removesuffix(written).split(_CUT)
+        return [*(each for part in parts for each in self._tokenizer.encode(part, add_special_tokens=False)), end]
 
     def _splits(self, token: int) -> Iterator[list[int]]:
         """Give the ways to say a token of text as several."""
