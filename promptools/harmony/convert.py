@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias
 from promptools.errors import UsageError, clip
 from promptools.harmony.declare import Declared
 from promptools.harmony.names import FUNCTIONS, Names, tidy
-from promptools.harmony.render import CUTOFF, IDENTITY, Developer, Effort, Format, Message, Namespace, System
+from promptools.harmony.render import CUTOFF, IDENTITY, Developer, Effort, Format, Message, Namespace, System, is_word
 from promptools.harmony.thoughts import POLICIES, Policy
 from promptools.schema.graph import is_array, is_object
 from promptools.types import Schema, Tool
@@ -165,10 +165,12 @@ class _Reader:
     def read(self, at: int, message: Mapping[str, Any]) -> Iterator[Message]:
         match message.get("role"):
             case "system" | "developer":
+                self._nameless(at, message)
                 self.instructions += filter(None, [self._text(at, message)])
             case "user":
-                yield Message("user", self._text(at, message))
+                yield Message("user", self._text(at, message), self._name(at, message))
             case "assistant":
+                self._nameless(at, message)
                 yield from self._assistant(at, message)
             case "tool" | "function":
                 yield self._result(at, message)
@@ -182,6 +184,18 @@ class _Reader:
         if others:
             self.notes.append(f"message {at}: {others} parts that are no text were left out; Harmony has text alone")
         return text
+
+    def _name(self, at: int, message: Mapping[str, Any]) -> str:
+        """Give a user's name, which stands in the header (openai-harmony writes `user:ann`)."""
+        name = _string(message.get("name"))
+        if not name or is_word(name):
+            return name
+        self.notes.append(f"message {at}: the user's name {clip(name)!r} was left out; it cannot stand in a header")
+        return ""
+
+    def _nameless(self, at: int, message: Mapping[str, Any]) -> None:
+        if message.get("name"):
+            self.notes.append(f"message {at}: its name was left out; a user's alone is told")
 
     def _assistant(self, at: int, message: Mapping[str, Any]) -> Iterator[Message]:
         words = self._text(at, message) or _string(message.get("refusal"))

@@ -149,9 +149,14 @@ def _author(message: Message) -> str:
     return f"{message.role}:{name}" if name else message.role
 
 
+def is_word(text: str) -> bool:
+    """Tell whether a text may be a field of a header."""
+    return _WORD.fullmatch(text) is not None
+
+
 def _word(text: str, what: str) -> str:
     """Check a field of a header: nothing in it is escaped, so nothing in it may end it."""
-    if text and not _WORD.fullmatch(text):
+    if text and not is_word(text):
         raise UsageError(f"The {what} {text!r} cannot stand in a Harmony header: leave out white space, '<', '>', '|'.")
     return text
 

@@ -4,6 +4,7 @@ import json
 import tomllib
 from pathlib import Path
 
+import oracle
 import pytest
 
 from promptools import Tools, UsageError
@@ -111,6 +112,34 @@ def test_an_effort(said, effort):
 def test_an_unknown_effort_is_refused(said):
     with pytest.raises(UsageError, match="use one of none, minimal, low, medium, high"):
         effort_of(said)
+
+
+def test_a_user_s_name_stands_in_the_header():
+    named = [
+        {"role": "user", "name": "ann", "content": "Hi."},
+        {"role": "assistant", "name": "bot", "content": "Hello."},
+        {"role": "user", "name": "Ann <|end|>", "content": "Well?"},
+        {"role": "system", "name": "sys", "content": "Be brief."},
+        {"role": "user", "name": "", "content": "And?"},
+    ]
+    told = convert(named)
+    assert [(each.role, each.name) for each in told.messages[2:]] == [
+        ("user", "ann"), ("assistant", ""), ("user", ""), ("user", "")
+    ]  # fmt: skip
+    assert told.notes == (
+        "message 1: its name was left out; a user's alone is told",
+        "message 2: the user's name 'Ann <|end|>' was left out; it cannot stand in a header",
+        "message 3: its name was left out; a user's alone is told",
+    )
+    assert "<|start|>user:ann<|message|>Hi.<|end|><|start|>assistant<|channel|>final" in render(told.messages)
+
+
+@pytest.mark.oracle
+def test_openai_harmony_writes_a_user_s_name_too():
+    library = pytest.importorskip("openai_harmony")
+    theirs = library.Message.from_author_and_content(library.Author.new(library.Role.USER, "ann"), "Hi.")
+    ours = convert([{"role": "user", "name": "ann", "content": "Hi."}]).messages[-1:]
+    assert oracle.encoding().decode_utf8(oracle.encoding().render(theirs)) == render(ours, then=None)
 
 
 def test_an_unknown_role_is_refused():
