@@ -44,7 +44,7 @@ class Plan:
         self._place = place
         self._context = context
         self._breaker = context.breaker
-        self._corrections = ask.options.corrections
+        self._corrections = ask.options.most_corrections
         self._forced = ask.options.mode is not None
         self._again = False
         self._used: set[tuple[ModeName, Mend]] = set()

@@ -59,8 +59,8 @@ class Options:
     """`all` keeps a stream back until it is known to be good."""
     arguments: Arguments = "whole"
     """`live` streams a call's arguments as they come."""
-    corrections: int = 1
-    """How often the model may be asked to mend its calls."""
+    corrections: int | None = None
+    """How often the model may be asked to mend its calls (None: once; with `harmony_react` five times)."""
     trace: bool = False
     """Put a `promptools` key with the trace into the reply or the last chunk."""
     on_malformed: OnMalformed = "content"
@@ -74,8 +74,15 @@ class Options:
     prefill: Prefill = "auto"
     """Harmony mode: how the reply begins. `channel`: on `analysis`, as HarmonyReAct's paper has it; `thought`: inside a
     thought, as its code has it; `call`: with the call that must come; `auto`: with it once it did not come."""
+    harmony_react: bool = False
+    """Harmony mode: tell the model what is wrong with its reply in a thought of its own, in HarmonyReAct's words."""
     date: str | None = None
     """Harmony mode: today, as `2025-06-28` (None: by the clock; empty: not told)."""
+
+    @property
+    def most_corrections(self) -> int:
+        """Give how often the model may be asked to mend its calls; HarmonyReAct tries it five times."""
+        return self.corrections if self.corrections is not None else 5 if self.harmony_react else 1
 
     def override(self, changes: Any, where: str = "promptools") -> Options:
         """Copy with the keys of `changes` replaced; an unknown key or a wrong value is a `UsageError`."""
@@ -123,13 +130,14 @@ OPTIONS = {
     "rescue": _Wanted(type=bool, optional=True),
     "hold": _Wanted(get_args(Hold)),
     "arguments": _Wanted(get_args(Arguments)),
-    "corrections": _Wanted(type=int),
+    "corrections": _Wanted(type=int, optional=True),
     "trace": _Wanted(type=bool),
     "on_malformed": _Wanted(get_args(OnMalformed)),
     "tools_in": _Wanted(get_args(ToolsIn)),
     "thoughts": _Wanted(get_args(Policy)),
     "order": _Wanted(get_args(Order)),
     "prefill": _Wanted(get_args(Prefill)),
+    "harmony_react": _Wanted(type=bool),
     "date": _Wanted(type=str, optional=True),
 }
 """The keys that a request's `promptools` object may hold, and their values."""

@@ -36,6 +36,8 @@ NEITHER = (
     " In your next step, be careful with the channel format."
 )
 """What a model that speaks Harmony is told when it only thought (HarmonyReAct's words, as its code has them)."""
+FAILED = "Failed to process response: "
+"""What goes before an error there."""
 HEADER_WORDS = frozenset(("code", "json", "assistant", "analysis", "commentary", "final"))
 """What vLLM calls the tool where it misread a malformed header (measured on 0.28 and 0.32); no tool was offered so."""
 NO_NAMES: Mapping[str, str] = MappingProxyType({})
@@ -166,6 +168,10 @@ def _mend(ask: Ask, reply: Reply, raw: str, sent: Mapping[str, str], *, harmony:
     Calls bear the client's names, as in all messages, and the mode gives them those of the wire; words are ours alone.
     """
     failed = reply.malformed
+    if harmony and ask.options.harmony_react:
+        errors = " ".join(_message(ask, each, sent) for each in failed)
+        # its paper tells the model the same of a call that cannot be parsed as of none, its code what went wrong
+        return _as_thought((reply.reasoning, raw, f"{FAILED}{errors}", NEITHER))
     written = [each.call or (_as_made(place, each) if harmony else None) for place, each in enumerate(failed)]
     calls = [call for call in written if call is not None]
     if len(calls) == len(failed):
@@ -199,6 +205,11 @@ def _say(reply: Reply, raw: str, text: str, *, harmony: bool) -> tuple[dict[str,
     said = {"role": "assistant", "content": words, **_thoughts(reply, harmony=harmony)}
     user = {"role": "user", "content": text}
     return (said, user) if words.strip() or "reasoning" in said else (user,)
+
+
+def _as_thought(parts: tuple[str, ...]) -> tuple[dict[str, Any], ...]:
+    """Give a turn in which the model has thought all this: what it said, and what is wrong with it."""
+    return ({"role": "assistant", "content": "", "reasoning": "\n\n".join(filter(str.strip, parts))},)
 
 
 def _message(ask: Ask, failed: Malformed, sent: Mapping[str, str]) -> str:
@@ -244,9 +255,9 @@ def _empty(ask: Ask, reply: Reply, raw: str, usage: Mapping[str, Any] | None, *,
             "forbidden", _as_text(reply, "" if harmony else raw), why, again=True, elsewhere=True, feedback=feedback
         )
     if harmony and reply.reasoning.strip():
-        thought = {"role": "assistant", "content": "", "reasoning": f"{reply.reasoning}\n\n{NEITHER}"}
+        feedback = _as_thought((reply.reasoning, NEITHER))
         why = "thoughts, and neither a call nor an answer"
-        return Verdict("swallowed", _as_text(reply, raw), why, again=True, elsewhere=True, feedback=(thought,))
+        return Verdict("swallowed", _as_text(reply, raw), why, again=True, elsewhere=True, feedback=feedback)
     spent = as_int((usage or {}).get("completion_tokens"))
     lost = reply.finish_reason in {"tool_calls", "function_call"} or (
         ask.profile.swallows and (bool(reply.reasoning) or spent is None or spent > FEW)

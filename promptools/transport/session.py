@@ -70,13 +70,14 @@ class Settings(TypedDict, total=False):
     rescue: bool | None
     hold: Hold
     arguments: Arguments
-    corrections: int
+    corrections: int | None
     trace: bool
     on_malformed: OnMalformed
     tools_in: ToolsIn
     thoughts: Policy
     order: Order
     prefill: Prefill
+    harmony_react: bool
     date: str | None
 
 

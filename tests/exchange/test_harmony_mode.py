@@ -313,6 +313,16 @@ def test_thoughts_alone_are_what_there_is_when_all_is_tried():
     assert len(seen.reply.trace.attempts) == 7
 
 
+@pytest.mark.parametrize("text", [ONLY, HEADER + "{city: }", HEADER.replace("weather", "news") + "{}"])
+def test_harmony_react_tries_five_times(text):
+    body = ask(WEATHER, promptools={"harmony_react": True})
+    seen = play(body, [said("completions", text)] * 5 + [said("completions", FINAL)], target=place())
+    assert seen.message["content"] == "Sunny."
+    told = "In your next step, be careful with the channel format.<|end|>"
+    assert [each["prompt"].count(told) for each in seen.bodies] == [0, 1, 2, 3, 4, 5]
+    assert all(each["prompt"].endswith(f"{told}<|start|>assistant") for each in seen.bodies[1:])
+
+
 def test_a_call_that_must_come_is_forced_by_its_header_the_second_time():
     body = ask(WEATHER, tool_choice="required")
     seen = play(body, [said("completions", FINAL), said("completions", '{"city": "Paris"}')], target=place())

@@ -85,12 +85,20 @@ def test_every_option_may_be_set_for_one_request():
     values = {
         "mode": "native", "provider": "p", "dialect": "hermes", "strictness": "lenient", "rescue": True, "hold": "all",
         "arguments": "live", "corrections": 0, "trace": True, "on_malformed": "call", "tools_in": "system",
-        "thoughts": "turn", "order": "commentary-first", "prefill": "none", "date": "2026-11-21",
+        "thoughts": "turn", "order": "commentary-first", "prefill": "none", "harmony_react": True,
+        "date": "2026-11-21",
     }  # fmt: skip
     assert set(values) == set(OPTIONS)
     assert ask(promptools=values).options == Options(**values)
     assert Options(hold="all").override({"trace": True}) == Options(hold="all", trace=True)
     assert Options(mode="prompt").override({"mode": None}).mode is None
+
+
+@pytest.mark.parametrize(
+    ("options", "most"), [({}, 1), ({"harmony_react": True}, 5), ({"harmony_react": True, "corrections": 2}, 2)]
+)
+def test_how_often_it_may_be_mended(options, most):
+    assert ask(promptools=options).options.most_corrections == most
 
 
 def test_the_old_form_is_understood():

@@ -1,6 +1,7 @@
 """Replies in Harmony: read, judged, and what the model is told where it has to be asked again."""
 
 import itertools
+import re
 from dataclasses import replace
 
 import pytest
@@ -130,6 +131,32 @@ def test_arguments_that_are_no_json_are_shown_to_the_model_as_it_made_them():
     again = Harmony().body(run.ask.corrected(run.verdict.feedback)).prompt.said
     assert "to=functions.get_weather<|channel|>commentary json<|message|>{city: }<|call|>" in again
     assert "<|start|>functions.get_weather to=assistant<|channel|>commentary<|message|>The call of" in again
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "said", "wrong"),
+    [
+        (THOUGHT + HEADER + "{city: }<|call|>", "malformed", "{city: }", "The call of 'get_weather' was not run"),
+        (THOUGHT + CALL.replace("weather", "news"), "unknown_tool", '{"city": "Paris"}', "There is no tool 'get_news'"),
+        (THOUGHT + HEADER + '{"city": {"<|end|>": 1}}<|call|>', "malformed", '{"city": {"<|end|>": 1}}', "The call of"),
+    ],
+)
+def test_harmony_react_tells_what_is_wrong_as_a_thought(text, kind, said, wrong):
+    run = Run(text, options={"harmony_react": True})
+    assert run.verdict.kind == kind
+    (thought,) = run.verdict.feedback
+    assert (thought["role"], thought["content"]) == ("assistant", "")
+    assert thought["reasoning"].startswith(f"Need it.\n\n{said}\n\nFailed to process response: {wrong}")
+    assert thought["reasoning"].endswith(f"\n\n{NEITHER}")
+    again = Harmony().body(run.ask.corrected(run.verdict.feedback)).prompt.said
+    turn = again[again.rindex("<|start|>assistant<|channel|>") :]
+    assert re.findall(r"<\|\w+\|>", turn) == ["<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|start|>"]
+
+
+@pytest.mark.parametrize("text", [THOUGHT + FINAL, "Sunny."])
+def test_harmony_react_takes_plain_words_for_an_answer(text):
+    run = Run(text, options={"harmony_react": True})
+    assert (run.verdict.ok, run.reply.content) == (True, "Sunny.")
 
 
 def test_arguments_that_do_not_fit():
