@@ -1,11 +1,9 @@
-"""Every table, every row: the reply is as written, and the same however the text is cut."""
+"""Every table, every row: the reply is as written (however it is cut: contract/test_stream)."""
 
 from __future__ import annotations
 
-import json
-
 import pytest
-from casebook import ROWS_FOLDERS, Row, bare, cuts, feed, own_words, rows, tiled, tools_of
+from casebook import ROWS_FOLDERS, Row, rows, tools_of
 
 from promptools import parse
 from promptools.types import Reply
@@ -29,26 +27,6 @@ def test_row(row: Row) -> None:
         assert sorted({fix.kind for call in reply.calls for fix in call.fixes}) == list(row.fixes)
     if row.discarded is not None:
         assert [each.raw.strip() for each in reply.discarded if each.raw.strip()] == list(row.discarded)
-
-
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
-def test_row_keeps_the_promises(row: Row) -> None:
-    """Arguments and their JSON agree; what was not mended is the model's own text; spans lie in the text."""
-    for call in reply_of(row).calls:
-        assert json.loads(call.arguments_json) == call.arguments
-        assert own_words(call, row.text[call.span.start : call.span.end])
-        assert call.dialect
-
-
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
-def test_row_is_the_same_however_it_is_cut(row: Row) -> None:
-    whole = bare(reply_of(row))
-    options = dict(row.options)
-    finish_reason = options.pop("finish_reason", None)
-    for way, pieces in cuts(row.text, places=len(row.text) - 1 if row.table.startswith("edge/") else None):
-        events, reply = feed(pieces, tools_of(row.tools), finish_reason, **options)
-        assert bare(reply) == whole, way
-        tiled(events, row.text)
 
 
 def test_names_are_unique() -> None:
