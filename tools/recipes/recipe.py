@@ -45,7 +45,7 @@ def install(folder: Path, recipe: Recipe) -> None:
     if not recipe.pins:
         folder.mkdir(parents=True)
         return
-    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     python = folder / "bin" / "python"
     wheels = [word for package in recipe.only_binary for word in ("--only-binary", package)]
     fast: list[str | Path] = [sys.executable, "-m", "uv", "pip", "install", "-q", "--python", python, *wheels]
@@ -56,6 +56,7 @@ def install(folder: Path, recipe: Recipe) -> None:
         overrides.write_text("\n".join(recipe.overrides) + "\n", encoding="utf-8")
         run([*fast, "--override", overrides, *recipe.pins])
     elif not _tried([*fast, *recipe.pins]):
+        run([python, "-m", "ensurepip"])
         run([python, "-m", "pip", "install", "-q", "--disable-pip-version-check", *wheels, *recipe.pins])
 
 
