@@ -10,7 +10,7 @@ import pytest
 from promptools import dialects
 from promptools.errors import UsageError
 from promptools.profiles import Profile, facts, families, kinds, load_builtin
-from promptools.profiles.facts import Fact, fact_types, family_of, kind_of, numbers, plain
+from promptools.profiles.facts import Fact, fact_types, kind_of, numbers, plain
 
 ALL = (*kinds(), *families())
 EXPECTED_KINDS = {"vllm", "ollama", "lmstudio", "llamacpp", "sglang", "transformers-serve", "openai-compatible"}
@@ -113,80 +113,6 @@ def test_a_fact_may_be_about_some_kinds_only():
     fact = Fact("n", value=True, why="", source="", date=date(2026, 11, 21), on=("vllm",))
     assert fact.holds("vllm", None)
     assert not fact.holds("ollama", None)
-
-
-@pytest.mark.parametrize(
-    ("model", "family"),
-    [
-        ("openai/gpt-oss-120b", "gpt-oss"),
-        ("gpt-oss:20b", "gpt-oss"),
-        ("GPT_OSS 20B", "gpt-oss"),
-        ("Qwen/Qwen3-Coder-30B-A3B-Instruct", "qwen3-coder"),
-        ("qwen3-coder:30b", "qwen3-coder"),
-        ("Qwen/Qwen2.5-Coder-7B-Instruct", "qwen2.5-coder"),
-        ("qwen2.5:7b", "qwen"),
-        ("Qwen/Qwen3-8B", "qwen"),
-        ("Qwen/Qwen3-30B-A3B-Thinking-2507", "qwen-thinking"),
-        ("Qwen/QwQ-32B", "qwen-thinking"),
-        ("NousResearch/Hermes-3-Llama-3.1-8B", "hermes"),
-        ("NousResearch/Hermes-2-Pro-Llama-3-8B", "hermes"),
-        ("NousResearch/Hermes-2-Pro-Mistral-7B", "hermes"),
-        ("HuggingFaceTB/SmolLM3-3B", "hermes"),
-        ("ibm-granite/granite-4.0-h-small", "granite4"),
-        ("meta-llama/Llama-3.3-70B-Instruct", "llama"),
-        ("llama3.2:3b", "llama-pythonic"),
-        ("meta-llama/Llama-4-Scout-17B-16E-Instruct", "llama-pythonic"),
-        ("meta-llama/Llama-2-7b-chat-hf", "llama2"),
-        ("mistralai/Mistral-7B-Instruct-v0.2", "mistral-early"),
-        ("mistralai/Mixtral-8x7B-Instruct-v0.1", "mistral-early"),
-        ("mistralai/Mistral-7B-Instruct-v0.3", "mistral"),
-        ("mistralai/Devstral-Small-2507", "mistral"),
-        ("google/gemma-2-9b-it", "gemma"),
-        ("google/gemma-7b-it", "gemma"),
-        ("gemma:2b", "gemma"),
-        ("gemma3:4b", "gemma3"),
-        ("google/gemma-4-12b-it", "gemma4"),
-        ("deepseek-ai/DeepSeek-V3.1", "deepseek"),
-        ("deepseek-ai/DeepSeek-R1-0528", "deepseek"),
-        ("deepseek-ai/DeepSeek-R1", "deepseek-r1"),
-        ("deepseek-ai/DeepSeek-R1-Distill-Qwen-32B", "deepseek-r1"),
-        ("deepseek-ai/DeepSeek-R1-Distill-Llama-8B", "deepseek-r1"),
-        ("zai-org/GLM-4.6", "glm"),
-        ("moonshotai/Kimi-K2-Instruct", "kimi"),
-        ("MiniMaxAI/MiniMax-M2", "minimax-m2"),
-        ("microsoft/Phi-4-mini-instruct", "phi4-mini"),
-        ("MiniMaxAI/MiniMax-M1-80k", "minimax"),
-        ("MiniMaxAI/MiniMax-M3", "minimax-m3"),
-        ("Qwen/Qwen3.5-35B-A3B", "qwen3-coder"),
-        ("nvidia/Nemotron-3-Nano-30B-A3B", "qwen3-coder"),
-        ("stepfun-ai/Step-3.5-Flash", "qwen3-coder"),
-        ("XiaomiMiMo/MiMo-V2-Flash", "qwen3-coder"),
-        ("stepfun-ai/step3", "step3"),
-        ("ByteDance-Seed/Seed-OSS-36B-Instruct", "seed-oss"),
-        ("allenai/Olmo-3-7B-Instruct", "olmo3"),
-        ("LiquidAI/LFM2-1.2B", "lfm2"),
-        ("CohereLabs/c4ai-command-r-plus-08-2024", "command-r"),
-        ("CohereLabs/c4ai-command-r7b-12-2024", "cohere"),
-        ("CohereLabs/c4ai-command-a-03-2025", "cohere"),
-        ("microsoft/phi-4", "phi"),
-        ("nvidia/Llama-3_3-Nemotron-Super-49B-v1_5", "nemotron"),
-        ("nvidia/NVIDIA-Nemotron-Nano-9B-v2", "nemotron"),
-        ("Salesforce/Llama-xLAM-2-8b-fc-r", "xlam"),
-        ("ibm-granite/granite-3.3-8b-instruct", "granite3"),
-        ("google/functiongemma-270m-it", "gemma4"),
-        ("openbmb/MiniCPM5-1B", "minicpm"),
-        ("poolside/Laguna-XS.2", "laguna"),
-        ("internlm/internlm2_5-7b-chat", "internlm"),
-        ("fireworks-ai/llama-3-firefunction-v2", "firefunction"),
-        ("swiss-ai/Apertus-8B-Instruct-2509", "apertus"),
-        ("moonshotai/Kimi-K3", "kimi"),
-        ("gpt-4o", None),
-        ("my-model", None),
-        ("", None),
-    ],
-)
-def test_a_name_finds_its_family(model, family):
-    assert family_of(model) == family
 
 
 def test_an_unknown_name_says_which_there_are():
