@@ -120,7 +120,16 @@ async def _last(events: AsyncIterator[RunEvent]) -> Transcript:
 
 def _loop(client: Any, messages: Iterable[Any], toolbox: Toolbox, limit: int, create: dict[str, Any]) -> Loop:
     listed = [_plain(message) for message in messages]
-    return converse(listed, toolbox, limit, create, reasoning=hasattr(client, "promptools"))
+    session = getattr(client, "promptools", None)
+    if session is not None and "on_malformed" not in session.settings:
+        create = _with_bad_calls(create)
+    return converse(listed, toolbox, limit, create, reasoning=session is not None)
+
+
+def _with_bad_calls(create: dict[str, Any]) -> dict[str, Any]:
+    """Have our client hand over a call whose arguments do not fit: the model is told of it as of any other failure."""
+    body: dict[str, Any] = create.get("extra_body") or {}
+    return {**create, "extra_body": {**body, "promptools": {"on_malformed": "call", **body.get("promptools", {})}}}
 
 
 def _plain(message: Any) -> dict[str, Any]:

@@ -321,6 +321,29 @@ def test_with_our_client_calls_in_text_are_run_and_thoughts_kept(server):
         assert roles == ["system", "user", "assistant", "user"]
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_with_our_client_too_the_model_is_told_of_bad_arguments(server, stream):
+    way = Way("sync", stream)
+    bad = ask(("get_weather", '{"town": "Paris"}'))
+    server.play(*(way.says(each) for each in (bad, ask(("get_weather", '{"city": "Paris"}')), completion("21."))))
+    options = {"config": Config(), "mode": "native", "corrections": 0}
+    with OpenAI(base_url=server.url, api_key="k", max_retries=0, **options) as client:
+        told = run_tools(client, QUESTION, [get_weather], model="m", stream=stream)
+        transcript = list(told)[-1] if stream else told
+    assert transcript.content == "21."
+    refused, given = transcript.results
+    assert "city" in refused.content
+    assert refused.is_error
+    assert "degrees" in given.content
+
+
+def test_what_our_client_was_told_to_do_with_bad_arguments_it_does(server):
+    server.play(ask(("get_weather", '{"town": "Paris"}')))
+    options = {"config": Config(), "mode": "native", "corrections": 0, "on_malformed": "content"}
+    with OpenAI(base_url=server.url, api_key="k", max_retries=0, **options) as client:
+        assert run_tools(client, QUESTION, [get_weather], model="m").calls == ()
+
+
 def test_the_default_model_is_the_providers(server):
     here = Provider("here", kind="llamacpp", base_url=server.url, default_model="tiny")
     server.play(completion("hi"))
