@@ -93,6 +93,7 @@ def _from_dict(data: dict[str, Any], position: int) -> Source:
             f"it as {{'type': 'function', 'function': {{'name': ..., 'description': ..., 'parameters': {{...}}}}}}."
         )
     tool = _tool(function, position)
+    marks.insert(0, tool.parameters.pop(MARKS, None))
     for each in marks:
         tool = tool if each is None else mark(tool, each)
     return _source(function, around, tool)
@@ -155,4 +156,6 @@ def _from_python(given: Callable[..., Any], position: int) -> Source:
         each.pop("title", None)
     _check_parameters(name, parameters)
     function: dict[str, Any] = {"name": name, "description": description, "parameters": parameters}
-    return _source(function, {}, Tool(name, description, parameters))
+    marks = parameters.pop(MARKS, None)
+    tool = Tool(name, description, parameters)
+    return _source(function, {}, tool if marks is None else mark(tool, marks))

@@ -221,6 +221,7 @@ def test_marks_in_the_dict_and_by_name():
     for given, extra in (
         ([{**tool(), "x-promptools": marks}], None),
         ([tool(**{"x-promptools": marks})], None),
+        ([tool(parameters={"properties": {"city": {}}, "x-promptools": marks})], None),
         ([tool()], {"weather": marks}),
         (
             [{**tool(**{"x-promptools": {"dangerous": False, "aliases": {"town": "city"}}}), "x-promptools": marks}],
@@ -230,6 +231,15 @@ def test_marks_in_the_dict_and_by_name():
         made = Tools(given, marks=extra)
         assert (made[0].dangerous, made[0].infer, made[0].aliases) == (True, False, {"town": "city"})
         assert "x-promptools" not in repr(made.to_openai())
+
+
+def test_marks_in_the_schema_of_a_model():
+    class Weather(BaseModel, json_schema_extra={"x-promptools": {"dangerous": True}}):
+        city: str
+
+    made = Tools([Weather])
+    assert made[0].dangerous
+    assert "x-promptools" not in repr(made.to_openai())
 
 
 @pytest.mark.parametrize(
