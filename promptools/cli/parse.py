@@ -29,8 +29,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("file", nargs="?", help="the reply (default: stdin)")
     add_tools(parser)
-    parser.add_argument("--dialect", choices=dialects.names(), help="read this dialect only")
-    parser.add_argument("--expect", choices=dialects.names(), help="the dialect that the request asked for")
+    names = dialects.names()  # `promptools dialects` lists them: sixty are too many for a help text
+    parser.add_argument("--dialect", choices=names, metavar="NAME", help="read this dialect only")
+    parser.add_argument("--expect", choices=names, metavar="NAME", help="the dialect that the request asked for")
     parser.add_argument("--strictness", choices=get_args(Strictness), default="balanced")
     parser.add_argument("--finish-reason", metavar="WHY", help="what the server said: stop, length, ...")
     parser.add_argument("--in-reasoning", action="store_true", help="the reply starts inside a reasoning block")
@@ -95,12 +96,30 @@ def _explain(text: str, events: Iterable[Event], reply: Reply) -> None:
     )
     print_table(
         "Strategies, in order",
-        ("strategy", "where", "outcome", "why", "characters"),
+        ("strategy", "on", "where", "outcome", "why", "characters"),
         (
-            (each.strategy, f"{each.span.start}-{each.span.end}", each.outcome, clip(each.why), str(each.cost))
+            (
+                each.strategy,
+                _ground(text, each.span),
+                f"{each.span.start}-{each.span.end}",
+                each.outcome,
+                clip(each.why),
+                str(each.cost),
+            )
             for each in reply.trace.tries
         ),
     )
+
+
+def _ground(text: str, span: Span) -> str:
+    """Say what was tried: all of the reply, a fenced block, or what stands in it."""
+    tried = text[span.start : span.end]
+    if tried.lstrip().startswith(("```", "~~~")):
+        return "a fence"
+    if tried.strip() == text.strip():
+        return "the whole reply"
+    before = text[: span.start].rpartition("\n")[2]
+    return "amid a line" if before.strip() else "a line's beginning"
 
 
 def spans(events: Iterable[Event]) -> list[tuple[Span, str]]:

@@ -33,7 +33,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--port", type=int, default=8100, help="port to listen on; 0 takes any free one (default: 8100)"
     )
     parser.add_argument("--mode", choices=get_args(ModeName), help="ask for tools in this mode only")
-    parser.add_argument("--dialect", choices=dialects.names(), help="dialect of prompt mode")
+    parser.add_argument("--dialect", choices=dialects.names(), metavar="NAME", help="dialect of prompt mode")
     parser.add_argument("--strictness", choices=get_args(Strictness))
     parser.add_argument(
         "--hold", choices=get_args(Hold), help="all: stream nothing before the reply is known to be good"

@@ -74,6 +74,20 @@ def test_parse_explains(capsys, files, looks):
     assert "markup" in out or "discarded" in out
 
 
+def test_parse_tells_what_each_strategy_was_tried_on(capsys, tmp_path, looks):
+    call = '{"tool": "ping", "arguments": {}}'
+    for text, ground in (
+        (call, "the whole reply"),
+        (f"Sure:\n```json\n{call}\n```", "a fence"),
+        (f"Sure.\n{call}", "a line's beginning"),
+        (f"Sure: {call}", "amid a line"),
+    ):
+        (tmp_path / "reply.txt").write_text(text)
+        _, out, _ = run(capsys, "parse", tmp_path / "reply.txt", "--explain")
+        (row,) = [line for line in out.splitlines() if " ping " in line and " call " in line]
+        assert ground in row
+
+
 def test_parse_says_when_there_is_no_call(capsys, files, looks):
     (files / "talk.txt").write_text("Hello [there].")
     _, out, _ = run(capsys, "parse", files / "talk.txt")
@@ -104,6 +118,18 @@ def test_render_writes_what_was_given(capsys, files):
     assert '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>' in out
     assert "Weather now." in out
     assert '{"sky": "clear"}' in out
+
+
+def test_render_takes_calls_and_results_of_the_chat_format(capsys, files):
+    called = {"id": "c1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Oslo"}'}}
+    (files / "called.json").write_text(json.dumps([called, {"name": "ping", "arguments": None}]))
+    (files / "said.json").write_text(json.dumps([{"role": "tool", "tool_call_id": "c1", "content": "4 C"}]))
+    _, out, _ = run(
+        capsys, "render", "--dialect", "kimi_k2", "--calls", files / "called.json", "--results", files / "said.json"
+    )
+    assert 'functions.get_weather:0<|tool_call_argument_begin|>{"city": "Oslo"}<|tool_call_end|>' in out
+    assert "functions.ping:1<|tool_call_argument_begin|>{}<|tool_call_end|>" in out
+    assert out.endswith("## Return of functions.get_weather:0\n4 C\n")
 
 
 def test_render_writes_json(capsys, files):
@@ -167,6 +193,7 @@ def test_without_a_config_there_is_still_what_ships(capsys, tmp_path, monkeypatc
     status, out, _ = run(capsys, "providers")
     assert status == 0
     assert "No providers" in out
+    assert json.loads(run(capsys, "providers", "--json")[1])["file"] is None
 
 
 @pytest.mark.parametrize(
@@ -177,7 +204,20 @@ def test_without_a_config_there_is_still_what_ships(capsys, tmp_path, monkeypatc
         (["parse", "reply.txt", "--tools", "word.json"], "holds no list of tools"),
         (["render"], "nothing to render"),
         (["render", "--calls", "word.json"], "must hold a list"),
-        (["render", "--calls", "nameless.json"], "must be an object with a 'name'"),
+        (["render", "--calls", "nameless.json"], "'nameless.json', entry 0: a call must be an object with a 'name'"),
+        (
+            ["render", "--results", "nameless.json"],
+            "'nameless.json', entry 0: a result must be an object with a 'name'",
+        ),
+        (["render", "--calls", "cut.json"], "'cut.json', entry 0: the arguments are no JSON"),
+        (
+            ["render", "--calls", "list.json"],
+            "'list.json', entry 0: the arguments must be an object, or the JSON of one",
+        ),
+        (["render", "--tools", "none.json"], "nothing to render"),
+        (["render", "--required"], "tool_choice is 'required' but no tool is offered"),
+        (["render", "--tools", "none.json", "--count"], "--count needs a request: give FILE"),
+        (["render", "--mode", "prompt", "--date", "none"], "--mode and --date need a request: give FILE"),
         (["providers", "nope"], "neither a provider"),
         (["providers", "--config", "there-is-none.toml"], "no config file"),
         (["serve", "--provider", "nope"], "neither a provider"),
@@ -192,6 +232,9 @@ def test_wrong_use_is_told_in_one_line(capsys, files, monkeypatch, arguments, wr
     monkeypatch.setenv("HOME", str(files))
     (files / "word.json").write_text('"word"')
     (files / "nameless.json").write_text("[{}]")
+    (files / "none.json").write_text("[]")
+    (files / "cut.json").write_text('[{"name": "ping", "arguments": "{"}]')
+    (files / "list.json").write_text('[{"name": "ping", "arguments": [1]}]')
     status, out, err = run(capsys, *arguments)
     assert (status, out) == (2, "")
     assert wrong in err
