@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     elif arguments.json:
         print_json(
             {
-                "file": config.file,
+                "file": None if config.file == Config().file else config.file,
                 "default_provider": config.default_provider,
                 "providers": [_provider(each) for each in config.providers.values()],
                 "kinds": list(kinds()),

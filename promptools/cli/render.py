@@ -4,29 +4,40 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from promptools import dialects
 from promptools.cli import render_request
 from promptools.cli.arguments import add_json, add_tools, read_json, read_tools
 from promptools.cli.screen import print_json
-from promptools.errors import UsageError
-from promptools.schema import Tools
-from promptools.types import Call, Result
-from promptools.wire.shapes import as_object, is_list
+from promptools.errors import UsageError, clip
+from promptools.modes.prompt import PLAIN, render
+from promptools.wire.shapes import as_object, is_list, is_object
 
 NAME = "render"
+PIECES = ("tools", "calls", "results", "single", "required")
+"""The arguments for what is no whole request."""
+PARTS = {"system": "tools", "assistant": "calls", "user": "results"}
+"""What each role's message holds, where there is no word beside."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("file", nargs="?", help="JSON: the body of a chat completion (-: stdin)")
     render_request.add(parser)
-    parser.add_argument("--dialect", choices=dialects.names(), help="default: json")
+    parser.add_argument(
+        "--dialect",
+        choices=dialects.names(),
+        metavar="NAME",
+        help="write in this dialect; `promptools dialects` lists them (default: json; of FILE, its model's)",
+    )
     add_tools(parser)
     parser.add_argument("--single", action="store_true", help="ask for one call at most")
     parser.add_argument("--required", action="store_true", help="ask for a call, not for an answer")
-    parser.add_argument("--calls", metavar="FILE", help='JSON list of {"name", "arguments"}: as the model writes them')
+    parser.add_argument(
+        "--calls", metavar="FILE", help='JSON list of {"name", "arguments"}, or of tool_calls: as the model writes them'
+    )
     parser.add_argument(
         "--results", metavar="FILE", help='JSON list of {"name", "content"}: the turn that answers calls'
     )
@@ -35,24 +46,32 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Render the request, or whatever else was given, in the order of a conversation."""
-    pieces = (arguments.tools, arguments.calls, arguments.results)
-    if arguments.file is not None:
-        if any(each is not None for each in pieces):
-            raise UsageError("a request holds its own tools, calls and results: give FILE alone, or leave it out")
-        return render_request.run(arguments)
-    return _render_pieces(arguments)
+    if arguments.file is None:
+        _refuse(arguments, render_request.ARGUMENTS, "a request: give FILE")
+        return _render_pieces(arguments)
+    _refuse(arguments, PIECES, "no FILE: a request says all this itself")
+    return render_request.run(arguments)
+
+
+def _refuse(arguments: argparse.Namespace, names: Sequence[str], needed: str) -> None:
+    """Refuse arguments that would have no effect."""
+    said = [f"--{name.replace('_', '-')}" for name in names if getattr(arguments, name) not in (None, False)]
+    if said:
+        raise UsageError(f"{' and '.join(said)} {'needs' if len(said) == 1 else 'need'} {needed}")
 
 
 def _render_pieces(arguments: argparse.Namespace) -> int:
-    dialect = dialects.get(arguments.dialect or "json")
-    parts: dict[str, str] = {}
-    given = read_tools(arguments.tools)
-    if given is not None:
-        parts["tools"] = dialect.render_tools(Tools(given), parallel=not arguments.single, required=arguments.required)
-    if arguments.calls:
-        parts["calls"] = dialect.render_calls([_call(each) for each in _objects(arguments.calls)])
-    if arguments.results:
-        parts["results"] = dialect.render_results([_result(each) for each in _objects(arguments.results)])
+    dialect = dialects.get(arguments.dialect or PLAIN)
+    calls = _listed(arguments.calls, _call)
+    messages = [{"role": "assistant", "tool_calls": calls}] if calls else []
+    sent = render(
+        [*messages, *_listed(arguments.results, _result)],
+        read_tools(arguments.tools),
+        dialect=dialect.name,
+        tool_choice="required" if arguments.required else None,
+        parallel_tool_calls=not arguments.single,
+    )
+    parts = {PARTS[each["role"]]: each["content"] for each in sent}
     if not parts:
         raise UsageError("nothing to render: give a request, or --tools, --calls or --results")
     if arguments.json:
@@ -62,25 +81,38 @@ def _render_pieces(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _objects(name: str) -> list[dict[str, Any]]:
-    """Read a list of objects that each have a name."""
-    found = read_json(name)
+def _listed(name: str | None, read: Callable[[dict[str, Any], str], dict[str, Any]]) -> list[dict[str, Any]]:
+    """Read a file's list, if there is one, each entry of it by `read`."""
+    found: Any = [] if name is None else read_json(name)
     if not is_list(found):
         raise UsageError(f"{name!r} must hold a list")
-    for each in found:
-        if not isinstance(as_object(each).get("name"), str):
-            raise UsageError(f"{name!r}: each entry must be an object with a 'name', not {each!r}")
-    return [as_object(each) for each in found]
+    return [read(as_object(each), f"{name!r}, entry {at}") for at, each in enumerate(found)]
 
 
-def _call(data: dict[str, Any]) -> Call:
-    arguments = data.get("arguments", {})
-    if isinstance(arguments, str):
-        arguments = json.loads(arguments)
-    return Call(str(data.get("id", "")), data["name"], arguments, json.dumps(arguments, ensure_ascii=False))
+def _call(data: dict[str, Any], where: str) -> dict[str, Any]:
+    """Write an entry as a call of the chat format, which it may be already."""
+    function = as_object(data.get("function")) or data
+    name: Any = function.get("name")
+    arguments: Any = function.get("arguments")
+    if not isinstance(name, str):
+        raise UsageError(f"{where}: a call must be an object with a 'name', not {clip(repr(data))}")
+    try:
+        arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
+    except ValueError as error:
+        raise UsageError(f"{where}: the arguments are no JSON: {error}") from error
+    if arguments is None:
+        arguments = {}
+    if not is_object(arguments):
+        raise UsageError(f"{where}: the arguments must be an object, or the JSON of one, not {clip(repr(arguments))}")
+    function = {"name": name, "arguments": json.dumps(arguments, ensure_ascii=False)}
+    return {"id": str(data.get("id", "")), "type": "function", "function": function}
 
 
-def _result(data: dict[str, Any]) -> Result:
+def _result(data: dict[str, Any], where: str) -> dict[str, Any]:
+    """Write an entry as a message of the chat format, which it may be already."""
+    own = {"tool_call_id": str(data.get("tool_call_id", data.get("id", ""))), "name": data.get("name")}
+    if not isinstance(own["name"], str) and not own["tool_call_id"]:
+        raise UsageError(f"{where}: a result must be an object with a 'name', not {clip(repr(data))}")
     content = data.get("content", "")
     text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
-    return Result(str(data.get("id", "")), data["name"], text, is_error=data.get("is_error") is True)
+    return {"role": "tool", **own, "content": text}

@@ -27,6 +27,8 @@ from promptools.wire.shapes import as_text, is_object
 
 NO_DATE = "none"
 MODES: tuple[ModeName, ...] = ("harmony", "native", "prompt")
+ARGUMENTS = ("ids", "count", "mode", "tools_in", "thoughts", "effort", "date")
+"""The arguments for a whole request."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +39,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     shown.add_argument(
         "--count", action="store_true", help="count tokens: with the vocabulary exactly, without it by estimate"
     )
-    of.add_argument("--mode", choices=MODES, default="harmony", help="how tools are asked for (default: harmony)")
+    of.add_argument(
+        "--mode",
+        choices=MODES,
+        help="how tools are asked for (default: the request's, with --dialect prompt, else harmony)",
+    )
     of.add_argument("--tools-in", choices=get_args(ToolsIn), help="the message that declares them")
     of.add_argument("--thoughts", choices=get_args(Policy), help="which past thoughts stay")
     of.add_argument("--effort", choices=get_args(Effort), help="reasoning effort (default: the request's, else medium)")
@@ -48,7 +54,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Show the request that the arguments name."""
-    ask, mode = _read(arguments), mode_of(arguments.mode)
+    ask = _read(arguments)
+    mode = mode_of(arguments.mode or ask.options.mode or ("prompt" if arguments.dialect else "harmony"))
+    if arguments.dialect and mode.name != "prompt":
+        raise UsageError(f"--dialect is what mode prompt writes in, mode {mode.name} does not: leave one of them out")
     if arguments.count:
         _show_count(ask, mode, as_json=arguments.json)
         return 0

@@ -8,6 +8,7 @@ from datetime import date
 import oracle
 import pytest
 
+from promptools import render
 from promptools.cli import main
 from promptools.harmony import vocabulary
 
@@ -214,6 +215,17 @@ def test_without_the_vocabulary_counts_are_estimates_and_say_so(capsys, write):
     assert "promptools harmony vocab" in json.loads(text_of(capsys, write(), "--count", "--json"))["estimated"]
 
 
+@pytest.mark.parametrize(
+    ("options", "arguments"),
+    [({}, ["--dialect", "hermes"]), ({"mode": "prompt", "dialect": "hermes"}, [])],
+    ids=["the dialect says it", "the request says it"],
+)
+def test_the_mode_is_the_one_that_is_meant(capsys, write, options, arguments):
+    status, out, _ = run(capsys, write(promptools=options), *arguments)
+    assert status == 0
+    assert json.loads(out)["messages"] == render(REQUEST["messages"], REQUEST["tools"], dialect="hermes")
+
+
 @pytest.mark.oracle
 def test_without_the_library_counts_are_estimates(capsys, write, at_hand, monkeypatch):
     vocabulary.load_encoding.cache_clear()
@@ -227,7 +239,10 @@ def test_without_the_library_counts_are_estimates(capsys, write, at_hand, monkey
         (REQUEST, ["--ids"], "token ids need the vocabulary: get it from https"),
         (REQUEST, ["--ids", "--mode", "prompt"], "--ids are what mode harmony sends"),
         (REQUEST, ["--date", "yesterday"], "--date 'yesterday' is no day: write it as 2026-11-21, or 'none'"),
-        (REQUEST, ["--calls", "calls.json"], "a request holds its own tools, calls and results"),
+        (REQUEST, ["--calls", "calls.json"], "--calls needs no FILE: a request says all this itself"),
+        (REQUEST, ["--single", "--required"], "--single and --required need no FILE"),
+        (REQUEST, ["--mode", "native", "--dialect", "hermes"], "--dialect is what mode prompt writes in, mode native"),
+        ({**REQUEST, "promptools": {"mode": "harmony"}}, ["--dialect", "hermes"], "mode harmony does not"),
         ([REQUEST], [], "request.json' holds no request"),
         ({}, [], "'messages' must be a list"),
         ({**REQUEST, "promptools": {"tools_in": "user"}}, [], "promptools.tools_in must be one of"),
