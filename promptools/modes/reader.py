@@ -168,6 +168,8 @@ class ReplyReader:
             message = "The reply ended inside the header of a Harmony message."
             span = Span(0, len(self._leak))
             events = [Malformed(0, self._leak, "truncated", message, span, dialect=HARMONY)]
+        elif not (said.content.strip() or said.calls or said.malformed):
+            self._words = Words(markup=False)  # a header that nothing follows is no answer, whatever else fails
         return self._take(events, "text", self._words.cut)
 
     def _new_parser(

@@ -242,6 +242,12 @@ def test_words_without_a_header_are_an_answer(mode):
     assert (run.reply.content, run.reply.malformed, run.reader.raw) == ("Hello there.", (), "Hello there.<|return|>")
 
 
+@pytest.mark.parametrize("raw", ["<|start|>assistant<|channel|>final<|return|>", "<|channel|>final<|return|>"])
+def test_a_header_that_nothing_follows_is_no_answer(raw):
+    run = Run(Delta(reasoning="Hm."), Delta(content=raw))
+    assert (run.reply.content, run.reply.malformed, run.reader.raw) == ("", (), "")
+
+
 def test_a_whole_call_that_the_server_could_not_read_is_one():
     raw = ' to=functions.get_weather<|channel|>commentary json<|message|>{"city": "Oslo"}<|call|>'
     assert Run(Delta(content=raw)).calls == [OSLO]
