@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -40,6 +41,8 @@ FAILED = "Failed to process response: "
 """What goes before an error there."""
 HEADER_WORDS = frozenset(("code", "json", "assistant", "analysis", "commentary", "final"))
 """What vLLM calls the tool where it misread a malformed header (measured on 0.28 and 0.32); no tool was offered so."""
+_MARKUP = re.compile(r"[<>{}]")
+"""What stands in no name: vLLM 0.28 gives all that it finds behind `to=` for one, arguments too."""
 NO_NAMES: Mapping[str, str] = MappingProxyType({})
 FEW = 3
 """An empty answer of up to so many tokens is an empty answer: the end-of-turn token costs one."""
@@ -152,14 +155,18 @@ def _malformed(ask: Ask, reply: Reply, raw: str, sent: Mapping[str, str], *, har
         # asked again it would be cut again; another mode costs fewer tokens at best where the server set the limit
         elsewhere = reply.finish_reason != "length"
         return Verdict("truncated", _as_text(reply, raw), what, elsewhere=elsewhere)
-    if not harmony and reasons == {"unknown_tool"} and all(each.name in HEADER_WORDS for each in reply.malformed):
-        what = f"the server took a word of a Harmony header for a tool ({what})"
+    if not harmony and reasons == {"unknown_tool"} and all(_misread(each.name or "") for each in reply.malformed):
+        what = f"the server took a part of a Harmony header for a tool ({what})"
         return Verdict("swallowed", _as_text(reply, raw), what, elsewhere=True)
     kind: VerdictKind = "unknown_tool" if reasons == {"unknown_tool"} else "malformed"
     if kind == "unknown_tool" and ask.choice.kind == "named":
         kind = "no_call"
     feedback = _mend(ask, reply, raw, sent, harmony=harmony)
     return Verdict(kind, _handed_over(ask, reply, raw), what, again=True, elsewhere=True, feedback=feedback)
+
+
+def _misread(name: str) -> bool:
+    return name in HEADER_WORDS or _MARKUP.search(name) is not None
 
 
 def _mend(ask: Ask, reply: Reply, raw: str, sent: Mapping[str, str], *, harmony: bool) -> tuple[dict[str, Any], ...]:

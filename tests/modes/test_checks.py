@@ -199,8 +199,16 @@ def test_a_call_that_must_come_is_asked_for_by_the_name_that_the_server_was_give
     )
 
 
-@pytest.mark.parametrize(("names", "kind"), [(["code"], "swallowed"), (["code", "zzz"], "unknown_tool")])
-def test_a_word_of_a_header_is_no_tool(names, kind):
+@pytest.mark.parametrize(
+    ("names", "kind"),
+    [
+        (["code"], "swallowed"),
+        (["get_place>{}</assistant"], "swallowed"),
+        (["code", "zzz"], "unknown_tool"),
+        (["get weather"], "unknown_tool"),
+    ],
+)
+def test_a_part_of_a_header_is_no_tool(names, kind):
     verdict = judge(said(malformed=tuple(failed("unknown_tool", name) for name in names)))
     assert (verdict.kind, verdict.elsewhere) == (kind, True)
 
