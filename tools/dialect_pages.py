@@ -21,10 +21,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from casebook import HERE, Row, rows, tools_of  # noqa: E402  it is beside the tests
 
-from promptools import dialects, parse  # noqa: E402
+from promptools import dialects, parse, render  # noqa: E402
 from promptools.dialects.base import Dialect  # noqa: E402
-from promptools.dialects.sample import CALL, RESULT, TOOL, tiers  # noqa: E402
-from promptools.schema import Tools  # noqa: E402
+from promptools.dialects.sample import CONVERSATION, TOOL, tiers  # noqa: E402
 from promptools.types import Reply  # noqa: E402
 
 MADE = "<!-- made by `make dialects` from the code and from tests/cases -->"
@@ -82,9 +81,10 @@ def _page(dialect: Dialect) -> str:
     lines += [f"- tier {tier}: {TIERS[tier]}" for tier in tiers(dialect)]
     if dialect.stop:
         lines.append(f"- generation may stop at {', '.join(map(_code, dialect.stop))}")
-    lines += ["", "## A call", "", *_block(dialect.render_calls([CALL]))]
-    lines += ["## Tools, as prompt mode declares them", "", *_block(dialect.render_tools(Tools([TOOL])))]
-    lines += ["## Results", "", *_block(dialect.render_results([RESULT]))]
+    declared, called, answered = (each["content"] for each in render(CONVERSATION, [TOOL], dialect=dialect.name))
+    lines += ["", "## A call", "", *_block(called)]
+    lines += ["## Tools, as prompt mode declares them", "", *_block(declared)]
+    lines += ["## Results", "", *_block(answered)]
     if (HERE / "cases" / dialect.name).is_dir():
         lines += _tables([Read(row, _reply(row)) for row in rows(f"cases/{dialect.name}")])
     return "\n".join(lines).rstrip() + "\n"

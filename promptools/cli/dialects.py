@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from promptools import dialects
 from promptools.cli.arguments import add_json
 from promptools.cli.screen import print_json, print_styled, print_table
 from promptools.dialects.base import Dialect
-from promptools.dialects.sample import CALL, RESULT, TOOL, example, tiers
+from promptools.dialects.sample import CONVERSATION, TOOL, example, tiers
 from promptools.modes.prompt import render
 
 NAME = "dialects"
@@ -48,12 +47,7 @@ def _row(dialect: Dialect) -> dict[str, object]:
 
 
 def _show(dialect: Dialect, *, as_json: bool) -> int:
-    called = {"id": CALL.id, "function": {"name": CALL.name, "arguments": CALL.arguments_json}}
-    messages: list[dict[str, Any]] = [
-        {"role": "assistant", "tool_calls": [called]},
-        {"role": "tool", "tool_call_id": RESULT.call_id, "content": RESULT.content},
-    ]
-    said = (each["content"] for each in render(messages, [TOOL], dialect=dialect.name))
+    said = (each["content"] for each in render(CONVERSATION, [TOOL], dialect=dialect.name))
     parts = dict(zip(("tools", "calls", "results"), said, strict=True))
     if as_json:
         print_json({**_row(dialect), **parts})

@@ -1,10 +1,10 @@
-"""One call, one result and one tool, to show a dialect by."""
+"""One tool, one call and its result, to show a dialect by."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from promptools.types import Call, Result
+from promptools.types import Call
 
 if TYPE_CHECKING:
     from promptools.dialects.base import Dialect
@@ -19,7 +19,16 @@ TOOL: dict[str, Any] = {
     },
 }
 CALL = Call("call00001", "get_weather", {"city": "Oslo", "days": 2}, '{"city": "Oslo", "days": 2}')
-RESULT = Result("call00001", "get_weather", "5 degrees, rain")
+CONVERSATION: list[dict[str, Any]] = [
+    {
+        "role": "assistant",
+        "tool_calls": [
+            {"id": CALL.id, "type": "function", "function": {"name": CALL.name, "arguments": CALL.arguments_json}}
+        ],
+    },
+    {"role": "tool", "tool_call_id": CALL.id, "content": "5 degrees, rain"},
+]
+"""The call and its result: `promptools.render` makes three messages of it and of the tool."""
 
 
 def example(dialect: Dialect) -> str:
