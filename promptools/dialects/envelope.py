@@ -218,8 +218,17 @@ def _said_in_object(node: Node, anchors: frozenset[str], tools: Tools | None, de
     if is_object(function) and not any(isinstance(keys.get(key), str) for key in ("tool", "name")):
         inner_node = child(node, "function")
         found = said_in(inner_node, anchors, tools, depth + 1)
-        return [found[0]._replace(node=node)] if len(found) == 1 else found
+        return [_with_what_is_beside(found[0], node)] if len(found) == 1 else found
     return [_said(node, tools)]
+
+
+def _with_what_is_beside(said: Said, node: Node) -> Said:
+    """Give a call that stood under `function`; its arguments may stand beside that (Groq's Llama fine-tunes)."""
+    beside = argument_key(node.value) if said.arguments is None and not said.flat else None
+    if beside is None:
+        return said._replace(node=node)
+    moved = Fix("unwrap", "the arguments stood beside the function")
+    return said._replace(node=node, arguments=child(node, beside), fixes=(*said.fixes, moved))
 
 
 def _only_asides(keys: Mapping[str, Any], wrapper: str) -> bool:

@@ -29,6 +29,8 @@ TAGS = (
     "function_calls",
     "tool_use",
     "toolcall",
+    "functioncall",
+    "tool-use",
     "tools",
     "tool",
     "call",
@@ -74,7 +76,8 @@ def _closers(marker: str) -> Closers:
         right=(f"</{marker}>",),
         wrong=(*others, *WRONG),
         openers=(f"<{marker}>",),
-        line=marker == "function_call",  # granite-20b-functioncalling is trained without a closer
+        # granite-20b-functioncalling and glaive-function-calling are trained without a closer
+        line=marker in {"function_call", "functioncall"},
     )
 
 
