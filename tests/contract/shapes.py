@@ -101,7 +101,9 @@ def spoiled(text: str, spoiling: list[tuple[float, int, str]]) -> str:
 words = st.one_of(
     st.text(st.characters(exclude_categories=["Cs"]), max_size=30),
     st.lists(st.sampled_from([each for each in MARKERS if each != "\ud83d"]), max_size=5).map("".join),
+    st.sampled_from(CALLS),
 )
+"""What an argument may say: anything, markers of every dialect, and whole calls, the dialect's own among them."""
 values: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | words,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3),
