@@ -26,8 +26,8 @@ asked with the official client straight at it, and the same request through prom
 the answer in one piece, and "streamed" the other. The last column has the mode of each request and what came of it
 ([kinds of failure](modes.md#what-fails-and-what-is-done)).
 
-[LM Studio](../servers/lmstudio.md) and [SGLang](../servers/sglang.md) cannot run here and have no table. Their pages tell
-of documented shapes, which a scripted HTTP server plays in the tests.
+[LM Studio](../servers/lmstudio.md) and [SGLang](../servers/sglang.md) cannot run here and have no table. Their pages
+tell of documented shapes, which a scripted HTTP server plays in the tests.
 """
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "reference" / "results.md"
