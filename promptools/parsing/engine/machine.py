@@ -22,6 +22,7 @@ NEAR = 16
 """Characters before a bare call that may show that it is a part of something."""
 _STRUCT = re.compile(r"[^\W\d_a-z]\w*[ ]?\Z")
 """The name of a type, as Rust prints it before a struct's fields."""
+_QUOTE = re.compile(r"(?:\A|\n)[ ]{0,3}(?:>[ ]?)++\Z")
 _BARE_KEY = re.compile(r"\{\s*[^\W\d]")
 _INDEXED = re.compile(r"[A-Za-z0-9_)\]]\Z")
 _INDEX = re.compile(r"\[\s*[^\W\d]")
@@ -145,12 +146,13 @@ class Machine(ABC):
         sure = tier in ("S", "A")
         fenced = bool(self._lead) or self._state == self._fence
         # in the midst of a line it may be talked about: then it is as good as one that nobody asked for
-        expected = dialect.name == self._rules.expect and (sure or fenced or self._begins_line())
+        quoted = tier != "S" and not fenced and self._is_quoted()
+        expected = dialect.name == self._rules.expect and not quoted and (sure or fenced or self._begins_line())
         marker, begin = (text[start:end], end) if head.opens else (head.alias, start)
         self._back, self._lost = (self._fence, self._code) if fenced else (self._after, self._prose)
         if head.fenced and self._lead and self._lead[0].raw[0] in "`~":  # the fence is the block's own marker
             marker, self._lead, self._back = self._lead[0].raw, [], self._after
-        firm = (sure and not fenced) or expected or self._rules.strictness == "lenient"
+        firm = not quoted and ((sure and not fenced) or expected or self._rules.strictness == "lenient")
         self._shown = self._back == self._fence and not firm
         place = Place(dialect.name, wrapped=sure, expected=expected, sentinel=tier == "S")
         self._candidate = dialect.candidate(marker, self._rules, place, firm=firm)
@@ -229,10 +231,15 @@ class Machine(ABC):
         """Tell whether what comes next is the first thing on its line."""
         return self._out.last_words(NEAR).rstrip(" \t")[-1:] in ("", "\n", "\r")
 
-    def _is_part(self, parts: list[Part]) -> bool:
-        """Tell whether what looks like a bare call is a value inside some larger text of braces, or of a program."""
+    def _is_quoted(self) -> bool:
+        """Tell whether what comes next stands in a block quote of Markdown, of one line."""
         before = self._out.last_words(NEAR)
-        if before.rstrip().endswith(('":', "':", "=", "(")):
+        return ">" in before[-2:] and _QUOTE.search(before) is not None
+
+    def _is_part(self, parts: list[Part]) -> bool:
+        """Tell whether what looks like a bare call is a quote, a value in a larger text of braces, or in a program."""
+        before = self._out.last_words(NEAR)
+        if self._is_quoted() or before.rstrip().endswith(('":', "':", "=", "(")):
             return True
         raw = "".join(part.raw for part in parts[:2])
         if _INDEXED.search(before) and _INDEX.match(raw):
