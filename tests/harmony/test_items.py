@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from promptools.errors import ModelError
-from promptools.harmony.items import ItemParser
-from promptools.harmony.scan import NAMES, Scanner
+from promptools.harmony.items import Detokenizer, ItemParser
+from promptools.harmony.scan import NAMES, Scanner, Token
+from promptools.harmony.tokens import IDS
 
 WORDS = [
     "assistant",
@@ -60,3 +61,10 @@ def test_words_take_the_short_way(monkeypatch):
     assert [item.raw for word in ("It ", "rains", ".") for item in parser.feed(word)] == ["It ", "rains", "."]
     with pytest.raises(pytest.fail.Exception):
         parser.feed("an assist")
+
+
+def test_ids_of_no_ordinary_token_are_shown_by_their_names():
+    tokens = Detokenizer({0: b"\xf0\x9f", 1: b"\xa7\xa5"}.__getitem__)
+    assert list(tokens.feed([0, 1, IDS["startoftext"], 200_014, 0])) == ["🧥", "<|startoftext|>", "<|reserved_200014|>"]
+    assert list(tokens.feed([IDS["end"]])) == ["\ufffd", Token("end", "<|end|>")]
+    assert list(tokens.close()) == []
