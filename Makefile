@@ -39,21 +39,22 @@ suite: .venv/.dev
 
 # Each installs its server and runs the tests marked with its name. Where that cannot be done a line says why; with
 # PROMPTOOLS_E2E=required it is a failure.
-e2e: e2e-ollama e2e-oracle e2e-vllm
+e2e: .venv/.dev
+	@echo '== pytest, real Ollama, real vLLM, openai-harmony'
+	@$(BIN)/python tools/stage.py vllm ollama o200k $(PYTEST)
 
 e2e-ollama: .venv/.dev
 	@echo '== pytest, real Ollama'
-	@$(BIN)/python tools/stage.py ollama -n auto $(PYTEST)
+	@$(BIN)/python tools/stage.py ollama $(PYTEST)
 
 # openai-harmony itself says what Harmony is, once its vocabulary is there
 e2e-oracle: .venv/.dev
 	@echo '== pytest, openai-harmony'
-	@$(BIN)/python tools/stage.py o200k -n auto $(PYTEST)
+	@$(BIN)/python tools/stage.py o200k $(PYTEST)
 
-# one worker: a vLLM takes a minute to boot, so all tests share each
 e2e-vllm: .venv/.dev
 	@echo '== pytest, real vLLM'
-	@$(BIN)/python tools/stage.py vllm -n 0 $(PYTEST)
+	@$(BIN)/python tools/stage.py vllm $(PYTEST)
 
 # A server that is not installed keeps its rows. One worker, for the sake of vLLM.
 results: .venv/.dev

@@ -1,5 +1,6 @@
 """Puts this folder on the import path, so that every suite can read the case tables through `casebook`."""
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -7,6 +8,15 @@ import pytest
 
 NO_ORACLE = "NO ORACLE"
 """As in `oracle.MARK`."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """One process more than there are cores: tests wait for time-outs and for other processes.
+
+    None more beside real servers, which are as busy as the tests (`--dist loadgroup`).
+    """
+    return (os.cpu_count() or 1) + (config.getvalue("dist") != "loadgroup")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -5,6 +5,8 @@ import pytest
 import stage
 from recipes.recipe import CannotMakeError
 
+SHARED = ("-n", "auto", "--dist", "loadgroup")
+
 
 @pytest.fixture
 def ran(monkeypatch):
@@ -25,25 +27,39 @@ def lacking(name):
 
 def test_where_it_is_installed_its_tests_run(ran, monkeypatch):
     monkeypatch.setattr(environments, "path_of", lambda name: name)
-    assert stage.main("ollama", ["-k", "queue"]) == 5, "pytest's own status"
+    assert stage.main(["ollama"], ["-k", "queue"]) == 5, "pytest's own status"
     (command,) = ran
     assert command[command.index("pytest") :] == [
-        *("pytest", "-o", "testpaths=tests/e2e", "-m", "ollama", "-k", "queue"),
+        *("pytest", "-o", "testpaths=tests/e2e", "-m", "ollama", *SHARED, "-k", "queue"),
     ]
 
 
 def test_the_vocabulary_is_for_the_tests_of_harmony(ran, monkeypatch):
     monkeypatch.setattr(environments, "path_of", lambda name: name)
-    assert stage.main("o200k", []) == 5
+    assert stage.main(["o200k"], []) == 5
     (command,) = ran
     assert command[command.index("pytest") :] == [
-        *("pytest", "-o", f"testpaths={stage.COMPARING}", "-m", "oracle"),
+        *("pytest", "-o", f"testpaths={stage.COMPARING}", "-m", "oracle", *SHARED),
     ]
+
+
+def test_several_are_played_together_without_those_that_are_not_there(ran, monkeypatch, capsys):
+    monkeypatch.setattr(environments, "path_of", lambda name: lacking(name) if name == "vllm" else name)
+    assert stage.main(["vllm", "ollama", "o200k"], []) == 5
+    (command,) = ran
+    assert command[command.index("pytest") :] == [
+        *("pytest", "-o", f"testpaths=tests/e2e {stage.COMPARING}", "-m", "ollama or oracle", *SHARED),
+    ]
+    assert capsys.readouterr().out.startswith("== SKIPPED: no test ran against a real vllm: no compiler")
+
+
+def test_names_come_before_what_is_for_pytest():
+    assert stage.told(["vllm", "o200k", "-k", "vllm"]) == (["vllm", "o200k"], ["-k", "vllm"])
 
 
 def test_where_it_cannot_be_installed_one_line_says_why(ran, monkeypatch, capsys):
     monkeypatch.setattr(environments, "path_of", lacking)
-    assert stage.main("ollama", []) == 0
+    assert stage.main(["ollama"], []) == 0
     printed = capsys.readouterr().out
     assert printed == "== SKIPPED: no test ran against a real ollama: no compiler for ollama: install one\n"
     assert ran == []
@@ -52,7 +68,7 @@ def test_where_it_cannot_be_installed_one_line_says_why(ran, monkeypatch, capsys
 def test_where_it_is_required_it_is_a_failure(ran, monkeypatch, capsys):
     monkeypatch.setattr(environments, "path_of", lacking)
     monkeypatch.setenv("PROMPTOOLS_E2E", "required")
-    assert stage.main("ollama", []) == environments.UNAVAILABLE
+    assert stage.main(["ollama"], []) == environments.UNAVAILABLE
     assert capsys.readouterr().out.startswith("== FAILED: ollama cannot be installed")
     assert ran == []
 

@@ -14,7 +14,7 @@ import openai
 import pytest
 from asking import FORMS, Form, Got, ask
 from clients import Clients, provider
-from rig_vllm import AT_ONCE
+from rig_vllm import AT_ONCE, server_of
 from rigs import Rig, Servers
 from table import Case
 
@@ -67,12 +67,12 @@ class Asked:
 def planned(items: Iterable[pytest.Item]) -> Iterator[Question]:
     """Give what tests say that they will ask: by the mark `asks`, or by their parameters `way` and `form`.
 
-    Nothing where several processes share the tests: each would ask for all of them.
+    Where several processes share the tests, only those of servers that one of them has for itself: each would ask for
+    all the others.
     """
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        return
+    shared = "PYTEST_XDIST_WORKER" in os.environ
     for item in items:
-        if "asked" in getattr(item, "fixturenames", ()):
+        if "asked" in getattr(item, "fixturenames", ()) and not (shared and server_of(item.nodeid) is None):
             told: dict[str, Any] = getattr(item, "callspec").params  # noqa: B009 - an Item has none, a Function does
             mark = item.get_closest_marker("asks")
             for way in mark.args if mark else [told["way"]]:

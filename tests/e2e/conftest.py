@@ -26,6 +26,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.e2e)
+        if item.get_closest_marker("vllm") and rig_vllm.server_of(item.nodeid) is None:
+            raise pytest.UsageError(f"{item.nodeid} must name its vLLM in a parameter: it is told apart by its id")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Have each vLLM asked by one process: it takes a minute to boot. `--dist loadgroup` asks for this."""
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByServer(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return rig_vllm.server_of(nodeid) or nodeid
+
+    return ByServer(config, log)
 
 
 @pytest.fixture(scope="session")

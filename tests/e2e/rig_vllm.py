@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -162,13 +163,20 @@ class Progress:
 _told_by_boots: deque[str] = deque()
 
 
+_NAMED = re.compile(rf"(?:{'|'.join(sorted(BOOTS, key=len, reverse=True))}|test_vllm_faults)\b")
+
+
+def server_of(test: str) -> str | None:
+    """Give the vLLM that a test asks: its id holds the name. The tests of faults have one of their own."""
+    found = _NAMED.search(test)
+    return found[0] if found else None
+
+
 def wanted(items: Iterable[pytest.Item]) -> list[str]:
-    """Give the servers that tests say they will ask for, in this order: by parameter, or by their class."""
-    names: dict[str, None] = {}
-    for item in items:
-        given = getattr(getattr(item, "callspec", None), "params", {})
-        rig = given.get("rig")
-        names[rig.name if rig else given.get("kind") or getattr(getattr(item, "cls", None), "kind", "")] = None
+    """Give the servers that tests will ask for, in this order; none where several processes share the tests."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        return []
+    names = dict.fromkeys(server_of(item.nodeid) for item in items)
     return [name for name in names if name in BOOTS]
 
 

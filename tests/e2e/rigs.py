@@ -5,6 +5,7 @@ Adding a server is adding a `Rig` here.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
@@ -173,6 +174,8 @@ class Servers:
         rig = RIGS[name]
         if rig.host is not None:
             return replace(self.host(rig.host), name=rig.model)
+        if rig.mark == "vllm" and name not in self._running and "PYTEST_XDIST_WORKER" in os.environ:
+            self._end_others("vllm")  # its tests are over: of those shared by several processes one has all of a server
         return self._started(name, lambda folder: rig.start(rig.lines(), rig.model, folder))
 
     def host(self, name: str) -> Server:
@@ -190,6 +193,10 @@ class Servers:
                 self._failed[name] = error
                 raise
         return self._running[name]
+
+    def _end_others(self, mark: str) -> None:
+        for name in [each for each in self._running if each in RIGS and RIGS[each].mark == mark]:
+            self._running.pop(name).stop()
 
     def _waited(self, begun: Future[Server]) -> Server:
         while not begun.done():

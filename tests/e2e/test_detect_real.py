@@ -90,11 +90,12 @@ def seen_at_error(server: Server) -> Reply:
 
 
 @pytest.mark.vllm
-def test_vllm_says_that_it_is_one_and_which(servers: Servers) -> None:
-    server = servers["vllm-hermes"]
+@pytest.mark.parametrize("kind", ["vllm-hermes"])
+def test_vllm_says_that_it_is_one_and_which(servers: Servers, kind: str) -> None:
+    server = servers[kind]
     reply = seen_at(server, server.name)
-    kind, version = told(reply)
-    assert kind == "vllm"
+    seen, version = told(reply)
+    assert seen == "vllm"
     assert version is not None
     assert version.startswith("0.32.")
     assert [call.name for call in reply.calls] == ["get_weather"]

@@ -71,8 +71,9 @@ def test_where_vllm_is_right_nothing_else_is_tried(put, kind):
 
 
 @pytest.mark.parametrize("choice", ["auto", "required", NAMED, None])
-def test_without_the_flags_the_prompt_does(put, choice):
-    got = put("vllm-hermes-bare", QUESTION, **({} if choice is None else {"tool_choice": choice}))
+@pytest.mark.parametrize("kind", ["vllm-hermes-bare"])
+def test_without_the_flags_the_prompt_does(put, choice, kind):
+    got = put(kind, QUESTION, **({} if choice is None else {"tool_choice": choice}))
     assert (got.calls, got.finish_reason) == ([CALL], "tool_calls")
     assert modes(got)[-1] == "prompt"
 
@@ -84,15 +85,17 @@ def test_a_forced_call_comes(put, kind, choice):
     assert (got.calls, got.finish_reason) == ([CALL], "tool_calls")
 
 
-def test_a_forced_call_with_odd_arguments_is_asked_for_again(put):
-    got = put("vllm-hermes", "Odd in Paris?", tool_choice="required", max_tokens=400)
+@pytest.mark.parametrize("kind", ["vllm-hermes"])
+def test_a_forced_call_with_odd_arguments_is_asked_for_again(put, kind):
+    got = put(kind, "Odd in Paris?", tool_choice="required", max_tokens=400)
     assert (got.calls, got.finish_reason) == ([CALL], "tool_calls")
     assert modes(got)[-1] == "prompt"
 
 
 @pytest.mark.parametrize("choice", ["auto", "required"])
-def test_a_swallowed_call_is_asked_for_again(put, choice):
-    got = put("vllm-harmony-bare", QUESTION, tool_choice=choice, max_tokens=400)
+@pytest.mark.parametrize("kind", ["vllm-harmony-bare"])
+def test_a_swallowed_call_is_asked_for_again(put, choice, kind):
+    got = put(kind, QUESTION, tool_choice=choice, max_tokens=400)
     assert (got.calls, got.finish_reason) == ([CALL], "tool_calls")
     assert modes(got) == ["native", "harmony"]
 
@@ -118,8 +121,9 @@ def test_an_answer_whose_start_is_missing_is_read_in_harmony_mode(put, kind):
     assert modes(got) == ["native", "harmony"]
 
 
-def test_harmony_error_falls_back_to_harmony_mode(put):
-    got = put("vllm-harmony-old", "No start in Paris?")
+@pytest.mark.parametrize("kind", ["vllm-harmony-old"])
+def test_harmony_error_falls_back_to_harmony_mode(put, kind):
+    got = put(kind, "No start in Paris?")
     assert got.attempts == [("native", "harmony"), ("harmony", "answered")]
 
 
@@ -129,39 +133,46 @@ def test_an_argument_without_quotes_is_mended(put, kind):
     assert (got.calls, got.finish_reason) == ([CALL], "tool_calls")
 
 
-def test_an_argument_that_never_ends_is_no_call_until_it_is_whole(put):
-    got = put("vllm-hermes", "Unclosed in Paris?")
+@pytest.mark.parametrize("kind", ["vllm-hermes"])
+def test_an_argument_that_never_ends_is_no_call_until_it_is_whole(put, kind):
+    got = put(kind, "Unclosed in Paris?")
     assert (got.calls, got.finish_reason) == ([CALL], "tool_calls")
 
 
-def test_an_end_tag_inside_an_argument(put):
-    got = put("vllm-hermes", "Closer in Paris?")
+@pytest.mark.parametrize("kind", ["vllm-hermes"])
+def test_an_end_tag_inside_an_argument(put, kind):
+    got = put(kind, "Closer in Paris?")
     assert got.calls == [("get_weather", '{"city": "Paris </tool_call>"}')]
 
 
-def test_a_call_in_another_dialect_is_found(put):
-    got = put("vllm-hermes", "Leak in Paris?")
+@pytest.mark.parametrize("kind", ["vllm-hermes"])
+def test_a_call_in_another_dialect_is_found(put, kind):
+    got = put(kind, "Leak in Paris?")
     assert (got.calls, got.content.strip(), modes(got)) == ([CALL], "Let me look.", ["native"])
 
 
-def test_thoughts_in_the_text_are_reasoning(put):
-    got = put("vllm-hermes", "Think in Paris?")
+@pytest.mark.parametrize("kind", ["vllm-hermes"])
+def test_thoughts_in_the_text_are_reasoning(put, kind):
+    got = put(kind, "Think in Paris?")
     assert (got.calls, got.content.strip()) == ([CALL], "")
     assert got.reasoning.strip() == "Need the tool."
 
 
-def test_a_tool_without_its_namespace(put):
-    assert put("vllm-harmony", "No prefix in Paris?").calls == [CALL]
+@pytest.mark.parametrize("kind", ["vllm-harmony"])
+def test_a_tool_without_its_namespace(put, kind):
+    assert put(kind, "No prefix in Paris?").calls == [CALL]
 
 
-def test_several_calls(put):
-    assert put("vllm-hermes", "Two cities?").calls == [CALL, ROME]
-    assert put("vllm-hermes", "Two cities?", parallel_tool_calls=False).calls == [CALL]
+@pytest.mark.parametrize("kind", ["vllm-hermes"])
+def test_several_calls(put, kind):
+    assert put(kind, "Two cities?").calls == [CALL, ROME]
+    assert put(kind, "Two cities?", parallel_tool_calls=False).calls == [CALL]
 
 
 @pytest.mark.parametrize("mode", ["native", "prompt"])
-def test_a_cut_call_is_never_handed_over(put, mode):
-    got = put("vllm-hermes", "Cut in Paris?", max_tokens=80, options={"mode": mode})
+@pytest.mark.parametrize("kind", ["vllm-hermes"])
+def test_a_cut_call_is_never_handed_over(put, mode, kind):
+    got = put(kind, "Cut in Paris?", max_tokens=80, options={"mode": mode})
     assert (got.calls, got.finish_reason) == ([], "length")
 
 
@@ -187,8 +198,9 @@ def test_tool_choice_none_gives_no_call(put, kind):
     assert (got.content, got.calls) == (TALK, [])
 
 
-def test_a_prompt_that_is_too_long_is_one_clear_error(put):
-    got = put("vllm-hermes", "x" * 20000)
+@pytest.mark.parametrize("kind", ["vllm-hermes"])
+def test_a_prompt_that_is_too_long_is_one_clear_error(put, kind):
+    got = put(kind, "x" * 20000)
     assert "maximum context length is 16384 tokens" in (got.error or "")
     assert got.status == 400
 
@@ -200,8 +212,9 @@ def test_what_no_mode_can_mend_is_no_call(put, kind):
     assert got.error is not None or got.finish_reason == "stop"
 
 
-def test_a_mode_that_keeps_failing_is_left_out_for_a_while(servers, connect, ask):
-    server = servers["vllm-hermes-bare"]
+@pytest.mark.parametrize("kind", ["vllm-hermes-bare"])
+def test_a_mode_that_keeps_failing_is_left_out_for_a_while(servers, connect, ask, kind):
+    server = servers[kind]
     client = connect(server, fresh=True, kind="vllm")
     told = [ask(client, server.name, QUESTION, tools=[WEATHER]) for _ in range(4)]
     assert [got.calls for got in told] == [[CALL]] * 4

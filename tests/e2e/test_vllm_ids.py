@@ -65,8 +65,9 @@ def test_the_text_of_a_reply_does_not_tell_what_its_ids_do(http, servers, kind):
 
 
 @pytest.mark.parametrize("form", [{}, {"stream": True}])
-def test_ids_go_on_where_the_text_ends_before_a_stop_string(http, servers, form):
-    server = servers["vllm-harmony"]
+@pytest.mark.parametrize("kind", ["vllm-harmony"])
+def test_ids_go_on_where_the_text_ends_before_a_stop_string(http, servers, kind, form):
+    server = servers[kind]
     body = {"max_tokens": 200, "skip_special_tokens": False, "return_token_ids": True, "stop": [STOP], **form}
     reply = complete(http, server, "Say words", **body)
     told = [each for each in events(reply) if each != "[DONE]"] if form else [reply.json()]
@@ -93,19 +94,22 @@ def test_markers_that_the_model_spells_out_are_text(put, kind):
     assert (call.calls, call.reasoning) == ([("get_weather", '{"city": "Paris <|call|>"}')], "Need <|end|>.")
 
 
-def test_an_answer_that_is_cut_ends_there(put):
-    got = put("vllm-harmony", "Say words", max_tokens=20)
+@pytest.mark.parametrize("kind", ["vllm-harmony"])
+def test_an_answer_that_is_cut_ends_there(put, kind):
+    got = put(kind, "Say words", max_tokens=20)
     assert got.finish_reason == "length"
     assert got.content
     assert WORDS.startswith(got.content)
 
 
-def test_a_stop_string_ends_the_answer_before_it(put):
-    got = put("vllm-harmony", "Say words", stop=[STOP])
+@pytest.mark.parametrize("kind", ["vllm-harmony"])
+def test_a_stop_string_ends_the_answer_before_it(put, kind):
+    got = put(kind, "Say words", stop=[STOP])
     assert (got.content, got.finish_reason) == (WORDS[: WORDS.index(STOP)], "stop")
 
 
-def test_several_choices(put):
-    got = put("vllm-harmony", QUESTION, n=2)
+@pytest.mark.parametrize("kind", ["vllm-harmony"])
+def test_several_choices(put, kind):
+    got = put(kind, QUESTION, n=2)
     calls = [[(call.name, call.arguments) for call in each.calls] for each in got.choices.values()]
     assert calls == [[CALL]] * 2

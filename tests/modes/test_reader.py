@@ -380,7 +380,7 @@ SCENES = [
 
 
 @pytest.mark.parametrize("scene", SCENES)
-@settings(max_examples=20)
+@settings(max_examples=20, deadline=None)
 @given(st.lists(st.integers(1, 9), min_size=1))
 def test_text_reads_the_same_however_it_is_cut(scene, sizes):
     whole = Run(Delta(content=scene))
@@ -390,7 +390,7 @@ def test_text_reads_the_same_however_it_is_cut(scene, sizes):
     assert pieces.reader.raw == whole.reader.raw
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(1, 9), min_size=1), st.booleans())
 def test_structured_calls_read_the_same_however_they_are_cut(sizes, live):
     options = {"promptools": LIVE} if live else {}
