@@ -19,6 +19,11 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return (os.cpu_count() or 1) + (config.getvalue("dist") != "loadgroup")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the three that take longest, so that no process is left with them at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("majors") is None)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     """Fail what compares with openai-harmony and does not say so: where its vocabulary is, it would not be run."""
