@@ -13,6 +13,7 @@ from promptools.agent.toolbox import Dispatch, Toolbox, raised, succeeded
 from promptools.errors import Exhausted, ModelError, UpstreamError, UsageError
 from promptools.types import Attempt
 from promptools.wire.chat import read_chunk, read_reply
+from promptools.wire.shapes import is_object
 
 if TYPE_CHECKING:
     from promptools.schema import ToolLike
@@ -129,7 +130,10 @@ def _loop(client: Any, messages: Iterable[Any], toolbox: Toolbox, limit: int, cr
 def _with_bad_calls(create: dict[str, Any]) -> dict[str, Any]:
     """Have our client hand over a call whose arguments do not fit: the model is told of it as of any other failure."""
     body: dict[str, Any] = create.get("extra_body") or {}
-    return {**create, "extra_body": {**body, "promptools": {"on_malformed": "call", **body.get("promptools", {})}}}
+    ours: Any = body.get("promptools") or {}
+    if not is_object(ours):  # whoever reads it says what is wrong with it
+        return create
+    return {**create, "extra_body": {**body, "promptools": {"on_malformed": "call", **ours}}}
 
 
 def _plain(message: Any) -> dict[str, Any]:

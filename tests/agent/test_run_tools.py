@@ -337,6 +337,18 @@ def test_with_our_client_too_the_model_is_told_of_bad_arguments(server, stream):
     assert "degrees" in given.content
 
 
+@pytest.mark.parametrize(("ours", "wrong"), [(None, None), ([1], "promptools")])
+def test_options_that_are_none_are_as_good_as_no_options(server, ours, wrong):
+    server.play(completion("hi"))
+    with OpenAI(base_url=server.url, api_key="k", max_retries=0, config=Config()) as client:
+        told = {"model": "m", "extra_body": {"promptools": ours}}
+        if wrong is None:
+            assert run_tools(client, QUESTION, [get_weather], **told).content == "hi"
+        else:
+            with pytest.raises(UsageError, match=wrong):
+                run_tools(client, QUESTION, [get_weather], **told)
+
+
 def test_what_our_client_was_told_to_do_with_bad_arguments_it_does(server):
     server.play(ask(("get_weather", '{"town": "Paris"}')))
     options = {"config": Config(), "mode": "native", "corrections": 0, "on_malformed": "content"}
