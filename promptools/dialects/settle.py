@@ -151,11 +151,10 @@ def _unchecked(said: Said, place: Place) -> Call | Malformed:
         node, arguments = _as_object(said.arguments, fixes, None)
     except _Unfit as unfit:
         return broken(unfit.reason, unfit.text, place.dialect, said.name)
-    text = node.text() if node is not None else None
     name = said.name.removeprefix("functions.")
     if name != said.name:
         fixes.append(Fix("name", f"{clip(said.name)!r} to {name!r}"))
-    return Call("", name, arguments, text if text is not None else dump(arguments), tuple(fixes), dialect=place.dialect)
+    return Call("", name, arguments, _as_written(node, arguments), tuple(fixes), dialect=place.dialect)
 
 
 def _unknown(said: Said, rules: Rules, place: Place) -> Call | Malformed:
@@ -170,9 +169,14 @@ def _unknown(said: Said, rules: Rules, place: Place) -> Call | Malformed:
     except _Unfit:
         message = unknown_message(said.name, rules.tools)
         return Malformed(0, "", "unknown_tool", message, name=said.name, dialect=place.dialect)
-    text = node.text() if node is not None else None
-    written = text if text is not None else dump(arguments)
+    written = _as_written(node, arguments)
     return Call("", said.name, arguments, written, tuple(fixes), dialect=place.dialect, unknown_tool=True)
+
+
+def _as_written(node: Node | None, arguments: dict[str, Any]) -> str:
+    """Give the arguments as the model's own text, where that is at hand and JSON, else as ours."""
+    text = node.text() if node is not None else None
+    return text if text is not None else dump(arguments)
 
 
 def unknown_message(name: str, tools: Tools) -> str:

@@ -5,7 +5,6 @@ A server that speaks token by token says eight answers in hardly more time than 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Literal, NamedTuple
@@ -14,7 +13,7 @@ import openai
 import pytest
 from asking import FORMS, Form, Got, ask
 from clients import Clients, provider
-from rig_vllm import AT_ONCE, server_of
+from rig_vllm import AT_ONCE, server_of, shared
 from rigs import Rig, Servers
 from table import Case
 
@@ -70,9 +69,8 @@ def planned(items: Iterable[pytest.Item]) -> Iterator[Question]:
     Where several processes share the tests, only those of servers that one of them has for itself: each would ask for
     all the others.
     """
-    shared = "PYTEST_XDIST_WORKER" in os.environ
     for item in items:
-        if "asked" in getattr(item, "fixturenames", ()) and not (shared and server_of(item.nodeid) is None):
+        if "asked" in getattr(item, "fixturenames", ()) and not (shared() and server_of(item.nodeid) is None):
             told: dict[str, Any] = getattr(item, "callspec").params  # noqa: B009 - an Item has none, a Function does
             mark = item.get_closest_marker("asks")
             for way in mark.args if mark else [told["way"]]:

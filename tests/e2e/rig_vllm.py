@@ -172,9 +172,14 @@ def server_of(test: str) -> str | None:
     return found[0] if found else None
 
 
+def shared() -> bool:
+    """Tell whether this is one of several processes that share the tests."""
+    return "PYTEST_XDIST_WORKER" in os.environ
+
+
 def wanted(items: Iterable[pytest.Item]) -> list[str]:
     """Give the servers that tests will ask for, in this order; none where several processes share the tests."""
-    if "PYTEST_XDIST_WORKER" in os.environ:
+    if shared():
         return []
     names = dict.fromkeys(server_of(item.nodeid) for item in items)
     return [name for name in names if name in BOOTS]

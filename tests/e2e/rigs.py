@@ -5,7 +5,6 @@ Adding a server is adding a `Rig` here.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
@@ -174,8 +173,10 @@ class Servers:
         rig = RIGS[name]
         if rig.host is not None:
             return replace(self.host(rig.host), name=rig.model)
-        if rig.mark == "vllm" and name not in self._running and "PYTEST_XDIST_WORKER" in os.environ:
-            self._end_others("vllm")  # its tests are over: of those shared by several processes one has all of a server
+        if rig.mark == "vllm" and name not in self._running and rig_vllm.shared():
+            self._end_others(
+                rig.mark
+            )  # its tests are over: of those shared by several processes one has all of a server
         return self._started(name, lambda folder: rig.start(rig.lines(), rig.model, folder))
 
     def host(self, name: str) -> Server:

@@ -146,7 +146,7 @@ class Machine(ABC):
         sure = tier in ("S", "A")
         fenced = bool(self._lead) or self._state == self._fence
         # in the midst of a line it may be talked about: then it is as good as one that nobody asked for
-        quoted = tier != "S" and not fenced and self._is_quoted()
+        quoted = tier != "S" and not fenced and _is_quoted(self._out.last_words(NEAR))
         expected = dialect.name == self._rules.expect and not quoted and (sure or fenced or self._begins_line())
         marker, begin = (text[start:end], end) if head.opens else (head.alias, start)
         self._back, self._lost = (self._fence, self._code) if fenced else (self._after, self._prose)
@@ -231,15 +231,10 @@ class Machine(ABC):
         """Tell whether what comes next is the first thing on its line."""
         return self._out.last_words(NEAR).rstrip(" \t")[-1:] in ("", "\n", "\r")
 
-    def _is_quoted(self) -> bool:
-        """Tell whether what comes next stands in a block quote of Markdown, of one line."""
-        before = self._out.last_words(NEAR)
-        return ">" in before[-2:] and _QUOTE.search(before) is not None
-
     def _is_part(self, parts: list[Part]) -> bool:
         """Tell whether what looks like a bare call is a quote, a value in a larger text of braces, or in a program."""
         before = self._out.last_words(NEAR)
-        if self._is_quoted() or before.rstrip().endswith(('":', "':", "=", "(")):
+        if _is_quoted(before) or before.rstrip().endswith(('":', "':", "=", "(")):
             return True
         raw = "".join(part.raw for part in parts[:2])
         if _INDEXED.search(before) and _INDEX.match(raw):
@@ -248,3 +243,8 @@ class Machine(ABC):
 
     def _mark(self, raw: str, why: DiscardWhy) -> None:
         self._out.mark(raw, why)
+
+
+def _is_quoted(before: str) -> bool:
+    """Tell whether what stands behind these words is in a block quote of Markdown, of one line."""
+    return ">" in before[-2:] and _QUOTE.search(before) is not None
