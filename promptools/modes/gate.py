@@ -61,7 +61,7 @@ class Gate:
         live = index in self._live
         if self._no_calls(call.dialect):
             return self._forbidden(call.name, source, raw_of(event.span), event.span, call.dialect)
-        if call.unknown_tool or self.ask.offered.get(call.name) is None:
+        if self.ask.offered.get(call.name) is None:
             return self._not_offered(call, index, raw_of(event.span), event.span)
         key = (call.name, call.arguments_json)
         if not live and self._sources.get(key, source) != source:
