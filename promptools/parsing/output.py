@@ -396,15 +396,11 @@ class Output:
         if self._new_id is not None:
             return self._new_id()
         if self._digest is None:
-            import hashlib
-
-            self._digest = hashlib.blake2b(digest_size=8)
+            self._digest = _new_digest()
         if self._unhashed:
             self._digest.update("".join(self._unhashed).encode("utf-8", "surrogatepass"))
             self._unhashed = []
-        digest = self._digest.copy()
-        digest.update(self._index.to_bytes(4, "big"))
-        return digest.hexdigest()[:ID_LENGTH]
+        return _id_from(self._digest.copy(), self._index)
 
     # --- the end -------------------------------------------------------------------------------------------------
 
@@ -438,6 +434,24 @@ class Output:
             fixes=tuple(self._fixes),
             trace=Trace(tries=tuple(self._tries)),
         )
+
+
+def first_id(said: str) -> str:
+    """Give the id of the first call of a reply, behind these words."""
+    digest = _new_digest()
+    digest.update(said.encode("utf-8", "surrogatepass"))
+    return _id_from(digest, 0)
+
+
+def _new_digest() -> hashlib.blake2b:
+    import hashlib  # not before the first call
+
+    return hashlib.blake2b(digest_size=8)
+
+
+def _id_from(digest: hashlib.blake2b, index: int) -> str:
+    digest.update(index.to_bytes(4, "big"))
+    return digest.hexdigest()[:ID_LENGTH]
 
 
 def _sent(call: Call, new_id: str, span: Span) -> Call:

@@ -47,6 +47,13 @@ class _Shape:
     relaxed: tuple[Schema, tuple[str, ...]] | None = None
     types: dict[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
 
+    def surely_fits(self, value: Any) -> bool:
+        """Tell whether the fast predicate takes the value; without one, and where it does not, jsonschema decides."""
+        if not self.compiled:
+            self.fits = quick.compile_schema(self.graph)
+            self.compiled = True
+        return self.fits is not None and self.fits(value)
+
     def errors(self, value: Any) -> Iterable[Any]:
         return () if self.fits is not None and self.fits(value) else self.validator.errors(value)
 
@@ -158,6 +165,19 @@ class Tools(Sequence[Tool]):
     def _near(self, name: str) -> str | None:
         return self._cased.get(name.casefold()) or self._folded.get(spelling.fold(name))
 
+    def fits(self, name: str, arguments: dict[str, Any]) -> bool:
+        """Tell whether this is the very name of a tool and these are arguments of its own, right as they are.
+
+        False means that `check` has to say. Never raises on a value.
+        """
+        entry = self._entries.get(name)
+        if entry is None or not entry.shape.declared.issuperset(arguments):
+            return False
+        try:
+            return entry.shape.surely_fits(arguments)
+        except Exception:  # noqa: BLE001  `check` says what it was
+            return False
+
     def check(self, tool: Tool, arguments: dict[str, Any], text: str | None = None) -> Checked:
         """Fit arguments to a tool: declared names for known aliases, validation, and coercion only if that fails.
 
@@ -169,11 +189,8 @@ class Tools(Sequence[Tool]):
         fixes: tuple[Fix, ...] = ()
         if not shape.declared.issuperset(arguments):
             arguments, fixes = spelling.rename(arguments, entry.aliases, shape.required if shape.open else None)
-        if not shape.compiled:
-            shape.fits = quick.compile_schema(shape.graph)
-            shape.compiled = True
         try:
-            if shape.fits is not None and shape.fits(arguments):
+            if shape.surely_fits(arguments):
                 return Checked(arguments, fixes)
             from promptools.schema import coerce
 

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 from promptools import dialects as registry
 from promptools.dialects.settle import Rules
 from promptools.errors import UsageError
+from promptools.parsing.engine import short
 from promptools.parsing.engine.channels import Channelled
 from promptools.parsing.engine.fences import Fences
-from promptools.parsing.engine.plan import Plan, plan_of, prose_plan
+from promptools.parsing.engine.plan import Plan, plan_of, prose_plan, usual_plan
 from promptools.parsing.engine.prose import Prose
 from promptools.parsing.engine.thought import Thought
 from promptools.parsing.events import Event
@@ -238,6 +239,12 @@ def parse(
     >>> parse('{"tool": "add", "arguments": {"a": 1, "b": 2}}').calls[0].arguments
     {'a': 1, 'b': 2}
     """
+    plain = expect in short.EXPECTED and dialect is None and strictness == "balanced" and new_id is None
+    if plain and not (in_reasoning or json_answer) and isinstance(text, str):
+        prepared = _prepared(tools)
+        found = short.read(text, prepared, usual_plan(expect), finish_reason) if prepared else None
+        if found is not None:
+            return found
     parser = _WholeParser(
         tools,
         dialect=dialect,

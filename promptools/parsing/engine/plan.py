@@ -144,6 +144,11 @@ def plan_of(rules: Rules, pinned: str | None) -> Plan:
     return _plan(names, "SABC" if bare else "SA", rules.expect)
 
 
+def usual_plan(expect: str | None) -> Plan:
+    """Give what `plan_of` gives where tools are offered and nothing else is asked for."""
+    return _plan(registry.names(), "SABC", expect)
+
+
 def prose_plan(plan: Plan) -> Plan:
     """Give the plan for the words of one message: there are no headers inside."""
     names, tiers, asked = plan.key

@@ -1,0 +1,165 @@
+"""The short way gives what the machine gives, or nothing."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+from casebook import SETS, feed
+from shapes import CALLS, MARKERS
+
+from promptools import Tools, parse
+from promptools.parsing.engine import short
+from promptools.parsing.engine.plan import usual_plan
+from promptools.parsing.extent import DEEPEST
+from promptools.parsing.strict import FEW, HOOKED
+from promptools.types import Reply
+
+TOOLS = Tools(SETS["demo"] or [])
+OSLO = '{"tool": "get_weather", "arguments": {"city": "Oslo"}}'
+NAMED = '{"name": "get_weather", "parameters": {"city": "Oslo"}}'
+
+
+def shortly(text: str, expect: str | None = None, reason: str | None = None) -> Reply | None:
+    """Read a text the short way, and see that the machine gives the same, its trace too."""
+    found = short.read(text, TOOLS, usual_plan(expect), reason)
+    _, reply = feed([text], TOOLS, reason, expect=expect)
+    assert parse(text, TOOLS, expect=expect, finish_reason=reason) == reply
+    assert found in (None, reply)
+    return found
+
+
+@pytest.mark.parametrize("expect", [None, "json", "hermes"])
+@pytest.mark.parametrize("reason", [None, "stop", "length"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        OSLO,
+        NAMED,
+        f"\n {OSLO} \n",
+        f"I will look.\n\n{OSLO}",
+        f"Let me see: {NAMED}\n",
+        f"```json\n{OSLO}\n```",
+        f"```\n{OSLO}\n```\n",
+        f"I will look (it won't take long).\n\n```json\n{NAMED}\n```",
+        f"<tool_call>\n{NAMED}\n</tool_call>",
+        f"<tool_call>{NAMED}</tool_call>\n",
+        f"\n\nI'll ask.\n<tool_call>\n{OSLO}\n</tool_call>",
+        '{ "tool" : "ping" , "arguments" : {} }',
+        '{"tool": "get_weather", "arguments": {"city": "\\u00d8 \\"x\\" } ] ``` </tool_call> <think>"}}',
+        '日本語で。\n{"name": "get_weather", "arguments": {"city": "大阪 😀"}}',
+    ],
+)
+def test_what_goes_the_short_way(text: str, expect: str | None, reason: str | None) -> None:
+    found = shortly(text, expect, reason)
+    assert found is not None
+    assert len(found.calls) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "Hello.",
+        "{",
+        f"> {OSLO}",
+        f"> ```json\n{OSLO}\n```",
+        f"You said:\n> <tool_call>{NAMED}</tool_call>",
+        f"`{OSLO}`",
+        f"{OSLO} is what I would say.",
+        f"{OSLO}\n{OSLO}",
+        f'"call": {OSLO}',
+        f"x = {OSLO}",
+        f"call({OSLO}",
+        f"{{}} {OSLO}",
+        f"<think>{OSLO}",
+        f"<think>Hm.</think>{OSLO}",
+        f"Hm.</think>{OSLO}",
+        f"<think>Hm.</think>\n```json\n{OSLO}\n```",
+        f"````json\n{OSLO}\n````",
+        f"```json\n{OSLO}\n```\nDone.",
+        f"```python\n{OSLO}\n```",
+        f"```json\n{OSLO}",
+        f"<tool_call>\n{NAMED}",
+        f"<tool_call>\n{NAMED}\n</tool_call>\n<tool_call>\n{NAMED}\n</tool_call>",
+        f"<|channel|>analysis<|message|>Hm.<|end|>{OSLO}",
+        f"Thought: I look.\nAction: ping\nAction Input: {OSLO}",
+        f"ping\n{OSLO}",
+        f"functions.ping\n{OSLO}",
+        f"{OSLO}}}",
+        f"{OSLO[:-1]}",
+        f"[{OSLO}]",
+        OSLO.replace('"', "'"),
+        OSLO.replace('"}}', '",}}'),
+        OSLO.replace("get_weather", "getWeather"),
+        OSLO.replace("get_weather", "fly"),
+        OSLO.replace('"city"', '"town"'),
+        OSLO.replace('"Oslo"', "5"),
+        OSLO.replace('"Oslo"', '"Oslo", "city": "Bergen"'),
+        OSLO.replace('"Oslo"', '"Os\nlo"'),
+        OSLO.replace('{"city": "Oslo"}', "{}"),
+        OSLO.replace('{"city": "Oslo"}', '"{}"'),
+        OSLO.replace('"}}', '"}, "id": 1}'),
+        f"{' ' * 5_000}{OSLO}",
+        f"x{' ' * 5_000}{OSLO}",
+    ],
+)
+def test_what_is_left_to_the_machine(text: str) -> None:
+    assert shortly(text) is None
+
+
+def test_many_objects_are_left_to_the_machine() -> None:
+    """They take so long to read that little would be saved, and to read them twice would cost much."""
+    rows = [{"a": number} for number in range(HOOKED)]
+    tools = Tools([{"name": "add_rows", "parameters": {"type": "object", "properties": {"rows": {"type": "array"}}}}])
+    for count, goes in ((FEW - 2, True), (HOOKED, False)):
+        text = json.dumps({"tool": "add_rows", "arguments": {"rows": rows[:count]}})
+        assert (short.read(text, tools, usual_plan(None), None) is not None) == goes
+        assert parse(text, tools) == feed([text], tools)[1]
+
+
+def test_depth_is_limited_as_ever() -> None:
+    tools = Tools([{"name": "tree", "parameters": {"type": "object", "properties": {"leaf": {}}}}])
+    went = 0
+    for levels in range(DEEPEST - 10, DEEPEST + 10):
+        text = f'{{"tool": "tree", "arguments": {{"leaf": {"[" * levels}{"]" * levels}}}}}'
+        found = short.read(text, tools, usual_plan(None), None)
+        reply = feed([text], tools)[1]
+        assert found in (None, reply)
+        went += found is not None
+    assert 0 < went < 20
+
+
+WORDS = [
+    "I will look. ",
+    "One moment:\n",
+    "\n",
+    "\n\n",
+    " ",
+    "(now) ",
+    "It's 5 o'clock. ",
+    "analysis ",
+    "ping ",
+    "日本 ",
+]
+ENVELOPES = [OSLO, NAMED, '{"name": "ping", "arguments": {}}', '{"tool": "add", "arguments": {"a": 1, "b": 2.50}}']
+AROUND = [("", ""), ("```json\n", "\n```"), ("```\n", "\n```"), ("<tool_call>\n", "\n</tool_call>"), ("```json\n", "")]
+
+
+def test_texts_of_all_kinds() -> None:
+    """Plain replies, and such with something strange in one place of them."""
+    dice = random.Random(20)
+    went = 0
+    for _ in range(6_000):
+        opener, closer = dice.choice(AROUND)
+        pieces = [*dice.choices(WORDS, k=dice.randrange(4)), opener, dice.choice(ENVELOPES), closer]
+        pieces += dice.choice([[], [], ["\n"], [" \n"], ["Done."]])
+        if dice.random() < 0.5:
+            pieces.insert(dice.randrange(len(pieces) + 1), dice.choice([*MARKERS, *CALLS]))
+        text = "".join(pieces)
+        if dice.random() < 0.25:
+            at = dice.randrange(len(text))
+            text = text[:at] + dice.choice(["", *MARKERS]) + text[at + dice.randrange(3) :]
+        went += shortly(text, dice.choice([None, "json", "hermes"]), dice.choice([None, "length"])) is not None
+    assert went > 1_000
