@@ -60,6 +60,8 @@ def read(
         if too_deep(value, text, start, end):
             raise Unreadable(start, f"more than {DEEPEST} levels of brackets", "limit")
         return Value(value, end)
+    if found is None and close and text.startswith("{", start):
+        found = _closed(text, start, *beginning(text, start))
     return _read_loosely(text, start, anchors, close) if found is None else found
 
 
@@ -72,11 +74,18 @@ def whole(text: str, start: int = 0) -> Value | None:
     value, places, stop = beginning(text, start)
     if stop >= 0:
         return Value(value, stop, places=places)
-    if ~stop == len(text) and places:
-        *_, (begin, end) = places.values()
-        if not text[end:].strip(" \t\n\r") and (text[end - 1] in '"]}' or text[begin] in "tfn"):
-            return Value(value, end, (Fix("closer", "missing } supplied"),), 1)
-    return _mended(text, start, ~stop)
+    return _closed(text, start, value, places, stop) or _mended(text, start, ~stop)
+
+
+def _closed(text: str, start: int, value: Any, places: Places, stop: int) -> Value | None:
+    """Supply the last bracket of an object that ends with the text, if it lacks nothing else."""
+    if ~stop != len(text) or not places:
+        return None
+    *_, (begin, end) = places.values()
+    if text[end:].strip(" \t\n\r") or not (text[end - 1] in '"]}' or text[begin] in "tfn"):
+        return None
+    within = {key: (place[0] - start, place[1] - start) for key, place in places.items()}
+    return Value(value, end, (Fix("closer", "missing } supplied"),), 1, within, text[start:end] + "}")
 
 
 def _mended(text: str, start: int, slip: int) -> Value | None:
