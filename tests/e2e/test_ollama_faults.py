@@ -37,7 +37,7 @@ TRIES = 5
 """How often a test may come too late, when the model had finished before it struck."""
 
 
-IDLE = 100
+IDLE = 160
 """Lines that nobody asks for: they make the model large, and so slow enough to be struck while it talks."""
 
 
