@@ -1,7 +1,7 @@
 """A real vLLM on a scripted model: its own server, engine, templates and parsers; only the words are ours.
 
-It runs on the CPU, from an environment of its own (`tools/environments.py vllm` makes one). A boot takes half a minute
-to a minute and a half; so what the model says can be changed while it runs.
+It runs on the CPU, from an environment of its own (`tools/environments.py vllm` makes one). A boot takes ten to forty
+seconds; so what the model says can be changed while it runs.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def serve(
     port: int = 0,
     tell: Callable[[str], None] | None = None,
 ) -> VllmServer:
-    """Start vLLM on a model that speaks `lines`, and wait until it answers (half a minute to a minute and a half).
+    """Start vLLM on a model that speaks `lines`, and wait until it answers (ten to forty seconds).
 
     With `tools`, it has the two flags without which vLLM refuses tools: --enable-auto-tool-choice and
     --tool-call-parser. `slots` requests run at once, the others wait. `context` is in tokens, for each. `port` 0 is any
@@ -94,11 +94,12 @@ def serve(
     # vLLM 0.28 has it in bfloat16 only
     dtype = "bfloat16" if installed.version.startswith("0.28.") else "float32"
     command = [
-        *(str(installed.python), "-m", "vllm.entrypoints.openai.api_server"),
+        *(str(installed.python), "-m", "scripted.boot"),
         *("--model", str(_model(template, installed, tell)), "--served-model-name", name),
         *("--host", "127.0.0.1", "--port", str(port)),
         *("--enforce-eager", "--dtype", dtype, "--max-num-seqs", str(slots), "--max-model-len", str(context)),
         *("--max-num-batched-tokens", "4096", "--logits-processors", "scripted.words:Words"),
+        *("--kv-cache-memory-bytes", "128M"),  # holds `slots` prompts as long as can be; all of it is written at first
         *("--chat-template", str(words)),  # named even where it is not used: to look for one takes long
         *flags,
     ]
@@ -140,10 +141,10 @@ def _environment(installed: Installed, script: Path) -> dict[str, str]:
         "DO_NOT_TRACK": "1",
         "OMP_NUM_THREADS": "1",
         "VLLM_NO_USAGE_STATS": "1",
-        "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
+        # what it found out about a model: a version overwrites what another wrote, and finding out takes ten seconds
+        "VLLM_CACHE_ROOT": str(cache() / "lab" / f"vllm-{installed.version}"),
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine does the worker's work itself: one process less to boot
-        "VLLM_WORKER_MULTIPROC_METHOD": "fork",  # and has what was imported before it
         "VLLM_SYSTEM_START_DATE": "2026-01-01",  # of the date in gpt-oss's system message
     }
     if installed.vocabulary is not None:

@@ -15,7 +15,7 @@ from typing import Any
 
 # the first two have no types where this project is checked, and the name of our own package depends on where it is
 _LogitsProcessor: Any = importlib.import_module("vllm.v1.sample.logits_processor").LogitsProcessor
-_AutoTokenizer: Any = importlib.import_module("transformers").AutoTokenizer
+_tokenizer_of: Any = importlib.import_module("vllm.tokenizers").cached_tokenizer_from_config
 _Script: Any = importlib.import_module(".lines", __package__).Script
 _Reply: Any = importlib.import_module(".reply", __package__).Reply
 
@@ -33,7 +33,7 @@ class Words(_LogitsProcessor):  # type: ignore[misc]  # pyright: ignore[reportUn
     """The processor; vLLM keeps one for all requests, which it tells apart by their row in the batch."""
 
     def __init__(self, vllm_config: Any, device: Any, is_pin_memory: bool) -> None:  # noqa: ARG002 - vLLM gives them
-        self._tokenizer: Any = _AutoTokenizer.from_pretrained(vllm_config.model_config.tokenizer)
+        self._tokenizer: Any = _tokenizer_of(vllm_config.model_config)
         self._script: Any = _Script(Path(os.environ["PROMPTOOLS_LINES"]))
         self._rows: dict[int, Any] = {}
         known: dict[str, int] = self._tokenizer.get_vocab()
