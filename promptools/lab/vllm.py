@@ -101,6 +101,9 @@ def serve(
         *("--max-num-batched-tokens", "4096", "--logits-processors", "scripted.words:Words"),
         *("--kv-cache-memory-bytes", "128M"),  # holds `slots` prompts as long as can be; all of it is written at first
         *("--chat-template", str(words)),  # named even where it is not used: to look for one takes long
+        # to draw one of 200,000 tokens, where the script leaves one, takes as long as the rest of a step; without a
+        # temperature of its own a request for several choices is refused
+        *("--override-generation-config", '{"temperature": 0}'),
         *flags,
     ]
     began = time.monotonic()
