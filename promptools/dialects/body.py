@@ -56,8 +56,13 @@ class JsonBody:
         return stop
 
     @property
+    def begun(self) -> bool:
+        """Tell whether any of its text has come; what there is of it stays in pieces."""
+        return any(self._pieces)
+
+    @property
     def raw(self) -> str:
-        """The value's text so far."""
+        """The value's text so far: for when it is read, since it puts the pieces together."""
         if len(self._pieces) > 1:
             self._pieces = ["".join(self._pieces)]
         return self._pieces[0] if self._pieces else ""

@@ -64,7 +64,12 @@ class LiveArguments:
         self._dead = rules.tools is None
         self._in_string = False
         self._escaped = False
-        self.sent = ""
+        self._sent: list[str] = []
+
+    @property
+    def sent(self) -> str:
+        """What has gone out of the arguments: for the end, since it puts the pieces together."""
+        return "".join(self._sent)
 
     @property
     def started(self) -> bool:
@@ -81,7 +86,7 @@ class LiveArguments:
             return []
         out = self._name() if self._tool is None else []
         if self._tool is not None and not last and (text := self._members()):
-            self.sent += text
+            self._sent.append(text)
             out.append(Fragment(text))
         return out
 
@@ -164,12 +169,14 @@ class LiveArguments:
             own = not outcome.fixes and not self._dead
             if own and (self.sent + self._join()).startswith(outcome.arguments_json):
                 return outcome
-            self.sent += "" if self._dead else self._members()
-            if outcome.arguments_json.startswith(self.sent):
+            if not self._dead:
+                self._sent.append(self._members())
+            sent = self.sent
+            if outcome.arguments_json.startswith(sent):
                 return outcome
-            settled = json.loads(self.sent + "}")
+            settled = json.loads(sent + "}")
             rest = (f", {dump(key)}: {dump(value)}" for key, value in outcome.arguments.items() if key not in settled)
-            whole = f"{self.sent}{''.join(rest)}}}"
+            whole = f"{sent}{''.join(rest)}}}"
             if json.loads(whole) == outcome.arguments:
                 return replace(outcome, arguments_json=whole)
         why = "its beginning reads otherwise than the whole"

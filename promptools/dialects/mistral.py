@@ -144,7 +144,7 @@ class NamedCandidate(WrappedCandidate):
         """Take more text; see `Candidate`."""
         if self._string is None and self._is_void and piece[start : start + 1] == '"':
             self._string = []
-        if self._string is None or self._body.raw:
+        if self._string is None or self._body.begun:
             return super().feed(piece, start)
         begun = bool(self._string)
         found = _STRING.match(piece, start + (self._escaped or not begun))
@@ -162,7 +162,7 @@ class NamedCandidate(WrappedCandidate):
     def close(self, finish_reason: str | None) -> None:
         """Decide: the text is over."""
         tools, name = self._rules.tools, self._name or ""
-        if self._string and not self._body.raw:
+        if self._string and not self._body.begun:
             self._look = "".join(self._string)
             self._cut_short()
         elif self._is_void and "[ARGS" not in self.head and (tools is None or tools.find(name) is None):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from statistics import median
 from typing import Any
 
 import pytest
 from casebook import SETS, feed
-from clock import assert_linear
+from clock import assert_linear, seconds
 
-from promptools import parse
+from promptools import StreamParser, dialects, parse
+from promptools.types import Call
 
 HOSTILE = {
     "braces": "{",
@@ -124,6 +127,30 @@ def fed(text: str, **options: Any) -> None:
 @pytest.mark.parametrize("expect", [None, "json", "hermes"])
 def test_one_long_argument_by_the_clock(expect: str | None, wrapped: bool) -> None:
     assert_linear(lambda size: fed(argument(size, wrapped), expect=expect), 2_000, 32_000)
+
+
+def took(text: str, count: int, **options: Any) -> float:
+    """Give the median cost of `count` pieces amid a long string, of which all that stands before them came at once."""
+    parser = StreamParser(SETS["demo"], **options)
+    begin, end = len(text) - 400 - 4 * count, len(text) - 400
+    parser.feed(text[:begin])
+    costs = [seconds(lambda at=at: parser.feed(text[at : at + 4])) for at in range(begin, end, 4)]
+    parser.feed(text[end:])
+    parser.close()
+    assert parser.reply.calls
+    return median(costs)
+
+
+@pytest.mark.parametrize("name", dialects.names())
+def test_a_piece_costs_the_same_however_much_came_before(name: str) -> None:
+    """No count sees what is copied with each piece; but to copy 2 MB takes many times what a piece does."""
+    words = "some words of it, " * 120_000
+    short, long = (
+        dialects.get(name).render_calls([Call("c", "write_file", given, json.dumps(given))])
+        for given in ({"path": "a", "content": said} for said in (words[:8_000], words))
+    )
+    few, many = (took(text, 100, expect=name) for text in (short, long))
+    assert many <= 5 * few
 
 
 @pytest.mark.parametrize("before", ["", "```json\n"], ids=["bare", "fenced"])

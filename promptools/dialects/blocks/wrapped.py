@@ -109,13 +109,13 @@ class WrappedCandidate(Undecided):
     @property
     def _is_void(self) -> bool:
         """Tell whether nothing has come of the body, whose tool is named."""
-        return self._name is not None and not self._body.raw and not self._done
+        return self._name is not None and not self._body.begun and not self._done
 
     # --- the body ------------------------------------------------------------------------------------------------
 
     def _in_body(self, piece: str, at: int) -> int:
         """Take the body up to the next marker in it, or to the end of the piece."""
-        if self._bracket or (piece[at] == "[" and self._name is None and not self._body.raw):
+        if self._bracket or (piece[at] == "[" and self._name is None and not self._body.begun):
             return self._in_bracket(piece, at)
         stop, mark = self._marks.next(piece, at) if self._retries else (len(piece), "")
         if self._lost is None:

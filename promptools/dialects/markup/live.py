@@ -30,7 +30,7 @@ class LiveMarkup:
         self._sent = 0
         """Characters of the value that went out."""
         self.out: list[Early] = []
-        self.sent = ""
+        self._told: list[str] = []
         self.started = False
 
     def open(self, key: str, *, as_it_is: bool) -> None:
@@ -91,10 +91,10 @@ class LiveMarkup:
         if not self._sent:
             assert self._key is not None
             quote = '"' if self._text else ""
-            self._put(f"{', ' if self.sent else '{'}{dump(self._key)}: {quote}")
+            self._put(f"{', ' if self._told else '{'}{dump(self._key)}: {quote}")
 
     def _put(self, text: str) -> None:
-        self.sent += text
+        self._told.append(text)
         self.out.append(Fragment(text))
 
     def _close(self) -> None:
@@ -117,6 +117,6 @@ class LiveMarkup:
 
     def settle(self, outcome: Call | Malformed, dialect: str) -> Call | Malformed:
         """Make sure that a call begins with what went out of it; malformed where it does not."""
-        if not self.sent or not isinstance(outcome, Call) or outcome.arguments_json.startswith(self.sent):
+        if not isinstance(outcome, Call) or outcome.arguments_json.startswith("".join(self._told)):
             return outcome
         return broken("invalid_json", "its beginning reads otherwise than the whole", dialect, outcome.name)
