@@ -110,6 +110,8 @@ def _behind(markers: Iterable[Marker], group: str, text: str, at: int) -> Iterat
 
 BEGINNING = 4
 """Letters of a marker's word that are looked for: many begin alike."""
+FEW = 256
+"""Characters below which one look for all words costs less than one for each."""
 
 
 def _any(literals: Iterable[str]) -> str:
@@ -126,6 +128,7 @@ class WordMarker:
         self._markers = markers
         literals = [text for each in markers for text in each.literals]
         self.words = tuple(dict.fromkeys(text[:BEGINNING] for text in literals))
+        self._any = re.compile(_any(self.words))
         self.holds = frozenset(text[:size] for text in literals for size in range(1, len(text)))
         self._longest = max(map(len, literals))
         self._signs = {word: {_sign(text) for text in literals if text.startswith(word)} for word in self.words}
@@ -143,6 +146,8 @@ class WordMarker:
 
     def search(self, text: str, at: int, stop: int) -> re.Match[str] | None:
         """Give the leftmost one that begins in `text[at:stop]`. O(n), at C speed where none of its words stands."""
+        if stop - at < FEW and self._any.search(text, at, stop + BEGINNING) is None:
+            return None
         return _leftmost(self, text, at, stop)
 
     def search_word(self, word: str, text: str, at: int, stop: int | None = None) -> re.Match[str] | None:
@@ -187,6 +192,8 @@ class LineMarker:
 
     def search(self, text: str, at: int, stop: int) -> re.Match[str] | None:
         """Give the leftmost one that begins in `text[at:stop]`. O(n), at C speed where no line begins like it."""
+        if text.find("\n", at, stop) < 0:
+            return None
         while True:
             gate = self._gate.search(text, at, min(len(text), stop + self._AHEAD)) or self._last_line(text, at)
             if gate is None or gate.start() >= stop:
@@ -223,8 +230,7 @@ class Scanner:
             beginning: [each for each in markers if each.group in pattern.groupindex]
             for beginning, pattern in self._full.items()
         }
-        firsts = {text[0] for text in self._prefixes}
-        self._first = re.compile(f"[{''.join(map(re.escape, sorted(firsts)))}]" if firsts else r"(?!)")
+        self._first = re.compile(_firsts(self._prefixes))
 
     def search(self, text: str, at: int) -> re.Match[str] | None:
         """Give the leftmost marker from `at` on; its kind is `lastgroup`."""
@@ -325,6 +331,22 @@ class Sweep:
             if match is not None and (nearest is None or match.start() < nearest.start()):
                 nearest = match
         return nearest
+
+
+def _firsts(prefixes: Collection[str]) -> str:
+    """Give the pattern of the first character of one of these, before the second one or the end of the text."""
+    seconds: dict[str, set[str]] = {text[0]: set() for text in prefixes}
+    for text in prefixes:
+        seconds[text[0]].update(text[1:2])
+    behind: dict[str, list[str]] = {}
+    for first, each in seconds.items():
+        behind.setdefault("".join(sorted(each)), []).append(first)
+    every = (rf"{_class(firsts)}(?:\Z|(?={_class(each)}))" for each, firsts in behind.items() if each)
+    return "|".join([*every, *(rf"{_class(firsts)}\Z" for each, firsts in behind.items() if not each)]) or r"(?!)"
+
+
+def _class(characters: Iterable[str]) -> str:
+    return f"[{''.join(map(re.escape, sorted(characters)))}]"
 
 
 def _gates(markers: Iterable[Marker]) -> list[str]:
