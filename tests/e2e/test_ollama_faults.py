@@ -37,7 +37,7 @@ TRIES = 5
 """How often a test may come too late, when the model had finished before it struck."""
 
 
-IDLE = 160
+IDLE = 100
 """Lines that nobody asks for: they make the model large, and so slow enough to be struck while it talks."""
 
 
@@ -143,6 +143,7 @@ class Struck:
         self.finish_reason: str | None = None
         self.error: str | None = None
         ask(client, QUESTION, model=model)  # its runner is there
+        ask(client, question, "streamed", model, max_tokens=4)  # and so is what reads such an answer
         begun = time.monotonic()
         try:
             self._read(client, model, question, strike)
