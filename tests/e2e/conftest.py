@@ -8,6 +8,7 @@ import asking
 import httpx
 import openai
 import pytest
+import rig_ollama
 import rig_vllm
 from asked import Asked, planned
 from asking import FORMS, Got, Proxies
@@ -32,14 +33,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Have each vLLM asked by one process: it takes a minute to boot. `--dist loadgroup` asks for this."""
+    """Have each vLLM asked by one process, for its boot is long, and the rows of each of Ollama's models, for what one
+    test asked another need not ask again. `--dist loadgroup` asks for this.
+    """
     if config.getvalue("dist") != "loadgroup":
         return None
     from xdist.scheduler import LoadScopeScheduling
 
     class ByServer(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return rig_vllm.server_of(nodeid) or nodeid
+            return rig_vllm.server_of(nodeid) or rig_ollama.rows_of(nodeid) or nodeid
 
     return ByServer(config, log)
 

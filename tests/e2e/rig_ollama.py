@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -112,6 +113,12 @@ def _plain(kind: Template, text: str) -> str:
     if kind == "gptoss":
         return f"<|channel|>final<|message|>{text}<|return|>"
     return f"Simple.\n</think>\n\n{text}" if kind == "think" else text
+
+
+def rows_of(test: str) -> str | None:
+    """Give the rig whose rows of the table a test plays: its id holds the name."""
+    found = re.search(r"test_(?:table|results)\.py.*\[(ollama-\w+)-", test)
+    return found[1] if found else None
 
 
 def program() -> Path:
