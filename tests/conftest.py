@@ -1,5 +1,6 @@
 """Puts this folder on the import path, so that every suite can read the case tables through `casebook`."""
 
+import gc
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -22,6 +23,12 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the three that take longest, so that no process is left with them at the end."""
     items.sort(key=lambda item: item.get_closest_marker("majors") is None)
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector the many thousand tests that it would look through again and again, for nothing."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
