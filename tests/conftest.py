@@ -2,6 +2,7 @@
 
 import gc
 import os
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +10,10 @@ import pytest
 
 NO_ORACLE = "NO ORACLE"
 """As in `oracle.MARK`."""
+
+
+vars(re)["_MAXCACHE"] = 1 << 16
+"""Patterns that `re` keeps, instead of 512: what is looked for changes with every dialect, and is compiled once."""
 
 
 @pytest.hookimpl(optionalhook=True)
