@@ -265,12 +265,19 @@ def _unnamed(node: Node, tools: Tools | None) -> Said:
     keys: dict[str, Any] = node.value
     if tools is not None and len(keys) == 1:
         (key,) = keys
-        if (is_object(keys[key]) or keys[key] is None) and tools.find(key) is not None:
+        if (is_object(keys[key]) or keys[key] is None or _holds_json(keys[key])) and tools.find(key) is not None:
             return Said(node, key, child(node, key), {}, (), "key")
     arguments = argument_key(keys)
     if arguments is not None and is_object(keys[arguments]) and _only_asides(keys, arguments):
         return Said(node, None, child(node, arguments), {}, ())
     return Said(node, None, node, {}, ())
+
+
+def _holds_json(value: object) -> bool:
+    """Tell whether this is a string that holds an object as strict JSON, and nothing else. O(n)."""
+    said = value.strip() if isinstance(value, str) else ""
+    found = members(said)
+    return found is not None and found[2] == len(said)
 
 
 def name_guess(raw: str, limit: int = 2000) -> str | None:

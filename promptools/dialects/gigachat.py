@@ -3,7 +3,7 @@ r"""GigaChat 3 and 3.1: `function call<|role_sep|>`, then one object.
     Let me look.<|message_sep|>\n\nfunction call<|role_sep|>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}<|message_sep|>
     <|function_call|>{"name": "get_weather", "arguments": {"city": "Oslo"}}
 
-Where a server strips the tokens a line `function call` is left. Source: the chat templates of GigaChat 3 (2025-11).
+Where a server strips the tokens `function call` is left, at the beginning of a line. Source: the chat templates of GigaChat 3 (2025-11).
 """  # noqa: E501
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class GigaChat(Marked):
             tier="S",
             result="function result\n{content}",
         )
-        line = then(token(_LINE), r"[ \t]{0,8}\r?\n", r"\s{0,8}")
+        line = then(token(_LINE), r"\s{0,16}")
         self.heads = (*self.heads, Head((), line, opens="{", gate="function", line=True, tier="B"))
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:

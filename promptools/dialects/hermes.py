@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from promptools.dialects.base import Head, Textual
 from promptools.dialects.blocks.wrapped import Closers, WrappedCandidate
 from promptools.dialects.fields.yaml_calls import YAML, YamlCandidate, yaml_head
-from promptools.dialects.openings import then, token, tokens
+from promptools.dialects.openings import either, then, token, tokens
 from promptools.dialects.settle import Place, Rules, dump
 from promptools.parsing.parts import Candidate
 from promptools.schema.graph import is_object
@@ -39,7 +39,10 @@ TAGS = (
 )
 """Tags that models put around the same JSON; the trained one first."""
 
-_TAG = re.compile(rf"<({'|'.join(TAGS)})\b")
+LOOSE = ("json", "JSON", "xml", "response", "invoke", "functions", "tool_request")
+"""Tags that stand around other things too: what is in them must be as sure as JSON that stands alone."""
+
+_TAG = re.compile(rf"<({'|'.join((*TAGS, *LOOSE))})\b")
 
 WRONG = ("</tool_calls>", "</think>", "</tool_response>", "</response>")
 
@@ -99,6 +102,11 @@ class Hermes(Textual):
             rf"<(?:{'|'.join(TAGS)})(?:\Z|(?:\s[^<>{{}}]{{0,200}})?(?:\Z|>\s{{0,64}}{_BEFORE}))",
         ),
         Head(("<tool_call>",), _ELEMENTS, opens="{"),
+        Head(
+            tuple(f"<{tag}>" for tag in LOOSE),
+            either(*(then(token(f"<{tag}>"), r"\s{0,64}") for tag in LOOSE)),
+            tier="B",
+        ),
         yaml_head("<tool_call>"),
         yaml_head("<tool_calls>"),
     )

@@ -45,8 +45,13 @@ FRAMES: Final[dict[str, str]] = {
     "[BEGIN FINAL RESPONSE]": "[END FINAL RESPONSE]",  # Apriel
     "<|content_text|>": "<|end_message|>",  # Inkling, as above
     "<|message_model|><|content_text|>": "<|end_message|>",
+    "<response>": "</response>",  # Granite 3.3 and Ernie 4.5, when they think
+    "助手：": "",  # "assistant:", Hunyuan A13B
 }
 """What stands around an answer: the opener where nothing was said since a tag or a call, the closer after that."""
+
+PLAIN: Final = frozenset(("<response>", "</response>"))
+"""Frames that an answer may hold for reasons of its own: they are some only where they follow reasoning at once."""
 
 CLOSERS: Final = tuple(closer for _, closer in ZONES if closer not in FRAMES.values())
 """Closers that tell of thinking even where its opener is missing."""

@@ -216,7 +216,7 @@ def _literals(lone: tuple[str, ...]) -> list[Marker]:
     openers = [re.escape(each) for each in lone if not each.startswith("</")]
     runs = "".join(f"(?:{each})+(?={each})|" for each in openers)
     literal = "|".join(re.escape(each) for each in lone)
-    frames = (*FRAMES, *FRAMES.values())
+    frames = tuple(filter(None, (*FRAMES, *FRAMES.values())))
     markers = by_group({"opener": CLOSER_OF, "closer": CLOSERS, "debris": DEBRIS, "frame": frames})
     markers.append(Marker("suffixed", ("<think:",), SUFFIXED))
     return [*markers, Marker("lone", lone, runs + literal)] if lone else markers

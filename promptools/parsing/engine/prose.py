@@ -11,7 +11,7 @@ from promptools.parsing.engine.machine import Machine
 from promptools.parsing.output import SPACE
 from promptools.parsing.parts import Part
 from promptools.parsing.scanner import Scanner, Sweep
-from promptools.parsing.zones import DEBRIS, FRAMES, RESULTS, closer_of
+from promptools.parsing.zones import DEBRIS, FRAMES, PLAIN, RESULTS, closer_of
 from promptools.types import Fix
 
 _INLINE = re.compile(r"(?:(`{1,2})(?!`)[^`\n]*\1(?!`)(?!\Z)(?:[ ,.;:(){}]*+(?=`))?+){1,64}")
@@ -245,7 +245,7 @@ class Prose(Machine):
             self._out.junction(marker, "text")
             self._framed = FRAMES.get(marker, "")
             self._line = True
-        elif not self._out.beside_call:
+        elif not self._out.beside_call or marker in PLAIN:
             if group == "lone" and not marker.startswith("</"):  # doubled, perhaps: the next one may open a call
                 self._out.parts([Part("markup", marker)], firm=False)
             else:
@@ -263,8 +263,10 @@ class Prose(Machine):
 
     def _frames(self, marker: str) -> bool:
         """Tell whether this stands around an answer, and is not what is talked about."""
-        beside = self._out.fresh or self._out.beside_tag or self._out.beside_call
-        return marker == self._framed or (marker in FRAMES and beside)
+        if marker == self._framed:
+            return True
+        beside = self._out.beside_tag or (marker not in PLAIN and (self._out.fresh or self._out.beside_call))
+        return marker in FRAMES and beside
 
     def _over(self, text: str, at: int, final: bool) -> int:
         """Where an end-of-turn token stands far from any call: leave it out if it ends the reply, else it was said."""
