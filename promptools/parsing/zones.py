@@ -46,11 +46,12 @@ FRAMES: Final[dict[str, str]] = {
     "<|content_text|>": "<|end_message|>",  # Inkling, as above
     "<|message_model|><|content_text|>": "<|end_message|>",
     "<response>": "</response>",  # Granite 3.3 and Ernie 4.5, when they think
+    "<answer>": "</answer>",  # Hunyuan A13B, when it thinks
     "助手：": "",  # "assistant:", Hunyuan A13B
 }
 """What stands around an answer: the opener where nothing was said since a tag or a call, the closer after that."""
 
-PLAIN: Final = frozenset(("<response>", "</response>"))
+PLAIN: Final = frozenset(("<response>", "</response>", "<answer>", "</answer>"))
 """Frames that an answer may hold for reasons of its own: they are some only where they follow reasoning at once."""
 
 CLOSERS: Final = tuple(closer for _, closer in ZONES if closer not in FRAMES.values())
