@@ -17,7 +17,8 @@ from promptools.dialects.base import A_NAME, Head, Textual, Tier
 from promptools.dialects.blocks.markers import Closers
 from promptools.dialects.blocks.wrapped import WrappedCandidate
 from promptools.dialects.declaration import ARGUMENTS, explain, lines
-from promptools.dialects.openings import either, then, token
+from promptools.dialects.interpreter import CODE, NAMES, CodeCandidate, interpreter
+from promptools.dialects.openings import either, then, token, tokens
 from promptools.dialects.settle import Place, Rules
 from promptools.parsing.parts import Candidate, Part, Undecided
 from promptools.types import Call, Result
@@ -32,6 +33,7 @@ _TO = either(then(_FROM, token("<|recipient|>")), token("<|recipient|>"))
 _CONTENT = token("<|content|>")
 _NAMED = re.compile(r"(?:<\|from\|>\s*assistant\s*)?(?:<\|recipient\|>|>>>)?\s*([^\s<>]+)")
 _USERS = re.compile(rf"(?:(?:{_FROM})?<\|recipient\|>[ \t]?)?all{_LINE}<\|content\|>[ \t]?|(?:>>>)?all{_LINE}")
+_INTERPRETER = re.compile(rf">>>(?P<name>{'|'.join(NAMES)}){_LINE}")
 _CALL = re.compile(rf"^>>>({_NAME}){_LINE}\s{{0,8}}\{{", re.MULTILINE)
 ALL = "all"
 HOLD = 4096
@@ -48,6 +50,17 @@ def _offered(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> b
         known = rules.tools is None or rules.tools.get(name) is not None
         return known and text[end : end + 1] == "{" if end < len(text) else None
     return None if any(each.startswith(name) for each in rules.tools.names) else False
+
+
+def _code(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
+    """Tell whether the line names an interpreter that is offered, before code."""
+    del fresh
+    found = _INTERPRETER.fullmatch(text, start, end)
+    if found is None:
+        return None if end == len(text) else False
+    if interpreter(rules.tools, found["name"]) is None:
+        return False
+    return None if end == len(text) else text[end] != "{"
 
 
 def _offered_before(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
@@ -85,6 +98,7 @@ class Functionary(Textual):
     tier: Tier = "B"
     heads = (
         Head((), then(token(">>>"), _NAME, _LINE, r"\s{0,8}"), opens="{", gate=">", begins=_offered, line=True),
+        Head((), then(token(">>>"), tokens(NAMES), _LINE), opens="", gate=">", begins=_code, line=True, alias=CODE),
         Head((), then(token(">>>"), token("all"), _LINE), opens="", gate=">", begins=_to_all, line=True, tier="A"),
         Head((), then(_NAME, _LINE, r"\s{0,8}"), opens="{", gate=A_NAME, begins=_offered, line=True, asked=True),
         Head((), then(_NAME, _LINE, _CONTENT, r"\s{0,8}"), opens="{", gate=A_NAME, begins=_offered_before, line=True,
@@ -109,6 +123,8 @@ class Functionary(Textual):
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
         """Start at the bracket of the arguments; or, without a head, at what says that the user is spoken to."""
+        if head == CODE:
+            return CodeCandidate(_INTERPRETER, rules, place, firm=firm)
         if head == ALL:
             return HeldCandidate(rules, firm=firm)
         if not head:

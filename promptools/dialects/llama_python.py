@@ -3,8 +3,9 @@
     <|python_tag|>brave_search.call(query="oslo weather")<|eom_id|>
     <|python_tag|>get_weather(city="Oslo")
 
-Behind the same tag stands code for an interpreter, which is no call: nothing but calls may follow the tag. A name that
-ends in `.call` is none of a program's: behind it words may follow, and the tool may be one that nobody offers.
+Behind the same tag stands code for an interpreter, which is a call where such a tool is offered
+(`promptools.dialects.interpreter`); else nothing but calls may follow the tag. A name that ends in `.call` is none of a
+program's: behind it words may follow, and the tool may be one that nobody offers.
 Source: Llama 3.1 prompt format (Meta, 2024-07).
 """
 
@@ -13,14 +14,33 @@ from __future__ import annotations
 import re
 
 from promptools.dialects.base import Head, Tier
+from promptools.dialects.interpreter import CODE, CodeCandidate, interpreter
+from promptools.dialects.openings import then, token
 from promptools.dialects.pycalls.calls import CallBlock
-from promptools.dialects.pycalls.heads import marked
+from promptools.dialects.pycalls.heads import behind, marked, offered
 from promptools.dialects.pycalls.marked import MarkedCalls
 from promptools.dialects.pycalls.parts import Layout
 from promptools.dialects.settle import Place, Rules
 from promptools.parsing.parts import Candidate
 
 _TAG = "<|python_tag|>"
+_MARKER = re.compile(r"<\|python_tag\|>(?P<name>)")
+_BUILT_IN_CALL = re.compile(r"\w+\.call[ \t]{0,8}\(")
+
+
+def _calls(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
+    """Tell whether calls stand behind the tag: where there is an interpreter, any other name is a program's."""
+    if interpreter(rules.tools) is None or _BUILT_IN_CALL.match(text, end):
+        return behind(text, start, end, fresh=fresh, rules=rules)
+    return offered(text, start, end, fresh=fresh, rules=rules)
+
+
+def _code(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
+    """Tell whether code may stand behind the tag."""
+    del start, fresh
+    if interpreter(rules.tools) is None:
+        return False
+    return None if end == len(text) else text[end] not in "{["
 
 
 class LlamaPython(MarkedCalls):
@@ -29,13 +49,18 @@ class LlamaPython(MarkedCalls):
     name = "llama_python"
     models = "Llama 3.1, 3.2 and 3.3 with built-in tools or an ipython environment"
     tier: Tier = "S"
-    heads: tuple[Head, ...] = (marked(_TAG),)
+    heads: tuple[Head, ...] = (
+        marked(_TAG)._replace(begins=_calls),
+        Head((_TAG,), then(token(_TAG), r"\s{0,16}"), opens="", begins=_code, alias=CODE),
+    )
     stop: tuple[str, ...] = ("<|eom_id|>",)
     layout = Layout(lines=True, alone=True)
     opener, between = _TAG, "; "
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
-        """Start at the call."""
+        """Start at the call, or at the tag before code."""
+        if head == CODE:
+            return CodeCandidate(_MARKER, rules, place, firm=firm)
         return _TaggedCall(head, self.layout, rules, place._replace(sentinel=False), firm=firm)
 
     def explain(self, *, parallel: bool) -> str:

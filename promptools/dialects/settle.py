@@ -280,7 +280,7 @@ def _decoded(value: str, fixes: list[Fix], tool: Tool | None) -> dict[str, Any]:
     try:
         inner = _whole(value)
     except Unreadable as error:
-        single = _single_string(tool) if value.strip().lstrip("-") not in ("NaN", "Infinity") else None
+        single = single_string(tool) if value.strip().lstrip("-") not in ("NaN", "Infinity") else None
         if single is not None:
             fixes.append(Fix("unwrap", f"the arguments were a bare string: taken as {single!r}"))
             return {single: value}
@@ -303,7 +303,7 @@ def _whole(text: str) -> Value:
     return value
 
 
-def _single_string(tool: Tool | None) -> str | None:
+def single_string(tool: Tool | None) -> str | None:
     """Give the only parameter of a tool that takes one free string."""
     properties = tool.parameters.get("properties") if tool else None
     if not is_object(properties) or len(properties) != 1:

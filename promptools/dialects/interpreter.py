@@ -1,0 +1,102 @@
+r"""Code for an interpreter that stands bare where a call belongs: the whole of it is the tool's only argument.
+
+    <|python_tag|>import math\nprint(math.pi)                  (Llama 3.1, Functionary v3.1)
+    >>>python\nimport math\nprint(math.pi)                     (Functionary v3.2)
+
+It is a call only where the app offers such a tool, and only if it is Python: words behind the tag are words.
+Source: Llama 3.1 prompt format (Meta, 2024-07); MeetKai/functionary, prompt template v3.2 (2024-08).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from promptools.dialects.base import tried
+from promptools.dialects.body import part_of
+from promptools.dialects.settle import Place, Rules, broken, checked, single_string
+from promptools.parsing.parts import Part, Tried, Undecided
+from promptools.types import Fix
+
+if TYPE_CHECKING:
+    from promptools.schema import Tools
+    from promptools.types import Tool
+
+NAMES = ("python", "ipython", "code_interpreter")
+"""What the families call their interpreter, and apps after them."""
+CODE = "code"
+"""The alias of a head behind which code stands."""
+_ENDS = re.compile(r"<\|e(?:om|ot)_id\|>|<\|stop\|>|\n>>>(?=[^\W\d])")
+_LONGEST = len("<|eom_id|>")
+
+
+def interpreter(tools: Tools | None, name: str | None = None) -> tuple[Tool, str] | None:
+    """Give the tool that takes code, and its parameter. Without a name none that is dangerous."""
+    for each in NAMES if name is None else (name,):
+        tool = tools.get(each) if tools is not None and each in NAMES else None
+        if tool is not None and (name is not None or not tool.dangerous):
+            key = single_string(tool)
+            return None if key is None else (tool, key)
+    return None
+
+
+class CodeCandidate(Undecided):
+    """Code behind a marker, up to a token that ends the turn or the next header."""
+
+    def __init__(self, marker: re.Pattern[str], rules: Rules, place: Place, *, firm: bool) -> None:
+        super().__init__(firm=firm)
+        self._marker = marker
+        self._rules = rules
+        self._place = place
+        self._pieces: list[str] = []
+        self._tail = ""
+
+    def feed(self, piece: str, start: int) -> int | None:
+        """Take more text; see `Candidate`."""
+        self._pieces.append(piece[start:])
+        seam = self._tail + piece[start:]
+        found = _ENDS.search(seam)
+        if found is None:
+            self._tail = seam[-_LONGEST:]
+            return None
+        self._decide(len(seam) - found.start(), cut=False)
+        return len(piece)
+
+    def close(self, finish_reason: str | None) -> None:
+        """Decide: the text is over."""
+        self._decide(0, cut=finish_reason == "length")
+
+    def _decide(self, behind: int, *, cut: bool) -> None:
+        """Read what has come but for its last `behind` characters."""
+        text = "".join(self._pieces)
+        said, self.rest = text[: len(text) - behind], text[len(text) - behind :]
+        head = self._marker.match(said)
+        assert head is not None
+        found = interpreter(self._rules.tools, head["name"] or None)
+        assert found is not None  # or the head would not have begun
+        tool, key = found
+        code = said[head.end() :]
+        if cut:
+            why = "the text ended inside its code"
+            outcome = part_of(broken("truncated", why, self._place.dialect, tool.name), code)
+        elif is_code(code):
+            fix = Fix("unwrap", f"bare code was taken as {key!r}")
+            outcome = part_of(checked(tool, {key: code}, None, [fix], self._rules, self._place), code)
+        else:
+            self.parts = [Part("text", said)]
+            self.tries.append(Tried(self._place.dialect, "text", "what stands there is no Python", len(said)))
+            return
+        self.parts = [Part("markup", head[0]), outcome]
+        self.tries.append(tried(self._place.dialect, len(said), self.parts))
+
+
+def is_code(text: str) -> bool:
+    """Tell whether this is a Python program, of more than a word. O(n)."""
+    import ast  # seldom needed
+
+    try:
+        body = ast.parse(text).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    words = (ast.Name, ast.Constant)
+    return bool(body) and not all(isinstance(each, ast.Expr) and isinstance(each.value, words) for each in body)
