@@ -38,6 +38,10 @@ GRAMMAR = Grammar(
     closers=("</function>", "</parameter>"),
     trim="line",
 )
+_NAMED = re.compile(
+    r"<function>\s*+(?P<name>[^\s<>{}\"']{0,128}+)\s*+(?:</?[a-z]{0,8}+\Z|(?:</function>\s*+)?+"
+    r"(?:\Z|<[a-z]{0,8}+\Z|(?P<then><param(?:eter)?[\s=>])))"
+)
 
 
 def wrapped_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
@@ -86,6 +90,17 @@ def bare_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -
     )
 
 
+def named_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
+    """Tell whether `<function>NAME</function>` is a call: the tool is offered, and a parameter comes next."""
+    del fresh
+    found = _NAMED.match(text, start, end)
+    if found is None:
+        return False
+    if found["then"]:
+        return offered(found["name"], rules)
+    return None if found.end() == end == len(text) else False
+
+
 class Qwen3Coder(Markup):
     """`<tool_call><function=NAME><parameter=KEY>value</parameter></function></tool_call>`."""
 
@@ -97,6 +112,7 @@ class Qwen3Coder(Markup):
     heads = (
         Head(("<tool_call",), rf"<tool_calls?(?=[\s>]|\Z){WITHIN}", opens="", begins=wrapped_begins),
         Head(("<function=", "<function ="), rf"<function\s{{0,8}}={WITHIN}", opens="", begins=bare_begins),
+        Head(("<function>",), rf"<function>{WITHIN}", opens="", begins=named_begins),
     )
     closers = ("</tool_call>", "<tool_call>", "</function>", "</parameter>")
     stop = ("<tool_response>",)

@@ -29,8 +29,9 @@ ZONES: Final[tuple[tuple[str, str], ...]] = (
 
 CLOSER_OF: Final[dict[str, str]] = dict(ZONES)
 
-SUFFIXED: Final = r"<think:(?:\Z|[\w-]{1,32}(?:>|\Z))"
-"""Hunyuan 4 marks each of its tags with the same suffix, `<think:6124c78e>`: a pattern of the opener."""
+SUFFIXED: Final = r"</?think:(?:\Z|[\w-]{1,32}(?:>|\Z))"
+"""Hunyuan 4 marks each of its tags with the same suffix, `<think:6124c78e>`: a pattern of the opener, and of a closer
+whose opener is missing."""
 
 
 def closer_of(opener: str) -> str:

@@ -148,9 +148,11 @@ class MarkupCandidate(Ended):
         said = "".join(self._words).strip()
         if token.kind == "element" and not token.close and not said and token.name in NAMING:
             self._words = []
-        elif token.close and said and token.kind in ("call", "element"):
+        elif said and (token.kind in ("call", "element") if token.close else token.kind == "param"):
             self._early.append(Fix("marker", "the name stood outside of the tag"))
             self._open_call(self._start, said)
+            if not token.close:
+                self._in_call(token)
         else:
             self._give_up("the call has no name", token)
 

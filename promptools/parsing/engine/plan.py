@@ -218,5 +218,5 @@ def _literals(lone: tuple[str, ...]) -> list[Marker]:
     literal = "|".join(re.escape(each) for each in lone)
     frames = tuple(filter(None, (*FRAMES, *FRAMES.values())))
     markers = by_group({"opener": CLOSER_OF, "closer": CLOSERS, "debris": DEBRIS, "frame": frames})
-    markers.append(Marker("suffixed", ("<think:",), SUFFIXED))
+    markers.append(Marker("suffixed", ("<think:", "</think:"), SUFFIXED))
     return [*markers, Marker("lone", lone, runs + literal)] if lone else markers

@@ -236,7 +236,9 @@ class Prose(Machine):
         return found.end()
 
     def _take_literal(self, group: str, marker: str) -> None:
-        if group == "opener" or (group == "suffixed" and marker[-1] == ">"):
+        if group == "suffixed" and marker[-1] == ">":
+            group = "closer" if marker[1] == "/" else "opener"
+        if group == "opener":
             self._out.junction(marker, "reasoning")
             self._enter_zone(closer_of(marker))
         elif group == "closer":
