@@ -39,8 +39,8 @@ GRAMMAR = Grammar(
     trim="line",
 )
 _NAMED = re.compile(
-    r"<function>\s*+(?P<name>[^\s<>{}\"']{0,128}+)\s*+(?:</?[a-z]{0,8}+\Z|(?:</function>\s*+)?+"
-    r"(?:\Z|<[a-z]{0,8}+\Z|(?P<then><param(?:eter)?[\s=>])))"
+    r"<function>\s*+(?P<name>[^\s<>{}\"']{0,128}+)\s*+(?:</?[a-z]{0,9}+\Z|(?:</function>\s*+)?+"
+    r"(?:\Z|<[a-z]{0,9}+\Z|(?P<then><param(?:eter)?[\s=>])))"
 )
 
 
