@@ -42,6 +42,8 @@ HOP = frozenset({"transfer-encoding", "connection", "keep-alive"})
 BODY = frozenset({"content-encoding", "content-length"})
 """No longer true of a decoded body."""
 PHASES = ("connect", "read", "write", "pool")
+RACE = 1.0
+"""Seconds after which a connection that breaks off was not closed before the request came."""
 FRAMING = frozenset({"content-length", "transfer-encoding"})
 """Said anew by the library for the body that it really sends."""
 
@@ -57,6 +59,9 @@ class Pump:
         self.response: Any = None
         self.facts: dict[str, Any] = {}
         self.deadline: float | None = None
+        self.sent_at = 0.0
+        self.events: list[str] = []
+        """What the HTTP library told of the connection that it sent the last request on."""
         self.reply: Reply | None = None
         self.working = False
         self.ready: list[Head | bytes] = []
@@ -96,8 +101,27 @@ class Pump:
 
     def build(self, send: Send) -> Any:
         """Make the request of a send, whose whole time begins now."""
-        self.deadline = None if send.timeout is None else self.clock() + send.timeout
-        return self.request(send.request, send.timeout)
+        self.sent_at = self.clock()
+        self.deadline = None if send.timeout is None else self.sent_at + send.timeout
+        request = self.request(send.request, send.timeout)
+        self.events = []
+        request.extensions["trace"] = self.trace
+        return request
+
+    def trace(self, event: str, info: Any) -> Any:
+        """Note what the HTTP library does, and call the client's own function for it."""
+        self.events.append(event)
+        own = self.extensions.get("trace")
+        return own(event, info) if own is not None else None
+
+    def too_late(self, error: Exception) -> bool:
+        """Tell whether the request came on a connection kept from the one before, as the server was closing it.
+
+        Servers may at any time, and llama.cpp does so behind each stream. The request was not read, so it is sent once
+        more; each time one kept connection is used up, and a new one ends it.
+        """
+        made = not self.events or any("connect_" in each for each in self.events)
+        return not made and self._kind(error) == "closed" and self.clock() - self.sent_at < RACE
 
     def request(self, wanted: Request, timeout: float | None) -> Any:
         """Make an upstream request: the client's own extensions, with its time-outs cut to `timeout` seconds."""
@@ -248,7 +272,7 @@ class SyncPump(Pump):
         try:
             response = self.send(request)
         except self.failure as error:
-            return self.failed(error)
+            return self._open(send) if self.too_late(error) else self.failed(error)
         response.request = request
         self.pieces = response.iter_bytes()
         return self.opened(response)
@@ -350,13 +374,20 @@ class AsyncPump(Pump):
     async def _open(self, send: Send) -> Happening:
         await self._close()
         request = self.build(send)
+        request.extensions["trace"] = self.trace_async
         try:
             response = await self.send(request)
         except self.failure as error:
-            return self.failed(error)
+            return await self._open(send) if self.too_late(error) else self.failed(error)
         response.request = request
         self.pieces = response.aiter_bytes()
         return self.opened(response)
+
+    async def trace_async(self, event: str, info: Any) -> None:
+        """Do what `trace` does, as an event loop wants it."""
+        own = self.trace(event, info)
+        if own is not None:
+            await own
 
     async def _read(self) -> Happening:
         assert self.pieces is not None, "an exchange reads what it has sent for"

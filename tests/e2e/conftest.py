@@ -117,10 +117,7 @@ def connect(request: pytest.FixtureRequest, proxies: Proxies) -> Iterator[Connec
 
     def make(server: Server, *, fresh: bool = False, kind: str = "llamacpp") -> openai.OpenAI:
         if request.param == "client":
-            # a connection for each request: a server that breaks down closes one as the next request comes
-            http = openai.DefaultHttpxClient(limits=httpx.Limits(max_keepalive_connections=0))
-            settings: dict[str, Any] = {"max_retries": 0, "timeout": 60, "http_client": http}
-            client: openai.OpenAI = OpenAI(config=config_of(server, kind), **settings)
+            client: openai.OpenAI = OpenAI(config=config_of(server, kind), max_retries=0, timeout=60)
         else:
             proxy = proxies.fresh if fresh else proxies.before
             client = openai.OpenAI(base_url=proxy(server.base_url, kind), api_key="none", max_retries=0, timeout=60)

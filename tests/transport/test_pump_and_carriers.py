@@ -2,9 +2,13 @@
 
 import asyncio
 import gc
+import itertools
 import json
 import logging
+import socket
+import threading
 import time
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 
 import pytest
@@ -25,6 +29,7 @@ from promptools.exchange import (
 )
 from promptools.transport import Carrier, SyncPump, carry, family_of, installed
 from promptools.transport.family import named
+from promptools.transport.pump import RACE
 from promptools.types import Reply
 
 FAMILIES = [name for name in ("httpx", "httpx2") if find_spec(name)]
@@ -89,6 +94,87 @@ def test_a_unary_answer_passes_whole(server, family):
         assert server.seen[-1].body == b'{"x": 1}'
         assert server.seen[-1].headers["X-A"] == "b"
         assert server.seen[-1].headers["Host"] == f"127.0.0.1:{server.port}"
+
+
+@contextmanager
+def closing(answered, patience=0.0):
+    """Serve `answered` requests of each connection, and close it, without a word, when one more has come."""
+    seen = []
+
+    def serve(connection):
+        with connection, connection.makefile("rb") as lines:
+            for number in itertools.count():
+                size = 0
+                while (line := lines.readline()).strip():
+                    if line.lower().startswith(b"content-length:"):
+                        size = int(line.split(b":")[1])
+                if not line:
+                    return
+                lines.read(size)
+                seen.append(number)
+                if number >= answered:
+                    time.sleep(patience)
+                    return
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+    def accept():
+        with suppress(OSError):
+            while True:
+                threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=accept, daemon=True).start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/chat/completions", seen
+
+
+def several(family, colour, url, times, **kw):
+    """Ask one client so many times; give its answers, and what it raised at last."""
+    answers = []
+    if colour == "sync":
+        with carry(family.module.Client(), plain) as http, suppress(family.module.RemoteProtocolError):
+            answers += (http.post(url, **kw).content for _ in range(times))
+        return answers
+
+    async def go():
+        async with carry(family.module.AsyncClient(), plain) as http:
+            with suppress(family.module.RemoteProtocolError):
+                for _ in range(times):
+                    answers.append((await http.post(url, **kw)).content)
+
+    asyncio.run(go())
+    return answers
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_a_request_that_meets_a_closing_connection_is_sent_again(family, colour):
+    with closing(1) as (url, seen):
+        assert several(family, colour, url, 3, content=b"{}") == [b"ok"] * 3
+        assert seen == [0, 1, 0, 1, 0]
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_a_server_that_dies_on_a_request_is_not_asked_again(family, colour):
+    with closing(0) as (url, seen):
+        assert several(family, colour, url, 1, content=b"{}") == []
+        assert seen == [0]
+    with closing(1, patience=RACE + 0.2) as (url, seen):
+        assert several(family, colour, url, 2, content=b"{}") == [b"ok"]
+        assert seen == [0, 1]
+
+
+def test_the_client_s_own_trace_is_called(server, family):
+    server.play(completion())
+    told = []
+
+    async def later(event, info):
+        told.append(event)
+
+    sync, asynchronous = Both(family, plain)
+    sync(f"{server.url}/chat/completions", content=b"{}", extensions={"trace": lambda event, info: told.append(event)})
+    assert "http11.receive_response_headers.complete" in told
+    told.clear()
+    asynchronous(f"{server.url}/chat/completions", content=b"{}", extensions={"trace": later})
+    assert "http11.receive_response_headers.complete" in told
 
 
 def test_sse_chunks_come_one_by_one(server, family):
