@@ -39,7 +39,7 @@ GRAMMAR = Grammar(
     trim="line",
 )
 _NAMED = re.compile(
-    r"<function>\s*+(?P<name>[^\s<>{}\"']{0,128}+)\s*+(?:</?[a-z]{0,9}+\Z|(?:</function>\s*+)?+"
+    r"<function>\s*+(?P<name>[\w.:/-]{0,128}+)\s*+(?:</?[a-z]{0,9}+\Z|(?:</function>\s*+)?+"
     r"(?:\Z|<[a-z]{0,9}+\Z|(?P<then><param(?:eter)?[\s=>])))"
 )
 

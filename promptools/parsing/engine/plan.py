@@ -205,7 +205,7 @@ def _unfinished(names: tuple[str, ...]) -> str:
     said = {name[:size] for name in (*names, MCP) for size in range(len(name) + 1)}
     words = {label[:size] for label in LABELS for size in range(1, len(label) + 1)}
     shown = "|".join(re.sub(r"(?:\\[-.]|_)", r"[-_.]?", re.escape(each)) for each in sorted(said | words))
-    return rf"(?=[</]{{0,2}}[\w.:/ -]{{0,128}}\Z)[</]{{0,2}}(?i:{spaces}(?:{shown}))\Z"
+    return rf"(?=\S)(?=[</]{{0,2}}[\w.:/ -]{{0,128}}\Z)[</]{{0,2}}(?i:{spaces}(?:{shown}))\Z"
 
 
 def _literals(lone: tuple[str, ...]) -> list[Marker]:
