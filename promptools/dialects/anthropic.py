@@ -87,7 +87,7 @@ class Anthropic(Markup):
             ("<invoke", f"<{_PREFIX}invoke"),
             rf"(?:{ahead('<invoke')}|{ahead(f'<{_PREFIX}invoke')})(?=[\s>/]|\Z){WITHIN}",
             opens="",
-            gate=rf"<(?:{_PREFIX[:1]}|i|\Z)",
+            gate=rf"(?=[<])<(?:{_PREFIX[:1]}|i|\Z)",
             begins=bare_begins,
             line=True,
             tier="B",

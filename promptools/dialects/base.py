@@ -61,7 +61,8 @@ class Head(NamedTuple):
     """It stands only where nothing was said before it."""
     line: bool = False
     r"""It stands only at the beginning of a line, or of what is said: `pattern` starts behind the line's indent, and
-    says by `\Z` what may go on; `gate` is a cheap pattern of its first character; `literals` are left out."""
+    says by `\Z` what may go on; `literals` are left out. Its `gate` is quickest as words, or behind a look at the first
+    character, `(?=[...])`: then lines that begin otherwise cost next to nothing."""
     flush: bool = False
     """A line's head before which no indent may stand once words were said: what is indented is code."""
     labels: tuple[str | None, ...] = ()

@@ -68,8 +68,8 @@ class Mimicry(Json):
     models = "none by training: models that copy a printed history"
     tier: Tier = "C"
     heads: tuple[Head, ...] = (
-        _line(either(_CALLING, _TOOL_CALL, _PREVIOUS), r"\["),
-        _line(either(_COUNTED, _LISTED), "[TC]"),
+        _line(either(_CALLING, _TOOL_CALL, _PREVIOUS), r"(?=[\[])"),
+        _line(either(_COUNTED, _LISTED), "(?=[TC])"),
         _line(_WRENCH, "🔧"),
         *(head._replace(asked=True, tier="B") for head in Json.heads),
     )

@@ -29,7 +29,7 @@ from promptools.types import Call, Result
 if TYPE_CHECKING:
     from promptools.schema import Tools
 
-_GATE = r"[*_]{0,2}(?:[AT]|Func|F(?:u?n?\Z))|[*_]{1,2}\Z"
+_GATE = r"(?=[*_ATF])(?:[*_]{0,2}(?:[AT]|Func|Fu?n?\Z)|[*_]{1,2}\Z)"
 _COLON = r"[ _#]?\d{0,3}[*_]{0,2}[ \t]{0,4}(?:\Z|:[*_]{0,2})"
 _ACTION = then(r"[*_]{0,2}", tokens(("Action", "Tool", "Function")), _COLON)
 _QUOTE = r"[`\"']?"

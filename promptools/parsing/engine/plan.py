@@ -186,9 +186,30 @@ def _line_gate(heads: Iterable[tuple[Dialect, Head]], names: tuple[str, ...] | N
         firsts = sorted({re.split(r"[\W_]", name[:3])[0].casefold() or name[:1] for name in names})
         said = [_in_any_case(each) for each in firsts]
         spaces = [_in_any_case(word) + rest for word, rest in NAMESPACES.items()]
-        whole = {A_NAME: "|".join([*said, *spaces]), A_TAG: f"</?(?:{'|'.join([*said, _in_any_case(MCP)])})"}
+        begins = "".join(f"{each[0]}{each[0].lower()}{each[0].upper()}" for each in (*firsts, *NAMESPACES))
+        names_gate = f"{_look(begins)}(?:{'|'.join([*said, *spaces])})"
+        tag_gate = f"{_look('<')}</?(?:{'|'.join([*said, _in_any_case(MCP)])})"
+        whole = {A_NAME: names_gate, A_TAG: tag_gate}
         gates = dict.fromkeys(whole.get(gate, gate) for gate in gates)
-    return "|".join(gates)
+    looks = [_first(gate) for gate in gates]
+    every = "|".join(gates)
+    return every if None in looks or not looks else f"(?=[{''.join(filter(None, looks))}])(?:{every})"
+
+
+_LOOK = re.compile(r"\(\?=\[((?:[^]\\^]|\\.)++)\]\)")
+
+
+def _look(characters: str) -> str:
+    return f"(?=[{''.join(map(re.escape, dict.fromkeys(characters)))}])"
+
+
+def _first(gate: str) -> str | None:
+    """Give what a gate lets by as a first character, for between brackets, where it begins with a look or is words."""
+    look = _LOOK.match(gate)
+    if look is not None:
+        return look[1]
+    words = gate.split("|")
+    return "".join(each[0] for each in words) if all(re.escape(each) == each for each in words) else None
 
 
 def _in_any_case(word: str) -> str:
