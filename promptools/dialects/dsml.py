@@ -42,7 +42,7 @@ GRAMMAR = Grammar(
 )
 _WORD = f"(?:{ahead('DSML')}|{ahead('GCML')})"
 _OPENING = (
-    rf"<\s{{0,8}}(?:\Z|[|｜]{{1,4}}\s{{0,4}}(?:\Z|{_WORD}{WITHIN})"
+    rf"< {{0,8}}(?:\Z|[|｜]{{1,4}}\s{{0,4}}(?:\Z|{_WORD}{WITHIN})"
     rf"|(?=[DG]){_WORD}\s{{0,4}}(?:\Z|[|｜]{WITHIN}))"
 )
 

@@ -98,8 +98,8 @@ class Hermes(Textual):
     models = "Hermes 2 Pro to 4, Qwen2.5, QwQ, Qwen3, Granite 4, SmolLM3, Ernie 4.5, Falcon-H1 and many fine-tunes"
     heads = (
         Head(
-            tuple(f"<{tag}>" for tag in TAGS),
-            rf"<(?:{'|'.join(TAGS)})(?:\Z|(?:\s[^<>{{}}]{{0,200}})?(?:\Z|>\s{{0,64}}{_BEFORE}))",
+            tuple(f"<{tag}{end}" for tag in TAGS for end in "> \n"),
+            rf"<(?:{'|'.join(TAGS)})(?:\Z|(?:[ \n][^<>{{}}]{{0,200}})?(?:\Z|>\s{{0,64}}{_BEFORE}))",
         ),
         Head(("<tool_call>",), _ELEMENTS, opens="{"),
         Head(

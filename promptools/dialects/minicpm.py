@@ -40,8 +40,8 @@ class MiniCpm(Markup):
     models = "MiniCPM 4 and 5"
     heads = (
         Head(
-            ("<function name", "<functionname", "<functionĠname"),
-            rf"<function[\sĠ]{{0,8}}(?:\Z|{ahead('name')}{WITHIN})",
+            ("<function ", "<function\n", "<functionĠ", "<functionname"),
+            rf"<function[ \nĠ]{{0,8}}(?:\Z|{ahead('name')}{WITHIN})",
             opens="",
             begins=bare_begins,
         ),

@@ -111,7 +111,7 @@ class Qwen3Coder(Markup):
     )
     heads = (
         Head(("<tool_call",), rf"<tool_calls?(?=[\s>]|\Z){WITHIN}", opens="", begins=wrapped_begins),
-        Head(("<function=", "<function ="), rf"<function\s{{0,8}}={WITHIN}", opens="", begins=bare_begins),
+        Head(("<function=", "<function "), rf"<function {{0,8}}={WITHIN}", opens="", begins=bare_begins),
         Head(("<function>",), rf"<function>{WITHIN}", opens="", begins=named_begins),
     )
     closers = ("</tool_call>", "<tool_call>", "</function>", "</parameter>")

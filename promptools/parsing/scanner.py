@@ -8,7 +8,6 @@ longest end of the text that may still become a marker.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from copy import copy
 from functools import lru_cache, partial
@@ -110,6 +109,8 @@ def _behind(markers: Iterable[Marker], group: str, text: str, at: int) -> Iterat
 
 BEGINNING = 4
 """Letters of a marker's word that are looked for: many begin alike."""
+DEEP = 16
+"""Characters of a marker that a gate looks at."""
 FEW = 256
 """Characters below which one look for all words costs less than one for each."""
 
@@ -164,30 +165,48 @@ class WordMarker:
         return None
 
 
+INDENT = r"\n(?:\t{1,2}+| {0,8}+)"
+
+
+@lru_cache(maxsize=64)
+def _lines(heads: tuple[tuple[str, str], ...]) -> re.Pattern[str]:
+    branches = "|".join(f"(?P<{group}>{pattern})" for group, pattern in heads)
+    return re.compile(rf"{INDENT}(?:{branches or '(?!)'})")
+
+
 class LineMarker:
     """What stands only at the beginning of a line: the line's end before it is what is looked for.
 
     `gate` is what its first words must be, as a cheap pattern, and `unfinished` what the text's last line may be that
-    becomes such words; `pattern` is the whole of it, in named groups.
+    becomes such words; `heads` are the patterns of the whole, by their groups.
     """
 
     words = ("\n",)
     holds = ("\n\t", "\n\t\t", *(f"\n{' ' * size}" for size in range(9)))
     """A line's end and its indent: more than that is no line of a call."""
-    _INDENT = r"\n(?:\t{1,2}+| {0,8}+)"
     _AHEAD = 256
     """Characters that a gate looks at: what stands behind `stop` is not searched through again and again."""
 
-    def __init__(self, gate: str, pattern: str) -> None:
-        self._gate = re.compile(rf"{self._INDENT}(?:{gate})")
+    def __init__(self, gate: str, heads: Mapping[str, str]) -> None:
+        self._gate = re.compile(rf"{INDENT}(?:{gate})")
         self._last: re.Pattern[str] | None = None
-        self._pattern = re.compile(rf"{self._INDENT}(?:{pattern})")
+        self._heads = heads
+        self._pattern = _lines(tuple(heads.items()))
+
+    def but(self, groups: Set[str]) -> LineMarker:
+        """Give the same without some of the heads."""
+        heads = {group: pattern for group, pattern in self._heads.items() if group not in groups}
+        if len(heads) == len(self._heads):
+            return self
+        other = copy(self)
+        other._heads, other._pattern = heads, _lines(tuple(heads.items()))  # noqa: SLF001  they are its own
+        return other
 
     def with_gate(self, gate: str, unfinished: str) -> LineMarker:
         """Give the same for other first words."""
         other = copy(self)
-        other._gate = re.compile(rf"{self._INDENT}(?:{gate})")  # noqa: SLF001  it is its own
-        other._last = re.compile(rf"{self._INDENT}(?:{unfinished})") if unfinished else None  # noqa: SLF001  so is this
+        other._gate = re.compile(rf"{INDENT}(?:{gate})")  # noqa: SLF001  it is its own
+        other._last = re.compile(rf"{INDENT}(?:{unfinished})") if unfinished else None  # noqa: SLF001  so is this
         return other
 
     def search(self, text: str, at: int, stop: int) -> re.Match[str] | None:
@@ -219,17 +238,15 @@ class Scanner:
     """Search for markers; where two match at one place the earlier in the list wins."""
 
     def __init__(self, markers: Sequence[Marker], rare: Sequence[RareMarker | LineMarker | WordMarker] = ()) -> None:
+        self._markers = tuple(markers)
         self._rare = rare
         literals = [text for marker in markers for text in marker.literals]
         prefixes = [text[:size] for text in literals for size in range(1, len(text))]
         self._prefixes = frozenset((*prefixes, *(text for each in rare for text in each.holds)))
         self._longest = max(map(len, self._prefixes), default=0) + 1
-        self._gate = re.compile("|".join(_gates(markers)) or r"(?!)")
-        self._full = _by_beginning(markers)
-        self._among = {
-            beginning: [each for each in markers if each.group in pattern.groupindex]
-            for beginning, pattern in self._full.items()
-        }
+        self._gate: re.Pattern[str] | None = None
+        self._among = _by_beginning(markers)
+        self._full: dict[str, re.Pattern[str]] = {}
         self._first = re.compile(_firsts(self._prefixes))
 
     def search(self, text: str, at: int) -> re.Match[str] | None:
@@ -259,8 +276,25 @@ class Scanner:
         """Give the searches whose nearest match is `search`'s; of two at one place the earlier in the list wins."""
         return [self._search, *(partial(each.search_word, word) for each in self._rare for word in each.words)]
 
+    def but(self, groups: Set[str]) -> Scanner:
+        """Give the same without these groups: what is held at the text's end does not change."""
+        if not groups:
+            return self
+        other = copy(self)
+        other._leave_out(groups)  # noqa: SLF001  it is its own
+        return other
+
+    def _leave_out(self, groups: Set[str]) -> None:
+        self._markers = tuple(each for each in self._markers if each.group not in groups)
+        self._gate = None
+        self._rare = [each.but(groups) if isinstance(each, LineMarker) else each for each in self._rare]
+        every = self._among.items()
+        self._among = {at: tuple(each for each in among if each.group not in groups) for at, among in every}
+        self._full = {}
+
     def _search(self, text: str, at: int) -> re.Match[str] | None:
-        while (gate := self._gate.search(text, at)) is not None:
+        stops = self._gate = self._gate or _gate(self._markers)
+        while (gate := stops.search(text, at)) is not None:
             at = gate.start()
             found = self.match(text, at)
             if found is not None:
@@ -270,8 +304,16 @@ class Scanner:
 
     def match(self, text: str, at: int) -> re.Match[str] | None:
         """Give the marker that starts at `at`."""
-        full = self._full.get(text[at : at + 2]) or self._full.get(text[at])
-        return full.match(text, at) if full is not None else None
+        beginning = text[at : at + 2]
+        if beginning not in self._among:
+            beginning = text[at]
+        full = self._full.get(beginning)
+        if full is None:
+            among = self._among.get(beginning)
+            if not among:
+                return None
+            full = self._full[beginning] = _compiled(among)
+        return full.match(text, at)
 
     def match_word(self, text: str, at: int) -> re.Match[str] | None:
         """Give the marker that begins with a letter and starts at `at`."""
@@ -349,32 +391,50 @@ def _class(characters: Iterable[str]) -> str:
     return f"[{''.join(map(re.escape, sorted(characters)))}]"
 
 
-def _gates(markers: Iterable[Marker]) -> list[str]:
+@lru_cache(maxsize=256)
+def _gate(markers: tuple[Marker, ...]) -> re.Pattern[str]:
+    """Compile what tells at C speed where one of these may begin."""
     gates = [marker.gate for marker in markers if marker.gate]
     behind: dict[str, set[str]] = {}
     for marker in markers:
         for text in () if marker.gate else marker.literals:
-            behind.setdefault(text[0], set()).add(text[1:])
-    for first, rests in behind.items():
-        seconds = Counter(rest[:1] for rest in rests)
-        # where two characters begin but one marker, what follows them tells more
-        seen = {rest[:1] if seconds[rest[:1]] > 1 else rest[:BEGINNING] for rest in rests}
-        after = "" if "" in seen else f"(?={'|'.join(map(re.escape, sorted(seen)))})"
-        gates.append(re.escape(first) + after)
-    return gates
+            behind.setdefault(text[0], set()).add(text[1:DEEP])
+    gates += (re.escape(first) + (f"(?={after})" if (after := _tree(rests)) else "") for first, rests in behind.items())
+    return re.compile("|".join(gates) or r"(?!)")
 
 
-def _by_beginning(markers: Iterable[Marker]) -> dict[str, re.Pattern[str]]:
+def _tree(words: Set[str]) -> str:
+    """Give the pattern of what begins with one of these words, each character looked at once."""
+    if "" in words:
+        return ""
+    behind: dict[str, set[str]] = {}
+    for word in words:
+        behind.setdefault(word[0], set()).add(word[1:])
+    trees = {first: _tree(rests) for first, rests in sorted(behind.items())}
+    ends = [first for first, tree in trees.items() if not tree]
+    branches = [re.escape(first) + tree for first, tree in trees.items() if tree]
+    if ends:
+        branches.append(_class(ends) if len(ends) > 1 else re.escape(ends[0]))
+    return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"
+
+
+def _by_beginning(markers: Iterable[Marker]) -> dict[str, tuple[Marker, ...]]:
     """Give what may stand where a marker's first two characters do, or the only one: few of many markers."""
-    branches: dict[str, list[str]] = {}
-    beginnings = dict.fromkeys(text[:2] for marker in markers for text in marker.literals)
+    among: dict[str, list[Marker]] = {}
     for marker in markers:
-        for beginning in beginnings:
-            if any(text.startswith(beginning) or text == beginning[0] for text in marker.literals):
-                fitting = tuple(text for text in marker.literals if text.startswith(beginning) or text == beginning[0])
-                expression = marker.pattern or Marker(marker.group, fitting).expression
-                branches.setdefault(beginning, []).append(f"(?P<{marker.group}>{expression})")
-    return {beginning: re.compile("|".join(each)) for beginning, each in branches.items()}
+        for beginning in dict.fromkeys(text[:2] for text in marker.literals):
+            among.setdefault(beginning, [])
+    for marker in markers:
+        for beginning, each in among.items():
+            fitting = tuple(text for text in marker.literals if text.startswith(beginning) or text == beginning[0])
+            if fitting:
+                each.append(marker if marker.pattern else marker._replace(literals=fitting))
+    return {beginning: tuple(each) for beginning, each in among.items()}
+
+
+@lru_cache(maxsize=1024)
+def _compiled(markers: tuple[Marker, ...]) -> re.Pattern[str]:
+    return re.compile("|".join(f"(?P<{each.group}>{each.expression})" for each in markers))
 
 
 @lru_cache(maxsize=512)

@@ -23,8 +23,9 @@ class Fences(Machine):
     _ticks = 0
     _run_of = _RUNS["`"]
 
-    def _backticks(self, text: str, start: int, end: int, final: bool) -> int:
+    def _backticks(self, found: re.Match[str], final: bool) -> int:
         """Enter inline code or a fence."""
+        text, (start, end) = found.string, found.span()
         self._run_of = _RUNS[text[start]]
         if end - start >= LONGEST:
             return self._skip_run(text, start, self._prose)
@@ -61,16 +62,16 @@ class Fences(Machine):
             ready = self._ready(group, text, at, end, final)
             if ready is not False:
                 return ~at if ready is None else self._open(group, text, at, end)
-        if not final and self._sought.now.hold(text, at) == at:
+        if not final and self._sought.every.now.hold(text, at) == at:
             return ~at
         self._code_begins()
         return at
 
     def _heads_at(self, text: str, at: int) -> Iterator[tuple[str, int]]:
         """Give the heads that may begin at the first word inside a fence, and their ends."""
-        found = self._sought.now.match(text, at) or self._sought.now.match_word(text, at)
+        found = self._sought.every.now.match(text, at) or self._sought.every.now.match_word(text, at)
         if found is not None:
-            yield from (each for each in self._sought.now.all_at(text, found) if each[0] in self._plan.heads)
+            yield from (each for each in self._sought.every.now.all_at(text, found) if each[0] in self._plan.heads)
         yield from self._plan.line_heads(text, at)
 
     def _code_begins(self) -> None:

@@ -17,7 +17,11 @@ if TYPE_CHECKING:
     from promptools.dialects.base import Dialect
 
 MISSES = 128
-"""Markers of one kind that began no call, in one reply, after which no more of them are looked at."""
+"""Markers of one kind that began no call, in one reply, after which no more of them are looked for."""
+LINES = 512
+"""The same for first words of lines that any text may hold."""
+REBUILDS = 8
+"""Kinds that are left out of the search: each takes milliseconds, where nobody had the same ones before."""
 NEAR = 16
 """Characters before a bare call that may show that it is a part of something."""
 _STRUCT = re.compile(r"[^\W\d_a-z]\w*[ ]?\Z")
@@ -38,7 +42,8 @@ class Machine(ABC):
     def __init__(self, rules: Rules, plan: Plan, out: Output, at: int = 0) -> None:
         self._rules = rules
         self._plan = plan
-        self._sought = plan.sought(rules.tools.names if rules.tools is not None else None)
+        self._names = rules.tools.names if rules.tools is not None else None
+        self._sought = plan.sought(self._names)
         self._out = out
         self._carry = ""
         self._fed = at
@@ -48,8 +53,10 @@ class Machine(ABC):
         self._candidate: Candidate | None = None
         self._group = ""
         """The kind of marker that the candidate began with."""
-        self._misses: dict[str, int] = {}
-        """How many candidates of a kind were no calls."""
+        self._misses: dict[tuple[str, int], int] = {}
+        """How many markers of a kind began no call, for each limit."""
+        self._tired: frozenset[str] = frozenset()
+        """The kinds that are not looked for any more."""
         self._shown = False
         """The candidate stands in a fence, where words behind it show that it is talked about, however it ends."""
         self._opened_at = 0
@@ -115,7 +122,7 @@ class Machine(ABC):
     def _ready(self, group: str, text: str, start: int, end: int, final: bool, *, first: bool = True) -> bool | None:
         """Tell whether a candidate starts here; None: more text is needed. `first`: no words before it are unsaid."""
         dialect, head = self._plan.heads[group]
-        if self._misses.get(group, 0) >= MISSES or (head.labels and self._fence_label not in head.labels):
+        if group in self._tired or (head.labels and self._fence_label not in head.labels):
             return False
         if head.begins is None:
             if end < len(text) and text[end] in head.opens:
@@ -124,14 +131,17 @@ class Machine(ABC):
                 if head.alone:
                     return re.compile(head.alone).fullmatch(text, start, end) is not None
                 return dialect.name == self._rules.expect and text.startswith(head.literals, start)
-            return False if final or end < len(text) else None
+            if not final and end == len(text):
+                return None
+            self._missed(group, began=False)
+            return False
         near = (first and (self._out.fresh or self._out.grouped)) or self._fence_fresh
         fresh = near or (self._rules.expect == dialect.name and not head.first)
         ready = head.begins(text, start, end, fresh=fresh, rules=self._rules)
         if ready is None and (final or end < len(text)):
             ready = False
-        if ready is False and (head.tier or dialect.tier) in "SA":  # a brace or a name begins no call many a time
-            self._missed(group)
+        if ready is False:
+            self._missed(group, began=False)
         return ready
 
     @property
@@ -216,16 +226,25 @@ class Machine(ABC):
             said = (each.outcome, each.why) if whole else ("text", "it is a part of something larger")
             self._out.tried(Try(each.strategy, span, *said, each.cost))
         if "call" not in kinds:
-            self._missed(self._group)
+            self._missed(self._group, began=True)
         self._rest = candidate.rest
 
-    def _missed(self, group: str) -> None:
-        """Count a marker that began no call."""
-        misses = self._misses[group] = self._misses.get(group, 0) + 1
-        if misses == MISSES:
-            why = f"{MISSES} of its markers began no call: no more of them are looked at"
+    def _missed(self, group: str, *, began: bool) -> None:
+        """Count a marker that began no call, and after too many of a kind look for no more of them."""
+        dialect, head = self._plan.heads[group]
+        limit = MISSES
+        if not began and (head.tier or dialect.tier) not in "SA":  # a name begins no call many a time, a brace often
+            if not head.line:
+                return
+            limit = LINES
+        misses = self._misses[group, limit] = self._misses.get((group, limit), 0) + 1
+        if misses == limit:
+            if len(self._tired) < REBUILDS:
+                self._sought = self._plan.sought(self._names, self._tired | {group})
+            self._tired |= {group}
+            why = f"{limit} of its markers began no call: no more of them are looked at"
             here = Span(self._out.at, self._out.at)
-            self._out.tried(Try(self._plan.heads[group][0].name, here, "text", why, 0))
+            self._out.tried(Try(dialect.name, here, "text", why, 0))
 
     def _begins_line(self) -> bool:
         """Tell whether what comes next is the first thing on its line."""

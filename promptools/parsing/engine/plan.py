@@ -17,13 +17,23 @@ REMEMBERED = 64
 """Lists of tools for which a plan keeps its scanners."""
 
 
-class Sought(NamedTuple):
-    """Scanners for the whole reply, and for what follows once words were said; `here`: without the `rare` words."""
+class Scanners(NamedTuple):
+    """What is looked for at three times."""
 
     now: Scanner
+    """Nothing was said yet, or nothing since a call that is held."""
+    beside: Scanner
+    """Words were said, and then a call."""
     later: Scanner
-    now_here: Scanner
-    later_here: Scanner
+    """Words were said since: a marker may not stand alone any more."""
+
+
+class Sought(NamedTuple):
+    """What is looked for in a reply that may call certain tools."""
+
+    every: Scanners
+    here: Scanners
+    """The same without the `rare` words."""
     first: re.Pattern[str]
     """What the first word of a line must begin with to be a call."""
 
@@ -46,9 +56,6 @@ class Plan:
         on = [each for each in chosen if each.tier in tiers or each.name == asked]
         self.closers = tuple(dict.fromkeys(closer for dialect in on for closer in dialect.closers))
         """What may stand alone beside a call."""
-        literals = _literals(self.closers)
-        ticks = Marker("ticks", ("`", "~~~"), "``*|~~~~*")
-        heads = [each for group, (_, head) in self.heads.items() if not head.line for each in _markers(group, head)]
         self.headers: dict[str, Dialect] = {}
         """Groups of what may begin a message with a header, and whose it is."""
         markers: list[Marker] = []
@@ -62,29 +69,38 @@ class Plan:
         branches = "|".join(f"(?P<{group}>{pattern})" for group, pattern in lines.items())
         self._line = re.compile(branches) if lines else None
         self._lines = {group: re.compile(pattern) for group, pattern in lines.items()}
+        heads = [each for group, (_, head) in self.heads.items() if not head.line for each in _markers(group, head)]
         signs, words = _apart(heads)
-        now = [*signs, *markers, *literals, ticks]
-        later = [each for each in now if each.group not in self.heads or not self.heads[each.group][1].first]
-        line = [LineMarker(_line_gate(self.heads.values(), None), branches)] if lines else []
-        self._now, self._later = Scanner(now, [*line, *words, *bare]), Scanner(later, [*line, *words, *bare])
-        self._sought: dict[tuple[str, ...] | None, Sought] = {}
+        rare: list[RareMarker | LineMarker | WordMarker] = [*words, *bare]
+        if lines:
+            rare.insert(0, LineMarker(_line_gate(self.heads.values(), None), lines))
+        anywhere = [each for each in signs if not self.heads[each.group][1].first]
+        openers = tuple(each for each in self.closers if not each.startswith("</"))
+        ticks = Marker("ticks", ("`", "~~~"), "``*|~~~~*")
+        self._scanners = Scanners(
+            *(
+                Scanner([*begins, *markers, *_literals(lone), ticks], rare)
+                for begins, lone in ((signs, self.closers), (anywhere, self.closers), (anywhere, openers))
+            )
+        )
+        self._sought: dict[tuple[tuple[str, ...] | None, frozenset[str]], Sought] = {}
         self.rare = AnyOf(word for each in bare for word in each.words)
         self.firsts = frozenset(first for each in bare for first in each.firsts)
-        self.literals = Scanner(literals)
+        self.literals = Scanner(_literals(self.closers))
         self._zones: dict[str, Scanner] = {}
 
-    def sought(self, names: tuple[str, ...] | None) -> Sought:
-        """Give the scanners for a reply that may call tools of these names, or any."""
-        found = self._sought.get(names)
+    def sought(self, names: tuple[str, ...] | None, tired: frozenset[str] = frozenset()) -> Sought:
+        """Give the scanners for a reply that may call tools of these names, or any; but for the `tired` groups."""
+        found = self._sought.get((names, tired))
         if found is None:
             if len(self._sought) >= REMEMBERED:
                 self._sought.clear()
-            gate = _line_gate(self.heads.values(), names)
+            gate = _line_gate((each for group, each in self.heads.items() if group not in tired), names)
             unfinished = _unfinished(names) if names is not None else ""
-            now, later = (each.with_line_gate(gate, unfinished) for each in (self._now, self._later))
-            here = now.without(self.rare.words), later.without(self.rare.words)
+            every = Scanners(*(each.but(tired).with_line_gate(gate, unfinished) for each in self._scanners))
+            here = Scanners(*(each.without(self.rare.words) for each in every))
             first = re.compile(f"{gate}|{unfinished}" if unfinished else gate)
-            found = self._sought[names] = Sought(now, later, *here, first)
+            found = self._sought[names, tired] = Sought(every, here, first)
         return found
 
     def line_heads(self, text: str, at: int) -> Iterator[tuple[str, int]]:

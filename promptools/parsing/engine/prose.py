@@ -53,7 +53,7 @@ class Prose(Machine):
     """Whether one of the words stands in the text that is looked at, without which no rare marker does."""
 
     @abstractmethod
-    def _backticks(self, text: str, start: int, end: int, final: bool) -> int: ...
+    def _backticks(self, found: re.Match[str], final: bool) -> int: ...
     @abstractmethod
     def _enter_zone(self, closer: str) -> None: ...
     @abstractmethod
@@ -65,45 +65,42 @@ class Prose(Machine):
             return self._first_word(text, at, final)
         begin = at
         scanner, later = self._scanners(text)
+        held = scanner
         again, self._entered = self._entered is text and len(text) > SHORT, text
-        sweep = self._swept(scanner, text) if again else None
+        search = self._swept(scanner, text).search if again else scanner.search
         while True:
-            found = (sweep or scanner).search(text, at)
+            found = search(text, at)
             if found is None:
-                cut = len(text) if final else scanner.hold(text, begin)
+                cut = len(text) if final else held.hold(text, begin)
                 self._last_words(text[begin:cut], final)
                 return cut if cut == len(text) else ~cut
-            start, end = found.span()
+            start = found.start()
             first = at == begin and not text[begin:start].strip(SPACE)
-            if not first and scanner is not later:
-                scanner, sweep = later, self._swept(later, text) if again else None
+            scanner = scanner if first else later
             group = found.lastgroup or ""
-            if group == "ticks":
-                code = _INLINE.match(text, start) or self._plain_fence(text, start)
-                if code is not None:
-                    at = code.end()
-                    continue
-                self._out.words(text[begin:start])
-                return self._backticks(text, start, end, final)
             if group in self._plan.heads or group in self._plan.headers:
                 taken = self._taken(found, scanner, text, final, first=first)
                 if taken is not None:
                     group, place, end = taken
                     if end < 0:  # what it stands in may become a marker too
-                        place = start = min(start, scanner.hold(text, begin))
+                        place = start = min(start, held.hold(text, begin))
                     self._out.words(text[begin:place])
                     return ~start if end < 0 else self._enter(group, text, place, end)
                 found = self._plan.literals.match(text, start)
-                if found is None:
-                    at = start + 1
-                    sweep = self._swept(scanner, text)
-                    continue
-                group = found.lastgroup or ""
-            if group == "lone" and found[0].startswith("</") and not (first and self._out.beside_call):
-                at = found.end()
-                continue
-            self._out.words(text[begin:start])
-            return self._literal(found, final)
+            at = start + 1 if found is None else self._past(found, text, first=first)
+            if found is not None and at < 0:
+                self._out.words(text[begin:start])
+                return self._literal(found, final) if found.lastgroup != "ticks" else self._backticks(found, final)
+            later = self._scanners(text)[1]
+            search = self._swept(later, text).search
+
+    def _past(self, found: re.Match[str], text: str, *, first: bool) -> int:
+        """Give where to look on, behind code or a lone closer that means nothing here; -1: it means something."""
+        if found.lastgroup == "ticks":
+            code = _INLINE.match(text, found.start()) or self._plain_fence(text, found.start())
+            return code.end() if code is not None else -1
+        means = found.lastgroup != "lone" or not found[0].startswith("</") or (first and self._out.beside_call)
+        return -1 if means else found.end()
 
     def _last_words(self, words: str, final: bool) -> None:
         """Take words without a marker; the beginning of a closer beside a call, at the end, is none of them."""
@@ -120,7 +117,7 @@ class Prose(Machine):
         if found is None or not found[2]:
             return found
         word = found.start(2)
-        begins = self._sought.now.match_word(text, word) is not None or any(self._plan.line_heads(text, word))
+        begins = self._sought.every.now.match_word(text, word) is not None or any(self._plan.line_heads(text, word))
         return None if begins else found
 
     def _taken(
@@ -174,8 +171,10 @@ class Prose(Machine):
         sought = self._sought
         if text is not self._looked_at:
             self._looked_at, self._rare = text, self._plan.rare.stands_in(text)
-        now, later = (sought.now, sought.later) if self._rare else (sought.now_here, sought.later_here)
-        return (now if self._out.fresh or self._out.grouped else later), later
+        now, beside, later = sought.every if self._rare else sought.here
+        if self._out.fresh or self._out.grouped:
+            return now, later
+        return (beside if self._out.beside_call else later), later
 
     def _swept(self, scanner: Scanner, text: str) -> Sweep:
         """Give the sweep through this text, which may have begun before the last call."""

@@ -108,15 +108,15 @@ def _begins(text: str, start: int, brace: int, form: _Form, tools: Tools, plan: 
     if first > _SPACE or sought.first.match(text, first) is not None:
         return False
     if first == start:
-        found = sought.now.match(text, start)
+        found = sought.every.now.match(text, start)
     else:
         before = text[max(first, start - _SPACE) : start].rstrip(SPACE)
         if not before or before.endswith(_TALKED_ABOUT):
             return False
-        scanner = sought.now if plan.rare.stands_in(text) else sought.now_here
+        scanner = (sought.every if plan.rare.stands_in(text) else sought.here).now
         found = scanner.search(text, first)
     if found is None or found.start() != start:
         return False
     if form is _FENCED:
-        found = sought.now.match(text, brace)
+        found = sought.every.now.match(text, brace)
     return found is not None and found.lastgroup == form.group
