@@ -22,10 +22,11 @@ from promptools.dialects.base import Head
 from promptools.dialects.declaration import NAME, functions
 from promptools.dialects.markup.block_value import NAMING
 from promptools.dialects.markup.collected import Grammar
-from promptools.dialects.markup.openers import WITHIN, ahead, first_tags, offered
+from promptools.dialects.markup.openers import WITHIN, first_tags, offered
 from promptools.dialects.markup.reader import Markup
 from promptools.dialects.markup.tags import blank
 from promptools.dialects.markup.written import KEY, invoked, when_to_call
+from promptools.dialects.openings import token
 from promptools.dialects.settle import Rules, dump
 from promptools.types import Call, Result
 
@@ -85,7 +86,7 @@ class Anthropic(Markup):
         ),
         Head(
             ("<invoke", f"<{_PREFIX}invoke"),
-            rf"(?:{ahead('<invoke')}|{ahead(f'<{_PREFIX}invoke')})(?=[\s>/]|\Z){WITHIN}",
+            rf"(?:{token('<invoke')}|{token(f'<{_PREFIX}invoke')})(?=[\s>/]|\Z){WITHIN}",
             opens="",
             gate=rf"(?=[<])<(?:{_PREFIX[:1]}|i|\Z)",
             begins=bare_begins,

@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING
 from promptools.dialects.base import Head, Tier
 from promptools.dialects.declaration import NAME, functions
 from promptools.dialects.markup.collected import Grammar
-from promptools.dialects.markup.openers import WITHIN, ahead, at_once
+from promptools.dialects.markup.openers import WITHIN, at_once
 from promptools.dialects.markup.reader import Markup
 from promptools.dialects.markup.written import KEY, results_in, when_to_call, written
+from promptools.dialects.openings import token
 from promptools.dialects.settle import dump
 from promptools.types import Call, Result
 
@@ -40,7 +41,7 @@ GRAMMAR = Grammar(
     wrapper=("<｜DSML｜function_calls>", "</｜DSML｜function_calls>"),
     closers=("</｜DSML｜invoke>", "</｜DSML｜parameter>"),
 )
-_WORD = f"(?:{ahead('DSML')}|{ahead('GCML')})"
+_WORD = f"(?:{token('DSML')}|{token('GCML')})"
 _OPENING = (
     rf"< {{0,8}}(?:\Z|[|｜]{{1,4}}\s{{0,4}}(?:\Z|{_WORD}{WITHIN})"
     rf"|(?=[DG]){_WORD}\s{{0,4}}(?:\Z|[|｜]{WITHIN}))"

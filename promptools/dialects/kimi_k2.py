@@ -52,12 +52,12 @@ class KimiK2(Textual):
     tier: Tier = "S"
     heads = (
         Head(
-            ("<|tool_call",),
+            (CALL, *SECTIONS),
             then(_OPENER, _HEADER, token(ARGUMENT), _GAP, FENCE),
             opens="{<",
             alone=r"(?s:.*argument_begin\|>.*)",
         ),
-        Head(("<|tool_call",), then(_OPENER, _HEADER, perhaps(token(ARGUMENT)), _GAP, FENCE), opens="{"),
+        Head((CALL, *SECTIONS), then(_OPENER, _HEADER, perhaps(token(ARGUMENT)), _GAP, FENCE), opens="{"),
         Head(("functions.",), _RESIDUE, opens="{", tier="B"),
     )
     closers = (*SECTION_ENDS, END, *SECTIONS)

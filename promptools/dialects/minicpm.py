@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 from promptools.dialects.base import Head
 from promptools.dialects.declaration import NAME, lines
 from promptools.dialects.markup.collected import Grammar
-from promptools.dialects.markup.openers import WITHIN, ahead
+from promptools.dialects.markup.openers import WITHIN
 from promptools.dialects.markup.reader import Markup
 from promptools.dialects.markup.written import KEY, cdata, results_in, when_to_call, written
+from promptools.dialects.openings import token
 from promptools.dialects.qwen3_coder import bare_begins
 from promptools.types import Call, Result
 
@@ -41,7 +42,7 @@ class MiniCpm(Markup):
     heads = (
         Head(
             ("<function ", "<function\n", "<functionĠ", "<functionname"),
-            rf"<function[ \nĠ]{{0,8}}(?:\Z|{ahead('name')}{WITHIN})",
+            rf"<function[ \nĠ]{{0,8}}(?:\Z|{token('name')}{WITHIN})",
             opens="",
             begins=bare_begins,
         ),

@@ -19,8 +19,11 @@ def then(*steps: str) -> str:
 
 
 def token(text: str) -> str:
-    """Write the pattern of a literal text, whole or cut off by the end."""
-    return then(*map(re.escape, text))
+    """Write the pattern of a literal text, whole or cut off by the end: one that is whole is found in one step."""
+    if len(text) < 2:
+        return re.escape(text)
+    cut = then(*map(re.escape, text[:-1])) + r"\Z"
+    return f"(?>{re.escape(text)}|{cut})"
 
 
 def either(*patterns: str) -> str:

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 from promptools.dialects.base import Head, Tier
 from promptools.dialects.declaration import NAME, lines
 from promptools.dialects.markup.collected import Grammar
-from promptools.dialects.markup.openers import WITHIN, ahead, at_once
+from promptools.dialects.markup.openers import WITHIN, at_once
 from promptools.dialects.markup.reader import Markup
 from promptools.dialects.markup.written import KEY, results_in, when_to_call, written
+from promptools.dialects.openings import token
 from promptools.dialects.settle import Rules
 from promptools.types import Call, Result
 
@@ -38,11 +39,11 @@ GRAMMAR = Grammar(
 )
 _BEFORE = re.compile(
     rf"(?:<｜tool_calls_begin｜>\s{{0,16}})?(?:<｜tool_call_begin｜>(?:\s{{0,16}}function)?)?"
-    rf"\s{{0,16}}(?:<｜tool_sep｜>)?\s{{0,16}}(?P<call>{ahead('<steptml:invoke')})"
+    rf"\s{{0,16}}(?:<｜tool_sep｜>)?\s{{0,16}}(?P<call>{token('<steptml:invoke')})"
 )
 _PARTLY = re.compile(
-    rf"(?:{ahead('<｜tool_calls_begin｜>')}\s{{0,16}})?(?:\Z|(?:{ahead('<｜tool_call_begin｜>')}"
-    rf"(?:\Z|\s{{0,16}}(?:\Z|{ahead('function')}))?)?(?:\Z|\s{{0,16}}(?:\Z|(?:{ahead('<｜tool_sep｜>')})?\s{{0,16}}\Z)))"
+    rf"(?:{token('<｜tool_calls_begin｜>')}\s{{0,16}})?(?:\Z|(?:{token('<｜tool_call_begin｜>')}"
+    rf"(?:\Z|\s{{0,16}}(?:\Z|{token('function')}))?)?(?:\Z|\s{{0,16}}(?:\Z|(?:{token('<｜tool_sep｜>')})?\s{{0,16}}\Z)))"
 )
 
 

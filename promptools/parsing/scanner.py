@@ -48,11 +48,17 @@ class Marker(NamedTuple):
     literals: tuple[str, ...]
     pattern: str = ""
     gate: str = ""
+    runs: bool = False
+    """Of a run of one literal, that is no closer, all but the last are found at once."""
 
     @property
     def expression(self) -> str:
         """The regular expression of the whole marker."""
-        return self.pattern or "|".join(re.escape(text) for text in sorted(self.literals, key=len, reverse=True))
+        if self.pattern:
+            return self.pattern
+        literals = sorted(self.literals, key=len, reverse=True)
+        again = [re.escape(text) for text in literals if self.runs and not text.startswith("</")]
+        return "|".join([*(f"(?:{text})+(?={text})" for text in again), *map(re.escape, literals)])
 
 
 class RareMarker(NamedTuple):
@@ -107,6 +113,10 @@ def _behind(markers: Iterable[Marker], group: str, text: str, at: int) -> Iterat
         later = later or each.group == group
 
 
+SIZES = (16, 8, 2, 1)
+"""Characters by which what may stand at a place is chosen of all markers: as many as are known of a marker."""
+WINDOWS = 1024
+"""Beginnings of text for which it is remembered what may stand there."""
 BEGINNING = 4
 """Letters of a marker's word that are looked for: many begin alike."""
 DEEP = 16
@@ -132,7 +142,9 @@ class WordMarker:
         self._any = re.compile(_any(self.words))
         self.holds = frozenset(text[:size] for text in literals for size in range(1, len(text)))
         self._longest = max(map(len, literals))
-        self._signs = {word: {_sign(text) for text in literals if text.startswith(word)} for word in self.words}
+        whole = {word: {text for text in literals if text.startswith(word)} for word in self.words}
+        self._signs = {word: {_sign(text) for text in texts} for word, texts in whole.items()}
+        self._gates = {word: re.compile(_tree(texts)) for word, texts in whole.items()}
         self._pattern = re.compile(
             "|".join(f"(?P<{each.group}>(?={_any(each.literals)}){each.expression})" for each in markers)
         )
@@ -156,12 +168,14 @@ class WordMarker:
         stop = len(text) if stop is None else stop
         if all(text.find(sign, at, stop + self._longest) < 0 for sign in self._signs[word]):
             return None
-        place = text.find(word, at, stop + len(word))
-        while 0 <= place < stop:
-            match = self._pattern.match(text, place)
+        if text.find(word, at, stop + len(word)) < 0:
+            return None
+        for gate in self._gates[word].finditer(text, at, min(len(text), stop + self._longest)):
+            if gate.start() >= stop:
+                break
+            match = self._pattern.match(text, gate.start())
             if match is not None:
                 return match
-            place = text.find(word, place + 1, stop + len(word))
         return None
 
 
@@ -234,6 +248,13 @@ class LineMarker:
         return self.search(text, at, len(text) if stop is None else stop)
 
 
+class Here(NamedTuple):
+    """The markers that may stand at a place."""
+
+    markers: tuple[Marker, ...]
+    pattern: re.Pattern[str]
+
+
 class Scanner:
     """Search for markers; where two match at one place the earlier in the list wins."""
 
@@ -245,8 +266,10 @@ class Scanner:
         self._prefixes = frozenset((*prefixes, *(text for each in rare for text in each.holds)))
         self._longest = max(map(len, self._prefixes), default=0) + 1
         self._gate: re.Pattern[str] | None = None
-        self._among = _by_beginning(markers)
-        self._full: dict[str, re.Pattern[str]] = {}
+        known = ((text, size) for text in literals for size in SIZES[:-1])
+        self._beginnings = frozenset(text[:size] for text, size in known if size == 2 or len(text) >= size)
+        self._known: dict[str, Here] = {}
+        self._windows: dict[str, Here | None] = {}
         self._first = re.compile(_firsts(self._prefixes))
 
     def search(self, text: str, at: int) -> re.Match[str] | None:
@@ -288,9 +311,7 @@ class Scanner:
         self._markers = tuple(each for each in self._markers if each.group not in groups)
         self._gate = None
         self._rare = [each.but(groups) if isinstance(each, LineMarker) else each for each in self._rare]
-        every = self._among.items()
-        self._among = {at: tuple(each for each in among if each.group not in groups) for at, among in every}
-        self._full = {}
+        self._known, self._windows = {}, {}
 
     def _search(self, text: str, at: int) -> re.Match[str] | None:
         stops = self._gate = self._gate or _gate(self._markers)
@@ -304,16 +325,32 @@ class Scanner:
 
     def match(self, text: str, at: int) -> re.Match[str] | None:
         """Give the marker that starts at `at`."""
-        beginning = text[at : at + 2]
-        if beginning not in self._among:
-            beginning = text[at]
-        full = self._full.get(beginning)
-        if full is None:
-            among = self._among.get(beginning)
-            if not among:
-                return None
-            full = self._full[beginning] = _compiled(among)
-        return full.match(text, at)
+        here = self._here(text, at)
+        return here.pattern.match(text, at) if here is not None else None
+
+    def _here(self, text: str, at: int) -> Here | None:
+        """Give what may stand at `at`, by the characters there."""
+        window = text[at : at + SIZES[0]]
+        try:
+            return self._windows[window]
+        except KeyError:
+            beginning = next((each for size in SIZES if (each := window[:size]) in self._beginnings), None)
+            if len(self._windows) >= WINDOWS:
+                self._windows.clear()
+            here = self._windows[window] = None if beginning is None else self._begun(beginning)
+            return here
+
+    def _begun(self, beginning: str) -> Here:
+        """Give what may stand where these characters do: few of many markers."""
+        here = self._known.get(beginning)
+        if here is None:
+            markers: list[Marker] = []
+            for each in self._markers:
+                fitting = [text for text in each.literals if text.startswith(beginning) or beginning.startswith(text)]
+                if fitting:
+                    markers.append(each if each.pattern else each._replace(literals=tuple(fitting)))
+            here = self._known[beginning] = Here(tuple(markers), _compiled(tuple(markers)))
+        return here
 
     def match_word(self, text: str, at: int) -> re.Match[str] | None:
         """Give the marker that begins with a letter and starts at `at`."""
@@ -327,9 +364,9 @@ class Scanner:
             yield each.lastgroup or "", each.end()
 
     def _others(self, text: str, at: int, group: str) -> Iterator[re.Match[str]]:
-        among = self._among.get(text[at : at + 2]) or self._among.get(text[at])
-        if among is not None:
-            yield from _behind(among, group, text, at)
+        here = self._here(text, at)
+        if here is not None:
+            yield from _behind(here.markers, group, text, at)
         for rare in self._rare:
             if isinstance(rare, WordMarker):
                 yield from rare.others(text, at, group)
@@ -418,23 +455,9 @@ def _tree(words: Set[str]) -> str:
     return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"
 
 
-def _by_beginning(markers: Iterable[Marker]) -> dict[str, tuple[Marker, ...]]:
-    """Give what may stand where a marker's first two characters do, or the only one: few of many markers."""
-    among: dict[str, list[Marker]] = {}
-    for marker in markers:
-        for beginning in dict.fromkeys(text[:2] for text in marker.literals):
-            among.setdefault(beginning, [])
-    for marker in markers:
-        for beginning, each in among.items():
-            fitting = tuple(text for text in marker.literals if text.startswith(beginning) or text == beginning[0])
-            if fitting:
-                each.append(marker if marker.pattern else marker._replace(literals=fitting))
-    return {beginning: tuple(each) for beginning, each in among.items()}
-
-
 @lru_cache(maxsize=1024)
 def _compiled(markers: tuple[Marker, ...]) -> re.Pattern[str]:
-    return re.compile("|".join(f"(?P<{each.group}>{each.expression})" for each in markers))
+    return re.compile("|".join(f"(?P<{each.group}>{each.expression})" for each in markers) or r"(?!)")
 
 
 @lru_cache(maxsize=512)

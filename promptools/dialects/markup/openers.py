@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
 from promptools.dialects.markup.tags import Tag, Tags
@@ -12,14 +11,6 @@ LOOK = 400
 """Characters in which a block must show what it is."""
 WITHIN = rf"[\s\S]{{0,{LOOK}}}"
 """What a head's pattern ends with, so that the scanner waits for as many."""
-
-
-def ahead(word: str) -> str:
-    r"""Give a pattern of `word`, or of what there is of it at the end of the text."""
-    pattern = re.escape(word[-1])
-    for char in reversed(word[:-1]):
-        pattern = f"{re.escape(char)}(?:\\Z|{pattern})"
-    return pattern
 
 
 class First(NamedTuple):

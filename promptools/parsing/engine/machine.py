@@ -16,10 +16,8 @@ from promptools.types import DiscardWhy, Span, Try
 if TYPE_CHECKING:
     from promptools.dialects.base import Dialect
 
-MISSES = 128
+MISSES = 64
 """Markers of one kind that began no call, in one reply, after which no more of them are looked for."""
-LINES = 512
-"""The same for first words of lines that any text may hold."""
 REBUILDS = 8
 """Kinds that are left out of the search: each takes milliseconds, where nobody had the same ones before."""
 NEAR = 16
@@ -53,8 +51,8 @@ class Machine(ABC):
         self._candidate: Candidate | None = None
         self._group = ""
         """The kind of marker that the candidate began with."""
-        self._misses: dict[tuple[str, int], int] = {}
-        """How many markers of a kind began no call, for each limit."""
+        self._misses: dict[str, int] = {}
+        """How many markers of a kind began no call."""
         self._tired: frozenset[str] = frozenset()
         """The kinds that are not looked for any more."""
         self._shown = False
@@ -232,17 +230,16 @@ class Machine(ABC):
     def _missed(self, group: str, *, began: bool) -> None:
         """Count a marker that began no call, and after too many of a kind look for no more of them."""
         dialect, head = self._plan.heads[group]
-        limit = MISSES
-        if not began and (head.tier or dialect.tier) not in "SA":  # a name begins no call many a time, a brace often
-            if not head.line:
-                return
-            limit = LINES
-        misses = self._misses[group, limit] = self._misses.get((group, limit), 0) + 1
-        if misses == limit:
+        if (
+            not began and not head.line and (head.tier or dialect.tier) not in "SA"
+        ):  # a brace begins no call many a time
+            return
+        misses = self._misses[group] = self._misses.get(group, 0) + 1
+        if misses == MISSES:
             if len(self._tired) < REBUILDS:
                 self._sought = self._plan.sought(self._names, self._tired | {group})
             self._tired |= {group}
-            why = f"{limit} of its markers began no call: no more of them are looked at"
+            why = f"{MISSES} of its markers began no call: no more of them are looked for"
             here = Span(self._out.at, self._out.at)
             self._out.tried(Try(dialect.name, here, "text", why, 0))
 

@@ -66,14 +66,15 @@ class Plan:
                 bare.append(dialect.channels.bare)
                 self.headers |= {f"{dialect.name}_header": dialect, dialect.channels.bare.group: dialect}
         lines = {group: head.pattern for group, (_, head) in self.heads.items() if head.line}
+        prose = {group: pattern for group, pattern in lines.items() if _in_prose(self.heads[group][1])}
         branches = "|".join(f"(?P<{group}>{pattern})" for group, pattern in lines.items())
         self._line = re.compile(branches) if lines else None
         self._lines = {group: re.compile(pattern) for group, pattern in lines.items()}
         heads = [each for group, (_, head) in self.heads.items() if not head.line for each in _markers(group, head)]
         signs, words = _apart(heads)
         rare: list[RareMarker | LineMarker | WordMarker] = [*words, *bare]
-        if lines:
-            rare.insert(0, LineMarker(_line_gate(self.heads.values(), None), lines))
+        if prose:
+            rare.insert(0, LineMarker(_line_gate(self.heads.values(), None), prose))
         anywhere = [each for each in signs if not self.heads[each.group][1].first]
         openers = tuple(each for each in self.closers if not each.startswith("</"))
         ticks = Marker("ticks", ("`", "~~~"), "``*|~~~~*")
@@ -194,9 +195,14 @@ MCP = "use_mcp_tool"
 """The tag of Cline around a call of some server's tool."""
 
 
+def _in_prose(head: Head) -> bool:
+    """Tell whether a head may stand outside of a fence."""
+    return not head.labels or None in head.labels
+
+
 def _line_gate(heads: Iterable[tuple[Dialect, Head]], names: tuple[str, ...] | None) -> str:
     """Give what the first characters of a line must be: of offered tools, three letters in any case are enough."""
-    gates = dict.fromkeys(head.gate for _, head in heads if head.line and (not head.labels or None in head.labels))
+    gates = dict.fromkeys(head.gate for _, head in heads if head.line and _in_prose(head))
     if names is not None:
         # what stands between words may be spelled otherwise, so no more than the first of them
         firsts = sorted({re.split(r"[\W_]", name[:3])[0].casefold() or name[:1] for name in names})
@@ -250,10 +256,7 @@ def _literals(lone: tuple[str, ...]) -> list[Marker]:
 
     A run of several would be another one in pieces: each may begin a call.
     """
-    openers = [re.escape(each) for each in lone if not each.startswith("</")]
-    runs = "".join(f"(?:{each})+(?={each})|" for each in openers)
-    literal = "|".join(re.escape(each) for each in lone)
     frames = tuple(filter(None, (*FRAMES, *FRAMES.values())))
     markers = by_group({"opener": CLOSER_OF, "closer": CLOSERS, "debris": DEBRIS, "frame": frames})
     markers.append(Marker("suffixed", ("<think:", "</think:"), SUFFIXED))
-    return [*markers, Marker("lone", lone, runs + literal)] if lone else markers
+    return [*markers, Marker("lone", lone, runs=True)] if lone else markers
