@@ -115,8 +115,9 @@ def _behind(markers: Iterable[Marker], group: str, text: str, at: int) -> Iterat
 
 SIZES = (16, 8, 2, 1)
 """Characters by which what may stand at a place is chosen of all markers: as many as are known of a marker."""
+WINDOW = SIZES[0]
 WINDOWS = 1024
-"""Beginnings of text for which it is remembered what may stand there."""
+"""Pieces of text, of `WINDOW` characters, for which it is remembered what may stand there."""
 BEGINNING = 4
 """Letters of a marker's word that are looked for: many begin alike."""
 DEEP = 16
@@ -184,15 +185,17 @@ INDENT = r"\n(?:\t{1,2}+| {0,8}+)"
 
 @lru_cache(maxsize=64)
 def _lines(heads: tuple[tuple[str, str], ...]) -> re.Pattern[str]:
-    branches = "|".join(f"(?P<{group}>{pattern})" for group, pattern in heads)
-    return re.compile(rf"{INDENT}(?:{branches or '(?!)'})")
+    # one group for all: a branch that is no group is left at once where its first character is another
+    branches = "|".join(pattern for _, pattern in heads) or "(?!)"
+    return re.compile(rf"{INDENT}(?P<{heads[0][0] if heads else 'none'}>{branches})")
 
 
 class LineMarker:
     """What stands only at the beginning of a line: the line's end before it is what is looked for.
 
     `gate` is what its first words must be, as a cheap pattern, and `unfinished` what the text's last line may be that
-    becomes such words; `heads` are the patterns of the whole, by their groups.
+    becomes such words; `heads` are the patterns of the whole, by their groups. What is found has the first of them as
+    its group, whichever it is: several may begin at one place.
     """
 
     words = ("\n",)
@@ -227,14 +230,16 @@ class LineMarker:
         """Give the leftmost one that begins in `text[at:stop]`. O(n), at C speed where no line begins like it."""
         if text.find("\n", at, stop) < 0:
             return None
+        limit = min(len(text), stop + self._AHEAD)
+        search, match = self._gate.search, self._pattern.match
         while True:
-            gate = self._gate.search(text, at, min(len(text), stop + self._AHEAD)) or self._last_line(text, at)
-            if gate is None or gate.start() >= stop:
+            gate = search(text, at, limit) or self._last_line(text, at)
+            if gate is None or (at := gate.start()) >= stop:
                 return None
-            found = self._pattern.match(text, gate.start())
+            found = match(text, at)
             if found is not None:
                 return found
-            at = gate.start() + 1
+            at += 1
 
     def _last_line(self, text: str, at: int) -> re.Match[str] | None:
         if self._last is None:
@@ -315,9 +320,11 @@ class Scanner:
 
     def _search(self, text: str, at: int) -> re.Match[str] | None:
         stops = self._gate = self._gate or _gate(self._markers)
+        windows = self._windows
         while (gate := stops.search(text, at)) is not None:
             at = gate.start()
-            found = self.match(text, at)
+            here = windows.get(text[at : at + WINDOW]) or self._here(text, at)
+            found = here.pattern.match(text, at) if here is not None else None
             if found is not None:
                 return found
             at += 1
@@ -330,7 +337,7 @@ class Scanner:
 
     def _here(self, text: str, at: int) -> Here | None:
         """Give what may stand at `at`, by the characters there."""
-        window = text[at : at + SIZES[0]]
+        window = text[at : at + WINDOW]
         try:
             return self._windows[window]
         except KeyError:

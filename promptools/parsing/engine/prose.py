@@ -64,6 +64,7 @@ class Prose(Machine):
         if self._line:
             return self._first_word(text, at, final)
         begin = at
+        sought = self._sought
         scanner, later = self._scanners(text)
         held = scanner
         again, self._entered = self._entered is text and len(text) > SHORT, text
@@ -91,13 +92,15 @@ class Prose(Machine):
             if found is not None and at < 0:
                 self._out.words(text[begin:start])
                 return self._literal(found, final) if found.lastgroup != "ticks" else self._backticks(found, final)
-            later = self._scanners(text)[1]
+            if sought is not self._sought:
+                sought, later = self._sought, self._scanners(text)[1]
             search = self._swept(later, text).search
 
     def _past(self, found: re.Match[str], text: str, *, first: bool) -> int:
         """Give where to look on, behind code or a lone closer that means nothing here; -1: it means something."""
         if found.lastgroup == "ticks":
-            code = _INLINE.match(text, found.start()) or self._plain_fence(text, found.start())
+            inline = found.end() - found.start() < 3
+            code = _INLINE.match(text, found.start()) if inline else self._plain_fence(text, found.start())
             return code.end() if code is not None else -1
         means = found.lastgroup != "lone" or not found[0].startswith("</") or (first and self._out.beside_call)
         return -1 if means else found.end()
