@@ -223,7 +223,9 @@ class Machine(ABC):
             whole = is_call or each.outcome == "text"
             said = (each.outcome, each.why) if whole else ("text", "it is a part of something larger")
             self._out.tried(Try(each.strategy, span, *said, each.cost))
-        if "call" not in kinds:
+        if "call" in kinds:
+            self._misses.pop("lone", None)
+        else:
             self._missed(self._group, began=True)
         self._rest = candidate.rest
 
@@ -234,14 +236,20 @@ class Machine(ABC):
             not began and not head.line and (head.tier or dialect.tier) not in "SA"
         ):  # a brace begins no call many a time
             return
-        misses = self._misses[group] = self._misses.get(group, 0) + 1
-        if misses == MISSES:
-            if len(self._tired) < REBUILDS:
-                self._sought = self._plan.sought(self._names, self._tired | {group})
-            self._tired |= {group}
+        if self._is_enough(group):
             why = f"{MISSES} of its markers began no call: no more of them are looked for"
             here = Span(self._out.at, self._out.at)
             self._out.tried(Try(dialect.name, here, "text", why, 0))
+
+    def _is_enough(self, group: str) -> bool:
+        """Count a marker that began no call; tell whether that was the last of its kind that is looked for."""
+        misses = self._misses[group] = self._misses.get(group, 0) + 1
+        if misses != MISSES:
+            return False
+        if len(self._tired) < REBUILDS:
+            self._sought = self._plan.sought(self._names, self._tired | {group})
+        self._tired |= {group}
+        return True
 
     def _begins_line(self) -> bool:
         """Tell whether what comes next is the first thing on its line."""
