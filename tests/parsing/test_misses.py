@@ -3,7 +3,7 @@
 import pytest
 
 from promptools import StreamParser, parse
-from promptools.parsing.engine.machine import MISSES
+from promptools.parsing.engine.machine import MISSES, REBUILDS
 
 TOOLS = [{"name": "ping", "parameters": {"type": "object", "properties": {"host": {"type": "string"}}}}]
 CALLS = {
@@ -42,3 +42,43 @@ def test_pieces_count_alike(count):
     parser.close()
     assert parser.reply.calls == parse(text, TOOLS).calls
     assert parser.reply.content == parse(text, TOOLS).content
+
+
+@pytest.mark.parametrize(("count", "called"), [(MISSES - 1, True), (MISSES, False)])
+@pytest.mark.parametrize("step", [5, 10_000])
+def test_first_words_of_lines_are_counted_too(count, called, step):
+    text = "So:\n" + ">>>ping\nno body\n" * count + '>>>ping\n{"host": "a"}'
+    parser = StreamParser(TOOLS)
+    for at in range(0, len(text), step):
+        parser.feed(text[at : at + step])
+    parser.close()
+    assert [call.arguments for call in parser.reply.calls] == [{"host": "a"}] * called
+    assert parser.reply.content.startswith("So:\n>>>ping\nno body\n")
+
+
+def test_kinds_that_are_too_many_to_be_left_out_of_the_search_are_text_as_well():
+    heads = [
+        *("<function= \n", "<|tool_call>no\n", "<|tool_calls_section_begin|>no {\n", "<tool_call>\n<function=>\n"),
+        *("<seed:tool_call>no\n", "<minimax:tool_call>no\n", "<|tool_call_start|>no\n", "<|START_ACTION|>no\n"),
+        *("<｜DSML｜function_calls>no\n", "<|tool_call|>no\n", "<|tools_prefix|>no\n", "[TOOL_CALLS]no\n"),
+    ]
+    assert len(heads) > REBUILDS
+    text = "".join(head * (MISSES + 1) for head in heads)
+    reply = parse(text + CALLS["<tool_call>"], TOOLS)
+    assert [call.dialect for call in reply.calls] == ["hermes"]
+    assert "".join(text.split()) == "".join("".join((reply.content, *(each.raw for each in reply.malformed))).split())
+
+
+def test_lone_openers_that_begin_nothing_are_words_in_the_end():
+    text = "<tool_call> is a tag. " * (MISSES + 2)
+    assert parse(text + CALLS["<tool_call>"], TOOLS).content == text.strip()
+
+
+def test_lone_openers_beside_calls_are_none_of_the_words_however_many():
+    section = (
+        '<|tool_calls_section_begin|><|tool_call_begin|>functions.ping:0<|tool_call_argument_begin|>{"host": "a"}'
+        "<|tool_call_end|><|tool_calls_section_end|>"
+    )
+    reply = parse(section * (MISSES + 2), TOOLS)
+    assert len(reply.calls) == MISSES + 2
+    assert reply.content == ""
