@@ -35,7 +35,7 @@ _GAP = r"\s{0,16}"
 _TALK = r"[^<{]{0,200}+"
 """Words between the section and its first call: nobody is meant to see them."""
 _HEADER = r"[^<{]{1,200}+"
-_OPENER = either(then(tokens(SECTIONS), _TALK, token(CALL)), token(CALL))
+_OPENER = either(token(CALL), then(tokens(SECTIONS), _TALK, token(CALL)))
 _FORM = re.compile(r"functions\.(.+):\d+\Z", re.DOTALL)
 _RESIDUE = then(token("functions."), r"[^\W\d][\w./-]{0,127}+", r"\s{0,4}", ":", r"\s{0,4}", r"\d{1,4}", r"\s{0,8}")
 _RESIDUE_FORM = re.compile(r"functions\.([^\W\d][\w./-]*)\s*:\s*\d+\s*")

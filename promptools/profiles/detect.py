@@ -33,6 +33,8 @@ PLAYING_OLLAMA = frozenset(("docker", "koboldcpp", "lemonade", "llama-swap"))
 _NUMBERED = re.compile(r"[0-9]+\.[0-9]")
 _BUILD = re.compile(r"b([0-9]+)")
 _UNSURE = frozenset((401, 403, 408, 429))
+NOT_IMPLEMENTED = 501
+"""It says what a 404 says, and will say it the next time."""
 
 
 class Question(NamedTuple):
@@ -108,7 +110,7 @@ def is_certain(seen: Seen, answers: Sequence[Answer | None]) -> bool:
     models = answers[-1]
     if models is None:
         return any(each is not None for each in answers)
-    return models.status not in _UNSURE and models.status < 500
+    return models.status == NOT_IMPLEMENTED or (models.status not in _UNSURE and models.status < 500)
 
 
 def read_version(seen: Seen, questions: Sequence[Question], answers: Sequence[Answer | None]) -> Seen:

@@ -196,6 +196,7 @@ def test_nothing_answered():
         ({"*": (503, {"error": "loading"})}, False),
         ({"/v1/models": (429, "")}, False),
         ({"/v1/models": (502, "")}, False),
+        ({"*": (501, "")}, True),
         ({"/v1/models": None}, True),
         ({"*": (301, "")}, True),
     ],

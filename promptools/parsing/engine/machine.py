@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from promptools.dialects.base import Dialect
 
 MISSES = 64
-"""Markers of one kind that began no call, in one reply, after which no more of them are looked for."""
+"""Markers of one kind that began no call, and no call between them, after which no more of them are looked for."""
 REBUILDS = 8
 """Kinds that are left out of the search: each takes milliseconds, where nobody had the same ones before."""
 NEAR = 16
@@ -52,7 +52,7 @@ class Machine(ABC):
         self._group = ""
         """The kind of marker that the candidate began with."""
         self._misses: dict[str, int] = {}
-        """How many markers of a kind began no call."""
+        """How many markers of a kind began no call, since the last call."""
         self._tired: frozenset[str] = frozenset()
         """The kinds that are not looked for any more."""
         self._shown = False
@@ -224,7 +224,7 @@ class Machine(ABC):
             said = (each.outcome, each.why) if whole else ("text", "it is a part of something larger")
             self._out.tried(Try(each.strategy, span, *said, each.cost))
         if "call" in kinds:
-            self._misses.pop("lone", None)
+            self._misses.clear()
         else:
             self._missed(self._group, began=True)
         self._rest = candidate.rest
@@ -232,11 +232,8 @@ class Machine(ABC):
     def _missed(self, group: str, *, began: bool) -> None:
         """Count a marker that began no call, and after too many of a kind look for no more of them."""
         dialect, head = self._plan.heads[group]
-        if (
-            not began and not head.line and (head.tier or dialect.tier) not in "SA"
-        ):  # a brace begins no call many a time
-            return
-        if self._is_enough(group):
+        common = not head.line and (head.tier or dialect.tier) not in "SA"  # a brace begins no call many a time
+        if (began or not common) and self._is_enough(group):
             why = f"{MISSES} of its markers began no call: no more of them are looked for"
             here = Span(self._out.at, self._out.at)
             self._out.tried(Try(dialect.name, here, "text", why, 0))

@@ -88,7 +88,7 @@ class Plan:
         self.rare = AnyOf(word for each in bare for word in each.words)
         self.firsts = frozenset(first for each in bare for first in each.firsts)
         self.literals = Scanner(_literals(self.closers))
-        self._zones: dict[str, Scanner] = {}
+        self._zones: dict[tuple[str, frozenset[str]], Scanner] = {}
 
     def sought(self, names: tuple[str, ...] | None, tired: frozenset[str] = frozenset()) -> Sought:
         """Give the scanners for a reply that may call tools of these names, or any; but for the `tired` groups."""
@@ -119,18 +119,25 @@ class Plan:
                 if other is not None:
                     yield group, other.end()
 
-    def zone_scanner(self, closer: str) -> Scanner:
-        """Give the scanner for inside a reasoning zone: its closer, and heads that may end it instead."""
-        if closer not in self._zones:
-            heads = [
-                each
-                for group, (dialect, head) in self.heads.items()
-                if (head.tier or dialect.tier) in "SA" and not head.line
-                for each in _markers(group, head)
-            ]
-            signs, words = _apart(heads)
-            self._zones[closer] = Scanner([Marker("closer", (closer,)), *signs], words)
-        return self._zones[closer]
+    def zone_scanner(self, closer: str, tired: frozenset[str]) -> Scanner:
+        """Give the scanner for inside a reasoning zone: its closer, and heads that may end it, but for `tired` ones."""
+        found = self._zones.get((closer, tired))
+        if found is None:
+            if len(self._zones) >= REMEMBERED:
+                self._zones.clear()
+            found = self.zone_scanner(closer, frozenset()).but(tired) if tired else self._zone(closer)
+            self._zones[closer, tired] = found
+        return found
+
+    def _zone(self, closer: str) -> Scanner:
+        heads = [
+            each
+            for group, (dialect, head) in self.heads.items()
+            if (head.tier or dialect.tier) in "SA" and not head.line
+            for each in _markers(group, head)
+        ]
+        signs, words = _apart(heads)
+        return Scanner([Marker("closer", (closer,)), *signs], words)
 
 
 def _apart(markers: list[Marker]) -> tuple[list[Marker], list[WordMarker]]:

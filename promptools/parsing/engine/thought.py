@@ -35,7 +35,7 @@ class Thought(Machine):
     def _enter_zone(self, closer: str) -> None:
         self._out.zone("reasoning")
         self._zone_closer = closer
-        self._zone_scanner = self._plan.zone_scanner(closer).but(self._tired)
+        self._zone_scanner = self._plan.zone_scanner(closer, self._tired)
         self._state = self._reasoning
 
     def _zone_begins(self, text: str, at: int, final: bool) -> int:
@@ -68,7 +68,6 @@ class Thought(Machine):
     def _reasoning(self, text: str, at: int, final: bool) -> int:
         """Look for the closer of the zone, and for a call that may end it instead."""
         begin = at
-        tired = self._tired
         while True:
             found = self._zone_scanner.search(text, at)
             if found is None:
@@ -84,9 +83,7 @@ class Thought(Machine):
             ready = self._any_ready(found, text, final)
             if ready is False:
                 at = start + 1
-                if tired is not self._tired:
-                    tired = self._tired
-                    self._zone_scanner = self._zone_scanner.but(tired)
+                self._zone_scanner = self._plan.zone_scanner(self._zone_closer, self._tired)
                 continue
             if ready is None:  # what it stands in may become the closer too
                 start = min(start, self._zone_scanner.hold(text, at))
