@@ -47,19 +47,22 @@ def beginning(text: str, start: int = 0) -> tuple[dict[str, Any], Places, int]:
     places: Places = {}
     comma = ""
     end = start
+    levels = 0
     step = _STEP.match(text, start + 1) if text.startswith("{", start) else None
     try:
         while step is not None:
             at = step.end()
             before, key = step.groups()
             if key is None:
-                deep = at - start > 2 * DEEPEST and too_deep(value, text, start, at)  # each level takes two brackets
+                unsure = levels >= DEEPEST and at - start > 2 * DEEPEST  # each level takes two brackets
+                deep = unsure and too_deep(value, text, start, at)
                 return value, places, ~start if deep else at
             if "\\" in key:
                 key, _ = scan_string(key + '"', 0, True)
             if before != comma or key in value:
                 return value, places, ~start
-            value[key], end = decode(text, at)
+            value[key], end, known = _leveled(text, at)
+            levels = max(levels, known)
             places[key] = (at, end)
             comma = ","
             step = _STEP.match(text, end)
@@ -79,21 +82,34 @@ def decode(text: str, at: int) -> tuple[Any, int]:
     Raises JSONDecodeError, or StopIteration with the index, where it ceases to be strict JSON, another ValueError for a
     key that stands twice and for a number out of range, RecursionError for what is nested in thousands.
     """
+    value, end, _ = _leveled(text, at)
+    return value, end
+
+
+def _leveled(text: str, at: int) -> tuple[Any, int, int]:
+    """Do what `decode` does, and tell how many levels the value has at most."""
     if len(text) - at <= HOOKED or text.count('":', at, at + HOOKED) < FEW:
-        return _hooked(text, at)
+        return _hooked_leveled(text, at)
     value, end = _bare(text, at)
-    if isinstance(value, str) or _is_plain(value, text[at:end]):
-        return value, end
-    return _hooked(text, at)
+    if isinstance(value, str):
+        return value, end, 0
+    levels = _levels(value, text[at:end])
+    return _hooked_leveled(text, at) if levels is None else (value, end, levels)
 
 
-def _is_plain(value: Any, text: str) -> bool:
-    """Tell whether surely no key stands twice in the text of `value`, and no number is out of range."""
+def _hooked_leveled(text: str, at: int) -> tuple[Any, int, int]:
+    value, end = _hooked(text, at)
+    return value, end, 0 if value.__class__ not in _CONTAINERS else (end - at) // 2
+
+
+def _levels(value: Any, text: str) -> int | None:
+    """Count the levels of a value, if surely no key stands twice in its text, and no number is out of range."""
     bones = text.encode("utf-8", "surrogatepass").translate(_BONES, b" \t\n\r")
     if b"0" * 200 in bones or (b"0e" in bones and (b"0e000" in bones or b"0e+000" in bones)):
-        return False
-    _, keys = _survey(value, bones.count(b"{") + bones.count(b"["))
-    return bones.count(b'":') == keys  # what looks like the end of a key in a string makes more of them, never fewer
+        return None
+    levels, keys = _survey(value, bones.count(b"{") + bones.count(b"["))
+    # what looks like the end of a key in a string makes more of them, never fewer
+    return levels if bones.count(b'":') == keys else None
 
 
 def too_deep(value: Any, text: str, start: int, end: int) -> bool:
