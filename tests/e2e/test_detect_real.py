@@ -58,6 +58,8 @@ def test_ollama_says_that_it_is_one_and_what_its_model_can_do(
     ollama: Server, model: str, capabilities: set[str], mode: str
 ) -> None:
     reply = seen_at(ollama, model, reasoning_effort="low")
+    if reply.trace.attempts[0].outcome == "crashed":  # the port that it chose for the model was taken meanwhile
+        reply = seen_at(ollama, model, reasoning_effort="low")
     kind, version = told(reply)
     assert kind == "ollama"
     assert version == RIGS["ollama-go"].title.split(",")[0].removeprefix("Ollama ")
