@@ -1,8 +1,8 @@
 """Find the next marker in text that comes in pieces, and tell how much of its end to hold.
 
-Two steps. A *gate*, one small regular expression, runs over prose at C speed and stops only where the first two
-characters of some marker stand. There the full pattern of that first character is tried, once. What is held is the
-longest end of the text that may still become a marker.
+Two steps. A *gate*, one regular expression, runs over prose at C speed and stops only where the first characters of a
+marker stand, sixteen of them. There the full patterns of the markers that begin so are tried, once. What is held is
+the longest end of the text that may still become a marker.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ from copy import copy
 from functools import lru_cache, partial
 from os.path import commonprefix
 from typing import NamedTuple
+
+FEW = 256
+"""Characters of a text below which one look for all words costs less than one for each."""
 
 
 def _sign(word: str) -> str:
@@ -31,9 +34,12 @@ class AnyOf:
         plain = self._by_sign.pop("", [])
         if plain:
             self._by_sign[commonprefix(plain)] = plain  # noqa: RUF071  characters are what is compared
+        self._any = re.compile("|".join(map(re.escape, sorted(self.words))) or "(?!)")
 
     def stands_in(self, text: str) -> bool:
         """Tell whether one of them stands in `text`. O(n), at C speed."""
+        if len(text) < FEW:
+            return self._any.search(text) is not None
         return any(sign in text and any(word in text for word in words) for sign, words in self._by_sign.items())
 
 
@@ -122,8 +128,6 @@ BEGINNING = 4
 """Letters of a marker's word that are looked for: many begin alike."""
 DEEP = 16
 """Characters of a marker that a gate looks at."""
-FEW = 256
-"""Characters below which one look for all words costs less than one for each."""
 
 
 def _any(literals: Iterable[str]) -> str:
@@ -266,6 +270,7 @@ class Scanner:
     def __init__(self, markers: Sequence[Marker], rare: Sequence[RareMarker | LineMarker | WordMarker] = ()) -> None:
         self._markers = tuple(markers)
         self._rare = rare
+        self._words = _words(rare)
         literals = [text for marker in markers for text in marker.literals]
         prefixes = [text[:size] for text in literals for size in range(1, len(text))]
         self._prefixes = frozenset((*prefixes, *(text for each in rare for text in each.holds)))
@@ -282,6 +287,8 @@ class Scanner:
         found = self._search(text, at)
         if found is not None and found.start() == at:
             return found
+        if not self._rare or (len(text) - at < FEW and self._words.search(text, at) is None):
+            return found
         for each in self._rare:
             found = each.search(text, at, found.start() if found is not None else len(text)) or found
         return found
@@ -297,7 +304,7 @@ class Scanner:
 
     def _with_rare(self, rare: Sequence[RareMarker | LineMarker | WordMarker]) -> Scanner:
         other = copy(self)
-        other._rare = rare  # noqa: SLF001  it is its own
+        other._rare, other._words = rare, _words(rare)  # noqa: SLF001  they are its own
         return other
 
     def sources(self) -> list[Callable[[str, int], re.Match[str] | None]]:
@@ -388,6 +395,11 @@ class Scanner:
             if text[found.start() :] in self._prefixes:
                 return found.start()
         return len(text)
+
+
+def _words(rare: Iterable[RareMarker | LineMarker | WordMarker]) -> re.Pattern[str]:
+    """Compile what must stand in a text for one of these to be found."""
+    return re.compile("|".join(re.escape(word) for each in rare for word in each.words) or "(?!)")
 
 
 class Sweep:
