@@ -124,6 +124,8 @@ SIZES = (16, 8, 2, 1)
 WINDOW = SIZES[0]
 WINDOWS = 1024
 """Pieces of text, of `WINDOW` characters, for which it is remembered what may stand there."""
+AHEAD = 1024
+"""Characters that no marker's pattern looks beyond."""
 BEGINNING = 4
 """Letters of a marker's word that are looked for: many begin alike."""
 DEEP = 16
@@ -184,6 +186,15 @@ class WordMarker:
         return None
 
 
+def _ahead(text: str, at: int) -> str:
+    """Give what a marker may look at, where nothing began: what stands before the same text begins nothing either.
+
+    A model that is caught in a loop says the same over and over. Empty near the end, where a pattern may see it.
+    """
+    ahead = text[at : at + AHEAD]
+    return ahead if len(ahead) == AHEAD else ""
+
+
 INDENT = r"\n(?:\t{1,2}+| {0,8}+)"
 
 
@@ -235,14 +246,16 @@ class LineMarker:
         if text.find("\n", at, stop) < 0:
             return None
         limit = min(len(text), stop + self._AHEAD)
-        search, match = self._gate.search, self._pattern.match
+        search, match, before = self._gate.search, self._pattern.match, ""
         while True:
             gate = search(text, at, limit) or self._last_line(text, at)
             if gate is None or (at := gate.start()) >= stop:
                 return None
-            found = match(text, at)
-            if found is not None:
-                return found
+            if not before or not text.startswith(before, at):
+                found = match(text, at)
+                if found is not None:
+                    return found
+                before = _ahead(text, at)
             at += 1
 
     def _last_line(self, text: str, at: int) -> re.Match[str] | None:
@@ -327,13 +340,17 @@ class Scanner:
 
     def _search(self, text: str, at: int) -> re.Match[str] | None:
         stops = self._gate = self._gate or _gate(self._markers)
-        windows = self._windows
+        windows, before = self._windows, ""
         while (gate := stops.search(text, at)) is not None:
             at = gate.start()
+            if before and text.startswith(before, at):
+                at += 1
+                continue
             here = windows.get(text[at : at + WINDOW]) or self._here(text, at)
             found = here.pattern.match(text, at) if here is not None else None
             if found is not None:
                 return found
+            before = _ahead(text, at)
             at += 1
         return None
 
