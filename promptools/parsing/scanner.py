@@ -18,6 +18,10 @@ FEW = 256
 """Characters of a text below which one look for all words costs less than one for each."""
 
 
+def _any(words: Iterable[str]) -> str:
+    return f"(?:{'|'.join(map(re.escape, words)) or '(?!)'})"
+
+
 def _sign(word: str) -> str:
     """Give the first character of a word that prose has seldom; empty: it has none."""
     return next((each for each in word if not each.isalnum() and not each.isspace()), "")
@@ -34,7 +38,7 @@ class AnyOf:
         plain = self._by_sign.pop("", [])
         if plain:
             self._by_sign[commonprefix(plain)] = plain  # noqa: RUF071  characters are what is compared
-        self._any = re.compile("|".join(map(re.escape, sorted(self.words))) or "(?!)")
+        self._any = re.compile(_any(sorted(self.words)))
 
     def stands_in(self, text: str) -> bool:
         """Tell whether one of them stands in `text`. O(n), at C speed."""
@@ -122,18 +126,13 @@ def _behind(markers: Iterable[Marker], group: str, text: str, at: int) -> Iterat
 SIZES = (16, 8, 2, 1)
 """Characters by which what may stand at a place is chosen of all markers: as many as are known of a marker."""
 WINDOW = SIZES[0]
+"""Characters of a marker that a gate looks at, and by which it is known what may stand at a place."""
 WINDOWS = 1024
-"""Pieces of text, of `WINDOW` characters, for which it is remembered what may stand there."""
+"""Pieces of text for which it is remembered what may stand there."""
 AHEAD = 1024
 """Characters that no marker's pattern looks beyond."""
 BEGINNING = 4
 """Letters of a marker's word that are looked for: many begin alike."""
-DEEP = 16
-"""Characters of a marker that a gate looks at."""
-
-
-def _any(literals: Iterable[str]) -> str:
-    return f"(?:{'|'.join(map(re.escape, literals))})"
 
 
 class WordMarker:
@@ -416,7 +415,7 @@ class Scanner:
 
 def _words(rare: Iterable[RareMarker | LineMarker | WordMarker]) -> re.Pattern[str]:
     """Compile what must stand in a text for one of these to be found."""
-    return re.compile("|".join(re.escape(word) for each in rare for word in each.words) or "(?!)")
+    return re.compile(_any(word for each in rare for word in each.words))
 
 
 class Sweep:
@@ -471,7 +470,7 @@ def _gate(markers: tuple[Marker, ...]) -> re.Pattern[str]:
     behind: dict[str, set[str]] = {}
     for marker in markers:
         for text in () if marker.gate else marker.literals:
-            behind.setdefault(text[0], set()).add(text[1:DEEP])
+            behind.setdefault(text[0], set()).add(text[1:WINDOW])
     gates += (re.escape(first) + (f"(?={after})" if (after := _tree(rests)) else "") for first, rests in behind.items())
     return re.compile("|".join(gates) or r"(?!)")
 

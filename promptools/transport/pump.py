@@ -374,7 +374,6 @@ class AsyncPump(Pump):
     async def _open(self, send: Send) -> Happening:
         await self._close()
         request = self.build(send)
-        request.extensions["trace"] = self.trace_async
         try:
             response = await self.send(request)
         except self.failure as error:
@@ -383,9 +382,9 @@ class AsyncPump(Pump):
         self.pieces = response.aiter_bytes()
         return self.opened(response)
 
-    async def trace_async(self, event: str, info: Any) -> None:
-        """Do what `trace` does, as an event loop wants it."""
-        own = self.trace(event, info)
+    async def trace(self, event: str, info: Any) -> None:
+        """Do the same as an event loop wants it."""
+        own = super().trace(event, info)
         if own is not None:
             await own
 

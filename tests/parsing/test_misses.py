@@ -82,3 +82,14 @@ def test_lone_openers_beside_calls_are_none_of_the_words_however_many():
     reply = parse(section * (MISSES + 2), TOOLS)
     assert len(reply.calls) == MISSES + 2
     assert reply.content == ""
+
+
+@pytest.mark.parametrize("step", [7, 100_000])
+def test_what_begins_as_many_that_were_nothing_is_looked_at_all_the_same(step):
+    head = "<|tool_call_begin|>functions.ping:0"
+    text = f"{head}<nothing>" * 200 + head + '<|tool_call_argument_begin|>{"host": "a"}<|tool_call_end|>'
+    parser = StreamParser(TOOLS)
+    for at in range(0, len(text), step):
+        parser.feed(text[at : at + step])
+    parser.close()
+    assert [call.arguments for call in parser.reply.calls] == [{"host": "a"}]

@@ -233,12 +233,12 @@ class Machine(ABC):
         """Count a marker that began no call, and after too many of a kind look for no more of them."""
         dialect, head = self._plan.heads[group]
         common = not head.line and (head.tier or dialect.tier) not in "SA"  # a brace begins no call many a time
-        if (began or not common) and self._is_enough(group):
+        if (began or not common) and self._count_miss(group):
             why = f"{MISSES} of its markers began no call: no more of them are looked for"
             here = Span(self._out.at, self._out.at)
             self._out.tried(Try(dialect.name, here, "text", why, 0))
 
-    def _is_enough(self, group: str) -> bool:
+    def _count_miss(self, group: str) -> bool:
         """Count a marker that began no call; tell whether that was the last of its kind that is looked for."""
         misses = self._misses[group] = self._misses.get(group, 0) + 1
         if misses != MISSES:

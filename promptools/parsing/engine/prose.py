@@ -252,7 +252,7 @@ class Prose(Machine):
         elif not self._out.beside_call or marker in PLAIN:
             if group == "lone" and not marker.startswith("</"):  # doubled, perhaps: the next one may open a call
                 self._out.parts([Part("markup", marker)], firm=False)
-                self._is_enough(group)
+                self._count_miss(group)
             else:
                 self._out.words(marker)
         elif group == "debris":
