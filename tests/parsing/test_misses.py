@@ -44,6 +44,13 @@ def test_pieces_count_alike(count):
     assert parser.reply.content == parse(text, TOOLS).content
 
 
+def test_a_call_starts_the_count_anew():
+    some = HEAD * (MISSES - 1)
+    other = CALLS["<function="].replace("\na\n", "\nb\n")
+    reply = parse(f"{some}{CALLS['<tool_call>']}\n{some}{other}", TOOLS)
+    assert [call.arguments for call in reply.calls] == [{"host": "a"}, {"host": "b"}]
+
+
 @pytest.mark.parametrize(("count", "called"), [(MISSES - 1, True), (MISSES, False)])
 @pytest.mark.parametrize("step", [5, 10_000])
 def test_first_words_of_lines_are_counted_too(count, called, step):
