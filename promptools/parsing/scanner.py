@@ -176,12 +176,17 @@ class WordMarker:
             return None
         if text.find(word, at, stop + len(word)) < 0:
             return None
+        before = ""
         for gate in self._gates[word].finditer(text, at, min(len(text), stop + self._longest)):
-            if gate.start() >= stop:
+            place = gate.start()
+            if place >= stop:
                 break
-            match = self._pattern.match(text, gate.start())
+            if before and text.startswith(before, place):
+                continue
+            match = self._pattern.match(text, place)
             if match is not None:
                 return match
+            before = _ahead(text, place)
         return None
 
 
