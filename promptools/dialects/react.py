@@ -39,7 +39,7 @@ _INPUTS: Final = ("Action Input", "Action_Input", "ActionInput", "Action Argumen
 _INPUT = then(r"[*_]{0,2}", tokens(_INPUTS), _COLON)
 _FENCE = r"(?:`{1,2}\Z|```(?:\Z|[a-z]{0,8}\s{0,8}))?"
 _PAIR = then(_ACTION, r"[ \t]{0,8}", _NAME, r"[ \t]{0,8}\r?", r"\n", r"\s{0,8}", _INPUT)
-_CLOSERS = Closers(right=("```",), wrong=(), openers=(), needed=False)
+_CLOSERS = Closers(right=("```",), wrong=(), openers=(), needed=False, following=("\nAction:",))
 _BLOB_CLOSERS = Closers(right=("```", "<end_action>", "<end_code>"), wrong=(), openers=(), needed=False)
 """What smolagents' ToolCallingAgent stops at may close its object."""
 _NAMED = re.compile(rf"[^:]*:[*_]{{0,2}}\s*{_QUOTE}(\w[\w.-]*)")

@@ -3,7 +3,7 @@
 A quote ends the string when what must follow a value follows it: a comma and a key (in an object) or an item (in an
 array), or closing brackets. Text inside a string may look just the same, code above all. What tells them apart is
 parity: inside quoted code an odd number of quotes went before. Where an earlier and a later quote would both do, the
-string is refused: a wrong value is worse than none.
+string is refused: a wrong value is worse than none. So is one that would run into another call: see `_crosses`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from promptools.parsing.strings import BODIES, CLOSERS, Unreadable
 Frame: TypeAlias = tuple[set[str], str]
 """An open container: the keys that it has so far, and what closes it: `]`, `}` or `}}`."""
 
+UNESCAPED: Final = "unescaped quotes in a string"
+"""The liberty, as it is noted."""
 ENVELOPE: Final = frozenset({"name", "tool", "tool_name", "function", "arguments", "parameters", "tool_calls", "type"})
 """First keys of a call: they tell that the next call begins."""
 
@@ -32,6 +34,7 @@ _KEY = re.compile(r"""\s*+(?:"([^"\\\n]*+)"|'([^'\\\n]*+)'|[“”]([^“”\\\n
 _ITEM = re.compile(r"""\s*+(?:["'“‘\[{]|-?[0-9]|(?:true|false|null|True|False|None)\b)""")
 _BEYOND = re.compile(r"\s*+(?:\Z|</|<\||```|\[/)")
 _WHOLE = re.compile(r"[}\]]\s*+(?:```|</[^<>]*+>|<\|[^<>|]*+\|>)?+\s*+\Z")
+_BRACKET = re.compile(r"""[\]}]|[\[{](?:\s*+["'“]?([^\W\d][\w.-]{0,80}+)["'”]?\s*+:)?|<([|｜])[^<>|｜\n]{1,64}+\2>""")
 _NEXT = re.compile(r"""[\s;,]*+[\[{]++\s*+["']([^"'\\\n]*+)["']\s*+:""")
 
 
@@ -82,15 +85,40 @@ class Guess:
             if even_maybe or (not even and follows is not _Follows.MAYBE_END and (maybe or skipped)):
                 raise Unreadable(where, "inner quotes are not escaped, and more than one may end it", "invalid_json")
             if follows is not _Follows.MAYBE_END:
-                return where
+                return self._inside(text, start, where)
             maybe.append(where)
             even_maybe = even
         if len(maybe) == 1 and (even_maybe or not skipped):
             self.sure = True
-            return maybe[0]
+            return self._inside(text, start, maybe[0])
         if maybe or _WHOLE.search(text, max(start, len(text) - 100)):
             raise Unreadable(start, "inner quotes are not escaped, and none may end the string", "invalid_json")
         raise _cut(text)
+
+    def _inside(self, text: str, start: int, end: int) -> int:
+        """Return `end`, the end of a string with unescaped quotes. Raise `Unreadable` if it runs into another call."""
+        at = self._crosses(text, start, end)
+        if at >= 0:
+            raise Unreadable(at, "a string without its closing quote runs into what follows the call", "invalid_json")
+        return end
+
+    def _crosses(self, text: str, start: int, end: int) -> int:
+        """Return where `text[start:end]` leaves the call that it is in, -1 if it does not.
+
+        It does at a special token, and where more brackets are closed than opened before an object with a key of a
+        call begins. JSON and code that are quoted close what they open.
+        """
+        depth, left = 0, -1
+        for found in _BRACKET.finditer(text, start, end):
+            char = found[0][0]
+            if char == "<":
+                return found.start()
+            depth += 1 if char in "[{" else -1
+            if depth < 0 and left < 0:
+                left = found.start()
+            if left >= 0 and (found[1] in ENVELOPE or found[1] in self.anchors):
+                return left
+        return -1
 
     def whole(self, text: str, end: int) -> bool:
         """Tell whether the value may end at `end`: after guessed strings, only if nothing there could belong to it."""

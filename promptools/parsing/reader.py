@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from promptools.errors import clip
 from promptools.parsing.extent import DEEPEST
-from promptools.parsing.guess import Frame, Guess
+from promptools.parsing.guess import UNESCAPED, Frame, Guess
 from promptools.parsing.strings import BODIES, CLOSERS, STRICT, Liberties, Unreadable, decode, encode, finite
 
 _PYTHON: Final = {"True": "true", "False": "false", "None": "null"}
@@ -193,7 +193,7 @@ class Reader:
         if self.guess and not is_key:
             end = self.guess.end(self.text, start, quote, self._stack)
             if self.guess.inner:
-                self.liberties.take("unescaped quotes in a string")
+                self.liberties.take(UNESCAPED)
         else:
             found = BODIES[quote].match(self.text, start)
             if found is None:

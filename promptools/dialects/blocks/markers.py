@@ -30,17 +30,23 @@ class Closers:
     again: re.Pattern[str] | None = None
     r"""What stands before a further body of the same block: a name, its only group, and what may follow that. It says
     by `\Z` what an unfinished one looks like."""
+    following: tuple[str, ...] = ()
+    """What begins the next call where no opener does: it is looked for in a body that may be broken, nowhere else."""
     marks: tuple[str, ...] = field(init=False)
     longest: int = field(init=False)
     pattern: re.Pattern[str] = field(init=False)
+    inner: re.Pattern[str] = field(init=False)
+    """What may end a broken body."""
     gap: re.Pattern[str] = field(init=False)
     """What may stand between a value and what closes it."""
 
     def __post_init__(self) -> None:
         marks = tuple(sorted((*self.right, *self.wrong, *self.openers), key=len, reverse=True))
         object.__setattr__(self, "marks", marks)
-        object.__setattr__(self, "longest", max(map(len, marks), default=1))
+        inner = tuple(sorted((*marks, *self.following), key=len, reverse=True))
+        object.__setattr__(self, "longest", max(map(len, inner), default=1))
         object.__setattr__(self, "pattern", re.compile("|".join(map(re.escape, marks)) or r"(?!)"))
+        object.__setattr__(self, "inner", re.compile("|".join(map(re.escape, inner)) or r"(?!)"))
         fence = "" if marks and marks[0][0] in "`~" else f"(?:```)?{_GAP}"
         object.__setattr__(self, "gap", re.compile(_GAP + fence))
 
@@ -49,7 +55,7 @@ class Marks:
     """Finds closers and openers in text that comes in pieces."""
 
     def __init__(self, closers: Closers) -> None:
-        self._pattern = closers.pattern
+        self._pattern = closers.inner
         self._longest = closers.longest
         self._tail = ""
 

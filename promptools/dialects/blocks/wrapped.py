@@ -16,6 +16,7 @@ from promptools.dialects.body import JsonBody, is_unreadable, not_cut, read_call
 from promptools.dialects.envelope import NoCall, Node
 from promptools.dialects.live import LiveArguments
 from promptools.dialects.settle import Place, Rules, broken
+from promptools.parsing.guess import UNESCAPED
 from promptools.parsing.parts import Part, Tried, Undecided, note, size_of
 from promptools.types import Fix, MalformedReason
 
@@ -78,7 +79,10 @@ class WrappedCandidate(Undecided):
         self._marks = Marks(closers)
         self._retries = RETRIES
         self._lost: list[Part] | None = None
-        self._first_closer = -1
+        self._first_mark = self._first_closer = -1
+        """Where in the body the first marker stands, and the first right closer."""
+        self._border: tuple[int, str] | None = None
+        """Where the body ends if it cannot be read any further, and the marker that stands there."""
         self._over = False
         self._stands = 0  # parts of earlier bodies that nothing takes back: a call among them may have gone out
         self._live = self._listener()
@@ -155,9 +159,13 @@ class WrappedCandidate(Undecided):
         """Take a marker inside what looks like a string as the end, if what stands before it is a call."""
         raw = self._body.raw
         inside = raw[: -len(mark)]
+        self._first_mark = len(inside) if self._first_mark < 0 else self._first_mark
         if self._first_closer < 0 and mark in self._closers.right:
             self._first_closer = len(inside)
-        opener = mark in self._closers.openers
+        opener = mark not in (*self._closers.right, *self._closers.wrong)
+        whole = inside.rstrip(" \t\r\n,;`").endswith(("}", "]")) and inside.count("{") <= inside.count("}")
+        if self._border is None and whole:
+            self._border = len(inside), mark
         self._retries -= 1
         parts = self._read(inside, close=True, stopped=not opener)
         if parts is not None and not is_unreadable(parts) and self._gap_after(parts, inside):
@@ -187,6 +195,8 @@ class WrappedCandidate(Undecided):
             self._ended = True
         elif parts is None:
             self._give_up("the JSON is no call")
+        elif is_unreadable(parts) and self._border is not None and self._end_at(*self._border):
+            return
         elif is_unreadable(parts) and self._retries:
             self._lost = parts
         elif self._gap_after(parts, raw):
@@ -215,12 +225,20 @@ class WrappedCandidate(Undecided):
                 strict=strict,
                 keys=self._keys,
             )
+            if self._crosses(parts):
+                return [self._broken(raw, "invalid_json", "a string without its closing quote runs past a marker")]
             return self._live.begun(parts) if self._live is not None else parts
         except NoCall as no:
             self.tries.append(Tried(self._place.dialect, "text", str(no), len(raw)))
             if self._name == "":
                 return [self._broken(raw, "unknown_tool", "it names no tool, and its arguments do not fit just one")]
             return None
+
+    def _crosses(self, parts: list[Part]) -> bool:
+        """Whether the end of a string is a guess, and a marker of the family stands before it."""
+        marked = 0 <= self._first_mark < size_of(parts)
+        calls = [part.call for part in parts if part.call is not None] if marked else []
+        return any(fix.detail.startswith(UNESCAPED) for call in calls for fix in call.fixes)
 
     def other(self, raw: str) -> list[Part] | None:
         """Read a body that is no JSON, or stands for no call; None: it is like any other. Raises `NoCall`."""
@@ -236,13 +254,9 @@ class WrappedCandidate(Undecided):
             else:
                 self._cut_short()
             return
-        if self._first_closer >= 0:  # a closer did come: what stands before it is broken, not cut
-            parts = self._read(raw[: self._first_closer])
-            if parts is not None and self._gap_after(parts, raw[: self._first_closer]):
-                self._done = [not_cut(part, self._place.dialect) for part in self._done]
-                self.rest = raw[self._first_closer :]
-                self._finish("", None)
-                return
+        border = self._border or (self._first_closer, "")
+        if border[0] >= 0 and self._end_at(*border):
+            return
         lossy = finish_reason == "length"
         parts = self._lost or self._read(raw, close=not lossy, stopped=finish_reason in ("stop", "tool_calls"))
         if parts is None:
@@ -254,6 +268,18 @@ class WrappedCandidate(Undecided):
             self._finish("", self._closing_fix())
         else:
             self._give_up("words follow the JSON inside the block")
+
+    def _end_at(self, at: int, mark: str) -> bool:
+        """End a broken body before a marker in it: a marker did come, so what stands before it is not cut."""
+        raw = self._body.raw
+        parts = self._read(raw[:at])
+        if parts is None or not self._gap_after(parts, raw[:at]):
+            return False
+        self._done = [not_cut(part, self._place.dialect) for part in self._done]
+        closer = mark if mark in (*self._closers.right, *self._closers.wrong) else ""
+        self.rest = raw[at + len(closer) :]
+        self._finish(closer, None)
+        return True
 
     # --- calls that go out while they come -----------------------------------------------------------------------
 
@@ -346,7 +372,8 @@ class WrappedCandidate(Undecided):
         self._live = self._listener()
         self._done.append(Part("markup", "".join(self._gap)))
         self._gap, self._look, self._marks = [], "", Marks(self._closers)
-        self._body, self._lost, self._first_closer = JsonBody(), None, -1
+        self._body, self._lost, self._border = JsonBody(), None, None
+        self._first_mark = self._first_closer = -1
         self._ended = False
 
     def _foreign(self, look: str) -> None:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from promptools.dialects.markup.block import Block
 from promptools.dialects.markup.collected import Collected, Grammar
-from promptools.dialects.markup.tags import Tag, blank
+from promptools.dialects.markup.tags import Tag, blank, is_broken
 from promptools.dialects.settle import Place, Rules
 from promptools.errors import clip
 from promptools.types import Fix
@@ -160,6 +160,10 @@ class Valued(Block):
     def _ending(self, token: Tag | str) -> None:
         """After what looks like the end of a value: what follows tells."""
         if isinstance(token, str):
+            if is_broken(token) and self._closes_own():  # no value ends like this by chance
+                self._ended()
+                self._state(token)
+                return
             self._closing.append((self._at, token))
             if not blank(token):
                 self._not_ended()

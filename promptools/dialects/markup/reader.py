@@ -15,7 +15,7 @@ from promptools.dialects.markup.block_end import Ended
 from promptools.dialects.markup.block_value import NAMING, given_in
 from promptools.dialects.markup.collected import Collected, Grammar
 from promptools.dialects.markup.live import LiveMarkup
-from promptools.dialects.markup.tags import Tag, blank, unblank
+from promptools.dialects.markup.tags import Tag, blank, is_broken, unblank
 from promptools.dialects.settle import Place, Rules
 from promptools.errors import clip
 from promptools.parsing.parts import Candidate
@@ -97,7 +97,11 @@ class MarkupCandidate(Ended):
                 if token.empty:
                     self._end_call(self._at + 1)
             case "param" | "element" if token.close and self._reopen is not None and self._spoke():
-                self._reopen_value(token)
+                if is_broken("".join(self._words)):
+                    self._call, self._start = None, self._segments[-1].end
+                    self._give_up("its first tag cannot be read", token)
+                else:
+                    self._reopen_value(token)
             case "cut":
                 self._cut = token.raw
             case "wrap" | "end":

@@ -183,6 +183,12 @@ class Tags:
         return any(each.startswith(word) or word.startswith(each) for each in (*known, *self.words))
 
 
+def is_broken(words: str) -> bool:
+    """Whether words begin with a tag of a call or a parameter that cannot be read."""
+    lead = _LEAD.match(unblank(words))
+    return lead is not None and lead["wrap"] is None
+
+
 def blank(words: str) -> bool:
     """Tell whether words are white space, of a tokenizer's spelling too."""
     return not words.strip(_BLANK)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Final, Literal
 
-from promptools.dialects.pycalls.tokens import Lexer, Slot, Token, words_of
+from promptools.dialects.pycalls.tokens import Crossed, Lexer, Slot, Token, words_of
 from promptools.dialects.settle import dump
 from promptools.errors import clip
 from promptools.parsing.strings import Liberties
@@ -22,6 +22,7 @@ DEEPEST: Final = 100
 """Levels of brackets inside the arguments."""
 LONGEST_NUMBER: Final = 512
 
+_CROSSED: Final = "a string without its closing quote runs into the next call"
 _LITERALS: Final = {
     "True": "true", "False": "false", "None": "null", "true": "true", "false": "false", "null": "null",
 }  # fmt: skip
@@ -37,12 +38,14 @@ Why = Literal["code", "quotes", "limit"]
 class Refused(Exception):
     """These are no arguments; `kind`: something to evaluate, quotes that are not escaped, or too much of something."""
 
-    def __init__(self, reason: str, kind: Why = "code", start: int = -1) -> None:
+    def __init__(self, reason: str, kind: Why = "code", start: int = -1, back: int = -1) -> None:
         super().__init__(reason)
         self.reason = reason
         self.kind: Why = kind
         self.start = start
         """Where what cannot be read begins; -1 for the end of what was taken."""
+        self.back = back
+        """Characters at the end of what was taken that belong to the next call; -1 for none."""
 
 
 @dataclass(slots=True)
@@ -78,10 +81,16 @@ class _Frame:
 class Arguments:
     """Reads from behind a call's opening bracket to its closing one. O(n) in characters, for each level of brackets."""
 
-    def __init__(self, order: Sequence[str] | None, strings: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        order: Sequence[str] | None,
+        strings: frozenset[str] = frozenset(),
+        *,
+        calls: Callable[[str], bool],
+    ) -> None:
         self._order = order
         self._strings = strings
-        self._lexer = Lexer()
+        self._lexer = Lexer(calls)
         self._stack = [_Frame("call")]
         self._doubt = ""
         self._last: Token | None = None
@@ -97,7 +106,11 @@ class Arguments:
         """Take `text[at:]` up to `self.at`; tell whether the call's closing bracket has come. Raises `Refused`."""
         self.at = at
         while self._stack:
-            token = self._lexer.next(text, self.at, final=final, slot=self._slot())
+            try:
+                token = self._lexer.next(text, self.at, final=final, slot=self._slot())
+            except Crossed as crossed:
+                self.at = self._lexer.at
+                raise Refused(_CROSSED, "quotes", back=crossed.back) from None
             self.at = self._lexer.at
             if token is None:
                 return False

@@ -30,6 +30,8 @@ _EVENT = re.compile(r"[,{}\[\]]")
 _NEXT_KEY = re.compile(r",\s{0,16}+(?:\Z|\}|[\"<]|([^\W\d][\w.-]{0,127}+)\s{0,16}+(?:\Z|:))")
 _INSIDE = re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 _AFTER_MEMBER = re.compile(r"\s{0,64}+(?:\Z|[}:]|,\s{0,16}+(?:\Z|[}\"<]|[^\W\d][\w.-]{0,127}+\s{0,16}+(?:\Z|:)))")
+_CROSSED = re.compile(r"<\||\|>|<(?:start|end)_function_call>|\}\s{0,16}+call:")
+"""What no string holds whose end is a guess: tokens, or the next call."""
 _AFTER_ITEM = re.compile(r"\s{0,64}+(?:\Z|[,\]])")
 
 
@@ -206,6 +208,8 @@ class Braces:
             return False
         self._string = ""
         body = "".join(self._pieces)
+        if self._doubtful and _CROSSED.search(body):
+            raise Refused("a string without its closing quote runs into what follows the call", "quotes")
         inner = body.replace('"', '\\"') if self._doubtful and "\\" not in body else body
         self._is(decode(inner, self.liberties))
         return False
@@ -259,6 +263,8 @@ class Braces:
                 self.liberties.take("no delimiter before a string", "marker")
             if delimiter in text:
                 raise Refused("a delimiter stands in a value", start=self.at)
+        if _CROSSED.search(text):
+            raise Refused("a broken delimiter stands in a value", start=self.at)
         if not text:
             raise Refused("a value is missing", start=self.at)
         root = len(self._stack) == 1 and frame.key in self._declared

@@ -39,9 +39,13 @@ class OneCall:
             self._arguments = Braces(keys, self._types)
         else:
             strings = frozenset(key for key in self._order or () if self._types(key) == STRING)
-            self._arguments = Arguments(self._order, strings)
+            self._arguments = Arguments(self._order, strings, calls=self._calls)
         self._live = LiveArguments(rules, said) if live else None
         self._told = 0
+
+    def _calls(self, name: str) -> bool:
+        """Whether a call may begin with this name."""
+        return self._rules.tools is None or self._rules.tools.find(name) is not None
 
     def _types(self, key: str) -> frozenset[str]:
         assert self._rules.tools is not None

@@ -39,43 +39,45 @@ class CallBlock(CallParts):
         self._comment = False
         self._wrappers = 0
         """Brackets of `print(` around the call."""
+        self._again = ""
+        """Text that was taken and is read again."""
         self._goes_live = firm and place.meant
         self._echo = ""
 
     def feed(self, piece: str, start: int) -> int | None:
         """Take more text; see `Candidate`."""
-        if not self._carry:  # the piece is read where it stands: to copy it for each call would be quadratic
-            at = self._run(piece, start, final=False)
-            self._carry = "" if self._over else piece[at:]
-            return at if self._over else None
-        held = len(self._carry)
-        text = self._carry + piece[start:]
-        at = self._run(text, 0, final=False)
+        # without a carry the piece is read where it stands: to copy it for each call would be quadratic
+        text, at = (self._carry + piece[start:], 0) if self._carry else (piece, start)
+        text, at = self._run(text, at, final=False)
         if not self._over:
             self._carry = text[at:]
             return None
-        if at < held:
-            self.rest += text[at:held]
-        return start + max(0, at - held)
+        unread, own = len(text) - at, len(piece) - start
+        if unread > own:
+            self.rest += text[at : len(text) - own]
+        return len(piece) - min(unread, own)
 
     def close(self, finish_reason: str | None) -> None:
         """Decide: the text is over."""
         text = self._carry
         # a word that was cut off inside arguments is no word that was refused
-        at = self._run(text, 0, final=finish_reason != "length" or self._state != self._inside)
+        text, at = self._run(text, 0, final=finish_reason != "length" or self._state != self._inside)
         if not self._over:
             self._take(text, at, len(text))
             self._cut_short(finish_reason)
         elif at < len(text):
             self.rest += text[at:]
 
-    def _run(self, text: str, at: int, *, final: bool) -> int:
+    def _run(self, text: str, at: int, *, final: bool) -> tuple[str, int]:
+        """Take what can be told; return the text, and the index that it is left at."""
         while at < len(text) and not self._over:
             moved = self._state(text, at, final)
             if moved < 0:
-                return ~moved
+                return text, ~moved
             at = moved
-        return at
+            if self._again:
+                text, at, self._again = self._again + text[at:], 0, ""
+        return text, at
 
     # --- the states ------------------------------------------------------------------------------------------------
 
@@ -163,6 +165,9 @@ class CallBlock(CallParts):
         except Refused as refused:
             self._let_out(call)
             end = self._take(text, at, refused.start if refused.start >= 0 else call.at)
+            if refused.back >= 0:
+                self._break_off(refused)
+                return end
             return self._refuse(refused.reason, end, broken=refused.kind != "code")
         self._let_out(call, last=ended)
         end = self._take(text, at, call.at)
@@ -174,6 +179,19 @@ class CallBlock(CallParts):
         if self._state == self._between and not self._bracketed and not (self._layout.right or self._layout.lines):
             self._finish()
         return end
+
+    def _break_off(self, refused: Refused) -> None:
+        """End a broken call where its string runs into the next one, which is read again."""
+        raw = "".join(self._segment)
+        cut = len(raw) - refused.back
+        self._segment = [raw[:cut]]
+        if self._meant or (self._offered and self._layout.right):
+            self._lost, self._again = refused.reason, raw[cut:]
+            self._malformed()
+            self._state = self._wrapped if self._wrappers else self._between
+        else:
+            self._give_up(refused.reason)
+            self.rest = raw[cut:]
 
     def _wrapped(self, text: str, at: int, _final: bool) -> int:
         """Take the closing bracket of `print(`."""

@@ -9,6 +9,7 @@ character of a string is looked at twice, but for the few behind a quote.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Final, Literal, NamedTuple
 
 from promptools.parsing.strings import Liberties
@@ -35,6 +36,7 @@ _AFTER: Final[dict[tuple[bool, bool], re.Pattern[str]]] = {
     (False, False): re.compile(rf"{_GAP}(?:\Z|[,\])}}:]|{_MORE})"),
     (False, True): re.compile(rf"{_GAP}(?:\Z|[,\]}}:]|\)[ \t]{{0,64}}+(?:\Z|[,\]);<`\r\n]))"),
 }
+_BRACKET = re.compile(r"[)\]}]|(?:([^\W\d][\w.:/-]{0,127}+)[ \t]{0,8}+)?\(|[\[{]")
 _QUOTATION = re.compile(r"(?!(?:if|else|for|in|is|or|and|not)\b)\w|[/$~{^\\-]|\*\.|\./")
 """What follows the opening quote of a quotation, and no string that has ended: no operator, no keyword."""
 _ESCAPE = re.compile(
@@ -64,10 +66,19 @@ class Token(NamedTuple):
     raw: bool = False
 
 
-class Lexer:
-    """Cuts text into tokens. O(n) in characters."""
+class Crossed(Exception):
+    """A string without its closing quote runs into the next call, `back` characters before where that was seen."""
 
-    def __init__(self) -> None:
+    def __init__(self, back: int) -> None:
+        super().__init__(back)
+        self.back = back
+
+
+class Lexer:
+    """Cuts text into tokens. O(n) in characters. `calls`: whether a name before a bracket is that of a tool."""
+
+    def __init__(self, calls: Callable[[str], bool]) -> None:
+        self._calls = calls
         self.at = 0
         """How far the text at hand has been taken."""
         self._comment = False
@@ -75,6 +86,14 @@ class Lexer:
         self._raw = False
         self._doubtful = False
         self._body: list[str] = []
+        self._seen = 0
+        """Pieces of the body that were looked at for the next call."""
+        self._size = 0
+        """Characters in them."""
+        self._depth = 0
+        """Brackets that are open at their end; below zero where more were closed."""
+        self._left = -1
+        """Where the first bracket was closed that stands before the string."""
 
     @property
     def in_string(self) -> bool:
@@ -144,6 +163,8 @@ class Lexer:
                 return None
             size = 3 if text.startswith(quote * 3, at) else 1
         self._quote, self._raw, self._doubtful, self._body = quote * size, raw, False, []
+        self._seen = self._size = self._depth = 0
+        self._left = -1
         self.at = at + size
         return self._string(text, self.at, final=final, slot=slot)
 
@@ -167,9 +188,27 @@ class Lexer:
                 token = Token("string", "".join(self._body), end, self._quote, self._doubtful, self._raw)
                 self._quote = ""
                 return token
-            self._doubtful = self._doubtful or size == 1
+            if size == 1:
+                self._doubtful = True
+                self._look_for_call()
             self._body.append(close)
             at = self.at = end + 1
+
+    def _look_for_call(self) -> None:
+        """Raise `Crossed` where the next call begins before the quote that did not end the string.
+
+        It begins where a tool's name stands before a bracket, and more brackets were closed before than opened: code
+        that is quoted closes what it opens.
+        """
+        words = "".join(self._body[self._seen :])
+        for found in _BRACKET.finditer(words):
+            if self._left >= 0 and found[1] and self._calls(found[1]):
+                raise Crossed(self._size + len(words) - self._left - 1)
+            self._depth += 1 if found[0][-1] in "([{" else -1
+            if self._depth < 0 and self._left < 0:
+                self._left = self._size + found.start()
+        self._seen = len(self._body)
+        self._size += len(words)
 
     def _triple(self, text: str, end: int, final: bool) -> bool | None:
         if text.startswith(self._quote, end):

@@ -1,0 +1,151 @@
+"""A repair stays inside its own call: two calls, one quote lost, and never one call that is made of both."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from casebook import bare, feed
+
+from promptools import Tools, dialects, parse
+from promptools.types import Call
+
+TOOLS = Tools(
+    [
+        {
+            "name": "bash",
+            "parameters": {"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]},
+        },
+        {
+            "name": "write_file",
+            "parameters": {
+                "type": "object",
+                "properties": {
+                    "path": {"type": "string"},
+                    "content": {"type": "string"},
+                    "mode": {"type": "integer"},
+                    "tags": {"type": "array", "items": {"type": "string"}},
+                },
+                "required": ["path"],
+            },
+        },
+    ]
+)
+Said = list[tuple[str, dict[str, Any]]]
+PAIRS: dict[str, Said] = {
+    "one tool": [("bash", {"command": "ls"}), ("bash", {"command": "pwd"})],
+    "two tools": [
+        ("write_file", {"path": "a.txt", "content": "hello, you", "mode": 35}),
+        ("bash", {"command": "ls -la"}),
+    ],
+}
+QUOTES = "\"'“”`"
+
+
+def rendered(name: str, said: Said) -> str:
+    calls = [Call(f"call{at:05}", tool, given, json.dumps(given)) for at, (tool, given) in enumerate(said)]
+    return dialects.get(name).render_calls(calls)
+
+
+def called(text: str, **options: Any) -> Said:
+    return [(call.name, call.arguments) for call in parse(text, TOOLS, **options).calls]
+
+
+def misquoted(text: str) -> Iterator[str]:
+    """Yield `text` with each of its quotes lost, then escaped."""
+    for at, char in enumerate(text):
+        if char in QUOTES:
+            yield text[:at] + text[at + 1 :]
+            yield f"{text[:at]}\\{text[at:]}"
+
+
+def strings(value: Any) -> Iterator[str]:
+    match value:
+        case dict():
+            for key, each in value.items():
+                yield from (key, *strings(each))
+        case list():
+            for each in value:
+                yield from strings(each)
+        case str():
+            yield value
+        case _:
+            pass
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+@pytest.mark.parametrize("name", dialects.names())
+def test_two_calls_with_a_wrong_quote_are_never_one(name: str, pair: str) -> None:
+    said = PAIRS[pair]
+    for number, text in enumerate(misquoted(rendered(name, said))):
+        expect = (None, name)[number // 2 % 2]
+        for each in called(text, expect=expect):
+            inside = [words for words in strings(each[1]) if any(mark in words for mark in "<>[]{}()|\n")]
+            assert each in said or not inside, f"{text!r} as {expect}"
+
+
+ADJACENT = {
+    "mistral": '[TOOL_CALLS]bash[ARGS]{"command": "ls}[TOOL_CALLS]bash[ARGS]{"command": "pwd"}',
+    "deepseek": '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>bash<｜tool▁sep｜>{"command": "ls}<｜tool▁call▁end｜>'
+    '<｜tool▁call▁begin｜>bash<｜tool▁sep｜>{"command": "pwd"}<｜tool▁call▁end｜><｜tool▁calls▁end｜>',
+    "hermes": '<tool_call>\n{"name": "bash", "arguments": {"command": "ls}}\n</tool_call>\n'
+    '<tool_call>\n{"name": "bash", "arguments": {"command": "pwd"}}\n</tool_call>',
+    "functionary": '>>>bash\n{"command": "ls}\n>>>bash\n{"command": "pwd"}',
+    "react": 'Action: bash\nAction Input: {"command": "ls}\nAction: bash\nAction Input: {"command": "pwd"}',
+    "goose": '<toolcall><bash>{"command": "ls}</bash></toolcall>\n<toolcall><bash>{"command": "pwd"}</bash></toolcall>',
+    "lfm2": '<|tool_call_start|>[bash(command="ls), bash(command="pwd")]<|tool_call_end|>',
+    "olmo3": '<function_calls>bash(command="ls)\nbash(command="pwd")</function_calls>',
+    "nexusraven": 'Call: bash(command="ls); bash(command="pwd")<bot_end>',
+}
+"""The first call lacks the quote that closes its string."""
+
+
+@pytest.mark.parametrize("name", ADJACENT)
+def test_the_call_after_a_broken_one_is_a_call(name: str) -> None:
+    text = ADJACENT[name]
+    _, reply = feed([text], TOOLS)
+    assert [call.arguments for call in reply.calls] == [{"command": "pwd"}]
+    assert [each.reason for each in reply.malformed] == ["invalid_json"]
+    assert "pwd" not in reply.malformed[0].raw
+    assert reply.content == ""
+    for at in range(1, len(text)):
+        assert bare(feed([text[:at], text[at:]], TOOLS)[1]) == bare(reply), f"cut at {at}"
+
+
+QUOTED = '</tool_call>\n[TOOL_CALLS]bash[ARGS]{"command": "pwd"}\n<|im_end|> bash(command=\'x\')'
+
+
+@pytest.mark.parametrize("name", dialects.names())
+def test_markers_in_a_whole_string_are_words(name: str) -> None:
+    said: Said = [("bash", {"command": QUOTED}), ("bash", {"command": "ls"})]
+    assert called(rendered(name, said), expect=name) == said
+
+
+INSIDE = [
+    ('{"path": "a.json", "content": "{"path": "b", "content": "c"}"}', '{"path": "b", "content": "c"}'),
+    ('{"path": "a.js", "content": "if (x) { log("y") }"}', 'if (x) { log("y") }'),
+]
+
+
+@pytest.mark.parametrize(("written", "content"), INSIDE)
+def test_code_that_closes_what_it_opens_may_lack_its_escapes(written: str, content: str) -> None:
+    text = f"[TOOL_CALLS]write_file[ARGS]{written}"
+    assert [given["content"] for _, given in called(text)] == [content]
+
+
+@pytest.mark.parametrize("marker", ["<|im_end|>", "<｜tool▁call▁end｜>", "[TOOL_CALLS]"])
+def test_a_string_whose_end_is_a_guess_holds_no_marker(marker: str) -> None:
+    text = f'[TOOL_CALLS]bash[ARGS]{{"command": "say "hi" {marker} now"}}'
+    assert called(text) == []
+
+
+@pytest.mark.parametrize(
+    "broken",
+    ['call:bash{command:"ls}<tool_call|><|tool_call>call:bash{command:"pwd"}', 'call:bash{command:<||>ls<|"|>}'],
+)
+def test_a_token_in_a_guessed_value_is_no_word(broken: str) -> None:
+    reply = parse(f"<|tool_call>{broken}<tool_call|>", TOOLS)
+    assert [each.reason for each in reply.malformed] == ["invalid_json"]
+    assert reply.calls == ()
