@@ -29,7 +29,8 @@ ZONES: Final[tuple[tuple[str, str], ...]] = (
 
 CLOSER_OF: Final[dict[str, str]] = dict(ZONES)
 
-SUFFIXED: Final = r"</?think:(?:\Z|[\w-]{1,32}(?:>|\Z))"
+SUFFIX: Final = r"[\w-]{1,32}"
+SUFFIXED: Final = rf"</?think:(?:\Z|{SUFFIX}(?:>|\Z))"
 """Hunyuan 4 marks each of its tags with the same suffix, `<think:6124c78e>`: a pattern of the opener, and of a closer
 whose opener is missing."""
 

@@ -11,6 +11,7 @@ from promptools.dialects.settle import Place, Rules
 from promptools.parsing.engine.plan import Plan
 from promptools.parsing.output import Output
 from promptools.parsing.parts import Candidate, Part
+from promptools.parsing.scanner import Scanner, Sweep
 from promptools.types import DiscardWhy, Span, Try
 
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ class Machine(ABC):
         self._label = ""
         self._line = True
         """What comes next is the first word of a line, or of what is said."""
+        self._sweeps: dict[Scanner, Sweep] = {}
+        self._swept_text = ""
 
     @abstractmethod
     def _prose(self, text: str, at: int, final: bool) -> int: ...
@@ -114,6 +117,16 @@ class Machine(ABC):
         """Give the heads that the first word of a line may begin, and their ends."""
         if self._sought.first.match(text, at) is not None:
             yield from self._plan.line_heads(text, at)
+
+    def _swept(self, scanner: Scanner, text: str) -> Sweep:
+        """Give the sweep through this text, which may have begun before the last call."""
+        if text is not self._swept_text:
+            self._swept_text = text
+            self._sweeps.clear()
+        known = self._sweeps.get(scanner)
+        if known is None:
+            known = self._sweeps[scanner] = Sweep(scanner, text)
+        return known
 
     # --- candidates ----------------------------------------------------------------------------------------------
 

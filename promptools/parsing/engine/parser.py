@@ -22,7 +22,7 @@ from promptools.parsing.engine.channels import Channelled
 from promptools.parsing.engine.fences import Fences
 from promptools.parsing.engine.plan import Plan, plan_of, prose_plan, usual_plan
 from promptools.parsing.engine.prose import Prose
-from promptools.parsing.engine.thought import Thought
+from promptools.parsing.engine.thought import Alone, Thought
 from promptools.parsing.events import Event
 from promptools.parsing.output import Output
 from promptools.types import NewId, Reply, Strictness
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from promptools.dialects.base import Dialect
     from promptools.harmony.scan import Piece
+    from promptools.parsing.parts import Candidate
     from promptools.schema import Tools
     from promptools.schema.read import ToolLike
 
@@ -44,7 +45,7 @@ class Engine(Fences, Thought, Prose):
 
     def __init__(self, rules: Rules, plan: Plan, out: Output, at: int = 0) -> None:
         super().__init__(rules, plan, out, at)
-        self._suspect, self._drafts, self._sweeps = [], [], {}
+        self._suspect, self._drafts, self._tail, self._verdicts = [], [], [], {}
         if plan.headers:
             self._state = self._opening
 
@@ -58,40 +59,95 @@ class Engine(Fences, Thought, Prose):
         self._cut = finish_reason == "length"
         if self._carry:
             self._run(self._carry, final=True)
-        self._end_thought(finish_reason)
-        self._end_candidate(finish_reason)
+        self._end(finish_reason)
 
-    def _end_thought(self, finish_reason: str | None) -> None:
-        """Decide on calls inside reasoning that are held at the end of the text."""
-        if self._suspect:
-            self._unsuspect(finish_reason)
-        if self._drafts:
-            self._rescue(finish_reason)
-
-    def _end_candidate(self, finish_reason: str | None) -> None:
-        """Decide what is open at the end of the text."""
-        for left in reversed(range(RESYNCS)):
-            if self._candidate is None:
-                break
-            self._candidate.close(finish_reason)
-            self._decided(self._candidate)
-            rest, self._rest = self._rest, ""
-            if left:
-                self._run(rest, final=True)
-                self._end_thought(finish_reason)
+    def _end(self, finish_reason: str | None) -> None:
+        """Decide what is open at the end of the text: each decision may open something else."""
+        left = RESYNCS
+        while True:
+            if self._suspect:
+                self._unsuspect(finish_reason)
+            elif self._drafts:
+                self._rescue()
+            elif self._candidate is not None:
+                left -= 1
+                self._end_candidate(self._candidate, finish_reason, again=left > 0)
+            elif self._tail:
+                self._end_rescue()
             else:
-                self._out.words(rest)
+                return
 
-    def _read_alone(self, text: str, finish_reason: str | None) -> Reply:
+    def _end_candidate(self, candidate: Candidate, finish_reason: str | None, *, again: bool) -> None:
+        """Close the candidate that is open at the end of the text, and read what it gives back `again`."""
+        candidate.close(finish_reason)
+        self._decided(candidate)
+        rest, self._rest = self._rest, ""
+        if again:
+            self._run(rest, final=True)
+        else:
+            self._out.words(rest)
+
+    def _read_alone(self, text: str, finish_reason: str | None) -> Alone:
         """Read `text` as a reply of its own, by the same rules."""
-        out = Output(None)
-        out.told = False
-        alone = Engine(self._rules, self._plan, out)
-        alone.take(text)
-        alone.finish(finish_reason)
-        alone.let_go()
-        out.end(finish_reason)
-        return out.reply
+        return AloneReader(self._rules, self._plan).read(text, finish_reason)
+
+
+class AloneReader(Engine):
+    """Reads what a zone held as a reply of its own, to see what it is.
+
+    A call in a zone that never closes begins a text to be read alone too: it is read on from there, as another level,
+    so that all levels together cost no more than the text, and none is inside another. Calls are not rescued.
+    """
+
+    def __init__(self, rules: Rules, plan: Plan) -> None:
+        super().__init__(rules._replace(rescue=False), plan, _silent())
+        self._levels: list[tuple[Output, int]] = []
+        """What was said on each level, and the characters from its beginning to the end of the text."""
+        self._size = 0
+
+    def read(self, text: str, finish_reason: str | None) -> Alone:
+        """Read the whole text. O(n) in characters."""
+        self._size = len(text)
+        self._run(text, final=True)
+        self._end(finish_reason)
+        self.let_go()
+        self._levels.append((self._out, self._size))
+        return self._found(finish_reason)
+
+    def _unclosed(self, text: str, at: int) -> int:
+        """Begin another level: nothing has been said on it."""
+        self._levels.append((self._out, self._size))
+        self._out, self._size = _silent(), len(text) - at
+        self._misses, self._tired = {}, frozenset()
+        self._sought = self._plan.sought(self._names)
+        self._framed, self._zone_closed, self._line = "", False, True
+        self._state = self._opening if self._plan.headers else self._prose
+        return at
+
+    def _found(self, finish_reason: str | None) -> Alone:
+        """Put together what the levels are, from the last one on: one that is meant is part of the one before."""
+        found = Alone(False, False, False, frozenset(), {})
+        for out, size in reversed(self._levels):
+            out.end(finish_reason)
+            reply = out.reply
+            meant = found.called and not found.spoke
+            deeper = found if meant else Alone(False, False, False, frozenset(), found.verdicts)
+            found = Alone(
+                called=bool(reply.calls) or deeper.called,
+                spoke=bool(reply.content),
+                malformed=bool(reply.malformed) or deeper.malformed,
+                dialects=deeper.dialects.union(each.dialect for each in reply.calls),
+                verdicts=found.verdicts,
+            )
+            found.verdicts[size] = found.called and not found.spoke
+        return found
+
+
+def _silent() -> Output:
+    """Return an output whose events nobody takes."""
+    out = Output(None)
+    out.told = False
+    return out
 
 
 class StreamParser:

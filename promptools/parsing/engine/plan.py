@@ -121,6 +121,8 @@ class Plan:
 
     def zone_scanner(self, closer: str, tired: frozenset[str]) -> Scanner:
         """Give the scanner for inside a reasoning zone: its closer, and heads that may end it, but for `tired` ones."""
+        if closer.startswith("</think:"):  # there may be any number of them: one scanner finds them all
+            closer = "</think:"
         found = self._zones.get((closer, tired))
         if found is None:
             if len(self._zones) >= REMEMBERED:
@@ -137,7 +139,8 @@ class Plan:
             for each in _markers(group, head)
         ]
         signs, words = _apart(heads)
-        return Scanner([Marker("closer", (closer,)), *signs], words)
+        pattern = SUFFIXED if closer == "</think:" else ""
+        return Scanner([Marker("closer", (closer,), pattern), *signs], words)
 
 
 def _apart(markers: list[Marker]) -> tuple[list[Marker], list[WordMarker]]:

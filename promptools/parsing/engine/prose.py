@@ -10,7 +10,7 @@ from promptools.dialects.settle import broken
 from promptools.parsing.engine.machine import Machine
 from promptools.parsing.output import SPACE
 from promptools.parsing.parts import Part
-from promptools.parsing.scanner import Scanner, Sweep
+from promptools.parsing.scanner import Scanner
 from promptools.parsing.zones import DEBRIS, FRAMES, PLAIN, RESULTS, closer_of
 from promptools.types import Fix
 
@@ -42,8 +42,7 @@ _SEPARATOR = re.compile(r"[,;]\s{0,256}(?:(?=[{\[])|\Z)")
 class Prose(Machine):
     """Look for the next marker; after a call, for what belongs to it."""
 
-    _sweeps: dict[Scanner, Sweep]
-    _swept_text = _entered = ""
+    _entered = ""
     _framed: str = ""
     """What closes the frame that the answer stands in."""
     _looked_at = ""
@@ -178,16 +177,6 @@ class Prose(Machine):
         if self._out.fresh or self._out.grouped:
             return now, later
         return (beside if self._out.beside_call else later), later
-
-    def _swept(self, scanner: Scanner, text: str) -> Sweep:
-        """Give the sweep through this text, which may have begun before the last call."""
-        if text is not self._swept_text:
-            self._swept_text = text
-            self._sweeps.clear()
-        known = self._sweeps.get(scanner)
-        if known is None:
-            known = self._sweeps[scanner] = Sweep(scanner, text)
-        return known
 
     def _begins(self, group: str, text: str, start: int, end: int, final: bool, *, first: bool) -> bool | None:
         """Tell whether what was found is what it looks like; None: more text is needed."""

@@ -4,15 +4,64 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
+from bisect import bisect_left
+from typing import NamedTuple
 
 from promptools.parsing.engine.machine import Machine
 from promptools.parsing.output import SPACE
 from promptools.parsing.scanner import Scanner
-from promptools.parsing.zones import CLOSER_OF
-from promptools.types import Fix, Reply
+from promptools.parsing.zones import CLOSER_OF, SUFFIX
+from promptools.types import Fix
 
 RESCUED = frozenset(("kimi_k2",))
 """Dialects of models that, at third parties, end their reasoning with the call itself (Kimi K2 Thinking, qwen-code)."""
+READINGS = 8
+"""Texts held in a zone that never closed that are read alone, in one reply: each reading is O(n) in its characters."""
+_SUFFIXED_CLOSER = re.compile(rf"</think:{SUFFIX}>")
+
+
+class Alone(NamedTuple):
+    """What a text is when it is read as a reply of its own."""
+
+    called: bool
+    spoke: bool
+    malformed: bool
+    dialects: frozenset[str]
+    """Of its calls."""
+    verdicts: dict[int, bool]
+    """Whether the reply ends in calls and nothing else from a place on, by the characters from there to its end.
+
+    The places are the beginning, and each call in a zone that never closed.
+    """
+
+
+class Closers:
+    """The places of zones' closers in one text, for searches from the front to the back: together they are O(n).
+
+    Closers with a suffix may be any number, so they are found in one go.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._next: dict[str, int] = {}
+        self._suffixed: dict[str, list[int]] | None = None
+
+    def find(self, closer: str, at: int) -> int:
+        """Return the index of the next `closer` from `at` on, or -1."""
+        place = self._next.get(closer, 0)
+        if 0 <= place < at or closer not in self._next:
+            find = self._find_suffixed if closer.startswith("</think:") else self.text.find
+            place = self._next[closer] = find(closer, at)
+        return place
+
+    def _find_suffixed(self, closer: str, at: int) -> int:
+        if self._suffixed is None:
+            self._suffixed = {}
+            for found in _SUFFIXED_CLOSER.finditer(self.text, at):
+                self._suffixed.setdefault(found[0], []).append(found.start())
+        places = self._suffixed.get(closer, [])
+        index = bisect_left(places, at)
+        return places[index] if index < len(places) else -1
 
 
 class Thought(Machine):
@@ -26,11 +75,15 @@ class Thought(Machine):
     """A call inside an open zone, and all that followed it."""
     _drafts: list[str]
     """Calls that ended a zone, its closer, and the white space after it: a rescue, if nothing else is said."""
+    _tail: list[str]
+    """The closer and the white space behind calls that are being rescued."""
+    _closers = Closers("")
+    _readings = 0
+    _verdicts: dict[int, bool]
+    """What `Alone` says of the text that is held, or was."""
 
     @abstractmethod
-    def _end_candidate(self, finish_reason: str | None) -> None: ...
-    @abstractmethod
-    def _read_alone(self, text: str, finish_reason: str | None) -> Reply: ...
+    def _read_alone(self, text: str, finish_reason: str | None) -> Alone: ...
 
     def _enter_zone(self, closer: str) -> None:
         self._out.zone("reasoning")
@@ -68,22 +121,25 @@ class Thought(Machine):
     def _reasoning(self, text: str, at: int, final: bool) -> int:
         """Look for the closer of the zone, and for a call that may end it instead."""
         begin = at
+        search = self._zone_scanner.search
         while True:
-            found = self._zone_scanner.search(text, at)
+            found = search(text, at)
             if found is None:
                 cut = len(text) if final else self._zone_scanner.hold(text, at)
                 self._out.words(text[begin:cut])
                 return cut if cut == len(text) else ~cut
             start, end = found.span()
             group = found.lastgroup or ""
-            if group == "closer":
+            closes = group == "closer" and self._closes(found, final)
+            if closes:
                 self._out.words(text[begin:start])
                 self._leave_zone()
                 return end
-            ready = self._any_ready(found, text, final)
+            ready = closes if group == "closer" else self._any_ready(found, text, final)
             if ready is False:
                 at = start + 1
                 self._zone_scanner = self._plan.zone_scanner(self._zone_closer, self._tired)
+                search = self._swept(self._zone_scanner, text).search
                 continue
             if ready is None:  # what it stands in may become the closer too
                 start = min(start, self._zone_scanner.hold(text, at))
@@ -93,6 +149,12 @@ class Thought(Machine):
             self._state = self._suspecting
             return start
 
+    def _closes(self, found: re.Match[str], final: bool) -> bool | None:
+        """Tell whether this is the closer of the zone, and not one with another suffix; None: more text must tell."""
+        if found[0] == self._zone_closer:
+            return True
+        return None if not final and found.end() == len(found.string) and found[0][-1] != ">" else False
+
     def _any_ready(self, found: re.Match[str], text: str, final: bool) -> bool | None:
         """Tell whether one of the heads that stand here begins a call; None: more text is needed."""
         for group, end in self._zone_scanner.all_at(text, found):
@@ -101,16 +163,19 @@ class Thought(Machine):
                 return ready
         return False
 
-    def _suspecting(self, text: str, at: int, _final: bool) -> int:
+    def _suspecting(self, text: str, at: int, final: bool) -> int:
         """Hold a call inside an open zone: thought if the zone closes, a call if it never does."""
         size = len(self._zone_closer)
         seam = self._seam + text[at : at + size]
         found = seam.find(self._zone_closer)
-        end = at + found + size - len(self._seam) if found >= 0 else text.find(self._zone_closer, at) + size
-        if end < size and found < 0:
+        place = at + found - len(self._seam) if found >= 0 else self._closer_after(text, at)
+        if found < 0 and place < 0:
+            if final and not self._suspect:
+                return self._unclosed(text, at)
             self._suspect.append(text[at:])
             self._seam = (self._seam + text[max(at, len(text) - size) :])[-size + 1 :]
             return len(text)
+        end = place + size
         thought = "".join((*self._suspect, text[at:end]))
         self._suspect, self._seam = [], ""
         if self._may_rescue(thought[:-size]):
@@ -121,14 +186,34 @@ class Thought(Machine):
         self._leave_zone()
         return end
 
+    def _closer_after(self, text: str, at: int) -> int:
+        """Return where the closer of the zone is in `text` from `at` on, or -1. All searches together are O(n)."""
+        if self._closers.text is not text:
+            self._closers = Closers(text)
+        return self._closers.find(self._zone_closer, at)
+
+    def _unclosed(self, text: str, at: int) -> int:
+        """Decide on a call in a zone that the text never closes, if that is known already; else hold it."""
+        meant = self._verdicts.get(len(text) - at)
+        if meant is None:
+            self._suspect = [text[at:]]
+            return len(text)
+        if meant:
+            self._out.cut_short()
+            self._state = self._prose
+            return at
+        self._out.words(text[at:])
+        return len(text)
+
     def _may_rescue(self, thought: str) -> bool:
         """Tell whether calls that end a closed zone may have been meant: nothing else stands behind their beginning."""
         if self._rules.rescue is False or self._out.spoke or self._out.called:
             return False
         alone = self._read_alone(thought, None)
-        if not alone.calls or alone.content or alone.malformed:
+        self._verdicts = alone.verdicts
+        if not alone.called or alone.spoke or alone.malformed:
             return False
-        return self._rules.rescue is True or all(each.dialect in RESCUED for each in alone.calls)
+        return self._rules.rescue is True or alone.dialects <= RESCUED
 
     def _drafted(self, text: str, at: int, _final: bool) -> int:
         """Wait after a zone that ended in calls: words show that they were drafts."""
@@ -144,26 +229,41 @@ class Thought(Machine):
             self._out.words("".join(space))
         return bare
 
-    def _rescue(self, finish_reason: str | None) -> None:
+    def _rescue(self) -> None:
         """Read the calls that ended the reasoning of a reply that is over without another word."""
         thought, closer, *space = self._drafts
         self._drafts = []
         self._out.liberty(Fix("marker", "nothing was said after the reasoning, so the call that ends it is meant"))
         self._out.cut_short()
         self._state = self._prose
+        self._tail = [closer, *space]
         self._run(thought, final=True)
-        self._end_candidate(finish_reason)
+
+    def _end_rescue(self) -> None:
+        """Take the closer and the white space behind the calls that were rescued."""
+        closer, *space = self._tail
+        self._tail = []
         self._out.mark(closer, "markup")
         self._out.words("".join(space))
 
     def _unsuspect(self, finish_reason: str | None) -> None:
         """Decide on a zone that never closed: a call that ends the reply ended it; anything else was thought."""
         held = "".join(self._suspect)
-        self._suspect = []
-        alone = self._read_alone(held, finish_reason)
-        if finish_reason == "length" or alone.content or not alone.calls:
+        self._suspect, self._seam = [], ""
+        if not self._is_meant(held, finish_reason):
             self._out.words(held)
             return
         self._out.cut_short()
         self._state = self._prose
         self._run(held, final=True)
+
+    def _is_meant(self, held: str, finish_reason: str | None) -> bool:
+        """Tell whether the reply ends in calls, and nothing else, from a call in a zone that never closed on."""
+        if finish_reason == "length":
+            return False
+        if len(held) not in self._verdicts:
+            if self._readings == READINGS:
+                return False
+            self._readings += 1
+            self._verdicts = self._read_alone(held, finish_reason).verdicts
+        return self._verdicts[len(held)]

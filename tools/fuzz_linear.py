@@ -1,0 +1,187 @@
+"""Look for text that the parser reads in more than linear time: random mixtures of everything that dialects write.
+
+    python tools/fuzz_linear.py --seconds 60 --seed 1
+
+A mixture is a unit of one to four tokens, repeated, after a random beginning, read whole or in pieces, with random
+options. The tokens are taken from the registry of dialects: markers, closers, stop tokens, tags of reasoning, rendered
+calls and parts of them, white space, quotes, brackets and letters. Each mixture is read at two sizes; one that costs
+more than the sizes allow, or more for each character than `--limit`, is measured again and then printed, as a literal.
+The exit status is 1 if there is one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import random
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any, cast
+
+from promptools import StreamParser, dialects
+from promptools.dialects.sample import TOOL, example
+from promptools.parsing.zones import DEBRIS, FRAMES, RESULTS, ZONES
+
+SMALL, LARGE = 6_000, 48_000
+GROWTH = 1.5
+"""How much more than the sizes the times may grow."""
+FLOOR = 0.004
+"""Seconds below which a time tells nothing."""
+PATIENCE = 30.0
+"""Seconds after which one reading is given up."""
+TOOLS: list[dict[str, Any]] = [
+    TOOL,
+    {"name": "ping", "parameters": {"type": "object", "properties": {"host": {"type": "string"}}}},
+    {"name": "think", "parameters": {"type": "object", "properties": {"thought": {"type": "string"}}}},
+]
+PLAIN = (
+    *(" ", "\n", "\t", "\r\n", "\n\n", "    ", " " * 40, "\n  ", "'", '"', '"""', "`", "```", "```json\n", "~~~", "\\"),
+    *("{", "}", "[", "]", "(", ")", "<", ">", "</", "/>", "<!--", "-->", "<![CDATA[", "]]>", ",", ";", ":", "=", "|"),
+    *("a", "1", "-", ".", "0.5", "null", "true", "NaN", "x y", "word ", "é", "name", "ping", "get_weather", "think"),
+    *('"name": ', '"arguments": ', '{"name": "ping", "arguments": {', '{"a": ', '"city": "Oslo"', "city=", "host='"),
+    *("name: ping\n", "host: a\n", "- ", "# ", "//", "/*", "*/", "> ", "&lt;", "\\n", "\\u00", "to=", "assistant"),
+    *("<ping>", "</ping>", "<ping", "<get_weather>", "<city>", "</city>", "<think", "ping(", "ping:", "final"),
+    *("analysis", "commentary", "functions.", "<think:a1>", "</think:a1>", "</think:b2>", "<tool", "<|", "|>"),
+    *("Action:", "get_weather(city=", "\\ud83d", "\u200b", "name:", "arguments:\n", "value: ", "<tool>", "tool/"),
+)  # fmt: skip
+
+
+class TooSlowError(Exception):
+    """One reading took more than `PATIENCE`."""
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """One text of any size, and how it is read."""
+
+    begin: str
+    unit: str
+    end: str
+    step: int | None
+    """Characters of a piece; None: the text comes whole."""
+    finish_reason: str | None
+    options: dict[str, Any]
+
+    def text(self, size: int) -> str:
+        """Return the text at about `size` characters."""
+        return self.begin + self.unit * max(2, size // len(self.unit)) + self.end
+
+    def seconds(self, size: int) -> float:
+        """Measure the processor's time that it takes to read."""
+        text = self.text(size)
+        step = self.step or len(text)
+        parser = StreamParser(TOOLS, **self.options)
+        gc.disable()
+        signal.setitimer(signal.ITIMER_VIRTUAL, PATIENCE)
+        start = time.process_time()
+        try:
+            for at in range(0, len(text), step):
+                parser.feed(text[at : at + step])
+            parser.close(cast(Any, self.finish_reason))
+            return time.process_time() - start
+        except TooSlowError:
+            return PATIENCE
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+            gc.enable()
+
+
+def tokens() -> tuple[list[str], list[str]]:
+    """Return the markers of all dialects, and the calls that they write."""
+    every = [dialects.get(name) for name in dialects.names()]
+    marks = {text for pair in (*ZONES, *FRAMES.items()) for text in pair} | {*DEBRIS, *RESULTS}
+    for each in every:
+        marks |= {*each.closers, *each.stop, *(text for head in each.heads for text in head.literals)}
+        if each.channels is not None:
+            marks |= {*each.channels.markers, *each.channels.bare.words, *each.channels.bare.holds}
+    calls: list[str] = []
+    for each in every:
+        try:
+            calls.append(example(each))
+        except Exception:  # noqa: BLE001  a dialect that is only read writes nothing
+            continue
+    return sorted(marks - {""}), calls
+
+
+def mixture(dice: random.Random, marks: list[str], calls: list[str]) -> Mixture:
+    """Make one at random."""
+
+    def token() -> str:
+        kind = dice.random()
+        if kind < 0.4:
+            return dice.choice(marks)
+        if kind < 0.75:
+            return dice.choice(PLAIN)
+        call = dice.choice(calls)
+        if kind < 0.82:
+            return call
+        start, end = sorted((dice.randrange(len(call)), dice.randrange(len(call) + 1)))
+        return call[: end + 1] if kind < 0.92 else call[start : end + 1]
+
+    def some(least: int, most: int) -> str:
+        return "".join(token() for _ in range(dice.randint(least, most)))
+
+    options: dict[str, Any] = {}
+    if dice.random() < 0.3:
+        options["expect"] = dice.choice(dialects.names())
+    if dice.random() < 0.1:
+        options["dialect"] = dice.choice(dialects.names())
+    if dice.random() < 0.2:
+        options["strictness"] = dice.choice(("strict", "lenient"))
+    if dice.random() < 0.1:
+        options["in_reasoning"] = True
+    if dice.random() < 0.1:
+        options["rescue"] = True
+    begin = dice.choice(("", "", "<think>", "```json\n", "```\n", "Words. ", "<tool_call>\n", some(1, 2), some(1, 2)))
+    end = dice.choice(("", "", "", some(1, 1)))
+    step = dice.choice((None, None, None, 7, 50, 1000))
+    return Mixture(begin, some(1, 4), end, step, dice.choice((None, "stop", "length")), options)
+
+
+def slow(each: Mixture, limit: float) -> str:
+    """Return what is wrong with the time that a mixture takes; empty: nothing. What is slow once is tried again."""
+    why = ""
+    for _ in range(3):
+        small, large = each.seconds(SMALL), each.seconds(LARGE)
+        grown, cost = large / max(small, FLOOR), large / len(each.text(LARGE)) * 1e6
+        if grown > LARGE / SMALL * GROWTH:
+            why = f"{grown:.1f} times as much for {LARGE // SMALL} times the text, {cost:.1f} ms for 1,000 characters"
+        elif cost > limit:
+            why = f"{cost:.1f} ms for 1,000 characters"
+        else:
+            return ""
+    return why
+
+
+def main() -> int:
+    """Run for some seconds."""
+    options = argparse.ArgumentParser(description="Look for text that is read in more than linear time.")
+    options.add_argument("--seconds", type=float, default=60)
+    options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--limit", type=float, default=10, help="milliseconds for 1,000 characters")
+    given = options.parse_args()
+
+    def stop(_number: int, _frame: object) -> None:
+        raise TooSlowError
+
+    signal.signal(signal.SIGVTALRM, stop)
+    dice = random.Random(given.seed)
+    marks, calls = tokens()
+    end, tried, found = time.monotonic() + given.seconds, 0, 0
+    while time.monotonic() < end:
+        each = mixture(dice, marks, calls)
+        each.seconds(500)  # tools are prepared and patterns compiled once
+        why = slow(each, given.limit)
+        tried += 1
+        if why:
+            found += 1
+            sys.stdout.write(f"{why}: {each}\n")
+            sys.stdout.flush()
+    sys.stdout.write(f"{tried} mixtures, {found} slow\n")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
