@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from promptools.wire import chat
 from promptools.wire.chat import Delta, Envelope, UpstreamProblem
+from promptools.wire.decode import decode
 from promptools.wire.ndjson import LineDecoder
 from promptools.wire.ollama import reply as ollama
 from promptools.wire.raw import completions, generate, llamacpp
-from promptools.wire.sse import DONE, SseDecoder
+from promptools.wire.shapes import as_count
+from promptools.wire.sse import DONE, Sse, SseDecoder
 
 if TYPE_CHECKING:
     from promptools.exchange.effects import Headers
@@ -27,14 +28,16 @@ class _Shapes(NamedTuple):
     around: Callable[[Any], Envelope]
     lines: bool = False
     """Is a stream one of lines, rather than of events?"""
+    ends: bool = False
+    """Does nothing follow the finish reason?"""
 
 
 SHAPES: Mapping[Api, _Shapes] = {
     "chat": _Shapes(chat.read_reply, chat.read_chunk, chat.read_envelope),
-    "ollama": _Shapes(ollama.read_reply, ollama.read_reply, ollama.read_envelope, lines=True),
+    "ollama": _Shapes(ollama.read_reply, ollama.read_reply, ollama.read_envelope, lines=True, ends=True),
     "completions": _Shapes(completions.read_reply, completions.read_reply, chat.read_envelope),
-    "llamacpp": _Shapes(llamacpp.read_reply, llamacpp.read_reply, llamacpp.read_envelope),
-    "generate": _Shapes(generate.read_reply, generate.read_reply, generate.read_envelope, lines=True),
+    "llamacpp": _Shapes(llamacpp.read_reply, llamacpp.read_reply, llamacpp.read_envelope, ends=True),
+    "generate": _Shapes(generate.read_reply, generate.read_reply, generate.read_envelope, lines=True, ends=True),
 }
 
 
@@ -53,6 +56,8 @@ class Intake:
     """The API whose reply it is."""
     spare: Callable[[], Envelope] = Envelope
     """Makes what stands in for the id, the model and the time that the server leaves out."""
+    choices: int = 1
+    """How many were asked for. Of one alone the index does not matter: servers have numbered its chunks."""
     envelope: Envelope = field(default_factory=Envelope)
     problem: UpstreamProblem | None = None
     """The error that the body reports; nothing after it is read."""
@@ -68,7 +73,9 @@ class Intake:
     done: bool = False
     """Did the server say that the stream is over?"""
     garbled: str | None = None
-    """Why the body is no reply at all."""
+    """Why the body, or the rest of it, is no reply at all; nothing after it is read."""
+    fixes: dict[str, None] = field(default_factory=dict[str, None])
+    """The liberties that were taken to read the server's JSON, in words."""
     _sse: SseDecoder = field(default_factory=SseDecoder)
     _lines: LineDecoder = field(default_factory=LineDecoder)
     _whole: list[bytes] = field(default_factory=list[bytes])
@@ -86,46 +93,75 @@ class Intake:
         if not self.streamed:
             self._whole.append(data)
             return []
-        return [delta for text in self._texts(data) for delta in self._read(text)]
+        return [delta for event in self._events(data) for delta in self._read(event)]
 
     def close(self) -> list[Delta]:
         """Give what is left at the end of the body."""
         if self.streamed:
-            return [delta for text in self._texts(None) for delta in self._read(text)]
-        text = self.body.decode("utf-8", "replace")
-        try:
-            body = json.loads(text)
-        except (ValueError, RecursionError):
+            return [delta for event in self._events(None) for delta in self._read(event)]
+        bodies = self._decoded(self.body.decode("utf-8", "replace"))
+        if len(bodies) != 1:
             self.garbled = "the reply is not JSON"
             return []
-        self._enclose(body)
-        return self._noted(SHAPES[self.wire].whole(body))
+        self._enclose(bodies[0])
+        return self._noted(self._of_choices(SHAPES[self.wire].whole(bodies[0])))
 
-    def _texts(self, data: bytes | None) -> list[str]:
-        """Give the data of the events, or the lines, that `data` completes; None ends the body."""
+    def _events(self, data: bytes | None) -> list[Sse]:
+        """Give the events, or the lines, that `data` completes; None ends the body."""
         if SHAPES[self.wire].lines:
-            return self._lines.close() if data is None else self._lines.feed(data)
-        events = self._sse.close() if data is None else self._sse.feed(data)
-        return [event.data for event in events]
+            lines = self._lines.close() if data is None else self._lines.feed(data)
+            return [Sse(data=line) for line in lines]
+        return self._sse.close() if data is None else self._sse.feed(data)
 
-    def _read(self, data: str) -> list[Delta]:
-        """Read an event's data, or a line; a comment has none, and what is neither JSON nor an error is passed over."""
-        if self.problem or not data:
+    def _read(self, event: Sse) -> list[Delta]:
+        """Read an event's data, or a line; a comment has none."""
+        if self.problem or self.garbled or self.done or not event.data:
             return []
-        if data.strip() == DONE:
+        if event.data.lstrip().startswith(DONE):
             self.done = True
             return []
+        return [delta for body in self._documents(event) for delta in self._piece(body)]
+
+    def _documents(self, event: Sse) -> list[Any]:
+        """Give the JSON of an event; what cannot be read and may hold a part of the reply ends it."""
+        bodies = self._decoded(event.data)
+        said = event.data.lstrip()
+        # lines that are no fields of the format are nobody's, but for JSON, and a field whose colon is lost
+        if not bodies and (said.startswith(("{", "data")) if event.event == "raw" else "{" in said):
+            self.garbled = "a part of the stream is not JSON"
+        return bodies
+
+    def _decoded(self, text: str) -> list[Any]:
         try:
-            body = json.loads(data)
-        except (ValueError, RecursionError):
+            found = decode(text)
+        except ValueError:
             return []
-        deltas = self._noted(SHAPES[self.wire].piece(body))
+        self.fixes |= dict.fromkeys(found.fixes)
+        return found.values
+
+    def _piece(self, body: Any) -> list[Delta]:
+        """Read a chunk."""
+        shapes = SHAPES[self.wire]
+        deltas = self._noted(self._of_choices(shapes.piece(body)))
         if deltas and not self._begun:  # Azure's first chunk has no choices and names nothing
             self._begun = True
             self._enclose(body)
         if any(delta.finish_reason for delta in deltas):
-            self.tail = dict(SHAPES[self.wire].around(body).extra)
+            self.tail = dict(shapes.around(body).extra)
+            # these say with their last line, or event, that there is no more
+            self.done = self.done or (shapes.ends and len(self.finish) >= self.choices)
         return deltas
+
+    def _of_choices(self, deltas: list[Delta]) -> list[Delta]:
+        """Give a sole choice its index; others that were not asked for are left out, as clients do."""
+        if self.choices > 1:
+            return deltas
+        first = next((delta.index for delta in deltas if delta.index is not None), None)
+        return [
+            delta if delta.index is None else replace(delta, index=0)
+            for delta in deltas
+            if delta.index in {None, first}
+        ]
 
     def _enclose(self, body: Any) -> None:
         said = SHAPES[self.wire].around(body)
@@ -161,9 +197,13 @@ class Intake:
 def _together(spent: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """Sum what choices cost: the prompt once, as in OpenAI's API."""
     first, *others = spent
-    written = first.get("completion_tokens", 0) + sum(each["completion_tokens"] for each in others)
-    total = {"completion_tokens": written, "total_tokens": first.get("prompt_tokens", 0) + written}
-    return first | total if others else first
+    if not others:
+        return first
+    written = sum(as_count(each.get("completion_tokens")) or 0 for each in (first, *others))
+    return first | {
+        "completion_tokens": written,
+        "total_tokens": (as_count(first.get("prompt_tokens")) or 0) + written,
+    }
 
 
 def is_stream(headers: Headers, *, asked: bool) -> bool:

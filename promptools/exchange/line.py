@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from promptools.parsing.events import CallArgs, CallEnd, CallStart, Event, Reasoning, Text, WasReasoning
 from promptools.types import Discarded, Malformed, Span
+from promptools.wire.shapes import as_list
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -198,7 +199,7 @@ class Line:
         if len(taken) < 2:
             return taken[0] if taken else None
         keys = dict.fromkeys(key for each in taken for key in each)
-        return {key: [item for each in taken for item in each.get(key) or ()] for key in keys}
+        return {key: [item for each in taken for item in as_list(each.get(key))] for key in keys}
 
 
 def _raw(event: Event) -> str:

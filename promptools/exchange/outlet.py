@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from promptools.exchange.line import Line, Writer
 from promptools.wire import chunks
 from promptools.wire.chat import Envelope
+from promptools.wire.shapes import is_list, is_object
 from promptools.wire.sse import DONE, comment, encode
 
 if TYPE_CHECKING:
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from promptools.parsing.events import Event
     from promptools.types import Malformed, Reply
 
-_JSON = json.JSONEncoder(ensure_ascii=False)
+_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 _OURS = frozenset({
     "content-type", "content-length", "content-encoding", "transfer-encoding", "connection", "keep-alive", "trailer",
     "etag", "content-md5", "digest",
@@ -194,8 +196,22 @@ def own_headers(upstream: Headers, content_type: str, mode: str, attempts: int) 
 
 
 def dump(body: Mapping[str, Any]) -> bytes:
-    """Write JSON as short as it can be: lone surrogates, which UTF-8 cannot carry, need escapes."""
+    """Write JSON as short as it can be.
+
+    Lone surrogates, which UTF-8 cannot carry, need escapes; NaN and infinity, which JSON lacks, become null.
+    """
     try:
         return _JSON.encode(body).encode()
     except UnicodeEncodeError:
         return json.dumps(body).encode()
+    except ValueError:
+        return dump(_finite(body))
+
+
+def _finite(value: Any) -> Any:
+    """Copy a JSON value with null for each number that JSON has no word for. As deep as the value is."""
+    if is_object(value):
+        return {key: _finite(each) for key, each in value.items()}
+    if is_list(value):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -19,7 +19,7 @@ from promptools.exchange.look import look
 from promptools.exchange.outlet import dump
 from promptools.profiles import Target, load_builtin
 from promptools.profiles.profile import GENERIC
-from promptools.wire.shapes import as_int, as_list, as_object, as_text
+from promptools.wire.shapes import as_count, as_list, as_object, as_text, as_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -104,8 +104,8 @@ def _read(body: bytes) -> Any:
 def _model(listed: Mapping[str, Any]) -> dict[str, Any]:
     """Write one model; what `/v1/models` does not tell is left out."""
     name = as_text(listed.get("id"))
-    created = as_int(listed.get("created"))
-    size = as_int(as_object(listed.get("meta")).get("size"))  # llama.cpp tells it
+    created = as_time(listed.get("created"))
+    size = as_count(as_object(listed.get("meta")).get("size"))  # llama.cpp tells it
     made: dict[str, Any] = {"name": name, "model": name}
     if created:
         made["modified_at"] = datetime.fromtimestamp(created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -47,7 +47,7 @@ class Sending:
         }
         self._places = dict(enumerate(indices))
         # the server counts its choices from 0, whichever of the client's they are
-        self.intake = Intake(streamed=plan.ask.stream, wire=self._letter.wire, spare=self._spare)
+        self.intake = Intake(plan.ask.stream, self._letter.wire, self._spare, choices=len(self._places))
 
     def _spare(self) -> Envelope:
         context = self._ledger.context
@@ -70,6 +70,7 @@ class Sending:
             return replace(of_status(opened, body, self._letter.wire), limit=self._letter.context_limit)
         self.intake.streamed = is_stream(opened.headers, asked=self._plan.ask.stream)
         broke = yield from self._read()
+        self._ledger.notes.extend(f"the server's JSON was read with a liberty: {each}" for each in self.intake.fixes)
         return (yield from self._judge(opened, broke))
 
     def head(self) -> Head:
@@ -91,8 +92,10 @@ class Sending:
                     yield from self._hand_on(place, self.readers[place].feed(delta), delta.logprobs)
             if piece is None:
                 return None
-            if self.intake.problem or self._spoiled():
+            if self.intake.problem or self.intake.garbled or self._spoiled():
                 yield from self._ledger.abandon()
+                return None
+            if self.intake.done:  # the server may keep the connection open; what is left of it is not waited for
                 return None
 
     def _hand_on(self, index: int, events: list[Event], logprobs: Any = None) -> Steps[None]:
@@ -113,7 +116,8 @@ class Sending:
             yield from self._let_go()
             return of_problem(intake.problem, opened, intake.body, part, intake.wire)
         if intake.garbled:
-            return Failure("garbled", intake.garbled, opened=opened, body=intake.body)
+            yield from self._let_go()
+            return Failure("garbled", intake.garbled, opened=opened, body=intake.body, part=part)
         if intake.streamed and not (self._plan.ask.stream or intake.finish or intake.done):
             # a server that streams though it was not asked to
             return Failure("cut", "the stream ended without a finish reason", opened=opened, part=part)

@@ -13,7 +13,7 @@ from promptools.harmony.tokens import IDS
 from promptools.modes.gate import FORBIDDEN
 from promptools.types import Call, Reply
 from promptools.wire.chunks import call_json
-from promptools.wire.shapes import as_int
+from promptools.wire.shapes import as_count
 
 if TYPE_CHECKING:
     from promptools.modes.ask import Ask
@@ -112,7 +112,7 @@ def _answers_none(ask: Ask, reply: Reply) -> bool:
 def _say_length(ask: Ask, reply: Reply, usage: Mapping[str, Any] | None) -> Reply:
     """Set `length` where the server hid it: some call a reply that ran into `max_tokens` `tool_calls` or `stop`."""
     limit = ask.max_tokens
-    spent = as_int((usage or {}).get("completion_tokens"))
+    spent = as_count((usage or {}).get("completion_tokens"))
     cut = any(each.reason == "truncated" for each in reply.malformed)
     if cut and limit is not None and spent is not None and spent >= limit and reply.finish_reason is not None:
         return replace(reply, finish_reason="length")
@@ -265,7 +265,7 @@ def _empty(ask: Ask, reply: Reply, raw: str, usage: Mapping[str, Any] | None, *,
         feedback = _as_thought((reply.reasoning, NEITHER))
         why = "thoughts, and neither a call nor an answer"
         return Verdict("swallowed", _as_text(reply, raw), why, again=True, elsewhere=True, feedback=feedback)
-    spent = as_int((usage or {}).get("completion_tokens"))
+    spent = as_count((usage or {}).get("completion_tokens"))
     lost = reply.finish_reason in {"tool_calls", "function_call"} or (
         ask.profile.swallows and (bool(reply.reasoning) or spent is None or spent > FEW)
     )

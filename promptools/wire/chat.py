@@ -10,7 +10,8 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from promptools.wire.shapes import as_int, as_list, as_object, as_text, is_list, is_object
+from promptools.wire.decode import shallow
+from promptools.wire.shapes import as_count, as_int, as_list, as_object, as_text, as_time, is_list, is_object
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -65,7 +66,7 @@ class Delta:
     refusal: str = ""
     finish_reason: str | None = None
     stop_reason: str | int | None = None
-    logprobs: Any = None
+    logprobs: dict[str, Any] | None = None
     usage: dict[str, Any] | None = None
     error: UpstreamProblem | None = None
 
@@ -84,12 +85,11 @@ class Envelope:
 def read_envelope(body: Any) -> Envelope:
     """Take what stands around the choices of a reply or of a stream's first chunk."""
     data = as_object(body)
-    created = data.get("created")
     return Envelope(
         id=as_text(data.get("id")),
         model=as_text(data.get("model")),
-        created=int(created) if isinstance(created, (int, float)) else 0,
-        extra={key: value for key, value in data.items() if key not in _OWN},
+        created=as_time(data.get("created")),
+        extra={key: value for key, value in data.items() if key not in _OWN and shallow(value)},
     )
 
 
@@ -114,7 +114,7 @@ def _read(body: Any, key: str) -> list[Delta]:
     choices = as_list(data.get("choices"))
     deltas = [_choice(as_object(choice), position, key) for position, choice in enumerate(choices)]
     usage = data.get("usage")
-    if is_object(usage):
+    if is_object(usage) and shallow(usage):
         deltas.append(Delta(index=None, usage=usage))
     return deltas
 
@@ -122,7 +122,7 @@ def _read(body: Any, key: str) -> list[Delta]:
 def _choice(choice: Mapping[str, Any], position: int, key: str) -> Delta:
     index = as_int(choice.get("index"))
     index = position if index is None else index
-    if choice.get("error"):  # OpenRouter: an error inside a choice, with finish_reason "error"
+    if is_error(choice.get("error")):  # OpenRouter: an error inside a choice, with finish_reason "error"
         return Delta(index=index, error=error_of({"error": choice["error"]}))
     # a chunk may carry a whole message, and a whole reply a delta: seen behind proxies that convert one to the other
     said = as_object(choice.get(key) or choice.get("message") or choice.get("delta"))
@@ -137,7 +137,7 @@ def _choice(choice: Mapping[str, Any], position: int, key: str) -> Delta:
         refusal=as_text(said.get("refusal")),
         finish_reason=as_text(choice.get("finish_reason")) or None,
         stop_reason=stop if isinstance(stop, (str, int)) else None,
-        logprobs=choice.get("logprobs"),
+        logprobs=logprobs if is_object(logprobs := choice.get("logprobs")) and shallow(logprobs) else None,
     )
 
 
@@ -182,17 +182,33 @@ def _call(call: Mapping[str, Any]) -> ToolDelta:
     function = as_object(call.get("function")) or call
     index = call.get("index", function.get("index"))  # Ollama's /api/chat: the index is inside the function
     return ToolDelta(
-        index=int(index) if isinstance(index, int) or (isinstance(index, str) and index.isdecimal()) else None,
+        index=_place(index),
         id=as_text(call.get("id")) or None,
         name=as_text(function.get("name")) or None,
         arguments=_arguments(function.get("arguments")),
     )
 
 
+def _place(index: Any) -> int | None:
+    """Return the place of a call; some servers write it as a string."""
+    if isinstance(index, str):
+        return int(index) if index.isdecimal() and len(index) < _DIGITS else None
+    return as_int(index)
+
+
+_DIGITS = 10
+"""More of them are no place."""
+
+
 def _arguments(arguments: Any) -> str:
     if arguments is None:
         return ""
-    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    return arguments if isinstance(arguments, str) else _written(arguments)
+
+
+def _written(value: Any) -> str:
+    """Write JSON again; empty for what is nested too deeply for that."""
+    return json.dumps(value, ensure_ascii=False) if shallow(value) else ""
 
 
 def error_of(body: Any) -> UpstreamProblem | None:
@@ -205,7 +221,7 @@ def error_of(body: Any) -> UpstreamProblem | None:
     if is_list(body):  # Google's front ends wrap the error object into a list
         return error_of(body[0]) if body else None
     data = as_object(body)
-    if data.get("error"):
+    if is_error(data.get("error")):
         return _error_value(data["error"], data)
     if data.get("choices") is not None:
         return None
@@ -213,24 +229,29 @@ def error_of(body: Any) -> UpstreamProblem | None:
         return _error_value(data, data)
     if data.get("detail"):  # FastAPI: transformers serve
         detail = data["detail"]
-        return UpstreamProblem(detail if isinstance(detail, str) else json.dumps(detail), body=body)
+        return UpstreamProblem(detail if isinstance(detail, str) else _written(detail), body=body)
     # Ollama 0.11.3 put the text into the key: {"error parsing tool call": "invalid character ..."}
     odd = next((key for key in data if key.startswith("error ")), None)
     return None if odd is None else UpstreamProblem(f"{odd}: {as_text(data[odd])}", body=body)
 
 
+def is_error(value: Any) -> bool:
+    """Whether the value of an `error` key tells of an error: some servers send one with nothing in it."""
+    return any(value.values()) if is_object(value) else bool(value)
+
+
 def _error_value(error: Any, body: Any) -> UpstreamProblem:
     if not is_object(error):
-        return _error_text(error if isinstance(error, str) else json.dumps(error), body)
+        return _error_text(error if isinstance(error, str) else _written(error), body)
     code = error.get("code")
     return UpstreamProblem(
-        message=as_text(error.get("message")) or json.dumps(error, ensure_ascii=False),
+        message=as_text(error.get("message")) or _written(error),
         type=as_text(error.get("type")) or None,
         param=as_text(error.get("param")) or None,
         code=code if isinstance(code, (str, int)) else None,
         body=body,
-        prompt_tokens=as_int(error.get("n_prompt_tokens")),
-        context_tokens=as_int(error.get("n_ctx")),
+        prompt_tokens=as_count(error.get("n_prompt_tokens")),
+        context_tokens=as_count(error.get("n_ctx")),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from promptools.parsing.events import CallArgs, CallEnd, CallStart, Event, Reasoning, Text
-from promptools.wire.shapes import is_object
+from promptools.wire.shapes import as_number, is_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -199,8 +199,8 @@ def add_usage(first: Mapping[str, Any] | None, second: Mapping[str, Any] | None)
         before = total.get(key)
         if is_object(value):
             total[key] = add_usage(before if is_object(before) else None, value)
-        elif isinstance(value, (int, float)) and isinstance(before, (int, float)):
-            total[key] = before + value
+        elif (one := as_number(before)) is not None and (other := as_number(value)) is not None:
+            total[key] = one + other
         elif value is not None:
             total[key] = value
     return total

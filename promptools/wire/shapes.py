@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, TypeGuard
+
+LARGEST = 2**53 - 1
+"""The largest number that every reader of JSON counts to."""
+LATEST = 253_402_300_799
+"""The last second of the year 9999, since 1970."""
 
 
 def is_object(value: Any) -> TypeGuard[dict[str, Any]]:
@@ -33,3 +39,22 @@ def as_text(value: Any) -> str:
 def as_int(value: Any) -> int | None:
     """Give `value` when it is a whole number; True and False are none."""
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def as_number(value: Any) -> int | float | None:
+    """Return `value` when it is a number that can be counted with: finite, and within what all readers know."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return value if -LARGEST <= value <= LARGEST and not math.isnan(value) else None
+
+
+def as_count(value: Any) -> int | None:
+    """Return a count of tokens or nanoseconds: a whole number from 0 on; some servers write 9.0 for 9."""
+    number = as_number(value)
+    return int(number) if number is not None and number >= 0 and number == int(number) else None
+
+
+def as_time(value: Any) -> int:
+    """Return seconds since 1970; 0 for what is no time before the year 10000."""
+    number = as_number(value)
+    return int(number) if number is not None and 0 <= number <= LATEST else 0

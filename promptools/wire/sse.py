@@ -86,9 +86,19 @@ class SseDecoder:
         else:
             self._flush_raw(events)
             if field == "data":
-                self._data.append(value.removeprefix(" "))
+                self._add(value.removeprefix(" "), events)
             elif field == "event":
                 self._event = value.removeprefix(" ")
+
+    def _add(self, data: str, events: list[Sse]) -> None:
+        """Add a line of data; the one that ends an OpenAI stream is an event of its own, blank line or not."""
+        if data.strip() != DONE:
+            self._data.append(data)
+            return
+        if self._data:
+            self._dispatch(events)
+        self._data.append(data)
+        self._dispatch(events)
 
     def _bare(self, line: str, events: list[Sse]) -> None:
         """Keep a line that is no field; hand it over at once when it looks like a JSON document of its own."""

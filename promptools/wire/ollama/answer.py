@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from promptools.parsing.events import CallEnd, Event, Reasoning, Text
 from promptools.wire.chunks import finish_reason
-from promptools.wire.shapes import as_list, as_object
+from promptools.wire.shapes import as_count, as_list, as_number, as_object
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,7 +19,13 @@ if TYPE_CHECKING:
     from promptools.types import Call, Reply
     from promptools.wire.chat import Envelope
 
-_KEPT = ("load_duration", "prompt_eval_duration", "eval_duration", "remote_model", "remote_host")
+_KEPT = {
+    "load_duration": int,
+    "prompt_eval_duration": int,
+    "eval_duration": int,
+    "remote_model": str,
+    "remote_host": str,
+}
 """What an Ollama upstream says beside the message and we cannot know better."""
 _TIMINGS = {"prompt_eval_duration": "prompt_ms", "eval_duration": "predicted_ms"}
 """The same of llama.cpp's `timings`, in milliseconds."""
@@ -60,13 +66,13 @@ def figures(usage: Mapping[str, Any] | None, extra: Mapping[str, Any], seconds: 
     found: dict[str, Any] = {"total_duration": int(seconds * 1e9)}
     timings = as_object(extra.get("timings"))
     for key, name in _TIMINGS.items():
-        if isinstance(timings.get(name), (int, float)):
-            found[key] = int(timings[name] * 1e6)
-    found |= {key: extra[key] for key in _KEPT if key in extra}
+        if (milliseconds := as_number(timings.get(name))) is not None:
+            found[key] = int(milliseconds * 1e6)
+    found |= {key: extra[key] for key, kind in _KEPT.items() if isinstance(extra.get(key), kind)}
     spent = usage or {}
     for key, name in (("prompt_eval_count", "prompt_tokens"), ("eval_count", "completion_tokens")):
-        if isinstance(spent.get(name), int):
-            found[key] = spent[name]
+        if (count := as_count(spent.get(name))) is not None:
+            found[key] = count
     return found
 
 

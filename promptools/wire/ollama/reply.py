@@ -9,8 +9,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from promptools.wire.chat import Delta, Envelope, calls_of, error_of, reasoning_of
-from promptools.wire.shapes import as_int, as_list, as_object, as_text
+from promptools.wire.chat import Delta, Envelope, calls_of, error_of, is_error, reasoning_of
+from promptools.wire.decode import shallow
+from promptools.wire.shapes import as_count, as_list, as_object, as_text, as_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,14 +26,14 @@ _OWN = frozenset({
 def read_envelope(body: Any) -> Envelope:
     """Take what stands around the message; times of the last line (nanoseconds) go on as they came. There is no id."""
     data = as_object(body)
-    extra = {key: value for key, value in data.items() if key not in _OWN}
+    extra = {key: value for key, value in data.items() if key not in _OWN and shallow(value)}
     return Envelope(model=as_text(data.get("model")), created=_seconds(as_text(data.get("created_at"))), extra=extra)
 
 
 def _seconds(moment: str) -> int:
     """Read an RFC 3339 time as seconds since 1970; 0 when it is none."""
     try:
-        return int(datetime.fromisoformat(moment).timestamp())
+        return as_time(datetime.fromisoformat(moment).timestamp())
     except (ValueError, OverflowError, OSError):
         return 0
 
@@ -41,7 +42,7 @@ def read_reply(body: Any) -> list[Delta]:
     """Read a whole reply or one line: a delta of the only choice, then one for the usage; or one with the error."""
     data = as_object(body)
     # a message is no sign of an error here, as it is on other wires
-    if data.get("error") or not ("message" in data or "done" in data):
+    if is_error(data.get("error")) or not ("message" in data or "done" in data):
         problem = error_of(body)
         return [] if problem is None else [Delta(index=None, error=problem)]
     said = as_object(data.get("message"))
@@ -52,7 +53,7 @@ def read_reply(body: Any) -> list[Delta]:
             reasoning=reasoning_of(said),
             tool_calls=calls_of(said),
             finish_reason=_finish(data),
-            logprobs={"content": logprobs} if logprobs else None,
+            logprobs={"content": logprobs} if logprobs and shallow(logprobs) else None,
         )
     ]
     usage = _usage(data)
@@ -69,7 +70,7 @@ def _finish(data: Mapping[str, Any]) -> str | None:
 
 def _usage(data: Mapping[str, Any]) -> dict[str, Any] | None:
     """Give the usage; a count of nothing is left out by the server (a prompt that was cached whole, for one)."""
-    prompt, answer = as_int(data.get("prompt_eval_count")), as_int(data.get("eval_count"))
+    prompt, answer = as_count(data.get("prompt_eval_count")), as_count(data.get("eval_count"))
     if prompt is None and answer is None:
         return None
     read, written = prompt or 0, answer or 0

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from promptools.wire.chat import Delta, Envelope, error_of
+from promptools.wire.chat import Delta, Envelope, error_of, is_error
+from promptools.wire.decode import shallow
 from promptools.wire.raw.fates import STOPS, Prompt, Written, carry, stops
-from promptools.wire.shapes import as_int, as_object, as_text, is_list
+from promptools.wire.shapes import as_count, as_int, as_object, as_text, is_list
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,7 +32,7 @@ def write_request(body: Mapping[str, Any], prompt: Prompt) -> Written:
 def read_envelope(body: Any) -> Envelope:
     """Take what stands around the text: the model and the timings; the rest repeats what was asked. There is no id."""
     data = as_object(body[0] if is_list(body) and body else body)
-    extra = {key: data[key] for key in ("timings",) if key in data}
+    extra = {key: data[key] for key in ("timings",) if key in data and shallow(data[key])}
     return Envelope(model=as_text(data.get("model")), extra=extra)
 
 
@@ -48,7 +49,7 @@ def read_reply(body: Any) -> list[Delta]:
 
 def _is_reply(body: Any) -> bool:
     first = as_object(body[0] if is_list(body) and body else body)
-    return "content" in first and not first.get("error")
+    return "content" in first and not is_error(first.get("error"))
 
 
 def _choice(said: Mapping[str, Any]) -> list[Delta]:
@@ -68,5 +69,5 @@ def _finish(said: Mapping[str, Any]) -> str:
 
 
 def _usage(said: Mapping[str, Any]) -> dict[str, Any]:
-    read, written = as_int(said.get("tokens_evaluated")) or 0, as_int(said.get("tokens_predicted")) or 0
+    read, written = as_count(said.get("tokens_evaluated")) or 0, as_count(said.get("tokens_predicted")) or 0
     return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
