@@ -5,13 +5,15 @@ All references are resolved here, once, when tools are prepared: nothing later l
 
 from __future__ import annotations
 
-from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeGuard
+from urllib.parse import unquote
 
 from promptools.errors import UsageError, clip
+from promptools.schema.copies import copied
+from promptools.schema.keywords import well_formed
 from promptools.types import Schema
 
 if TYPE_CHECKING:
@@ -25,6 +27,10 @@ MAPS = ("$defs", "definitions", "dependentSchemas", "patternProperties", "proper
 REFS = ("$ref", "$dynamicRef")
 IN_PLACE = frozenset(("allOf", "anyOf", "dependentSchemas", "else", "if", "not", "oneOf", "then", *REFS))
 """Keywords whose subschemas look at the same value again: a circle of these alone never ends."""
+
+
+DEEPEST = 128
+"""Levels of subschemas in subschemas that are checked here; what is deeper is left to jsonschema, and its limits."""
 
 
 def library(name: str) -> Any:
@@ -45,6 +51,21 @@ def is_array(value: object) -> TypeGuard[list[Any]]:
 def pointer(path: Sequence[str | int]) -> str:
     """Write a path as a JSON pointer (RFC 6901)."""
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
+
+
+def at_pointer(root: Any, reference: str) -> Any:
+    """Return what a reference such as `#/$defs/a` means; None for nothing, and for a reference of another form."""
+    if reference != "#" and not reference.startswith("#/"):
+        return None
+    found = root
+    for step in unquote(reference[1:]).split("/")[1:]:
+        if is_object(found):
+            found = found.get(step.replace("~1", "/").replace("~0", "~"))
+        elif is_array(found) and step.isdecimal() and step.isascii():
+            found = found[int(step)] if len(step) < 9 and int(step) < len(found) else None
+        else:
+            return None
+    return found
 
 
 def children(node: Schema) -> Iterator[tuple[str, str, Any]]:
@@ -86,16 +107,18 @@ class Graph:
 
 
 def build(schema: Schema, tool: str) -> Graph:
-    """Copy, check and link a schema; `tool` names the tool in errors.
+    """Copy, check and link a schema; `tool` names the tool in errors. O(n) where its references are JSON pointers.
 
     Raises UsageError for what is no JSON Schema, and for a reference that leads nowhere or never ends.
     """
     try:
-        root = deepcopy(schema)
-        _check(root, tool, "")
+        root = copied(schema)
         graph = Graph(root)
-        _link(graph, tool)
-        _refuse_endless(graph, tool)
+        if not _walk(graph, root, "", tool):
+            graph = Graph(root)
+            _link(graph, tool)
+        if graph.targets:
+            _refuse_endless(graph, tool)
     except RecursionError:
         raise UsageError(f"Tool {tool!r}: its parameters are nested too deeply to be checked; flatten them.") from None
     return graph
@@ -117,9 +140,44 @@ def _check(schema: Any, tool: str, base: str) -> None:
         )
 
 
+def _walk(graph: Graph, root: Any, base: str, tool: str) -> bool:
+    """Check and link the common kind of schema, where jsonschema would find no fault; false where it is to decide.
+
+    Common are well-formed keywords, and references that are JSON pointers from the root.
+    """
+    stack: list[tuple[Any, str, int]] = [(root, base, 0)]
+    referring: list[tuple[Schema, str]] = []
+    while stack or referring:
+        if stack:
+            node, at, depth = stack.pop()
+        else:
+            referrer, where = referring.pop()
+            found = at_pointer(graph.root, referrer["$ref"])
+            if not isinstance(found, dict | bool):
+                return False
+            graph.targets[id(referrer)] = [found]
+            node, at, depth = found, where, 0
+        if not is_object(node) or id(node) in graph.where:
+            continue
+        if depth > DEEPEST or not well_formed(node):
+            return False
+        here = node
+        graph.where[id(here)] = at
+        graph.nodes.append(here)
+        here.pop("$schema", None)  # or jsonschema would change its draft, and its regex engine, midway
+        if "$ref" in here:
+            referring.append((here, f"{at}/$ref"))
+        stack.extend((sub, at + step, depth + 1) for _, step, sub in children(here))
+    return True
+
+
 def _link(graph: Graph, tool: str) -> None:
+    """Check and link any schema by the libraries that know every keyword and every form of reference."""
+    _check(graph.root, tool, "")
     resource = library("referencing.jsonschema").DRAFT202012.create_resource
-    start = library("referencing").Registry().resolver_with_root(resource(graph.root))
+    # crawled now: a resolver that was not would look through the whole schema for each reference
+    uri = resource(graph.root).id() or ""
+    start = library("referencing").Registry().with_resource(uri, resource(graph.root)).crawl().resolver(uri)
     later: list[tuple[Any, Any, str]] = []
     stack: list[tuple[Any, Any, str]] = [(graph.root, start, "")]
     while stack or later:
@@ -128,7 +186,7 @@ def _link(graph: Graph, tool: str) -> None:
         else:
             node, resolver, at = later.pop()
             if is_object(node) and id(node) not in graph.where:
-                _check(node, tool, at)  # it stands where no keyword of the draft holds a schema
+                _check(node, tool, at)  # it is where no keyword of the draft holds a schema
         if not is_object(node) or id(node) in graph.where:
             continue
         here = node
@@ -149,7 +207,7 @@ def _look_up(resolver: Any, ref: str, tool: str, at: str) -> Any:
     problems = library("referencing.exceptions")
     try:
         found = resolver.lookup(ref)
-    except (problems.Unresolvable, problems.NoSuchResource):
+    except (problems.Unresolvable, problems.NoSuchResource, LookupError, TypeError, ValueError):
         raise UsageError(
             f"Tool {tool!r}: the reference {clip(ref)!r} at {at!r} leads nowhere. Nothing is ever fetched: put what it "
             f"means under '$defs' of the tool's own parameters."

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, TypeAlias, TypeGuard, cast
 
 from promptools.errors import UsageError, clip
+from promptools.schema.copies import copied
 from promptools.schema.graph import is_array, is_object
 from promptools.types import Schema, Tool
 
@@ -40,10 +40,10 @@ def read(given: ToolLike, position: int) -> Source:
 
 def _read(given: ToolLike, position: int) -> Source:
     if isinstance(given, Tool):
-        tool = replace(given, parameters=deepcopy(given.parameters), aliases=dict(given.aliases))
+        tool = replace(given, parameters=copied(given.parameters), aliases=dict(given.aliases))
         return _source({"name": tool.name, "description": tool.description, "parameters": tool.parameters}, {}, tool)
     if _is_mapping(given):
-        return _from_dict(deepcopy(dict(given)), position)
+        return _from_dict(copied(dict(given)), position)
     if callable(given):
         return _from_python(given, position)
     raise UsageError(

@@ -6,9 +6,9 @@ What is dropped, and in which order, follows reports against llama.cpp (#19716, 
 
 from __future__ import annotations
 
-from copy import deepcopy
 from typing import TYPE_CHECKING, Any, cast
 
+from promptools.schema.copies import copied
 from promptools.schema.graph import build, is_array, is_object, pointer
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def relax_graph(graph: Graph) -> tuple[Schema, tuple[str, ...]]:
         made = work.united(made)
     made["type"] = "object"
     made.setdefault("properties", {})
-    return deepcopy(made), tuple(dict.fromkeys(work.notes))
+    return copied(made), tuple(dict.fromkeys(work.notes))
 
 
 class _Work:

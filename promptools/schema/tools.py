@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, field
-from functools import lru_cache
+from itertools import islice
 from typing import Any, NamedTuple, cast, overload
 
 from promptools.errors import UsageError, clip
 from promptools.schema import quick, spelling
+from promptools.schema.copies import copied
 from promptools.schema.graph import Graph, build
 from promptools.schema.read import Source, ToolLike, mark, read
+from promptools.schema.recent import Recent
 from promptools.schema.validate import PatternTimeoutError, Validator, check_patterns, sentences
 from promptools.types import Fix, Schema, Tool
 
-CACHED = 64
-"""Tool lists that `Tools.prepare` remembers."""
+LISTS = 64
+"""Lists of tools that `Tools.prepare` keeps, in each half of its cache."""
+TOOLS = 4096
+"""Single tools that it keeps, for lists that differ in some of them."""
+CHARACTERS = 4_000_000
+"""JSON that it keeps of either."""
+MOST_ALIKE = 64
+"""Tools that nameless arguments are tried on: where more declare the same keys, nobody can tell which is meant."""
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 class Checked(NamedTuple):
@@ -58,7 +68,7 @@ class _Shape:
         return () if self.fits is not None and self.fits(value) else self.validator.errors(value)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Entry:
     tool: Tool
     sent: dict[str, Any]
@@ -74,7 +84,7 @@ class Tools(Sequence[Tool]):
     without a name, a name given twice, and a schema that is no schema or cannot be used without I/O.
     """
 
-    __slots__ = ("_cased", "_entries", "_folded", "all_keys", "names")
+    __slots__ = ("_by_key", "_cased", "_entries", "_folded", "all_keys", "names")
 
     names: tuple[str, ...]
     all_keys: frozenset[str]
@@ -84,13 +94,11 @@ class Tools(Sequence[Tool]):
         if isinstance(tools, str | Mapping) or not isinstance(tools, Iterable):
             raise UsageError(f"The tools are {clip(repr(cast(object, tools)))}; wanted is a list of tools.")
         sources = [read(each, position) for position, each in enumerate(tools)]
-        names = [source.tool.name for source in sources]
-        for name in names:
-            if names.count(name) > 1:
-                raise UsageError(f"Tool {name!r} is given {names.count(name)} times; give each name once.")
+        names = dict.fromkeys(source.tool.name for source in sources)
+        _refuse_twice(source.tool.name for source in sources)
         for name in marks or ():
             if name not in names:
-                raise UsageError(f"Marks are given for {name!r}, which is no tool here; the tools are {names!r}.")
+                raise UsageError(f"Marks are given for {name!r}, which is no tool here; the tools are {[*names]!r}.")
         self._fill([_entry(source, (marks or {}).get(source.tool.name)) for source in sources])
 
     def _fill(self, entries: list[_Entry]) -> None:
@@ -101,6 +109,13 @@ class Tools(Sequence[Tool]):
             spelling.unique(self.names, str.casefold),
             spelling.unique(self.names, spelling.fold),
         )
+        self._by_key: dict[str, list[_Entry]] | None = None
+
+    @classmethod
+    def _of(cls, entries: list[_Entry]) -> Tools:
+        made = object.__new__(Tools)
+        made._fill(entries)
+        return made
 
     @classmethod
     def prepare(cls, tools: Tools | Iterable[ToolLike] | None) -> Tools | None:
@@ -113,16 +128,16 @@ class Tools(Sequence[Tool]):
         if not all(isinstance(each, dict) for each in listed):
             return cls(listed)
         try:
-            key = json.dumps(listed, ensure_ascii=False, separators=(",", ":"))
+            texts = tuple(map(_ENCODER.encode, listed))
         except (TypeError, ValueError, RecursionError):
             return cls(listed)  # no JSON, so nothing to remember it by
-        return _prepared(key)
+        return _LISTS.get(texts) or _listed(texts)
 
     def with_marks(self, marks: Mapping[str, Mapping[str, Any]]) -> Tools:
         """Copy with marks set on the tools that are here; marks for others are left alone."""
-        made = object.__new__(Tools)
-        made._fill([_marked(entry, marks[name]) if name in marks else entry for name, entry in self._entries.items()])
-        return made
+        return self._of(
+            [_marked(entry, marks[name]) if name in marks else entry for name, entry in self._entries.items()]
+        )
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -212,21 +227,39 @@ class Tools(Sequence[Tool]):
         keys = arguments.keys()
         if not keys:
             return None
-        willing = [
+        likely = [
             entry
-            for entry in self._entries.values()
+            for entry in min((self._declaring(key) for key in keys), key=len)
             if not entry.tool.dangerous and (entry.tool.infer is True or not (optin_only or entry.tool.infer is False))
         ]
-        exact = [entry for entry in willing if keys <= entry.shape.declared]
+        exact = [entry for entry in likely if keys <= entry.shape.declared]
         loose = [
-            entry for entry in willing if entry not in exact and keys <= entry.shape.declared | entry.aliases.keys()
+            entry
+            for entry in likely
+            if not keys <= entry.shape.declared and keys <= entry.shape.declared | entry.aliases.keys()
         ]
         for entries in (exact, loose):
-            fitting = [entry for entry in entries if self._fits(entry, arguments)]
+            fitting = self._fitting(entries, arguments)
             if fitting:
                 found = fitting[0].tool if len(fitting) == 1 else None
                 return (found, (Fix("infer", f"arguments without a name fit {found.name!r} only"),)) if found else None
         return None
+
+    def _declaring(self, key: str) -> Sequence[_Entry]:
+        """Return the tools that have a parameter of this name, or know it as an alias of one."""
+        if self._by_key is None:
+            by_key: dict[str, list[_Entry]] = {}
+            for entry in self._entries.values():
+                for name in (*entry.shape.declared, *entry.aliases):
+                    by_key.setdefault(name, []).append(entry)
+            self._by_key = by_key
+        return self._by_key.get(key, ())
+
+    def _fitting(self, entries: list[_Entry], arguments: Mapping[str, Any]) -> list[_Entry]:
+        """Return the tools that arguments fit, two of them where they are more."""
+        if len(entries) > MOST_ALIKE:
+            return entries[:2]
+        return list(islice((entry for entry in entries if self._fits(entry, arguments)), 2))
 
     def _fits(self, entry: _Entry, arguments: Mapping[str, Any]) -> bool:
         checked = self.check(entry.tool, dict(arguments))
@@ -234,7 +267,7 @@ class Tools(Sequence[Tool]):
 
     def to_openai(self) -> list[dict[str, Any]]:
         """Give the tools as OpenAI dicts: copies, with the caller's other keys, without our marks."""
-        return [deepcopy(entry.sent) for entry in self._entries.values()]
+        return [copied(entry.sent) for entry in self._entries.values()]
 
     def relaxed(self, name: str) -> tuple[Schema, tuple[str, ...]]:
         """Give the relaxed copy of a tool's schema, and what was changed; computed once. Raises KeyError."""
@@ -244,7 +277,7 @@ class Tools(Sequence[Tool]):
 
             shape.relaxed = relax_graph(shape.graph)
         schema, notes = shape.relaxed
-        return deepcopy(schema), notes
+        return copied(schema), notes
 
     def keys(self, name: str) -> frozenset[str]:
         """Give the parameter names that a tool declares; none for a tool that is not here."""
@@ -261,9 +294,31 @@ class Tools(Sequence[Tool]):
         return shape.types[key]
 
 
-@lru_cache(maxsize=CACHED)
-def _prepared(key: str) -> Tools:
-    return Tools(cast(list[Any], json.loads(key)))
+_LISTS = Recent[Tools](LISTS, CHARACTERS)
+_TOOLS = Recent[_Entry](TOOLS, CHARACTERS)
+
+
+def _listed(texts: tuple[str, ...]) -> Tools:
+    """Prepare tools from their JSON, each of them once."""
+    entries = [_remembered(text, position) for position, text in enumerate(texts)]
+    _refuse_twice(entry.tool.name for entry in entries)
+    tools = Tools._of(entries)  # noqa: SLF001  the module's own
+    _LISTS.put(texts, tools)
+    return tools
+
+
+def _remembered(text: str, position: int) -> _Entry:
+    found = _TOOLS.get(text)
+    if found is None:
+        found = _entry(read(json.loads(text), position), None)
+        _TOOLS.put(text, found)
+    return found
+
+
+def _refuse_twice(names: Iterable[str]) -> None:
+    for name, times in Counter(names).items():
+        if times > 1:
+            raise UsageError(f"Tool {name!r} is given {times} times; give each name once.")
 
 
 def _entry(source: Source, marks: Mapping[str, Any] | None) -> _Entry:

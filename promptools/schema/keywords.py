@@ -1,0 +1,102 @@
+"""Whether the keywords of one schema are well formed: a quick yes for what the meta-schema of draft 2020-12 takes.
+
+A no means that jsonschema is to decide: the keyword is malformed, or rare.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from promptools.types import Schema
+
+TYPES = frozenset(("array", "boolean", "integer", "null", "number", "object", "string"))
+
+
+def well_formed(node: Schema) -> bool:
+    """Whether jsonschema would surely find no fault with the keywords of a schema; its subschemas are not looked at."""
+    for word, value in node.items():
+        test = _TESTS.get(word)
+        if test is not None and not test(value):
+            return False
+    return True
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _boolean(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _size(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _list(value: Any) -> bool:
+    return isinstance(value, list)
+
+
+def _names(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_text, value)) and len(set(value)) == len(value)
+
+
+def _name_lists(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_names, value.values()))
+
+
+def _type(value: Any) -> bool:
+    if isinstance(value, str):
+        return value in TYPES
+    return _names(value) and bool(value) and TYPES.issuperset(value)
+
+
+def _schema(value: Any) -> bool:
+    return isinstance(value, dict | bool)
+
+
+def _schemas(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(map(_schema, value))
+
+
+def _named_schemas(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_schema, value.values()))
+
+
+def _patterns(value: Any) -> bool:
+    return _named_schemas(value) and all(map(_text, value))
+
+
+def _divisor(value: Any) -> bool:
+    return _number(value) and value > 0
+
+
+def _rare(_: Any) -> bool:
+    return False
+
+
+_WORDS: Mapping[Callable[[Any], bool], str] = {
+    _text: "$comment $ref $schema contentEncoding contentMediaType description format pattern title",
+    _boolean: "deprecated readOnly uniqueItems writeOnly",
+    _number: "exclusiveMaximum exclusiveMinimum maximum minimum",
+    _size: "maxContains maxItems maxLength maxProperties minContains minItems minLength minProperties",
+    _list: "enum examples",
+    _names: "required",
+    _name_lists: "dependentRequired",
+    _type: "type",
+    _schema: "additionalProperties contains contentSchema else if items not propertyNames then unevaluatedItems "
+    "unevaluatedProperties",
+    _schemas: "allOf anyOf oneOf prefixItems",
+    _named_schemas: "$defs definitions dependentSchemas properties",
+    _patterns: "patternProperties",
+    _divisor: "multipleOf",
+    _rare: "$anchor $dynamicAnchor $dynamicRef $id $recursiveAnchor $recursiveRef $vocabulary dependencies",
+}
+_TESTS = {word: test for test, words in _WORDS.items() for word in words.split()}
