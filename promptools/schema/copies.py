@@ -54,4 +54,4 @@ class _Copying:
                 for key, value in old.items():
                     new[key] = value if type(value) in _SCALARS else self.copy_of(value, depth)
             else:
-                new.extend(value if type(value) in _SCALARS else self.copy_of(value, depth) for value in old)
+                new += [value if type(value) in _SCALARS else self.copy_of(value, depth) for value in old]

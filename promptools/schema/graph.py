@@ -25,6 +25,8 @@ ONE_MORE = ("contentSchema", "unevaluatedItems", "unevaluatedProperties")
 LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
 MAPS = ("$defs", "definitions", "dependentSchemas", "patternProperties", "properties")
 REFS = ("$ref", "$dynamicRef")
+_SINGLE = (*ONE, *ONE_MORE)
+_HOLDERS = frozenset((*_SINGLE, *LISTS, *MAPS))
 IN_PLACE = frozenset(("allOf", "anyOf", "dependentSchemas", "else", "if", "not", "oneOf", "then", *REFS))
 """Keywords whose subschemas look at the same value again: a circle of these alone never ends."""
 
@@ -50,7 +52,7 @@ def is_array(value: object) -> TypeGuard[list[Any]]:
 
 def pointer(path: Sequence[str | int]) -> str:
     """Write a path as a JSON pointer (RFC 6901)."""
-    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
+    return "".join([f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in path])
 
 
 def at_pointer(root: Any, reference: str) -> Any:
@@ -70,15 +72,19 @@ def at_pointer(root: Any, reference: str) -> Any:
 
 def children(node: Schema) -> Iterator[tuple[str, str, Any]]:
     """Yield `(keyword, pointer from the node, subschema)` for each place where a subschema may stand."""
-    for word in (*ONE, *ONE_MORE):
+    if _HOLDERS.isdisjoint(node):
+        return
+    for word in _SINGLE:
         if word in node:
             yield word, f"/{word}", node[word]
     for word in LISTS:
-        for index, each in enumerate(node.get(word, ())):
-            yield word, f"/{word}/{index}", each
+        if word in node:
+            for index, each in enumerate(node[word]):
+                yield word, f"/{word}/{index}", each
     for word in MAPS:
-        for name, each in node.get(word, {}).items():
-            yield word, pointer([word, name]), each
+        if word in node:
+            for name, each in node[word].items():
+                yield word, pointer([word, name]), each
 
 
 @dataclass(slots=True)
@@ -102,7 +108,9 @@ class Graph:
             if is_object(here) and id(here) not in seen:
                 seen.add(id(here))
                 yield here
-                next_to = [*self.targets.get(id(here), ()), *(sub for word, _, sub in children(here) if word in words)]
+                next_to = list(self.targets.get(id(here), ()))
+                if not here.keys().isdisjoint(words):
+                    next_to += (sub for word, _, sub in children(here) if word in words)
                 stack.extend(reversed(next_to))
 
 

@@ -205,6 +205,13 @@ MCP = "use_mcp_tool"
 """The tag of Cline around a call of some server's tool."""
 
 
+FEW = 16
+"""Tools whose names are looked for letter by letter; of more names the beginnings do: a pattern of all costs too much."""
+MOST_FIRSTS = 256
+"""Beginnings of three letters that one pattern may hold."""
+_ONE_WORD = re.compile(r"[\w.-]+\Z").match
+
+
 def _in_prose(head: Head) -> bool:
     """Tell whether a head may stand outside of a fence."""
     return not head.labels or None in head.labels
@@ -214,8 +221,7 @@ def _line_gate(heads: Iterable[tuple[Dialect, Head]], names: tuple[str, ...] | N
     """Give what the first characters of a line must be: of offered tools, three letters in any case are enough."""
     gates = dict.fromkeys(head.gate for _, head in heads if head.line and _in_prose(head))
     if names is not None:
-        # what stands between words may be spelled otherwise, so no more than the first of them
-        firsts = sorted({re.split(r"[\W_]", name[:3])[0].casefold() or name[:1] for name in names})
+        firsts = sorted({each.casefold() for each in _firsts(names)})
         said = [_in_any_case(each) for each in firsts]
         spaces = [_in_any_case(word) + rest for word, rest in NAMESPACES.items()]
         begins = "".join(f"{each[0]}{each[0].lower()}{each[0].upper()}" for each in (*firsts, *NAMESPACES))
@@ -255,10 +261,27 @@ def _in_any_case(word: str) -> str:
 def _unfinished(names: tuple[str, ...]) -> str:
     """Give what the last characters of a text may be that become the first word of such a line."""
     spaces = r"(?:(?:functions?|tools?|default_api|call|declaration)[.:])*"
-    said = {name[:size] for name in (*names, MCP) for size in range(len(name) + 1)}
+    many = len(names) > FEW
+    spelled = _firsts(names) if many else names
+    said = {name[:size] for name in (*spelled, MCP) for size in range(len(name) + 1)}
     words = {label[:size] for label in LABELS for size in range(1, len(label) + 1)}
     shown = "|".join(re.sub(r"(?:\\[-.]|_)", r"[-_.]?", re.escape(each)) for each in sorted(said | words))
+    if many:
+        rest = r"[\w.-]*" if all(map(_ONE_WORD, names)) else r"[\w.:/ -]*"
+        shown += "".join(f"|{re.escape(each)}{rest}" for each in sorted(spelled))
     return rf"(?=\S)(?=[</]{{0,2}}[\w.:/ -]{{0,128}}\Z)[</]{{0,2}}(?i:{spaces}(?:{shown}))\Z"
+
+
+def _firsts(names: tuple[str, ...]) -> set[str]:
+    """Return what names begin with, as far as it is spelled in one way: three letters, of very many names one.
+
+    What is between words may be spelled otherwise, so no more than the first word of each.
+    """
+    for size in (3, 1):
+        firsts = {re.split(r"[\W_]", name[:size])[0] or name[:1] for name in names}
+        if len(firsts) <= MOST_FIRSTS:
+            break
+    return firsts
 
 
 def _literals(lone: tuple[str, ...]) -> list[Marker]:
