@@ -14,17 +14,17 @@ object, the comma on a line of its own. It differs where that library loses what
 A function whose parameters are an empty object is told as `() => any`, as the format's own document has it, where the
 library writes `(_: {` and `})` around nothing: `promptools.harmony.convert` leaves them out.
 
-A type that holds itself is `any` where it comes again.
+A type that holds itself is `any` where it comes again, and so is one that is nested too deeply or is too large.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from promptools.schema.graph import Graph, build, is_array, is_object
+from promptools.schema.recent import Recent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -33,6 +33,14 @@ if TYPE_CHECKING:
 
 _IDENTIFIER = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
 _WORDS = {"string": "string", "number": "number", "integer": "number", "boolean": "boolean"}
+
+
+DEEPEST = 64
+"""Levels of types that are written; what is deeper is `any`."""
+LARGEST = 2000
+"""Types that are written beyond twice those that a schema has: references that multiply end in `any`."""
+_WRITTEN = Recent[str](4096, 4_000_000)
+"""Types by their schemas: an app sends the same tools with every request."""
 
 
 class Declared(NamedTuple):
@@ -46,7 +54,7 @@ class Declared(NamedTuple):
 def namespace(name: str, functions: Sequence[Declared], description: str = "") -> str:
     """Write the section of one namespace; of one without functions only what its description says.
 
-    Raises UsageError for parameters that are no schema. O(n) in the schemas, their references written out.
+    Raises UsageError for parameters that are no schema. O(n) in the schemas: references that multiply are cut.
     """
     if not functions:
         return f"## {name}\n" + ("\n" + "\n".join(_lines(description)) if description else "")
@@ -65,13 +73,11 @@ def type_of(schema: Schema, name: str = "(unnamed)") -> str:
         text = json.dumps(schema)
     except (TypeError, ValueError, RecursionError):
         return _write(schema, name)  # which says what is wrong
-    return _remember(text, name)
-
-
-@lru_cache(maxsize=512)
-def _remember(text: str, name: str) -> str:
-    """Check and write a schema once: an app sends the same tools with every request."""
-    return _write(json.loads(text), name)
+    found = _WRITTEN.get(text)
+    if found is None:
+        found = _write(json.loads(text), name)
+        _WRITTEN.put(text, found)
+    return found
 
 
 def _write(schema: Schema, name: str) -> str:
@@ -91,10 +97,12 @@ class _Types:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._trail: set[int] = set()
+        self._left = 2 * len(graph.nodes) + LARGEST
 
     def of(self, node: Any, indent: str) -> str:
         """Write the type of a node; its further lines begin with `indent`."""
-        if not is_object(node) or id(node) in self._trail:
+        self._left -= 1
+        if not is_object(node) or id(node) in self._trail or self._left < 0 or len(self._trail) >= DEEPEST:
             return "any"
         self._trail.add(id(node))
         try:
@@ -145,8 +153,11 @@ class _Types:
     def _object(self, node: Schema, indent: str) -> str:
         required = frozenset(node.get("required", ()))
         above = _remark(node["description"], indent) if isinstance(node.get("description"), str) else ""
-        members = node.get("properties", {}).items()
-        written = "".join(self._property(key, each, indent, optional=key not in required) for key, each in members)
+        written = "".join(
+            self._property(key, each, indent, optional=key not in required)
+            for key, each in node.get("properties", {}).items()
+            if self._left > -LARGEST
+        )
         return f"{above}{{\n{written}{indent}}}"
 
     def _array(self, node: Schema, indent: str) -> str:

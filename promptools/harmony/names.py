@@ -38,6 +38,7 @@ class Names:
     def __init__(self, offered: Iterable[str], heard: Iterable[str] = ()) -> None:
         self._places: dict[str, Place] = {}
         self._tools: dict[str, str] = {}
+        self._numbers: dict[Place, int] = {}
         tools = list(dict.fromkeys(offered))
         # a name that may stay as it is does stay, whoever else would become like it
         for name in (*(each for each in tools if _place(each) == _whole(each)), *tools):
@@ -52,10 +53,11 @@ class Names:
     def _take(self, name: str, wanted: Place) -> None:
         if name in self._places:
             return
-        place, number = wanted, 1
+        place, number = wanted, self._numbers.get(wanted, 1)
         while place.recipient in self._tools:
             number += 1
             place = Place(wanted.space, f"{wanted.name}_{number}")
+        self._numbers[wanted] = number
         self._places[name] = place
         self._tools[place.recipient] = name
 

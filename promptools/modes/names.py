@@ -15,32 +15,45 @@ if TYPE_CHECKING:
 
 LONGEST = 64
 """Characters that OpenAI-like validators allow in a name."""
+TRIES = 3
+"""Numbers that are tried on a name: where a server's pattern takes none of them, it takes no number."""
 _ILLEGAL = re.compile(r"[^a-zA-Z0-9_-]+")
 
 
 def mapped(names: Iterable[str], legal: str) -> dict[str, str]:
     """Map each name that `legal`, a regular expression, does not match whole to one that it does; the same each time.
 
-    The others are left out. Two names never become one.
+    The others are left out, and so are those that the pattern takes in no spelling. Two names never become one.
     """
     every = list(dict.fromkeys(names))
     pattern = re.compile(legal)
     bad = [name for name in every if not pattern.fullmatch(name)]
     taken = set(every)
+    numbers: dict[str, int] = {}
     sent: dict[str, str] = {}
     for name in bad:
         base = _ILLEGAL.sub("_", name).strip("_")[:LONGEST] or "tool"
-        candidate, number = base, 1
-        while candidate in taken or not pattern.fullmatch(candidate):
-            number += 1
-            candidate = f"{base[: LONGEST - 8]}_{number}"
-            if number > len(every) + 2:  # the pattern wants what we cannot guess: the name stays
-                candidate = name
-                break
-        taken.add(candidate)
-        if candidate != name:
+        candidate = _free(base, taken, pattern, numbers)
+        taken.add(candidate or name)
+        if candidate is not None:
             sent[name] = candidate
     return sent
+
+
+def _free(base: str, taken: set[str], legal: re.Pattern[str], numbers: dict[str, int]) -> str | None:
+    """Return a legal name that nobody has, numbered if it must be; None where no number makes it legal."""
+    if base not in taken and legal.fullmatch(base):
+        return base
+    stem = base[: LONGEST - 8]
+    for _ in range(TRIES):
+        numbers[stem] = numbers.get(stem, 1) + 1
+        candidate = f"{stem}_{numbers[stem]}"
+        while candidate in taken:
+            numbers[stem] += 1
+            candidate = f"{stem}_{numbers[stem]}"
+        if legal.fullmatch(candidate):
+            return candidate
+    return None
 
 
 def in_harmony(names: Iterable[str]) -> dict[str, str]:

@@ -87,6 +87,12 @@ def children(node: Schema) -> Iterator[tuple[str, str, Any]]:
                 yield word, pointer([word, name]), each
 
 
+def held(node: Schema, word: str) -> list[Any]:
+    """Return the subschemas under one keyword that a node has."""
+    value = node[word]
+    return [*value.values()] if word in MAPS else value if word in LISTS else [value]
+
+
 @dataclass(slots=True)
 class Graph:
     """A checked copy of one schema; `targets` gives, by the id of a node, the node that its reference means."""
@@ -108,10 +114,8 @@ class Graph:
             if is_object(here) and id(here) not in seen:
                 seen.add(id(here))
                 yield here
-                next_to = list(self.targets.get(id(here), ()))
-                if not here.keys().isdisjoint(words):
-                    next_to += (sub for word, _, sub in children(here) if word in words)
-                stack.extend(reversed(next_to))
+                stack.extend(sub for word in reversed(words) if word in here for sub in reversed(held(here, word)))
+                stack.extend(reversed(self.targets.get(id(here), ())))
 
 
 def build(schema: Schema, tool: str) -> Graph:

@@ -6,14 +6,18 @@ What is dropped, and in which order, follows reports against llama.cpp (#19716, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from promptools.schema.copies import copied
 from promptools.schema.graph import build, is_array, is_object, pointer
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from promptools.schema.graph import Graph
     from promptools.types import Schema
+
+T = TypeVar("T")
 
 DROPPED = frozenset(
     [
@@ -51,7 +55,9 @@ SILENT = frozenset(
 LARGE = 1000
 """A length above this makes grammars that llama.cpp cannot parse (#25746)."""
 LARGEST = 2000
-"""Subschemas that a relaxed copy may have; references inlined past this are cut."""
+"""Subschemas that a relaxed copy may have; references inlined past this are cut, and past twice this left out."""
+DEEPEST = 64
+"""Levels that it may have."""
 TEXT: Schema = {"type": "string"}
 
 _HINTS = (
@@ -96,6 +102,15 @@ class _Work:
         self.graph = graph
         self.notes: list[str] = []
         self.left = LARGEST
+        self.depth = 0
+
+    def affordable(self, subschemas: Iterable[T], at: str) -> Iterator[T]:
+        """Yield subschemas until far too many were seen."""
+        for each in subschemas:
+            if self.left < -LARGEST:
+                self.note(at, "left out: the schema is far too large")
+                return
+            yield each
 
     def note(self, at: str, what: str) -> None:
         self.notes.append(f"{at or '/'}: {what}")
@@ -107,11 +122,17 @@ class _Work:
         self.left -= 1
         parts = list(self.graph.spread(node, ("allOf",)))
         ids = frozenset(map(id, parts))
-        made = _merged(parts)
-        if self.left < 0 or ids & trail:
-            self.note(at, "cut: the schema holds itself" if ids & trail else "cut: the schema is too large")
-            return _stub(made)
-        trail |= ids
+        if self.left < 0 or ids & trail or self.depth >= DEEPEST:
+            large = "is too large" if self.left < 0 else "is nested too deeply"
+            self.note(at, f"cut: the schema {'holds itself' if ids & trail else large}")
+            return _stub(parts)
+        self.depth += 1
+        made = self.whole(_merged(parts), at, trail | ids)
+        self.depth -= 1
+        return made
+
+    def whole(self, made: Schema, at: str, trail: frozenset[int]) -> Schema:
+        """Relax a node that its parts were merged into."""
         for word in sorted(made.keys() & DROPPED):
             self.note(at, f"dropped {word!r}")
         for word in ("minLength", "maxLength", "maxItems"):
@@ -155,7 +176,10 @@ class _Work:
             if "type" in made or "properties" in made or "anyOf" in made:
                 self.note(at, f"dropped {word!r}")
                 continue
-            made_branches = [self.node(each, f"{at}/{word}/{index}", trail) for index, each in enumerate(branches)]
+            made_branches = [
+                self.node(each, f"{at}/{word}/{index}", trail)
+                for index, each in self.affordable(enumerate(branches), at)
+            ]
             real = [each for each in made_branches if each.get("type") != "null"] or [{"type": "null"}]
             if len(real) < len(branches) or word == "oneOf":
                 self.note(at, f"{word!r} became {'anyOf' if len(real) > 1 else 'its one alternative'}")
@@ -167,7 +191,7 @@ class _Work:
         if "properties" in made:
             made["properties"] = {
                 name: self.node(each, f"{at}{pointer(['properties', name])}", trail)
-                for name, each in made["properties"].items()
+                for name, each in self.affordable(made["properties"].items(), at)
                 if each is not False
             }
             required = [name for name in made.pop("required", ()) if name in made["properties"]]
@@ -214,7 +238,11 @@ def _merged(parts: list[Schema]) -> Schema:
     return made
 
 
-def _stub(made: Schema) -> Schema:
+def _stub(parts: list[Schema]) -> Schema:
+    """Return no more of a schema than its type and description."""
+    made: Schema = {}
+    for part in parts:
+        made = {word: part[word] for word in ("type", "description") if word in part} | made
     kind = made.get("type", "object")
     stub: Schema = {"type": kind if isinstance(kind, str) else kind[0]}
     if stub["type"] == "array":

@@ -209,6 +209,8 @@ FEW = 16
 """Tools whose names are looked for letter by letter; of more names the beginnings do: a pattern of all costs too much."""
 MOST_FIRSTS = 256
 """Beginnings of three letters that one pattern may hold."""
+LONGEST = 128
+"""Characters of a name that are waited for."""
 _ONE_WORD = re.compile(r"[\w.-]+\Z").match
 
 
@@ -263,13 +265,13 @@ def _unfinished(names: tuple[str, ...]) -> str:
     spaces = r"(?:(?:functions?|tools?|default_api|call|declaration)[.:])*"
     many = len(names) > FEW
     spelled = _firsts(names) if many else names
-    said = {name[:size] for name in (*spelled, MCP) for size in range(len(name) + 1)}
+    said = {name[:size] for name in (*spelled, MCP) for size in range(min(len(name), LONGEST) + 1)}
     words = {label[:size] for label in LABELS for size in range(1, len(label) + 1)}
     shown = "|".join(re.sub(r"(?:\\[-.]|_)", r"[-_.]?", re.escape(each)) for each in sorted(said | words))
     if many:
         rest = r"[\w.-]*" if all(map(_ONE_WORD, names)) else r"[\w.:/ -]*"
         shown += "".join(f"|{re.escape(each)}{rest}" for each in sorted(spelled))
-    return rf"(?=\S)(?=[</]{{0,2}}[\w.:/ -]{{0,128}}\Z)[</]{{0,2}}(?i:{spaces}(?:{shown}))\Z"
+    return rf"(?=\S)(?=[</]{{0,2}}[\w.:/ -]{{0,{LONGEST}}}\Z)[</]{{0,2}}(?i:{spaces}(?:{shown}))\Z"
 
 
 def _firsts(names: tuple[str, ...]) -> set[str]:
