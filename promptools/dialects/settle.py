@@ -14,6 +14,7 @@ from promptools.schema.graph import is_object
 from promptools.types import Call, Fix, Malformed, MalformedReason, Strictness, Tool
 
 if TYPE_CHECKING:
+    from promptools.parsing.sources import Sources
     from promptools.schema import Tools
 
 NAME_LIMIT = 256
@@ -38,6 +39,8 @@ class Rules(NamedTuple):
     """A call that ends the reasoning of a reply that says nothing else was meant; None: only in `RESCUED` dialects."""
     whole: bool = False
     """The reply is read at once, and nobody takes the events."""
+    sources: Sources | None = None
+    """Texts of the conversation: a call that is quoted from one of them is none."""
 
 
 class Place(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,6 +19,8 @@ from promptools.wire.content import split_parts
 from promptools.wire.shapes import as_list, as_object, as_text, is_object
 
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_OWN = frozenset(("assistant", "system", "developer"))
+"""Roles of the model and of the app: it may make a call again, and an app shows it how to call."""
 _NINE = re.compile(r"[0-9A-Za-z]{9}")
 
 
@@ -82,6 +84,13 @@ def read_history(messages: Iterable[Mapping[str, Any]]) -> tuple[list[Turn], tup
             turn = replace(turn, result=Result(call_id, name, text), images=images)
         turns.append(turn)
     return turns, tuple(notes)
+
+
+def quotable(messages: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the texts that the model may quote: users' messages and tools' results. O(n) in their size."""
+    for message in messages:
+        if as_text(message.get("role")) not in _OWN:
+            yield split_parts(message.get("content"))[0]
 
 
 def _calls(message: Mapping[str, Any], position: int, notes: list[str]) -> tuple[Call, ...]:

@@ -17,6 +17,7 @@ from promptools.harmony.items import Detokenizer
 from promptools.harmony.scan import Piece, raw_of
 from promptools.modes.checks import HARMONY_CALL
 from promptools.modes.gate import Gate, Source
+from promptools.modes.history import quotable
 from promptools.modes.names import renamed
 from promptools.modes.structured import NATIVE, PLACE, Assembler, Slot
 from promptools.modes.words import Words
@@ -183,6 +184,7 @@ class ReplyReader:
             in_reasoning=in_reasoning,
             json_answer=self._ask.json_answer,
             rescue=self._ask.options.rescue,
+            sources=quotable(self._ask.messages),
             new_id=self._new_id,
         )
 

@@ -60,6 +60,8 @@ class Output:
         self._live_sent = 0
         self._finish_reason: str | None = None
         self._fixes: list[Fix] = []
+        self.quoting = False
+        """There is a call in the group that is quoted from the conversation: no closer shows that it is meant."""
         self.told = True
         """Somebody takes the events."""
         self.fresh = True
@@ -256,6 +258,11 @@ class Output:
             else:
                 self._emit(part)
 
+    def quoted(self, parts: list[Part]) -> None:
+        """Take a call that is quoted from the conversation: it stands only where nothing else is said."""
+        self.quoting = True
+        self.parts(parts, firm=False)
+
     def _enter_group(self, part: Part, firm: bool) -> None:
         if not self._group:
             self._overflow()
@@ -279,7 +286,7 @@ class Output:
         if not self._called:
             self.reject()
             return
-        group, self._group, self._called = self._group, [], False
+        group, self._group, self._called, self.quoting = self._group, [], False, False
         for part, _ in group:
             self._emit(part)
 
@@ -287,7 +294,7 @@ class Output:
         """Give the group back as text; its firm parts stand."""
         if not self._group:
             return
-        group, self._group, self._called = self._group, [], False
+        group, self._group, self._called, self.quoting = self._group, [], False, False
         begun = self._at + self._held
         for part, firm in group:
             if firm:

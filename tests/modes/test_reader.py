@@ -434,3 +434,38 @@ def test_no_reply_raises(deltas, finish, arguments):
     run = Run(*deltas, finish=finish, promptools={"arguments": arguments})
     for call in run.reply.calls:
         assert json.loads(call.arguments_json) == call.arguments
+
+
+class TestQuotations:
+    """A call in text that stands in the conversation already."""
+
+    SAID = (Delta(content="The page says:\n\n"), Delta(content=HERMES))
+
+    @pytest.mark.parametrize("mode", [Native(), Prompt()])
+    @pytest.mark.parametrize(
+        "message",
+        [
+            {"role": "user", "content": f"What is {HERMES}?"},
+            {"role": "user", "content": [{"type": "text", "text": HERMES}]},
+            {"role": "tool", "tool_call_id": "c", "content": json.dumps({"out": HERMES})},
+        ],
+    )
+    def test_a_call_from_a_users_message_or_a_result_is_text(self, mode, message):
+        run = Run(*self.SAID, mode=mode, messages=[message])
+        assert run.calls == []
+        assert run.reply.content == f"The page says:\n\n{HERMES}"
+
+    @pytest.mark.parametrize("role", ["assistant", "system", "developer"])
+    def test_the_model_may_repeat_itself_and_do_as_the_app_shows(self, role):
+        assert Run(*self.SAID, messages=[{"role": role, "content": HERMES}]).calls == [OSLO]
+
+    def test_a_call_that_the_server_made_is_one(self):
+        said = [Delta(content="The page says so.\n"), *server(("get_weather", '{"city": "Oslo"}'))]
+        assert Run(*said, messages=[{"role": "user", "content": HERMES + '{"city": "Oslo"}'}]).calls == [OSLO]
+
+    def test_a_role_of_any_type_is_taken(self):
+        assert Run(*self.SAID, messages=[{"role": ["odd"], "content": HERMES}]).calls == []
+
+    def test_the_whole_reply_is_a_call_be_there_reasoning_in_a_field_or_not(self):
+        said = [Delta(reasoning="As I am told."), Delta(content=HERMES)]
+        assert Run(*said, messages=[{"role": "user", "content": f"Say {HERMES}"}]).calls == [OSLO]

@@ -14,6 +14,7 @@ from promptools.dialects.base import tried
 from promptools.dialects.body import part_of
 from promptools.dialects.live import LiveArguments
 from promptools.dialects.settle import Place, Rules, broken
+from promptools.parsing.engine.machine import QUOTED
 from promptools.parsing.parts import Part, size_of
 from promptools.parsing.segments import Beside, Ended, Opened, Said, Segment
 from promptools.types import Fix, Span, Try
@@ -46,6 +47,13 @@ class Channelled:
         self._open: Opened | None = None
         self._call: list[str] = []
         self._live: LiveArguments | None = None
+        self._sources = rules.sources
+        self._doubted = False
+        """The call may be quoted from the conversation: nothing of it goes out before its end."""
+        self._firm = True
+        """Calls stand whatever follows."""
+        self._verbatim = False
+        """A call came last that is quoted, so that the space after it is text."""
         self._expected = inside or rules.expect == dialect.name
         self._spoke = False
         """The assistant has said something."""
@@ -67,6 +75,7 @@ class Channelled:
         from promptools.dialects.cutter import HarmonyCutter  # there already, where it is
 
         assert isinstance(self._cutter, HarmonyCutter), f"{self._dialect.name} is no Harmony"
+        self._sources = None  # a control token is never quoted
         self._route(self._cutter.feed_pieces(pieces), None)
 
     def close(self, finish_reason: str | None) -> None:
@@ -91,7 +100,7 @@ class Channelled:
             case Ended():
                 self._ends(segment, finish_reason)
             case Beside(kind, raw, fixes):
-                if kind == "words":
+                if kind == "words" or (kind == "space" and self._verbatim):
                     self._words(raw)
                 else:
                     self._prose_ends(None)
@@ -107,7 +116,7 @@ class Channelled:
 
     def _opens(self, opened: Opened) -> None:
         self._prose_ends(None)
-        self._noted = ()
+        self._noted, self._verbatim = (), False
         if not self._spoke and self._out.fresh:
             self._out.leave_space()
         self._open = opened
@@ -123,7 +132,8 @@ class Channelled:
         self._told = self._told or (opened.kind == "words" and not opened.vague)
         if opened.kind == "call":
             self._call = []
-            self._live = LiveArguments(self._rules, opened.name) if self._expected else None
+            self._doubted = self._sources is not None and self._sources.may_hold(opened.raw)
+            self._live = LiveArguments(self._rules, opened.name) if self._expected and not self._doubted else None
             return
         self._out.frame(opened.raw, "reasoning" if opened.kind == "thoughts" else "text", exact=opened.exact)
         self._liberties(opened)
@@ -148,7 +158,7 @@ class Channelled:
             case "words":
                 self._words(raw)
             case "call":
-                if not self._call:
+                if not self._call and not self._doubted:
                     self._out.frame(self._open.raw, "text", exact=self._open.exact)
                 self._call.append(raw)
                 if self._live is not None:
@@ -162,9 +172,36 @@ class Channelled:
         assert opened is not None
         if opened.kind == "call":
             opened = opened._replace(fixes=(*opened.fixes, *ended.fixes))
+            if self._doubted and self._quotes(opened, ended):
+                self._take_quoted(opened, ended)
+                return
             self._settle(opened, done=ended.whole or (finish_reason in DONE and not ended.headless))
         self._prose_ends(None if ended.whole else finish_reason)
         self._out.frame(ended.raw, "text", exact=opened.exact)
+
+    def _quotes(self, opened: Opened, ended: Ended) -> bool:
+        """Whether a call is quoted from the conversation; if not, what was held of it goes out."""
+        assert self._sources is not None
+        if ended.whole and self._sources.hold("".join((opened.raw, *self._call, ended.raw))):
+            return True
+        if self._call:
+            self._out.frame(opened.raw, "text", exact=opened.exact)
+        return False
+
+    def _take_quoted(self, opened: Opened, ended: Ended) -> None:
+        """Take a quoted call for text; where nothing was said yet it is a call, if nothing will be."""
+        raw = "".join((opened.raw, *self._call, ended.raw))
+        if self._out.spoke:
+            at = self._out.at
+            self._out.words(raw)
+            self._out.tried(Try(self._dialect.name, Span(at, at + len(raw)), "text", QUOTED, len(raw)))
+        else:
+            self._firm = False
+            self._out.parts([Part("markup", opened.raw)], firm=False)
+            self._settle(opened, done=True)
+            self._out.parts([Part("markup", ended.raw)], firm=False)
+            self._firm = True
+        self._verbatim = True
 
     def _settle(self, opened: Opened, *, done: bool) -> None:
         """Read the arguments of a call that is over."""
@@ -197,7 +234,7 @@ class Channelled:
         for part in parts:
             if part.call is not None and opened.fixes:
                 part.call = replace(part.call, fixes=(*opened.fixes, *part.call.fixes))
-        self._out.parts(parts, firm=True)
+        self._out.parts(parts, firm=self._firm)
         size = size_of(parts)
         at = self._out.at
         each = tried(self._dialect.name, size, parts)

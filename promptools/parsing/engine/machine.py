@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from promptools.dialects.settle import Place, Rules
 from promptools.parsing.engine.plan import Plan
@@ -16,16 +16,23 @@ from promptools.types import DiscardWhy, Span, Try
 
 if TYPE_CHECKING:
     from promptools.dialects.base import Dialect
+    from promptools.parsing.sources import Sources
 
 MISSES = 64
 """Markers of one kind that began no call, and no call between them, after which no more of them are looked for."""
 REBUILDS = 8
 """Kinds that are left out of the search: each takes milliseconds, where nobody had the same ones before."""
+QUOTED = "it is quoted from the conversation"
+STEM = 256
+"""Characters of a call's beginning by which it is known that it is not quoted."""
 NEAR = 16
 """Characters before a bare call that may show that it is a part of something."""
 _STRUCT = re.compile(r"[^\W\d_a-z]\w*[ ]?\Z")
 """The name of a type, as Rust prints it before a struct's fields."""
 _QUOTE = re.compile(r"(?:\A|\n)[ ]{0,3}(?:>[ ]?)++\Z")
+_FENCE = re.compile(r"\A(?:`{3,}|~{3,})[^\n`]*+\n?")
+_STEM = re.compile(rf"[^])}}<>\n]{{0,{STEM}}}+")
+"""What follows a call's opener before anything that may end the call."""
 _BARE_KEY = re.compile(r"\{\s*[^\W\d]")
 _INDEXED = re.compile(r"[A-Za-z0-9_)\]]\Z")
 _INDEX = re.compile(r"\[\s*[^\W\d]")
@@ -59,6 +66,12 @@ class Machine(ABC):
         self._shown = False
         """The candidate stands in a fence, where words behind it show that it is talked about, however it ends."""
         self._opened_at = 0
+        self._begun: str | None = None
+        """The candidate's text, as far as it is needed to see that it is not quoted; None: it is not."""
+        self._stem_ends = self._compared = 0
+        """Where no call of its kind can have ended, and how much of that was looked for in the conversation."""
+        self.inside_words = False
+        """What is read is a part of a text: words come before it."""
         self._lead: list[Part] = []
         """Markup of a fence whose first words are not decided yet."""
         self._state: State = self._prose
@@ -179,6 +192,9 @@ class Machine(ABC):
         self._candidate = dialect.candidate(marker, self._rules, place, firm=firm)
         self._opened_at = self._fed - len(text) + begin - (len(marker) if marker != head.alias else 0)
         self._group = group
+        if self._rules.sources is not None:
+            self._begun, self._compared = ("" if marker[:1] in ("`", "~") else marker), 0
+            self._stem_ends = len(self._begun)
         self._state = self._feeding
         return begin
 
@@ -188,10 +204,32 @@ class Machine(ABC):
         assert candidate is not None
         end = candidate.feed(text, at)
         if end is None:
-            self._go_live(candidate)
+            if self._begun is None or not self._may_be_quoted(self._begun, text, at):
+                self._go_live(candidate)
             return len(text)
         self._decided(candidate)
         return end
+
+    def _may_be_quoted(self, begun: str, text: str, at: int) -> bool:
+        """Whether the candidate may be quoted from the conversation, by what comes before anything that may end it.
+
+        It is looked for again at twice the length.
+        """
+        if self._stem_ends < len(begun):
+            return True
+        stem = _STEM.match(text, at)
+        assert stem is not None
+        self._begun = begun = begun + text[at : stem.end() + 1]
+        over = stem.end() < len(text) or len(begun) > STEM
+        self._stem_ends = len(begun) - over
+        if self._compared and not over and len(begun) < 2 * self._compared:
+            return True
+        self._compared = len(begun)
+        assert self._rules.sources is not None
+        if self._rules.sources.may_hold(begun[: self._stem_ends]):
+            return True
+        self._begun = None
+        return False
 
     def _go_live(self, candidate: Candidate) -> None:
         """Let out what is certain: in a group, or behind a fence's opener, that is the settled parts alone."""
@@ -214,6 +252,9 @@ class Machine(ABC):
 
     def _decided(self, candidate: Candidate) -> None:
         """Hand over what the candidate left, and go on where it stood."""
+        if self._rules.sources is not None and self._quotes(candidate, self._rules.sources):
+            self._take_quoted(candidate)
+            return
         self._go_live(candidate)
         self._candidate = None
         lead, self._lead = self._lead, []
@@ -240,6 +281,33 @@ class Machine(ABC):
             self._misses.clear()
         else:
             self._missed(self._group, began=True)
+        self._rest = candidate.rest
+
+    def _quotes(self, candidate: Candidate, sources: Sources) -> bool:
+        """Whether a call is quoted from the conversation; the fence around it may be the model's own."""
+        parts = whole(candidate)
+        if not any(part.kind in ("call", "malformed") for part in parts):
+            return False
+        if any(part.malformed is not None and part.malformed.reason == "truncated" for part in parts):
+            return False
+        return sources.hold(unfenced("".join(part.raw for part in parts)))
+
+    def _take_quoted(self, candidate: Candidate) -> None:
+        """Take a quoted call for text; where nothing was said yet it is a call, if nothing will be."""
+        self._candidate = None
+        parts = [*self._lead, *whole(candidate)]
+        self._lead = []
+        raw = "".join(part.raw for part in parts)
+        outcome: Literal["call", "text"] = "text" if self._out.spoke or self.inside_words else "call"
+        if outcome == "text":
+            self._out.words(raw)
+            self._state, self._fence_fresh = self._lost, False
+        else:
+            self._out.quoted(parts)
+            self._state = self._back
+        span = Span(self._opened_at, self._opened_at + len(raw))
+        dialect = self._plan.heads[self._group][0].name
+        self._out.tried(Try(dialect, span, outcome, QUOTED, len(raw)))
         self._rest = candidate.rest
 
     def _missed(self, group: str, *, began: bool) -> None:
@@ -277,6 +345,19 @@ class Machine(ABC):
 
     def _mark(self, raw: str, why: DiscardWhy) -> None:
         self._out.mark(raw, why)
+
+
+def whole(candidate: Candidate) -> list[Part]:
+    """Return all parts of a candidate that is decided, those too that might have gone out before."""
+    early = [each for each in candidate.live if isinstance(each, Part)]
+    if not early or not candidate.head:
+        return [*early, *candidate.parts]
+    return [Part("markup", candidate.head), *early, *candidate.parts[1:]]
+
+
+def unfenced(raw: str) -> str:
+    """Return the text without a fence around it."""
+    return _FENCE.sub("", raw.rstrip().rstrip("`~"))
 
 
 def _is_quoted(before: str) -> bool:

@@ -11,12 +11,13 @@ What is held back: the longest end that may become a marker (at most a few hundr
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from promptools import dialects as registry
 from promptools.dialects.settle import Rules
-from promptools.errors import UsageError
+from promptools.errors import UsageError, clip
 from promptools.parsing.engine import short
 from promptools.parsing.engine.channels import Channelled
 from promptools.parsing.engine.fences import Fences
@@ -25,11 +26,10 @@ from promptools.parsing.engine.prose import Prose
 from promptools.parsing.engine.thought import Alone, Thought
 from promptools.parsing.events import Event
 from promptools.parsing.output import Output
+from promptools.parsing.sources import Sources
 from promptools.types import NewId, Reply, Strictness
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from promptools.dialects.base import Dialect
     from promptools.harmony.scan import Piece
     from promptools.parsing.parts import Candidate
@@ -101,6 +101,7 @@ class AloneReader(Engine):
 
     def __init__(self, rules: Rules, plan: Plan) -> None:
         super().__init__(rules._replace(rescue=False), plan, _silent())
+        self.inside_words = True
         self._levels: list[tuple[Output, int]] = []
         """What was said on each level, and the characters from its beginning to the end of the text."""
         self._size = 0
@@ -157,8 +158,9 @@ class StreamParser:
     `dialect` pins one dialect; `expect` names the one that the request asked for (default: the pinned one), whose block
     is a call even when prose follows; `in_reasoning`: the template printed the opener of the reasoning; `json_answer`:
     the request asked for JSON, so bare JSON is an answer; `rescue`: a call that ends the reasoning of a reply without
-    another word was meant (None: only where models are known to do so, False: never); `new_id` makes ids (default: a
-    digest of the text up to the call).
+    another word was meant (None: only where models are known to do so, False: never); `sources`: texts of the
+    conversation, such as users' messages and tools' results, so that a call that is quoted from one of them is text,
+    unless it is all that the reply says; `new_id` makes ids (default: a digest of the text up to the call).
     Pinned to `harmony`, the reply begins inside a header, as what a completions endpoint gives does.
 
     Raises UsageError for bad options, and for text after `close`; never for what the text says.
@@ -176,6 +178,7 @@ class StreamParser:
         in_reasoning: bool = False,
         json_answer: bool = False,
         rescue: bool | None = None,
+        sources: Iterable[str] = (),
         new_id: NewId | None = None,
     ) -> None:
         if strictness not in ("strict", "balanced", "lenient"):
@@ -188,7 +191,8 @@ class StreamParser:
             registry.get(expect)
         else:
             expect = dialect
-        self._rules = rules = Rules(prepared, strictness, expect, json_answer, anchors, rescue, self._whole)
+        told = _sources(sources)
+        self._rules = rules = Rules(prepared, strictness, expect, json_answer, anchors, rescue, self._whole, told)
         self._plan = plan_of(rules, dialect)
         self._out = Output(new_id)
         self._out.told = not self._whole
@@ -264,6 +268,13 @@ class _WholeParser(StreamParser):
         return self.reply
 
 
+def _sources(texts: Iterable[str]) -> Sources | None:
+    """Return what a reply may quote, None for nothing. Raises UsageError for what holds no texts."""
+    if isinstance(texts, str) or not isinstance(texts, Iterable):
+        raise UsageError(f"sources is {clip(repr(texts))}; wanted are the texts that the reply may quote.")
+    return None if texts == () else Sources(texts)
+
+
 def _prepared(tools: Tools | list[ToolLike] | None) -> Tools | None:
     if tools is None:
         return None
@@ -288,6 +299,7 @@ def parse(
     in_reasoning: bool = False,
     json_answer: bool = False,
     rescue: bool | None = None,
+    sources: Iterable[str] = (),
     new_id: NewId | None = None,
 ) -> Reply:
     """Read one whole reply: `StreamParser` fed once and closed. O(n) in characters. Raises UsageError for bad options.
@@ -296,6 +308,7 @@ def parse(
     {'a': 1, 'b': 2}
     """
     plain = expect in short.EXPECTED and dialect is None and strictness == "balanced" and new_id is None
+    plain = plain and sources == ()
     if plain and not (in_reasoning or json_answer) and isinstance(text, str):
         prepared = _prepared(tools)
         found = short.read(text, prepared, usual_plan(expect), finish_reason) if prepared else None
@@ -309,6 +322,7 @@ def parse(
         in_reasoning=in_reasoning,
         json_answer=json_answer,
         rescue=rescue,
+        sources=sources,
         new_id=new_id,
     )
     return parser.read(text, finish_reason)

@@ -248,7 +248,7 @@ class Prose(Machine):
             self._mark(marker, "debris")
             self._state = self._after
         else:
-            if self._out.grouped and marker.startswith("</"):
+            if self._out.grouped and not self._out.quoting and marker.startswith("</"):
                 if not self._out.opened:
                     self._out.note(Fix("marker", f"only the closer {marker!r} was there"))
                 self._out.accept()
