@@ -32,6 +32,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     names = dialects.names()  # `promptools dialects` lists them: sixty are too many for a help text
     parser.add_argument("--dialect", choices=names, metavar="NAME", help="read this dialect only")
     parser.add_argument("--expect", choices=names, metavar="NAME", help="the dialect that the request asked for")
+    parser.add_argument(
+        "--accept", action="append", choices=names, metavar="NAME", help="a dialect to read, beside the one expected"
+    )
     parser.add_argument("--strictness", choices=get_args(Strictness), default="balanced")
     parser.add_argument("--finish-reason", metavar="WHY", help="what the server said: stop, length, ...")
     parser.add_argument("--in-reasoning", action="store_true", help="the reply starts inside a reasoning block")
@@ -54,6 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
         in_reasoning=arguments.in_reasoning,
         json_answer=arguments.json_answer,
         rescue=arguments.rescue or None,
+        accept=arguments.accept,
     )
     events = [*parser.feed(text), *parser.close(arguments.finish_reason)]
     reply = parser.reply

@@ -34,6 +34,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--mode", choices=get_args(ModeName), help="ask for tools in this mode only")
     parser.add_argument("--dialect", choices=dialects.names(), metavar="NAME", help="dialect of prompt mode")
+    parser.add_argument(
+        "--accept", action="append", choices=dialects.names(), metavar="NAME", help="a dialect in which calls are read"
+    )
     parser.add_argument("--strictness", choices=get_args(Strictness))
     parser.add_argument(
         "--hold", choices=get_args(Hold), help="all: stream nothing before the reply is known to be good"
@@ -45,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Serve until interrupted. The line `listening URL` on stdout says that it is up."""
     from promptools.proxy import Proxy
 
-    chosen = ("base_url", "provider", "mode", "dialect", "strictness", "hold", "deadline", "detect")
+    chosen = ("base_url", "provider", "mode", "dialect", "accept", "strictness", "hold", "deadline", "detect")
     settings: dict[str, Any] = {
         name: getattr(arguments, name) for name in chosen if getattr(arguments, name) is not None
     }

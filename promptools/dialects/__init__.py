@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from promptools.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from promptools.dialects.base import Dialect
@@ -112,6 +113,12 @@ def get(name: str) -> Dialect:
     return made
 
 
+def unknown(given: Iterable[str]) -> str:
+    """Return what is wrong with a list of dialects' names, with those there are; empty: nothing is."""
+    wrong = [each for each in given if each not in names()]
+    return f"{wrong[0]!r} is no dialect; known: {', '.join(sorted(names()))}" if wrong else ""
+
+
 def register(dialect: Dialect) -> Dialect:
     """Add a dialect of the app's own, looked for before the others. Raises UsageError for a name that is taken."""
     if dialect.name in names():
@@ -139,4 +146,4 @@ def unregister(name: str) -> None:
     _editions[0] += 1
 
 
-__all__ = ["BUILT_IN", "edition", "get", "load", "names", "register", "unregister"]
+__all__ = ["BUILT_IN", "edition", "get", "load", "names", "register", "unknown", "unregister"]

@@ -39,6 +39,8 @@ class Rules(NamedTuple):
     """A call that ends the reasoning of a reply that says nothing else was meant; None: only in `RESCUED` dialects."""
     whole: bool = False
     """The reply is read at once, and nobody takes the events."""
+    accept: frozenset[str] | None = None
+    """The dialects in which a call is one, beside that which was asked for; None: all."""
     sources: Sources | None = None
     """Texts of the conversation: a call that is quoted from one of them is none."""
 

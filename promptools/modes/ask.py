@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from promptools import dialects
 from promptools.errors import UsageError, clip
 from promptools.harmony.convert import Order, ToolsIn
 from promptools.harmony.thoughts import Policy
@@ -53,6 +54,8 @@ class Options:
     """Ask in this dialect in prompt mode (None: the profile's)."""
     strictness: Strictness = "balanced"
     """How much evidence a call in text needs."""
+    accept: tuple[str, ...] | None = None
+    """The dialects in which a call in text is one, beside the one asked for (None: the profile's)."""
     rescue: bool | None = None
     """Take a call that ends the reasoning of a reply without another word (None: of models that are known for it)."""
     hold: Hold = "auto"
@@ -96,20 +99,24 @@ class Options:
                 raise UsageError(f"{where}: unknown option {key!r}; the options are {', '.join(OPTIONS)}")
             if not wanted.takes(value):
                 raise UsageError(f"{where}.{key} must be {wanted}, not {value!r}")
-        return replace(self, **changes)
+        taken: dict[str, Any] = {key: tuple(value) if is_list(value) else value for key, value in changes.items()}
+        return replace(self, **taken)
 
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """What one option may be: one of some words, or a type; `optional` allows null."""
+    """What one option may be: one of some words, a type, or a list of dialects; `optional` allows null."""
 
     words: tuple[str, ...] = ()
     type: type | None = None
     optional: bool = False
+    dialects: bool = False
 
     def takes(self, value: Any) -> bool:
         if value is None:
             return self.optional
+        if self.dialects:
+            return isinstance(value, (list, tuple)) and not dialects.unknown(value)
         if self.type is None:
             return isinstance(value, str) and value in self.words
         if self.type is int:
@@ -119,6 +126,8 @@ class _Wanted:
     def __str__(self) -> str:
         kinds = {str: "a string", int: "a whole number, 0 or more", bool: "true or false"}
         wanted = kinds[self.type] if self.type else f"one of {', '.join(map(repr, self.words))}"
+        if self.dialects:
+            wanted = f"a list of dialects ({', '.join(sorted(dialects.names()))})"
         return f"{wanted}, or null" if self.optional else wanted
 
 
@@ -127,6 +136,7 @@ OPTIONS = {
     "provider": _Wanted(type=str, optional=True),
     "dialect": _Wanted(type=str, optional=True),
     "strictness": _Wanted(get_args(Strictness)),
+    "accept": _Wanted(dialects=True, optional=True),
     "rescue": _Wanted(type=bool, optional=True),
     "hold": _Wanted(get_args(Hold)),
     "arguments": _Wanted(get_args(Arguments)),
@@ -190,6 +200,11 @@ class Ask:
     def model(self) -> str:
         """Give the model's name as the server knows it."""
         return as_text(self.body.get("model"))
+
+    @property
+    def accept(self) -> tuple[str, ...] | None:
+        """Return the dialects in which a call in text is one; None: all."""
+        return self.options.accept if self.options.accept is not None else self.profile.accept
 
     @property
     def max_tokens(self) -> int | None:

@@ -107,7 +107,7 @@ class ReplyReader:
         text = delta.content + delta.refusal
         if self._tokens is not None and delta.ids is not None:
             events += self._read_pieces(list(self._tokens.feed(delta.ids)))
-        elif self._leak or (self._parser is None and not self._harmony and _LEAK.search(text)):
+        elif self._leak or (self._may_leak and _LEAK.search(text)):
             self._leak += text
         elif text:
             events += self._read(text)
@@ -133,6 +133,12 @@ class ReplyReader:
         if self._leak:
             events += self._leaked()
         return events + self._rescue()
+
+    @property
+    def _may_leak(self) -> bool:
+        """Whether text may come that the server's Harmony parser could not read."""
+        accepted = self._ask.accept is None or HARMONY in self._ask.accept
+        return self._parser is None and not self._harmony and accepted
 
     # --- where events come from ----------------------------------------------------------------------------------
 
@@ -184,6 +190,7 @@ class ReplyReader:
             in_reasoning=in_reasoning,
             json_answer=self._ask.json_answer,
             rescue=self._ask.options.rescue,
+            accept=self._ask.accept,
             sources=quotable(self._ask.messages),
             new_id=self._new_id,
         )

@@ -101,6 +101,8 @@ class Profile:
     """Key under which past reasoning is sent back. When reading, every known key is understood."""
 
     # How to read the reply
+    accept: tuple[str, ...] | None = None
+    """Dialects in which a call in text is one, beside the one that prompt mode asks for; None: all of them."""
     in_reasoning: bool = False
     """Does the template open the reasoning block itself, on a server that does not take reasoning out?"""
     stream_usage: bool = True

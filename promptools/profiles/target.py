@@ -275,7 +275,10 @@ def _family(entry: Model) -> tuple[str | None, str]:
 
 
 def _check_dialect(facts: Mapping[str, Any], place: Place) -> None:
-    """Refuse a dialect that is none; not when the file is read, since an app may register its own after that."""
+    """Refuse dialects that are none; not when the file is read, since an app may register its own after that."""
+    wrong = dialects.unknown(facts.get("accept") or ())
+    if wrong:
+        raise (place / "accept").error(wrong)
     name = facts.get("dialect")
     if name is not None and name not in dialects.names():
         raise (place / "dialect").error(

@@ -27,7 +27,7 @@ from promptools.profiles import Config, Target, api_key, find_config, load_confi
 from promptools.transport.doors import CHAT_DOOR, Door
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from promptools.exchange import Headers
     from promptools.exchange.ledger import Steps
@@ -67,6 +67,7 @@ class Settings(TypedDict, total=False):
     mode: ModeName | None
     dialect: str | None
     strictness: Strictness
+    accept: Sequence[str] | None
     rescue: bool | None
     hold: Hold
     arguments: Arguments

@@ -86,7 +86,7 @@ def test_every_option_may_be_set_for_one_request():
         "mode": "native", "provider": "p", "dialect": "hermes", "strictness": "lenient", "rescue": True, "hold": "all",
         "arguments": "live", "corrections": 0, "trace": True, "on_malformed": "call", "tools_in": "system",
         "thoughts": "turn", "order": "commentary-first", "prefill": "none", "harmony_react": True,
-        "date": "2026-11-21",
+        "date": "2026-11-21", "accept": ("hermes", "json"),
     }  # fmt: skip
     assert set(values) == set(OPTIONS)
     assert ask(promptools=values).options == Options(**values)

@@ -98,7 +98,7 @@ def test_an_override_goes_over_everything():
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ({"mode": "native"}, r"overrides: mode: unknown key; did you mean 'modes'\? known: alternate_roles, "),
+        ({"mode": "native"}, r"overrides: mode: unknown key; did you mean 'modes'\? known: accept, alternate_roles, "),
         ({"modes": "native"}, r"overrides: modes: an array is wanted, not 'native'"),
         ({"modes": ["nativ"]}, r"overrides: modes\.\"0\": 'nativ' is not possible here; did you mean 'native'\?"),
         ({"modes": []}, r"overrides: modes: name at least one mode"),

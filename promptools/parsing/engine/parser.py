@@ -158,7 +158,8 @@ class StreamParser:
     `dialect` pins one dialect; `expect` names the one that the request asked for (default: the pinned one), whose block
     is a call even when prose follows; `in_reasoning`: the template printed the opener of the reasoning; `json_answer`:
     the request asked for JSON, so bare JSON is an answer; `rescue`: a call that ends the reasoning of a reply without
-    another word was meant (None: only where models are known to do so, False: never); `sources`: texts of the
+    another word was meant (None: only where models are known to do so, False: never); `accept`: the dialects in
+    which a call is one, beside the one asked for (None: all); `sources`: texts of the
     conversation, such as users' messages and tools' results, so that a call that is quoted from one of them is text,
     unless it is all that the reply says; `new_id` makes ids (default: a digest of the text up to the call).
     Pinned to `harmony`, the reply begins inside a header, as what a completions endpoint gives does.
@@ -178,6 +179,7 @@ class StreamParser:
         in_reasoning: bool = False,
         json_answer: bool = False,
         rescue: bool | None = None,
+        accept: Iterable[str] | None = None,
         sources: Iterable[str] = (),
         new_id: NewId | None = None,
     ) -> None:
@@ -191,8 +193,8 @@ class StreamParser:
             registry.get(expect)
         else:
             expect = dialect
-        told = _sources(sources)
-        self._rules = rules = Rules(prepared, strictness, expect, json_answer, anchors, rescue, self._whole, told)
+        on, told = _accepted(accept), _sources(sources)
+        self._rules = rules = Rules(prepared, strictness, expect, json_answer, anchors, rescue, self._whole, on, told)
         self._plan = plan_of(rules, dialect)
         self._out = Output(new_id)
         self._out.told = not self._whole
@@ -268,6 +270,19 @@ class _WholeParser(StreamParser):
         return self.reply
 
 
+def _accepted(names: Iterable[str] | None) -> frozenset[str] | None:
+    """Return the dialects to be accepted, None for all. Raises UsageError for a name that is none."""
+    if names is None:
+        return None
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise UsageError(f"accept is {clip(repr(names))}; wanted are the names of dialects, or None.")
+    given = tuple(names)
+    wrong = registry.unknown(given)
+    if wrong:
+        raise UsageError(f"accept: {wrong}.")
+    return frozenset(given)
+
+
 def _sources(texts: Iterable[str]) -> Sources | None:
     """Return what a reply may quote, None for nothing. Raises UsageError for what holds no texts."""
     if isinstance(texts, str) or not isinstance(texts, Iterable):
@@ -299,6 +314,7 @@ def parse(
     in_reasoning: bool = False,
     json_answer: bool = False,
     rescue: bool | None = None,
+    accept: Iterable[str] | None = None,
     sources: Iterable[str] = (),
     new_id: NewId | None = None,
 ) -> Reply:
@@ -308,7 +324,7 @@ def parse(
     {'a': 1, 'b': 2}
     """
     plain = expect in short.EXPECTED and dialect is None and strictness == "balanced" and new_id is None
-    plain = plain and sources == ()
+    plain = plain and accept is None and sources == ()
     if plain and not (in_reasoning or json_answer) and isinstance(text, str):
         prepared = _prepared(tools)
         found = short.read(text, prepared, usual_plan(expect), finish_reason) if prepared else None
@@ -322,6 +338,7 @@ def parse(
         in_reasoning=in_reasoning,
         json_answer=json_answer,
         rescue=rescue,
+        accept=accept,
         sources=sources,
         new_id=new_id,
     )

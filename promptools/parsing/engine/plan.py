@@ -164,11 +164,18 @@ def plan_of(rules: Rules, pinned: str | None) -> Plan:
 
     Without offered tools only sentinels are looked for, and bare calls only where they are allowed.
     """
-    names = (registry.get(pinned).name,) if pinned is not None else registry.names()
+    names = (registry.get(pinned).name,) if pinned is not None else _accepted(rules)
     if rules.tools is not None and not rules.tools.names:
         return _plan(names, "S", None)
     bare = rules.strictness != "strict" and not rules.json_answer
     return _plan(names, "SABC" if bare else "SA", rules.expect)
+
+
+def _accepted(rules: Rules) -> tuple[str, ...]:
+    """Return the dialects that are read where none is pinned."""
+    if rules.accept is None:
+        return registry.names()
+    return tuple(each for each in registry.names() if each in rules.accept or each == rules.expect)
 
 
 def usual_plan(expect: str | None) -> Plan:
