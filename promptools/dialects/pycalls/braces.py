@@ -87,7 +87,7 @@ class Braces:
         """Close the object whose last brace alone is missing; tell whether that could be done."""
         if len(self._stack) != 1 or self._string or self._bare or not self._certain:
             return False
-        if self._stack[-1].value is None:  # behind a comma or a key something was begun
+        if self._stack[-1].value is None or self._stack[-1].key is None:  # behind a comma or a key something was begun
             return False
         self._close(self._stack[-1])
         return True
