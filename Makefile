@@ -4,6 +4,7 @@
 #   make test     lint, types, the whole suite and the real-server suite
 #   make e2e      the tests against real servers that are installed apart: needs Go and a C compiler for Ollama,
 #                 and 6 GB of disk and npm for vLLM
+#   make fuzz     damaged replies of every dialect for SECONDS (600), one process a core; SEED and DIALECT choose
 #   make results  docs/reference/results.md, from what the real servers that are installed do now
 #   make dialects docs/reference/dialects, from the tables of tests/cases
 #   make bench    the benchmarks, side by side with other libraries
@@ -14,7 +15,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTEST ?=
 
-.PHONY: demo test lint types suite e2e e2e-ollama e2e-oracle e2e-vllm results dialects bench clean
+.PHONY: demo test lint types suite e2e e2e-ollama e2e-oracle e2e-vllm fuzz results dialects bench clean
 .DEFAULT_GOAL := test
 
 demo: .venv/.demo
@@ -54,6 +55,12 @@ e2e-oracle: .venv/.dev
 e2e-vllm: .venv/.dev
 	@echo '== pytest, real vLLM'
 	@$(BIN)/python tools/stage.py vllm $(PYTEST)
+
+# What it finds is made small and kept in tests/fuzz/seeds/open.
+SECONDS ?= 600
+fuzz: .venv/.dev
+	@PYTHONPATH=tests $(BIN)/python -m fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) \
+		$(if $(DIALECT),--dialect $(DIALECT)) $(ARGS)
 
 # A server that is not installed keeps its rows. One worker, for the sake of vLLM.
 results: .venv/.dev

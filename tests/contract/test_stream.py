@@ -2,65 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from collections import defaultdict
 from typing import Any
 
 import pytest
-from casebook import ROWS_FOLDERS, SETS, Row, bare, cuts, feed, own_words, rows, tiled, tools_of
+from casebook import ROWS_FOLDERS, SETS, Row, bare, cuts, feed, honest, in_order, rows, tiled, tools_of
 from hypothesis import example, given
 from hypothesis import strategies as st
 from shapes import STEADY, offered, options, pieces, reasons, spoiled, spoilings, texts
 
 from promptools import StreamParser, parse
 from promptools.errors import UsageError
-from promptools.parsing.events import CallArgs, CallEnd, CallStart, End, Event, Malformed, join
-from promptools.types import Reply
+from promptools.parsing.events import join
 
 ROWS = rows(*ROWS_FOLDERS)
-
-
-def in_order(events: list[Event], reply: Reply) -> None:
-    """Every call starts once, is followed by its arguments, and ends once; the end is the end."""
-    state: dict[int, str] = {}
-    said: defaultdict[int, str] = defaultdict(str)
-    names: dict[int, tuple[str, str]] = {}
-    for event in events:
-        match event:
-            case CallStart(index=i):
-                assert i not in state, f"call {i} starts twice"
-                state[i] = "open"
-                names[i] = (event.id, event.name)
-            case CallArgs(index=i):
-                assert state.get(i) == "open", f"arguments of call {i}, which is not open"
-                said[i] += event.fragment
-            case CallEnd(index=i, call=call):
-                assert state.get(i) == "open", f"call {i} ends, which is not open"
-                state[i] = "done"
-                assert said[i] == call.arguments_json
-                assert names[i] == (call.id, call.name)
-            case Malformed(index=i):
-                assert state.get(i) in (None, "open"), f"call {i} ends twice"
-                state[i] = "done"
-            case _:
-                pass
-    assert set(state.values()) <= {"done"}, f"left open: {state}"
-    assert [type(event) for event in events].count(End) == 1
-    assert isinstance(events[-1], End)
-    assert [event.call for event in events if isinstance(event, CallEnd)] == list(reply.calls)
-    assert [event for event in events if isinstance(event, Malformed)] == list(reply.malformed)
-
-
-def honest(text: str, reply: Reply) -> None:
-    """Arguments and their JSON agree, what was not mended is the model's own text, and the JSON form reads back."""
-    for call in reply.calls:
-        assert json.loads(call.arguments_json) == call.arguments
-        assert own_words(call, text[call.span.start : call.span.end])
-        assert call.dialect
-    for each in reply.malformed:
-        assert each.message
-    assert Reply.from_dict(reply.to_dict()) == reply
-    assert Reply.from_dict(json.loads(json.dumps(reply.to_dict()))) == reply
 
 
 @STEADY

@@ -1,0 +1,26 @@
+"""What the fuzzer found once holds now."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fuzz.check import Failure, failures
+from fuzz.inputs import ReplyInput
+from fuzz.seeds import keep, kept
+
+SEEDS = list(kept())
+
+
+@pytest.mark.parametrize("given", [given for _, given in SEEDS], ids=[name for name, _ in SEEDS])
+def test_a_finding_that_was_kept(given: ReplyInput) -> None:
+    assert list(failures(given)) == []
+
+
+def test_a_finding_reads_back_as_it_was_kept(tmp_path: Path) -> None:
+    given = ReplyInput("<tool_call>\ud83d\x00", "hermes", [{"name": "ping"}], {"expect": "hermes"}, "stop", (3,))
+    path = keep(given, Failure("tiles", "why"), tmp_path)
+    assert json.loads(path.read_text("utf-8"))["property"] == "tiles"
+    assert [each for _, each in kept(tmp_path)] == [given]

@@ -1,0 +1,57 @@
+"""The short form of `make fuzz`: a fixed number of inputs for each dialect, the same on every run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fuzz import properties
+from fuzz.check import failures
+from fuzz.inputs import ReplyInput
+from fuzz.minimise import minimised
+from fuzz.replies import DIALECTS, make
+
+EACH = 25
+"""Inputs for one dialect."""
+OPEN = {"execute_tool 16", "minimax_m1 6", "hunyuan 24", "tool_name_yaml 2", "tool_name_yaml 14"}
+"""Inputs of which it is known what they break."""
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_damaged_replies_keep_every_promise(dialect: str) -> None:
+    for number in range(EACH):
+        given = make(f"short:{number}", dialect)
+        if f"{dialect} {number}" in OPEN:
+            continue
+        assert list(failures(given)) == [], f"seed short:{number}: {given}"
+
+
+def test_a_seed_makes_the_same_input_everywhere() -> None:
+    given = make("same:1", "hermes")
+    assert make("same:1", "hermes") == given
+    assert (given.text[:40], given.cuts, given.mutations) == (
+        "<think>Hm.</think>Here it comes:\n<tool_c",
+        (56, 106, 129, 131, 212, 279),
+        ("whole",),
+    )
+
+
+def test_a_finding_is_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_exclamation(parsed: properties.Parsed) -> None:
+        assert "!" not in parsed.whole[1].content
+
+    monkeypatch.setattr("fuzz.check.PROPERTIES", (no_exclamation,))
+    monkeypatch.setattr("fuzz.minimise.ABOUT_THE_TEXT", {"no_exclamation"})
+    given = ReplyInput("Well, this is it! And more.", "hermes", [{"name": "ping"}], {"expect": "json"}, "stop", (3, 9))
+    (found,) = failures(given)
+    assert minimised(given, found) == replace(given, text="!", tools=[], options={}, finish_reason=None, cuts=())
+
+
+def test_what_the_parser_raises_is_found_with_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    def raises(parsed: properties.Parsed) -> None:
+        parsed.feed([1], None)  # type: ignore[list-item]
+
+    monkeypatch.setattr("fuzz.check.PROPERTIES", (raises, properties.tiles))
+    (found,) = failures(ReplyInput("x", "hermes", None))
+    assert found.key == ("raises", "UsageError in parsing/engine/parser.py:feed")
