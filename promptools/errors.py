@@ -13,6 +13,7 @@ A message says what is wrong, where, and what to do about it. The data behind it
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,14 @@ def clip(text: str, limit: int = CLIP) -> str:
     if len(text) <= limit:
         return text
     return f"{text[:limit]}... ({len(text) - limit} more characters)"
+
+
+_USERINFO = re.compile(r"(?:^|(?<=:/)|(?<=://))[^/?#\s]*@")
+
+
+def without_credentials(text: str) -> str:
+    """Return `text`, a URL or a message that holds some, without the user names and passwords of URLs."""
+    return _USERINFO.sub("***@", text)
 
 
 class PromptoolsError(Exception):

@@ -9,9 +9,10 @@ from urllib.parse import urlsplit
 
 from promptools.cli.arguments import add_json
 from promptools.cli.screen import print_json, print_styled, print_table
-from promptools.errors import UsageError
+from promptools.errors import UsageError, without_credentials
 from promptools.profiles import Config, Target, load_builtin
 from promptools.profiles.profile import GENERIC
+from promptools.transport.credentials import split_credentials
 
 if TYPE_CHECKING:
     from promptools.exchange import Exchange
@@ -30,8 +31,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Look, and show it; 1 when nothing answered."""
-    base_url = _base_url(arguments.base_url)
-    target, seen = _look(base_url, arguments.model or "", arguments.api_key or os.environ.get("OPENAI_API_KEY"))
+    base_url, basic = split_credentials(_base_url(arguments.base_url))
+    key = arguments.api_key or os.environ.get("OPENAI_API_KEY")
+    target, seen = _look(base_url, arguments.model or "", basic or (f"Bearer {key}" if key else None))
     if arguments.json:
         print_json({"base_url": base_url, **seen.to_dict()})
     else:
@@ -42,11 +44,13 @@ def run(arguments: argparse.Namespace) -> int:
 def _base_url(given: str) -> str:
     """Take an address; one without a path is the server's root."""
     if not given.startswith(("http://", "https://")):
-        raise UsageError(f"{given!r} is no address of a server; write it as http://HOST:PORT/v1 or https://HOST/v1")
+        raise UsageError(
+            f"{without_credentials(given)!r} is no address of a server; write it as http://HOST:PORT/v1 or https://HOST/v1"
+        )
     return given.rstrip("/") if urlsplit(given).path.strip("/") else given.rstrip("/") + "/v1"
 
 
-def _look(base_url: str, model: str, key: str | None) -> tuple[Target, Seen]:
+def _look(base_url: str, model: str, authorization: str | None) -> tuple[Target, Seen]:
     from promptools.transport import Session, SyncPump, installed
 
     family = installed()
@@ -54,7 +58,7 @@ def _look(base_url: str, model: str, key: str | None) -> tuple[Target, Seen]:
     found: list[tuple[Target, Seen]] = []
 
     def exchange() -> Exchange:
-        headers = (("authorization", f"Bearer {key}"),) if key else ()
+        headers = (("authorization", authorization),) if authorization else ()
         route, seen = yield from session.examine(base_url, model, headers)
         found.append((route.target, seen))
         return None

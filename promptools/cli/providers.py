@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from promptools.cli.arguments import add_config, add_json, read_config
 from promptools.cli.screen import print_json, print_styled, print_table
+from promptools.errors import without_credentials
 from promptools.profiles import Config, Provider, Target, families, kinds, load_builtin, resolve
 from promptools.wire.shapes import is_list
 
@@ -84,7 +85,7 @@ def _row(provider: Provider, default: str | None) -> tuple[str, ...]:
     models = [f"{each} (default)" if each == provider.default_model else each for each in provider.models]
     if provider.default_model and provider.default_model not in provider.models:
         models.append(f"{provider.default_model} (default)")
-    return name, provider.kind or "", provider.base_url or "", "\n".join(models), _key(provider)
+    return name, provider.kind or "", without_credentials(provider.base_url or ""), "\n".join(models), _key(provider)
 
 
 def _key(provider: Provider) -> str:
@@ -95,12 +96,14 @@ def _key(provider: Provider) -> str:
 
 def _provider(provider: Provider) -> dict[str, Any]:
     data = asdict(provider)
+    data["base_url"] = provider.base_url and without_credentials(provider.base_url)
     data["key_set"] = bool(provider.api_key_env and os.environ.get(provider.api_key_env))
     return data
 
 
 def _as_json(target: Target) -> dict[str, Any]:
     data = asdict(target)
+    data["base_url"] = target.base_url and without_credentials(target.base_url)
     data["profile"] = {key: _plain(value) for key, value in data["profile"].items()}
     return data
 

@@ -161,14 +161,14 @@ def base_of(url: str) -> str:
     root, mark, _ = own.rpartition("/api/")
     if own.endswith(_CHAT) or not mark:
         return own.removesuffix(_CHAT)
-    return root.removesuffix("/v1") + "/v1"
+    return root_of(root) + "/v1"
 
 
 def endpoint(url: str, path: str) -> str:
     """Give the URL of another route on the server whose Chat Completions, or a route of Ollama's, are at `url`."""
     own, mark, query = url.partition("?")
     base = base_of(url)
-    there = base.removesuffix("/v1") + path if path.startswith("/") else f"{base}/{path}"
+    there = root_of(base) + path if path.startswith("/") else f"{base}/{path}"
     return url if there == own.rstrip("/") else there + mark + query
 
 

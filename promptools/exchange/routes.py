@@ -10,7 +10,7 @@ import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from promptools.errors import UsageError
+from promptools.errors import UsageError, without_credentials
 from promptools.exchange.answers import refuse
 from promptools.exchange.effects import Failed, Head, Headers
 from promptools.exchange.failure import Failure, of_link, of_status
@@ -62,7 +62,7 @@ def _answer(ledger: Ledger, target: Target) -> Steps[None]:
     title = load_builtin(target.profile.kind).title
     why = next((each for each in target.reasons if each.startswith("kind ")), "")
     said = (
-        f"{_NAMES.get(route, route)!r} needs an Ollama server, and {root} is {title} ({why})."
+        f"{_NAMES.get(route, route)!r} needs an Ollama server, and {without_credentials(root)} is {title} ({why})."
         f" There, chat and list work; for anything else use what {title} has of its own"
     )
     body = ledger.front.error(said, kind="UsageError", code="ollama_only")

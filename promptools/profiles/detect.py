@@ -55,8 +55,10 @@ class Answer(NamedTuple):
 
 
 def root_of(base_url: str) -> str:
-    """Give the server's root: its base URL without the last `/v1`."""
-    return base_url.rstrip("/").removesuffix("/v1")
+    """Give the server's root: its base URL without the last `/v1`, which may be a host's name too."""
+    base = base_url.rstrip("/")
+    root = base.removesuffix("/v1")
+    return base if root.endswith(":/") else root
 
 
 def about_server(base_url: str) -> tuple[Question, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from promptools import dialects
-from promptools.errors import UsageError
+from promptools.errors import UsageError, without_credentials
 from promptools.profiles.config import DEFAULT, Config, Model, Provider
 from promptools.profiles.detect import OLLAMA, facts_of
 from promptools.profiles.facts import NO_FAMILY, check_facts, family_of, kind_of, kinds, load_builtin
@@ -144,7 +144,8 @@ def api_key(target: Target, environ: Mapping[str, str]) -> str | None:
         return key or None
     raise UsageError(
         f"provider {target.provider!r}: the environment variable {variable!r} is not set; set it to the key of"
-        f" {target.base_url}, or set needs_key = false in the provider's profile if the server takes requests without"
+        f" {without_credentials(target.base_url or '')}, or set needs_key = false in the provider's profile if the"
+        " server takes requests without"
     )
 
 
@@ -167,8 +168,9 @@ def _provider(name: str | None, base_url: str | None, config: Config) -> tuple[P
     if base_url is not None:
         same = [each for each in config.providers.values() if each.base_url and _same(each.base_url, base_url)]
         if len(same) == 1:
-            return same[0], f"provider {same[0].name!r}: {config.file} has it at {base_url}"
-        return Provider(""), f"no provider: {'several' if same else 'none'} in {config.file} at {base_url}"
+            return same[0], f"provider {same[0].name!r}: {config.file} has it at {without_credentials(base_url)}"
+        shown = without_credentials(base_url)
+        return Provider(""), f"no provider: {'several' if same else 'none'} in {config.file} at {shown}"
     if config.default_provider is None and not config.providers:
         return Provider(""), f"no provider: none in {config.file}"
     return _default(config)
@@ -230,9 +232,10 @@ def _base_url(asked: str | None, provider: Provider, kind: str, config: Config) 
     """Find the address: the one asked for, the provider's, or where this kind of server listens by default."""
     place = Place(config.file) / "providers" / provider.name / "base_url"
     if asked is not None:
-        return _url(asked, Place("base_url")), f"base_url {asked!r}: asked for"
+        return _url(asked, Place("base_url")), f"base_url {without_credentials(asked)!r}: asked for"
     if provider.base_url:
-        return _url(provider.base_url, place), f"base_url {provider.base_url!r}: of provider {provider.name!r}"
+        shown = without_credentials(provider.base_url)
+        return _url(provider.base_url, place), f"base_url {shown!r}: of provider {provider.name!r}"
     if not provider.name:
         return None, "base_url: the client's own"
     default = load_builtin(kind).base_url
@@ -244,7 +247,9 @@ def _base_url(asked: str | None, provider: Provider, kind: str, config: Config) 
 def _url(text: str, place: Place) -> str:
     """Take an address; it needs its scheme."""
     if not text.startswith(("http://", "https://")):
-        raise place.error(f"{text!r} is no address of a server; write it as http://HOST:PORT/v1 or https://HOST/v1")
+        raise place.error(
+            f"{without_credentials(text)!r} is no address of a server; write it as http://HOST:PORT/v1 or https://HOST/v1"
+        )
     return text
 
 

@@ -4,58 +4,97 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+from functools import partial
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TYPE_CHECKING, Any, Unpack
 
 import anyio
 from anyio.lowlevel import checkpoint
 
-from promptools.errors import UsageError
+from promptools.errors import UsageError, without_credentials
 from promptools.exchange import Request
-from promptools.proxy.asgi import DisconnectedError, answer, read_body, start, travelling, until_gone
+from promptools.proxy.access import KEYS, Access
+from promptools.proxy.asgi import (
+    DisconnectedError,
+    RefusedError,
+    answer,
+    read_body,
+    start,
+    travelling,
+    until_gone,
+)
+from promptools.proxy.target import parse_base_url, read_target
 from promptools.transport import AsyncPump, Session, Settings, family_of, guarded, installed
 from promptools.transport.doors import CHAT_DOOR
+from promptools.transport.family import encoded
 from promptools.wire.chunks import error_body
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from promptools.proxy.asgi import Receive, Scope, Send
 
 log = logging.getLogger("promptools")
-VERSION = "/v1"
-CHAT = CHAT_DOOR.path
-OURS = frozenset({CHAT, VERSION + CHAT})
-"""The paths of chat completions (clients may leave /v1 out); one elsewhere on the server is asked there."""
 TIMEOUT = 600.0
 """Seconds between two pieces of an answer, as in the OpenAI SDK: a long prompt takes long to read."""
 CONNECT = 10.0
+MAX_BODY = 64 * 2**20
+"""Bytes of a request's body; one is held in memory whole."""
+API_KEY = "PROMPTOOLS_API_KEY"
+"""Environment variable with the keys that the proxy asks for, separated by blanks or commas."""
 
 OWN = frozenset({b"host", b"content-length", b"expect"})
 """Said anew for the server by the HTTP library."""
-KEYS = frozenset({b"authorization", b"x-api-key", b"api-key"})
+ACCOUNT = frozenset({b"openai-organization", b"openai-project"})
+"""Fields that say whose account pays; they belong to the key that they come with."""
+JSON = (b"content-type", b"application/json")
 
 
 class Proxy:
     """An ASGI application before one server: chat completions go through exchanges, all else passes byte for byte.
 
     It stands before `base_url`, or the config's provider (`provider=`, else the default one); `UsageError` when neither
-    says where that is. The client's own authorisation passes through unless the provider has a key. `http_client` (an
-    httpx or httpx2 `AsyncClient`) carries the requests and stays the caller's to close.
+    says where that is. `http_client` (an httpx or httpx2 `AsyncClient`) carries the requests and stays the caller's to
+    close.
+
+    With `api_keys`, those of the config and of PROMPTOOLS_API_KEY beside them, it answers only to who sends one. The
+    client's own authorisation goes to the server only where neither the proxy nor the provider has a key. Without keys,
+    what comes over loopback must name a loopback host, or one of `allowed_hosts` ("*": any). `max_body` bounds a
+    request's body, in bytes.
     """
 
-    def __init__(self, *, base_url: str | None = None, http_client: Any = None, **settings: Unpack[Settings]) -> None:
-        session = Session(settings)
+    def __init__(
+        self,
+        *,
+        base_url: str | None = None,
+        http_client: Any = None,
+        api_keys: Iterable[str] = (),
+        allowed_hosts: Iterable[str] = (),
+        max_body: int | None = None,
+        **settings: Unpack[Settings],
+    ) -> None:
+        session = Session({"allow_provider": False, **settings})
         target = session.target(None, base_url=base_url, provider=session.provider)
         if target.base_url is None:
             raise UsageError(
                 "the proxy does not know its server: give base_url=, provider=, or a config with a provider"
             )
-        self.session = session.changed({"provider": target.provider}) if target.provider else session
-        self.base_url = target.base_url.rstrip("/")
-        self.target = target
-        self._key = session.key(target)
         self._http = http_client
         self._owned = http_client is None
+        self.session = session.changed({"provider": target.provider}) if target.provider else session
+        self.target = target
+        family = installed() if http_client is None else family_of(http_client)
+        self.upstream = parse_base_url(target.base_url, family.module)
+        self.access = Access([*api_keys, *os.environ.get(API_KEY, "").replace(",", " ").split()], allowed_hosts)
+        self.max_body = MAX_BODY if max_body is None else max_body
+        key = session.key(target)
+        self._authorization = self.upstream.authorization or (f"Bearer {key}" if key else None)
+
+    @property
+    def base_url(self) -> str:
+        """Return the server's base URL, without credentials."""
+        return self.upstream.base_url
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one connection, as ASGI asks."""
@@ -78,6 +117,7 @@ class Proxy:
         if self._http is None:
             module = installed().module
             self._http = module.AsyncClient(
+                cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),  # keeps none: they are the clients' own
                 timeout=module.Timeout(TIMEOUT, connect=CONNECT),
                 limits=module.Limits(max_connections=None, max_keepalive_connections=100),
             )
@@ -95,10 +135,14 @@ class Proxy:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request while watching for the client to leave, which closes the upstream at once."""
         try:
-            body = await read_body(receive)
+            path, url = self._place(scope)
+            body = await read_body(receive, scope["headers"], self.max_body)
+        except RefusedError as error:
+            await refuse(send, error)
+            return
         except DisconnectedError:
             return
-        work = self._chat if CHAT_DOOR.takes(scope["method"], scope["path"]) else self._pass
+        work = self._chat if CHAT_DOOR.takes(scope["method"], path) else self._pass
         async with anyio.create_task_group() as tasks:
 
             async def watch() -> None:
@@ -106,10 +150,15 @@ class Proxy:
                 tasks.cancel_scope.cancel()
 
             tasks.start_soon(watch)
-            await self._mapped(work, scope, body, send)
+            await self._mapped(partial(work, scope, url, body), send)
             tasks.cancel_scope.cancel()
 
-    async def _mapped(self, work: Callable[..., Awaitable[None]], scope: Scope, body: bytes, send: Send) -> None:
+    def _place(self, scope: Scope) -> tuple[str, str]:
+        """Return the path that a request asks for and its URL upstream; `RefusedError` where there is to be none."""
+        path, query = read_target(scope, self.access.check(scope))
+        return path, self.upstream.url(path, query)
+
+    async def _mapped(self, work: Callable[[Send], Awaitable[None]], send: Send) -> None:
         """Do the work; where the server cannot be reached and nothing has gone out yet, say so over HTTP."""
         begun = False
 
@@ -121,43 +170,43 @@ class Proxy:
 
         module = family_of(self.http).module
         try:
-            await work(scope, body, watched)
+            await work(watched)
         except module.RequestError as error:
             if begun:
-                log.warning("the answer broke off: %s", error)
+                log.warning("the answer broke off: %s", without_credentials(str(error)))
                 raise
             status = 504 if isinstance(error, module.TimeoutException) else 502
-            await answer(send, status, [(b"content-type", b"application/json")], self._unreached(error))
+            await answer(send, status, [JSON], self._unreached(error))
+        except module.InvalidURL as error:  # the longest target that an ASGI server takes is too long for a URL
+            await refuse(send, RefusedError(414, f"the request target is refused: {error}", code="bad_target"))
 
     def _unreached(self, error: Exception) -> bytes:
-        message = f"no answer from {self.base_url}: {str(error) or type(error).__name__}"
+        message = f"no answer from {self.base_url}: {without_credentials(str(error)) or type(error).__name__}"
         return json.dumps(error_body(message, kind="UpstreamError", code="no_answer")).encode()
 
-    async def _chat(self, scope: Scope, body: bytes, send: Send) -> None:
+    async def _chat(self, scope: Scope, url: str, body: bytes, send: Send) -> None:
         """Run an exchange and hand on what it emits."""
         fields = [pair for pair in self._fields(scope) if pair[0].lower() != b"accept-encoding"]
         headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in fields)
-        exchange = guarded(self.session(Request("POST", self._url(scope), headers, body)))
+        exchange = guarded(self.session(Request("POST", url, headers, body)))
         extensions = {"timeout": self.http.timeout.as_dict()}
-        pump = AsyncPump(exchange, family_of(self.http), self._follow, self._stay, extensions=extensions)
+        pump = AsyncPump(exchange, family_of(self.http), self._send, extensions=extensions)
         head = await pump.head()
         assert head is not None, "an exchange of chat completions answers"
         try:
-            await start(
-                send, head.status, [(name.encode("latin-1"), value.encode("latin-1")) for name, value in head.headers]
-            )
+            await start(send, head.status, encoded(head.headers))
             async for piece in pump.body():
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
         finally:
             await pump.close()
         await send({"type": "http.response.body", "body": b""})
 
-    async def _pass(self, scope: Scope, body: bytes, send: Send) -> None:
+    async def _pass(self, scope: Scope, url: str, body: bytes, send: Send) -> None:
         """Pass a request and its answer byte for byte."""
         module = family_of(self.http).module
         extensions = {"timeout": self.http.timeout.as_dict()}
         request = module.Request(
-            scope["method"], self._url(scope), headers=self._fields(scope), content=body or None, extensions=extensions
+            scope["method"], url, headers=self._fields(scope), content=body or None, extensions=extensions
         )
         response = await self._send(request)
         try:
@@ -170,35 +219,20 @@ class Proxy:
         await send({"type": "http.response.body", "body": b""})
 
     async def _send(self, request: Any) -> Any:
-        return await self.http.send(request, stream=True)
-
-    async def _follow(self, request: Any) -> Any:
-        """Send, and follow where the server points: the client must not be led past the proxy."""
-        return await self.http.send(request, stream=True, follow_redirects=True)
-
-    async def _stay(self, request: Any) -> Any:
-        """Send, and stay where the request goes: a server that points elsewhere tells nothing about itself."""
+        """Send, and follow no redirection: the HTTP library would take keys and the prompt along to any host."""
         return await self.http.send(request, stream=True, follow_redirects=False)
 
-    def _url(self, scope: Scope) -> str:
-        """Map a path: what stands below /v1 goes below `base_url`, all else below its root."""
-        path = (scope.get("raw_path") or scope["path"].encode()).decode("latin-1").partition("?")[0]
-        path = path.removeprefix(scope.get("root_path", ""))
-        if path.rstrip("/") in OURS:
-            return _with_query(self.base_url + CHAT, scope)
-        if path == VERSION or path.startswith(f"{VERSION}/"):
-            return _with_query(self.base_url + path.removeprefix(VERSION), scope)
-        return _with_query(self.base_url.removesuffix(VERSION) + path, scope)
-
     def _fields(self, scope: Scope) -> list[tuple[bytes, bytes]]:
-        """Give the client's fields as they travel on, with the provider's key where there is one."""
+        """Return the client's fields as they travel on, its keys replaced where the provider or the proxy has some."""
         fields = [pair for pair in travelling(scope["headers"]) if pair[0].lower() not in OWN]
-        if self._key is None:
+        if self._authorization is None and not self.access.keyed:
             return fields
-        kept = [pair for pair in fields if pair[0].lower() not in KEYS]
-        return [*kept, (b"authorization", b"Bearer " + self._key.encode())]
+        kept = [pair for pair in fields if pair[0].lower() not in KEYS | ACCOUNT]
+        return [*kept, *([(b"authorization", self._authorization.encode())] if self._authorization else [])]
 
 
-def _with_query(url: str, scope: Scope) -> str:
-    query: str = scope.get("query_string", b"").decode("latin-1")
-    return f"{url}?{query}" if query else url
+async def refuse(send: Send, error: RefusedError) -> None:
+    """Answer a request that is refused."""
+    body = json.dumps(error_body(str(error), kind=error.kind, code=error.code)).encode()
+    headers = [JSON, (b"x-should-retry", b"false"), *error.headers]
+    await answer(send, error.status, headers, body)

@@ -55,7 +55,7 @@ class Carrier:
         body = b"" if door.quiet else request.content
         asked = Request(request.method, str(request.url), decoded(request.headers), body)
         exchange = guarded(self.start(asked, door), door.front, quiet=door.quiet)
-        return {"exchange": exchange, "family": self.family, "extensions": request.extensions, "host": request.url.host}
+        return {"exchange": exchange, "family": self.family, "extensions": request.extensions, "url": request.url}
 
 
 class SyncCarrier(Carrier):

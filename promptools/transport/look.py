@@ -41,7 +41,7 @@ def look(pump: SyncPump, effect: Look) -> Looked:
 def _answer(pump: SyncPump, request: Request, until: float) -> Answer | None:
     try:
         made = pump.request(request, max(0.0, until - pump.clock()))
-        with closing(pump.look(made)) as response:
+        with closing(pump.send(made)) as response:
             response.request = made
             body = bytearray()
             for piece in response.iter_bytes():
@@ -72,7 +72,7 @@ async def look_async(pump: AsyncPump, effect: Look) -> Looked:
 async def _answer_async(pump: AsyncPump, request: Request, seconds: float) -> Answer | None:
     try:
         made = pump.request(request, seconds)
-        response: Any = await pump.look(made)
+        response: Any = await pump.send(made)
         try:
             response.request = made
             body = bytearray()

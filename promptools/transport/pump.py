@@ -30,6 +30,7 @@ from promptools.exchange import (
 )
 from promptools.transport.family import decoded
 from promptools.transport.look import look, look_async
+from promptools.transport.redirects import MOST_REDIRECTIONS, elsewhere, follow, may_follow, redirected
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterator
@@ -51,11 +52,13 @@ FRAMING = frozenset({"content-length", "transfer-encoding"})
 class Pump:
     """What both colours share: the exchange, the open reply, the clock."""
 
-    def __init__(self, exchange: Exchange, family: Family, *, extensions: Any = None, host: str | None = None) -> None:
+    def __init__(self, exchange: Exchange, family: Family, *, extensions: Any = None, url: Any = None) -> None:
         self.exchange = exchange
         self.family = family
         self.extensions: dict[str, Any] = dict(extensions or {})
-        self.host = host
+        self.url = url
+        """The URL of a request that an HTTP client sent, which follows its redirections itself; None: there is none."""
+        self.host: str | None = url and url.host
         self.response: Any = None
         self.facts: dict[str, Any] = {}
         self.deadline: float | None = None
@@ -138,15 +141,33 @@ class Pump:
             return self.host is None or self.family.module.URL(url).host == self.host
         return name not in FRAMING
 
-    def opened(self, response: Any) -> Opened:
-        """Say how the server answered; the headers describe the body as `Read` gives it, decoded."""
+    def opened(self, request: Any, response: Any) -> Opened | Failed:
+        """Say how the server answered; the headers describe the body as `Read` gives it, decoded.
+
+        A redirection to another origin, where no keys and no prompt may go, is a failure.
+        """
         self.response = response
+        response.request = request
         self.facts = {key: value for key, value in response.extensions.items() if key != "network_stream"}
+        place = redirected(self.family, request, response)
+        if place is not None and not may_follow(request.url, place):
+            return Failed("protocol", elsewhere(place), self.clock())
+        if place is not None and request.url != self.url:
+            return Failed("protocol", f"redirected more than {MOST_REDIRECTIONS} times", self.clock())
         gone = HOP | BODY if "content-encoding" in response.headers else HOP
         headers = tuple(pair for pair in decoded(response.headers) if pair[0].lower() not in gone)
         return Opened(response.status_code, headers, self.clock())
 
-    def elsewhere(self, told: Happening) -> Head | None:
+    def onward(self, request: Any, response: Any, hops: int) -> Any:
+        """Make the request that a redirection within an origin asks for; None where it is not followed here."""
+        if request.url == self.url:
+            return None
+        place = redirected(self.family, request, response)
+        if place is None or not may_follow(request.url, place) or hops >= MOST_REDIRECTIONS:
+            return None
+        return follow(self.family, request, response.status_code, place)
+
+    def passed_up(self, told: Happening) -> Head | None:
         """Give the head of a redirection: the client above follows it, and where it leads an exchange begins anew."""
         if self.begun or not isinstance(told, Opened) or not self.response.has_redirect_location:
             return None
@@ -185,22 +206,11 @@ def _least(own: float | None, bound: float) -> float:
 
 
 class SyncPump(Pump):
-    """Drives an exchange with blocking calls; `send` opens a request: a transport's or a client's own method.
+    """Drives an exchange with blocking calls; `send` opens a request, and follows no redirection."""
 
-    `look` opens one that follows no redirection, where `send` does.
-    """
-
-    def __init__(
-        self,
-        exchange: Exchange,
-        family: Family,
-        send: Callable[[Any], Any],
-        look: Callable[[Any], Any] | None = None,
-        **shared: Any,
-    ) -> None:
+    def __init__(self, exchange: Exchange, family: Family, send: Callable[[Any], Any], **shared: Any) -> None:
         super().__init__(exchange, family, **shared)
         self.send = send
-        self.look = look or send
         self.pieces: Iterator[bytes] = iter(())
         self.emitted = self._run()
 
@@ -242,7 +252,7 @@ class SyncPump(Pump):
                         told = look(self, effect)
                     case Send():
                         told = self._open(effect)
-                        if (head := self.elsewhere(told)) is not None:
+                        if (head := self.passed_up(told)) is not None:
                             self.working = False
                             yield head
                             return
@@ -268,14 +278,17 @@ class SyncPump(Pump):
 
     def _open(self, send: Send) -> Happening:
         self._close()
-        request = self.build(send)
+        request, hops = self.build(send), 0
         try:
             response = self.send(request)
+            while (onward := self.onward(request, response, hops)) is not None:
+                response.close()
+                request, hops = onward, hops + 1
+                response = self.send(request)
         except self.failure as error:
             return self._open(send) if self.too_late(error) else self.failed(error)
-        response.request = request
         self.pieces = response.iter_bytes()
-        return self.opened(response)
+        return self.opened(request, response)
 
     def _read(self) -> Happening:
         try:
@@ -294,16 +307,10 @@ class AsyncPump(Pump):
     """Drives an exchange on an event loop: `SyncPump` with `await`."""
 
     def __init__(
-        self,
-        exchange: Exchange,
-        family: Family,
-        send: Callable[[Any], Awaitable[Any]],
-        look: Callable[[Any], Awaitable[Any]] | None = None,
-        **shared: Any,
+        self, exchange: Exchange, family: Family, send: Callable[[Any], Awaitable[Any]], **shared: Any
     ) -> None:
         super().__init__(exchange, family, **shared)
         self.send = send
-        self.look = look or send
         self.pieces: AsyncIterator[bytes] | None = None
         self.emitted = self._run()
 
@@ -347,7 +354,7 @@ class AsyncPump(Pump):
                         told = await look_async(self, effect)
                     case Send():
                         told = await self._open(effect)
-                        if (head := self.elsewhere(told)) is not None:
+                        if (head := self.passed_up(told)) is not None:
                             self.working = False
                             yield head
                             return
@@ -373,14 +380,17 @@ class AsyncPump(Pump):
 
     async def _open(self, send: Send) -> Happening:
         await self._close()
-        request = self.build(send)
+        request, hops = self.build(send), 0
         try:
             response = await self.send(request)
+            while (onward := self.onward(request, response, hops)) is not None:
+                await response.aclose()
+                request, hops = onward, hops + 1
+                response = await self.send(request)
         except self.failure as error:
             return await self._open(send) if self.too_late(error) else self.failed(error)
-        response.request = request
         self.pieces = response.aiter_bytes()
-        return self.opened(response)
+        return self.opened(request, response)
 
     async def trace(self, event: str, info: Any) -> None:
         """Do the same as an event loop wants it."""

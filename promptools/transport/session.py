@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from promptools import dialects
-from promptools.errors import UsageError
+from promptools.errors import UsageError, clip
 from promptools.exchange import ClientRequest, Context, Exchange, Request, Route, Sights
 from promptools.exchange.ledger import base_of
 from promptools.exchange.look import examine
@@ -24,6 +24,8 @@ from promptools.fallback import Breaker, Windows
 from promptools.harmony import vocabulary
 from promptools.modes.ask import OPTIONS, Options
 from promptools.profiles import Config, Target, api_key, find_config, load_config, resolve
+from promptools.profiles.facts import kind_of
+from promptools.transport.credentials import split_credentials
 from promptools.transport.doors import CHAT_DOOR, Door
 
 if TYPE_CHECKING:
@@ -40,7 +42,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("promptools")
 ALPHABET = string.ascii_letters + string.digits
-CREDENTIALS = frozenset({"authorization", "api-key", "x-api-key", "cookie", "openai-organization", "openai-project"})
+CREDENTIALS = frozenset({
+    "authorization", "api-key", "x-api-key", "x-goog-api-key", "cookie", "openai-organization", "openai-project",
+})  # fmt: skip
 """Fields that are meant for one server and must not reach another."""
 NO_KEY = "none"
 """What is sent as the key where none is needed: the SDK insists on one."""
@@ -57,6 +61,8 @@ class Settings(TypedDict, total=False):
     """A config, or the path of one (None: the first that is found; `Config()`: none)."""
     overrides: Mapping[str, Any] | None
     """Profile facts that hold for every request."""
+    allow_provider: bool
+    """May a request's `promptools.provider` name another provider of the config? It spends that one's key."""
     detect: bool
     """Find out at first use what server nobody named is (default: yes)."""
     breaker: Breaker | None
@@ -109,6 +115,7 @@ class Session:
         self.provider: str | None = settings.get("provider")
         self.overrides: Mapping[str, Any] | None = settings.get("overrides")
         self.detect = settings.get("detect", True) is not False
+        self.allow_provider = settings.get("allow_provider", True) is not False
         options = {key: value for key, value in settings.items() if key in DEFAULTS}
         if options.get("dialect") is not None:
             dialects.get(options["dialect"])
@@ -144,6 +151,8 @@ class Session:
         base_url = base_of(request.url) if chat else self.base_url(request.url)
 
         def route(model: str | None, provider: str | None) -> Route:
+            if not self.allow_provider:
+                self._check_provider(provider)
             if provider is None or provider == self.provider or provider not in self.config.providers:
                 found = self.route(model, base_url, provider or self.provider)
                 return found if chat else replace(found, url=base_url + CHAT_DOOR.path)
@@ -151,6 +160,15 @@ class Session:
 
         asked = ClientRequest(request, time.monotonic(), door.front)
         return door.begin(asked, replace(self.context, route=route))
+
+    def _check_provider(self, name: str | None) -> None:
+        """Refuse another provider than our own; a kind of server is none, and only says what is known of the place."""
+        if name in {None, self.provider} or (name not in self.config.providers and kind_of(name or "")):
+            return
+        raise UsageError(
+            f"promptools.provider {clip(name or '')!r}: requests may not choose their provider here, since that spends"
+            " another key; the operator allows it with --allow-provider, or Proxy(allow_provider=True)"
+        )
 
     def base_url(self, url: str) -> str:
         """Give the base URL that a request of another API than Chat Completions means; a provider's need not be /v1."""
@@ -206,8 +224,9 @@ class Session:
         if target.base_url is None:
             raise UsageError(f"provider {target.provider!r} has no base_url; set it in {self.config.file}")
         blank = {name.lower(): "" for name, _ in headers if name.lower() in CREDENTIALS}
-        blank["authorization"] = f"Bearer {self.key(target) or NO_KEY}"
-        return replace(route, url=target.base_url.rstrip("/") + CHAT_DOOR.path, headers=tuple(blank.items()))
+        base_url, basic = split_credentials(target.base_url)
+        blank["authorization"] = basic or f"Bearer {self.key(target) or NO_KEY}"
+        return replace(route, url=base_url.rstrip("/") + CHAT_DOOR.path, headers=tuple(blank.items()))
 
     def key(self, target: Target) -> str | None:
         """Find the key of a target; `UsageError` when it needs one and the variable is not set."""

@@ -145,7 +145,9 @@ def ask_raw(proxy, path, body):
     host, _, port = proxy.removeprefix("http://").partition(":")
     sock = socket.create_connection((host, int(port)))
     data = json.dumps(body).encode()
-    sock.sendall(b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (path.encode(), len(data)) + data)
+    sock.sendall(
+        b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % (path.encode(), len(data)) + data
+    )
     return sock
 
 
@@ -197,7 +199,8 @@ def test_a_client_that_leaves_amid_many_small_pieces_is_seen_at_once(path):
         module = installed().module
         async with module.AsyncClient(transport=module.MockTransport(answer)) as http:
             app = Proxy(base_url="http://up/v1", config=Config(), detect=False, http_client=http)
-            scope = {"type": "http", "method": "POST", "path": path, "headers": [], "query_string": b""}
+            headers = [(b"host", b"localhost")]
+            scope = {"type": "http", "method": "POST", "path": path, "headers": headers, "query_string": b""}
             await app(scope, receive, send)
 
     asyncio.run(go())
@@ -208,7 +211,7 @@ def test_a_client_that_leaves_in_its_own_request(server, proxy):
     server.play(completion())
     host, _, port = proxy.removeprefix("http://").partition(":")
     sock = socket.create_connection((host, int(port)))
-    sock.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf")
+    sock.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\nhalf")
     time.sleep(0.1)
     sock.close()
     time.sleep(0.1)

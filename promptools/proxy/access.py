@@ -1,0 +1,114 @@
+"""Who may use the proxy: the API keys that it asks for, and the names that it answers to without them."""
+
+from __future__ import annotations
+
+import hmac
+import re
+from collections.abc import Iterable
+from hashlib import sha256
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import TYPE_CHECKING
+
+from promptools.errors import UsageError, clip
+from promptools.proxy.asgi import RefusedError
+
+if TYPE_CHECKING:
+    from promptools.proxy.asgi import Scope
+
+KEYS = frozenset({b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key"})
+"""Fields that carry a key, to the proxy or to the server."""
+ANY_HOST = "*"
+
+_HOST = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~-]+)(?::[0-9]{0,5})?")
+_KEY = re.compile(r"[!-~]+")
+_BEARER = b"bearer "
+
+
+class Access:
+    """Checks the Host field and the key of each request, before anything of its body is read.
+
+    Without keys a proxy that is reached over loopback answers to loopback names and to `hosts` only: a web page whose
+    name is made to point at this machine (DNS rebinding) could use it otherwise. A key, which such a page cannot know,
+    makes that check needless.
+    """
+
+    def __init__(self, keys: Iterable[str], hosts: Iterable[str]) -> None:
+        self._keys = [_digest(_checked(key).encode("ascii")) for key in keys]
+        self._hosts = frozenset(host.lower().rstrip(".") for host in hosts)
+
+    @property
+    def keyed(self) -> bool:
+        """Whether the proxy asks for a key."""
+        return bool(self._keys)
+
+    def check(self, scope: Scope) -> str:
+        """Return the Host field of a request; `RefusedError` where it may not use the proxy."""
+        host, name = _host(scope)
+        if self._keys and not self._knows(scope):
+            message = (
+                "this proxy needs an API key of its own, as `Authorization: Bearer KEY`; the one given is not right"
+            )
+            headers = ((b"www-authenticate", b"Bearer"),)
+            raise RefusedError(401, message, kind="invalid_request_error", code="invalid_api_key", headers=headers)
+        if not self._keys and is_loopback(_server(scope)) and not self._answers_to(name):
+            message = (
+                f"this proxy does not answer to the name {clip(name)!r}: use localhost, or let its operator allow the"
+                " name with --allowed-host, or ask for an API key"
+            )
+            raise RefusedError(403, message, code="host_not_allowed")
+        return host
+
+    def _knows(self, scope: Scope) -> bool:
+        """Whether a request carries a right key; each key is compared, in a time that does not depend on its text."""
+        given = [_digest(_key_in(name, value)) for name, value in scope["headers"] if name.lower() in KEYS]
+        same = [hmac.compare_digest(one, other) for one in given for other in self._keys]
+        return any(same)
+
+    def _answers_to(self, name: str) -> bool:
+        return ANY_HOST in self._hosts or name in self._hosts or is_loopback(name)
+
+
+def is_loopback(name: str) -> bool:
+    """Whether a host name or an address is this machine's alone."""
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        address: IPv4Address | IPv6Address = ip_address(name)
+    except ValueError:
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return (mapped or address).is_loopback
+
+
+def _host(scope: Scope) -> tuple[str, str]:
+    """Return the Host field, and the name in it; HTTP/1.0 may leave it out (RFC 9112, section 3.2)."""
+    fields = [value for name, value in scope["headers"] if name.lower() == b"host"]
+    if not fields and scope.get("http_version") == "1.0":
+        return "", "localhost"
+    found = _HOST.fullmatch(fields[0]) if len(fields) == 1 else None
+    if found is None:
+        raise RefusedError(400, "the request needs one Host field, with a host and perhaps a port", code="bad_host")
+    return found[0].decode("ascii"), found[1].decode("ascii").lower().strip("[]").rstrip(".")
+
+
+def _server(scope: Scope) -> str:
+    """Return the address that the connection came in at; empty where the ASGI server does not know."""
+    server = scope.get("server")
+    return str(server[0]).lower() if server else ""
+
+
+def _key_in(name: bytes, value: bytes) -> bytes:
+    value = value.strip()
+    bearer = name.lower() == b"authorization" and value[: len(_BEARER)].lower() == _BEARER
+    return value[len(_BEARER) :].strip() if bearer else value
+
+
+def _digest(key: bytes) -> bytes:
+    """Hash a key: digests have one length, and hold nothing that a message could show."""
+    return sha256(key).digest()
+
+
+def _checked(key: str) -> str:
+    if not _KEY.fullmatch(key):
+        raise UsageError("an API key of the proxy is empty, or holds blanks or what is not ASCII; it is not shown here")
+    return key

@@ -1,0 +1,121 @@
+"""Where a request goes: always to the base URL's authority; what the client asks for only chooses the path there.
+
+A request target is never glued to the base URL as it came. It must be a path that begins with a slash (RFC 9112,
+section 3.2.1), or an absolute URL of the proxy's own authority (3.2.2), and the URL is built from the parts of both.
+ASGI servers differ: uvicorn with h11 passes on what the request line holds, with httptools only the path of an absolute
+URL.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, quote_from_bytes, unquote
+
+from promptools.errors import UsageError, clip, without_credentials
+from promptools.proxy.asgi import RefusedError
+from promptools.transport.credentials import split_credentials
+from promptools.transport.doors import CHAT_DOOR
+
+if TYPE_CHECKING:
+    from promptools.proxy.asgi import Scope
+
+VERSION = "/v1"
+CHAT = CHAT_DOOR.path
+OURS = frozenset({CHAT, VERSION + CHAT})
+"""The paths of chat completions (clients may leave /v1 out); one elsewhere on the server is asked there."""
+METHODS = frozenset({"CONNECT", "TRACE", "TRACK"})
+"""Methods that are refused: the first asks for another host, the others for a copy of the request, with the key."""
+
+_ABSOLUTE = re.compile(rb"(?i:https?)://([^/?#]*)([^?]*)")
+_FORBIDDEN = re.compile(rb"[\x00-\x20\x7f#]")
+"""Control characters, blanks and fragments: no part of a request target."""
+_SEPARATOR = re.compile(r"[/\\]")
+_URL_SAFE = "".join(map(chr, range(0x21, 0x7F)))
+_PATH_SAFE = "/:@!$&'()*+,;=-._~"
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """The server's base URL in parts."""
+
+    origin: str
+    """Scheme, host and port, as in `http://127.0.0.1:8000`."""
+    path: str
+    """Path of the API, without a slash at its end."""
+    authorization: str | None
+    """Basic authorization, of the user name and password in the base URL."""
+
+    @property
+    def base_url(self) -> str:
+        """Return the base URL without credentials."""
+        return self.origin + self.path
+
+    def url(self, path: str, query: str) -> str:
+        """Return the URL of a path: below `base_url` for what is below /v1, else below its root."""
+        if path.rstrip("/") in OURS:
+            there = self.path + CHAT
+        elif path == VERSION or path.startswith(f"{VERSION}/"):
+            there = self.path + path.removeprefix(VERSION)
+        else:
+            there = self.path.removesuffix(VERSION) + path
+        return f"{self.origin}{there}?{query}" if query else self.origin + there
+
+
+def parse_base_url(text: str, http: Any) -> Upstream:
+    """Split a base URL, as the HTTP library `http` reads it; `UsageError` for one that leads nowhere."""
+    place, authorization = split_credentials(text)
+    shown = without_credentials(text)
+    try:
+        url = http.URL(place)
+    except http.InvalidURL as error:
+        raise UsageError(f"base_url {shown!r} is no URL: {error}") from None
+    if url.scheme not in {"http", "https"} or not url.host or not 0 < (url.port or 80) < 65536:
+        raise UsageError(f"base_url {shown!r} is no address of a server; write http://HOST:PORT/v1")
+    if "?" in text or "#" in text:
+        raise UsageError(f"base_url {shown!r} must end with its path: leave out the `?` or `#`")
+    origin = f"{url.scheme}://{url.netloc.decode('ascii')}"
+    return Upstream(origin, url.raw_path.decode("ascii").rstrip("/"), authorization)
+
+
+def read_target(scope: Scope, host: str) -> tuple[str, str]:
+    """Return the path and the query that a request asks for; `RefusedError` for what is not below this `host`."""
+    if scope["method"] in METHODS:
+        raise RefusedError(405, f"the method {scope['method']} is not proxied", code="bad_method")
+    given: bytes = scope.get("raw_path") or quote(scope["path"], safe=_PATH_SAFE).encode("ascii")
+    path, query = _origin_form(given.partition(b"?")[0], host), scope.get("query_string", b"")
+    if path[:1] != b"/" or path[:2] == b"//":
+        raise _refused(given, "it must begin with one slash")
+    if b"\\" in path or _FORBIDDEN.search(path + query):
+        raise _refused(given, "it holds a backslash, a fragment or a control character")
+    text = _ascii(path)
+    if any(part.partition(";")[0] == ".." for part in _SEPARATOR.split(unquote(text, "latin-1"))):
+        raise _refused(given, "it holds a '..' segment")
+    return _below(text, scope.get("root_path", "")), _ascii(query)
+
+
+def _origin_form(target: bytes, host: str) -> bytes:
+    """Return the path of an absolute URL of our own authority; any other target as it is."""
+    absolute = _ABSOLUTE.fullmatch(target)
+    if absolute is None:
+        return target
+    if absolute[1].decode("latin-1").lower() != host.lower():
+        raise _refused(target, "it names another host")
+    return absolute[2] or b"/"
+
+
+def _below(path: str, root: str) -> str:
+    """Return a path without the one that the application is mounted at."""
+    root = root.rstrip("/")
+    return path.removeprefix(root) or "/" if path == root or path.startswith(f"{root}/") else path
+
+
+def _ascii(text: bytes) -> str:
+    """Percent-encode what is not ASCII; all else is left as it is."""
+    return quote_from_bytes(text, safe=_URL_SAFE)
+
+
+def _refused(target: bytes, why: str) -> RefusedError:
+    said = clip(without_credentials(target.decode("latin-1")))
+    return RefusedError(400, f"the request target {said!r} is refused: {why}", code="bad_target")

@@ -1,0 +1,54 @@
+"""Redirections: followed within an origin only, so that no key and no prompt go where nobody sent them.
+
+httpx drops `authorization` on the way to another origin, and takes along the body and every other field: `x-api-key`,
+`api-key`, what the caller set. An upgrade from http to https on the usual ports is the one exception, as in httpx.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from promptools.transport.family import Family
+
+MOST_REDIRECTIONS = 20
+"""How many are followed in a row, as in httpx."""
+_PORTS = {"http": 80, "https": 443}
+_OF_THE_BODY = frozenset({b"content-length", b"transfer-encoding", b"content-type", b"content-encoding"})
+
+
+def redirected(family: Family, request: Any, response: Any) -> Any:
+    """Return the URL that an answer points to; None where it points nowhere."""
+    if not response.has_redirect_location:
+        return None
+    try:
+        return request.url.join(response.headers["location"]).copy_with(userinfo=b"")
+    except family.module.InvalidURL:
+        return family.module.URL("")  # of no origin
+
+
+def may_follow(url: Any, place: Any) -> bool:
+    """Whether a place is of the same origin as a URL, or the same host by https on the usual ports."""
+    if _origin(url) == _origin(place):
+        return True
+    return url.host == place.host and (_origin(url)[::2], _origin(place)[::2]) == (("http", 80), ("https", 443))
+
+
+def _origin(url: Any) -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port or _PORTS.get(url.scheme)
+
+
+def follow(family: Family, request: Any, status: int, place: Any) -> Any:
+    """Make the request for a place; as in httpx, 303 asks for it by GET, and so do 301 and 302 after a POST."""
+    if request.method != "HEAD" and (status == 303 or (status in {301, 302} and request.method == "POST")):
+        fields = [pair for pair in request.headers.raw if pair[0].lower() not in _OF_THE_BODY]
+        return family.module.Request("GET", place, headers=fields, extensions=request.extensions)
+    fields = [pair for pair in request.headers.raw if pair[0].lower() not in {b"content-length", b"transfer-encoding"}]
+    content = request.content
+    return family.module.Request(request.method, place, headers=fields, content=content, extensions=request.extensions)
+
+
+def elsewhere(place: Any) -> str:
+    """Say that a server points to another origin; of the place neither credentials nor the query are shown."""
+    there = f"{place.scheme}://{place.netloc.decode('ascii')}{place.path}" if place.host else "what is no URL"
+    return f"redirected to {there}: another origin gets neither the prompt nor a key; if it is right, make it base_url"
