@@ -12,6 +12,8 @@ Strictness = Literal["strict", "balanced", "lenient"]
 ModeName = Literal["native", "prompt", "harmony"]
 FinishReason: TypeAlias = str
 NewId: TypeAlias = Callable[[], str]
+RestoreArguments: TypeAlias = "Callable[[dict[str, Any]], tuple[dict[str, Any], tuple[Fix, ...]]]"
+"""Undoes in a call's arguments what was escaped in the request, and returns them with what it did."""
 
 FixKind = Literal[
     "json",  # the JSON was not strict: `detail` names the liberty (trailing comma, single quotes, ...)
@@ -23,6 +25,7 @@ FixKind = Literal[
     "coerce",  # a value was turned into the type that the schema wants
     "marker",  # a marker was broken, missing or another dialect's
     "duplicate",  # a key stood twice: the last one holds
+    "escape",  # what was escaped in the request is as it was before: `<\\|im_end|>` is `<|im_end|>` again
 ]
 MalformedReason = Literal[
     "truncated",  # the text ended, or was cut, inside the call

@@ -57,21 +57,20 @@ class Harmony(Textual):
         """Write calls as the model would have."""
         from promptools.harmony.render import render
 
-        return render((_call(each) for each in calls), then=None)
+        return render((_call(each) for each in calls), then=None, escape=str)
 
     def render_results(self, results: Sequence[Result]) -> str:
         """Write results as one user turn."""
         from promptools.harmony.render import render
 
-        return render((_result(each) for each in results), then=None)
+        return render((_result(each) for each in results), then=None, escape=str)
 
 
 def _call(call: Call) -> Message:
     from promptools.harmony.render import Message
-    from promptools.harmony.tokens import escape_json
 
     recipient = Names([call.name]).place(call.name).recipient
-    return Message("assistant", escape_json(call.arguments_json), "", "commentary", recipient, "<|constrain|>json")
+    return Message("assistant", call.arguments_json, "", "commentary", recipient, "<|constrain|>json")
 
 
 def _result(result: Result) -> Message:

@@ -16,6 +16,7 @@ from promptools.types import Call, Fix, Malformed, MalformedReason, Strictness, 
 if TYPE_CHECKING:
     from promptools.parsing.sources import Sources
     from promptools.schema import Tools
+    from promptools.types import RestoreArguments
 
 NAME_LIMIT = 256
 """Characters of a name with everything that models put around it."""
@@ -43,6 +44,8 @@ class Rules(NamedTuple):
     """The dialects in which a call is one, beside that which was asked for; None: all."""
     sources: Sources | None = None
     """Texts of the conversation: a call that is quoted from one of them is none."""
+    restore: RestoreArguments | None = None
+    """Undoes in arguments what was escaped in the request."""
 
 
 class Place(NamedTuple):
@@ -106,6 +109,9 @@ def checked(
 ) -> Call | Malformed:
     """Check `arguments` against the schema; `node` is the text that they were read from, if it is theirs alone."""
     assert rules.tools is not None
+    if rules.restore is not None:
+        arguments, undone = rules.restore(arguments)
+        fixes = [*fixes, *undone]
     own = node.text() if node is not None and node.value is arguments else None
     result = rules.tools.check(tool, arguments, own)
     text = own if not result.fixes else None

@@ -90,10 +90,13 @@ class Control(NamedTuple):
 Piece: TypeAlias = "str | Control"
 
 
-def render(messages: Iterable[Message], *, then: Role | None = "assistant") -> str:
+def render(
+    messages: Iterable[Message], *, then: Role | None = "assistant", escape: Callable[[str], str] = escape
+) -> str:
     """Write a conversation as text, up to the header of the reply of `then` (None: no reply is asked for).
 
-    Raises UsageError for a header that cannot be one. O(n) in characters.
+    `escape` makes control tokens in what was said harmless. Raises UsageError for a header that cannot be one. O(n) in
+    characters.
     """
     return "".join(
         f"<|{piece.name}|>" if isinstance(piece, Control) else escape(piece) for piece in pieces(messages, then=then)

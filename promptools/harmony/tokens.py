@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from types import MappingProxyType
 from typing import Literal, TypeAlias
+
+from promptools.parsing.escape import markup
 
 Role: TypeAlias = Literal["system", "developer", "user", "assistant", "tool"]
 CHANNELS = ("analysis", "commentary", "final")
@@ -26,9 +27,8 @@ IDS = MappingProxyType({
 openai-harmony 0.0.8 calls 200018 reserved as well; gpt-oss' own tokenizer.json has the name.
 """
 
-_NAMES = "|".join((*IDS, "reserved_[0-9]+"))
-_CONTROL = re.compile(rf"<(?=\\*\|(?:{_NAMES})\|>)")
-_ESCAPED = re.compile(rf"<\\(?=\\*\|(?:{_NAMES})\|>)")
+CONTROL = markup(frozenset((*(f"<|{name}|>" for name in IDS), "<|reserved_{n}|>")))
+"""The control tokens, as `promptools.parsing.escape` makes text harmless that holds them."""
 
 
 def escape(text: str) -> str:
@@ -36,14 +36,14 @@ def escape(text: str) -> str:
 
     A text that holds `<\|end|>` already gets one stroke more, so `unescape` gives back what it was. O(n).
     """
-    return _CONTROL.sub(r"<\\", text) if "|>" in text else text
+    return CONTROL.escape(text)
 
 
 def escape_json(text: str) -> str:
     r"""Write control tokens inside JSON so that it means the same: `"<|end|>"` becomes `"\u003c|end|>"`. O(n)."""
-    return _CONTROL.sub(r"\\u003c", text)
+    return CONTROL.escape_json(text)
 
 
 def unescape(text: str) -> str:
     """Undo `escape`."""
-    return _ESCAPED.sub("<", text) if "|>" in text else text
+    return CONTROL.unescape(text)

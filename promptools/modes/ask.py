@@ -66,6 +66,8 @@ class Options:
     """How often the model may be asked to mend its calls (None: once; with `harmony_react` five times)."""
     trace: bool = False
     """Put a `promptools` key with the trace into the reply or the last chunk."""
+    escape: bool = True
+    """Make markup harmless in what the app did not write itself."""
     on_malformed: OnMalformed = "content"
     """What becomes of a malformed call when all is used up: its raw text, a call that does not fit, or an error."""
     tools_in: ToolsIn = "developer"
@@ -142,6 +144,7 @@ OPTIONS = {
     "arguments": _Wanted(get_args(Arguments)),
     "corrections": _Wanted(type=int, optional=True),
     "trace": _Wanted(type=bool),
+    "escape": _Wanted(type=bool),
     "on_malformed": _Wanted(get_args(OnMalformed)),
     "tools_in": _Wanted(get_args(ToolsIn)),
     "thoughts": _Wanted(get_args(Policy)),

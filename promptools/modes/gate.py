@@ -45,6 +45,8 @@ class Gate:
         tool = self.ask.offered.get(name)
         if self.ask.options.arguments != "live" or tool is None or tool.strict or not self._room():
             return []
+        if self.upstream.restore is not None:  # what is restored is known only of the whole
+            return []
         index = self._number(source, event.index)
         self._live.add(index)
         return [replace(event, index=index, id=self._id(event.id), name=name)]

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from promptools.harmony.convert import Converted, Options, convert, effort_of
 from promptools.harmony.names import FUNCTIONS, Names, Place
 from promptools.harmony.render import IDENTITY, render, render_ids
-from promptools.harmony.tokens import IDS
+from promptools.harmony.tokens import CONTROL, IDS
+from promptools.modes.foreign import Foreign
 from promptools.modes.mode import Upstream
 from promptools.modes.names import in_harmony, short
 from promptools.modes.reader import HARMONY, ReplyReader
@@ -22,7 +24,7 @@ from promptools.wire.raw.fates import Prompt
 from promptools.wire.shapes import as_object, as_text
 
 if TYPE_CHECKING:
-    from promptools.harmony.render import Encode
+    from promptools.harmony.render import Encode, Message
     from promptools.modes.ask import Ask
     from promptools.types import ModeName, NewId
 
@@ -62,7 +64,10 @@ class Harmony:
         notes += (f"the tool {name!r} was sent as {other!r}" for name, other in sent.items())
         names = {other: name for name, other in sent.items()}
         body = {**_advised(ask), **{key: value for key, value in passed_on(ask).items() if value is not None}}
-        return Upstream(body, (*notes, *told.notes), names, HARMONY, _prompt(ask, told, prefill), prefill)
+        foreign = Foreign(CONTROL, CONTROL)
+        prompt = _prompt(ask, told, prefill, foreign)
+        notes += (*told.notes, *foreign.notes)
+        return Upstream(body, tuple(notes), names, HARMONY, prompt, prefill, restore=foreign.restore)
 
     def reader(self, ask: Ask, upstream: Upstream, new_id: NewId) -> ReplyReader:
         """Read Harmony, from behind the prefill on."""
@@ -166,15 +171,23 @@ def _header(places: Sequence[Place]) -> str:
 # --- the prompt ------------------------------------------------------------------------------------------------------
 
 
-def _prompt(ask: Ask, told: Converted, prefill: str) -> Prompt:
+def _prompt(ask: Ask, told: Converted, prefill: str, foreign: Foreign) -> Prompt:
+    """Write the prompt; as ids nothing needs to be escaped, for no control token is looked for in text."""
     vocabulary = ask.vocabulary() if ask.vocabulary is not None and ask.profile.raw_ids else None
     if vocabulary is None:
-        text = render(told.messages) + prefill
+        text = render(map(_with_json, told.messages), escape=foreign.text) + prefill
         return Prompt(text, _room(ask, len(text.encode("utf-8", "surrogatepass")) // BYTES))
     encode, decode = vocabulary
     ids = (*render_ids(told.messages, encode), *_ids(prefill, encode))
     # the text ends before a stop string, the ids behind it (vLLM 0.32.0)
     return Prompt(ids, _room(ask, len(ids)), decode if ask.body.get("stop") is None else None)
+
+
+def _with_json(message: Message) -> Message:
+    """Escape a call's arguments as JSON, which means the same."""
+    if message.role != "assistant" or not message.recipient or not isinstance(message.content, str):
+        return message
+    return replace(message, content=CONTROL.escape_json(message.content))
 
 
 def _ids(prefill: str, encode: Encode) -> Iterator[int]:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from promptools.modes.ask import Ask
+    from promptools.modes.foreign import Restore
     from promptools.parsing.events import Event
     from promptools.types import ModeName, NewId, Reply
     from promptools.wire.chat import Delta
@@ -32,6 +33,8 @@ class Upstream:
     """What the prompt says in the model's name: the reply goes on from there."""
     path: str = "chat/completions"
     """The route below the API's base URL: raw modes take another."""
+    restore: Restore | None = None
+    """Undoes in the reply's calls what was escaped in the request; None: nothing was."""
 
 
 class Reader(Protocol):

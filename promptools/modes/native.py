@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from promptools.modes.constrain import answer_in_words
+from promptools.modes.foreign import foreign_to
 from promptools.modes.history import Turn, nine, read_history
 from promptools.modes.messages import GAP, Message, place_system, plain, settle, take_system
 from promptools.modes.mode import Upstream
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from promptools.modes.ask import Ask
+    from promptools.modes.foreign import Foreign
     from promptools.profiles import Profile
     from promptools.schema import Tools
     from promptools.types import Call, ModeName, NewId, Result
@@ -32,12 +34,14 @@ class Native:
     def body(self, ask: Ask) -> Upstream:
         """Write the request."""
         turns, mended = read_history(ask.messages)
+        foreign = foreign_to(ask, dialect=None)
         sent = mapped([*ask.tools.names, *(call.name for turn in turns for call in turn.calls)], ask.profile.tool_names)
         notes = [f"the tool {name!r} was sent as {other!r}" for name, other in sent.items()]
         body = passed_on(ask)
-        order = GAP.join(filter(None, (_offer(ask, body, sent, notes), _form(ask, body, notes))))
-        body["messages"] = _messages(ask, turns, order, sent)
-        return Upstream(body, (*notes, *mended), names={other: name for name, other in sent.items()})
+        order = GAP.join(filter(None, (_offer(ask, body, sent, notes, foreign), _form(ask, body, notes))))
+        body["messages"] = _messages(ask, foreign.turns(turns, len(ask.feedback)), order, sent)
+        names = {other: name for name, other in sent.items()}
+        return Upstream(body, (*notes, *mended, *foreign.notes), names, restore=foreign.restore)
 
     def reader(self, ask: Ask, upstream: Upstream, new_id: NewId) -> ReplyReader:
         """Read the server's calls, and those that it left in the text."""
@@ -47,7 +51,7 @@ class Native:
 # --- the tools -------------------------------------------------------------------------------------------------------
 
 
-def _offer(ask: Ask, body: dict[str, Any], sent: Mapping[str, str], notes: list[str]) -> str:
+def _offer(ask: Ask, body: dict[str, Any], sent: Mapping[str, str], notes: list[str], foreign: Foreign) -> str:
     """Set `tools` and what goes with them; give the words that stand in for a `tool_choice` the server ignores."""
     heeded = ask.profile.tool_choice
     kind = ask.choice.kind
@@ -63,7 +67,7 @@ def _offer(ask: Ask, body: dict[str, Any], sent: Mapping[str, str], notes: list[
         offered += ask.others
     if not offered:
         return ""
-    body["tools"] = offered
+    body["tools"] = foreign.tools(offered)
     if "parallel_tool_calls" in ask.body and ask.profile.parallel_tool_calls:
         body["parallel_tool_calls"] = ask.body["parallel_tool_calls"]
     return _choose(ask, body, sent, notes)

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 from promptools import dialects
 from promptools.modes.ask import read_ask
 from promptools.modes.constrain import answer_in_words, constrain, constraint
+from promptools.modes.foreign import foreign_to
 from promptools.modes.history import Turn, read_history
 from promptools.modes.messages import Message, place_system, plain, settle, take_system
 from promptools.modes.mode import Upstream
-from promptools.modes.names import in_harmony
+from promptools.modes.names import in_harmony, renamed
 from promptools.modes.reader import HARMONY, ReplyReader
 from promptools.modes.request import passed_on
 from promptools.profiles import Profile
@@ -45,22 +46,28 @@ class Prompt:
         body = passed_on(ask)
         notes = [f"prompt mode cannot offer the tool of type {as_text(each.get('type'))!r}" for each in ask.others]
         block = ""
-        sent: dict[str, str] = {}
+        foreign = foreign_to(ask, dialect=dialect.name)
+        turns, mended = read_history(ask.messages)
+        renames = foreign.names([*ask.tools.names, *(call.name for turn in turns for call in turn.calls)])
+        sent = renames
         if len(ask.offered):
-            block = dialect.render_tools(ask.offered, parallel=ask.parallel, required=ask.choice.forced)
+            offered = foreign.prepared(renamed(ask.offered, renames))
+            block = dialect.render_tools(offered, parallel=ask.parallel, required=ask.choice.forced)
             if ask.json_answer and not ask.choice.forced:
                 block += answer_in_words(ask)
                 body.pop("response_format", None)
                 notes += () if key else ("response_format was put into words: enforced, no call would be possible",)
             _stop(body, dialect.stop)
-            sent = in_harmony(ask.offered.names) if dialect.name == HARMONY else {}  # the others write any name
+            if dialect.name == HARMONY:  # the others write any name
+                sent = in_harmony(ask.offered.names)
             notes += (f"the tool {name!r} was sent as {other!r}" for name, other in sent.items())
         if key:
             constrain(body, key, ask)
-        messages, mended = _messages(ask, dialect, block)
-        body["messages"] = messages
+        turns = _with_names(foreign.turns(turns, len(ask.feedback)), renames)
+        body["messages"] = _messages(ask, turns, dialect, block)
         names = {other: name for name, other in sent.items()}
-        return Upstream(body, (*notes, *mended), names, dialect.name if len(ask.offered) else None)
+        asked = dialect.name if len(ask.offered) else None
+        return Upstream(body, (*notes, *mended, *foreign.notes), names, asked, restore=foreign.restore)
 
     def reader(self, ask: Ask, upstream: Upstream, new_id: NewId) -> ReplyReader:
         """Read calls in the dialect that was asked for, and whatever else the model may have done instead."""
@@ -95,8 +102,7 @@ def render(
     return sent
 
 
-def _messages(ask: Ask, dialect: Dialect, block: str) -> tuple[list[Message], tuple[str, ...]]:
-    turns, notes = read_history(ask.messages)
+def _messages(ask: Ask, turns: Sequence[Turn], dialect: Dialect, block: str) -> list[Message]:
     own, turns = take_system(_with_ids(turns, dialect))
     said: list[Message] = []
     results: list[Turn] = []
@@ -108,7 +114,21 @@ def _messages(ask: Ask, dialect: Dialect, block: str) -> tuple[list[Message], tu
         results = []
         said.append(_with_calls(turn, dialect, ask.profile))
     said += _result_turn(results, dialect, ask.profile)
-    return settle(place_system(ask, own, block), said, ask.profile), notes
+    return settle(place_system(ask, own, block), said, ask.profile)
+
+
+def _with_names(turns: Sequence[Turn], sent: Mapping[str, str]) -> Sequence[Turn]:
+    """Give calls and results the names that are sent."""
+    if not sent:
+        return turns
+    return [
+        replace(
+            turn,
+            calls=tuple(replace(call, name=sent.get(call.name, call.name)) for call in turn.calls),
+            result=turn.result and replace(turn.result, name=sent.get(turn.result.name, turn.result.name)),
+        )
+        for turn in turns
+    ]
 
 
 def _with_ids(turns: Sequence[Turn], dialect: Dialect) -> list[Turn]:

@@ -65,8 +65,16 @@ class ReplyReader:
         self._server = Assembler(lambda name: self._tools.get(name) is not None)
         self._count = 0
         self._ids: set[str] = set()
-        self._live = ask.options.arguments == "live" and not none
-        self._rules = Rules(self._tools, ask.options.strictness, None, ask.json_answer, self._tools.all_keys)
+        self._restore = upstream.restore
+        self._live = ask.options.arguments == "live" and not none and self._restore is None
+        self._rules = Rules(
+            self._tools,
+            ask.options.strictness,
+            None,
+            ask.json_answer,
+            self._tools.all_keys,
+            restore=self._restore,
+        )
         self._words = Words(markup=not self._harmony)  # headers are no words, and would spoil the history
         self._content: list[str] = []
         self._reasoning: list[str] = []
@@ -193,6 +201,7 @@ class ReplyReader:
             accept=self._ask.accept,
             sources=quotable(self._ask.messages),
             new_id=self._new_id,
+            restore=self._restore,
         )
 
     def _structured(self, slot: Slot, *, ended: bool) -> list[Event]:

@@ -1,7 +1,7 @@
 """What endpoints and models can do: shipped facts, the user's config, and the overlay of both."""
 
 from promptools.profiles.config import Config, Model, Provider, find_config
-from promptools.profiles.facts import Builtin, Fact, families, kinds, load_builtin
+from promptools.profiles.facts import Builtin, Fact, all_control_tokens, families, kinds, load_builtin
 from promptools.profiles.load import load_config
 from promptools.profiles.profile import Profile
 from promptools.profiles.target import Target, api_key, resolve
@@ -14,6 +14,7 @@ __all__ = [
     "Profile",
     "Provider",
     "Target",
+    "all_control_tokens",
     "api_key",
     "families",
     "find_config",

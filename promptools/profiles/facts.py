@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import promptools
-from promptools.errors import UsageError
+from promptools.errors import UsageError, clip
+from promptools.parsing.escape import LONGEST, fits
 from promptools.profiles.profile import Profile
 from promptools.profiles.shape import Place, Section, is_table, near, read, table
 
@@ -101,6 +102,8 @@ def _fact_value(key: str, value: Any, place: Place) -> Any:
     taken = read(fact_types()[key], value, place)
     if key == "modes" and not taken:
         raise place.error("name at least one mode")
+    if key == "control_tokens":
+        _check_markup(taken, place)
     if key == "context" or key.startswith("num_ctx"):
         _check_tokens(taken, place)
     if key == "tool_names":
@@ -115,6 +118,16 @@ def _check_tokens(said: str | int, place: Place) -> None:
     """Refuse a number of tokens that is none; words have been looked at."""
     if isinstance(said, int) and said < 1:
         raise place.error(f"{said} is no number of tokens; name at least one")
+
+
+def _check_markup(tokens: tuple[str, ...], place: Place) -> None:
+    """Refuse a control token that cannot be told from ordinary text."""
+    for token in tokens:
+        if not fits(token):
+            raise place.error(
+                f"{clip(repr(token), 80)} is no control token: two to {LONGEST} characters, no backslash, and no digit,"
+                " space or placeholder at its beginning"
+            )
 
 
 @cache
@@ -171,6 +184,17 @@ def _fact(data: Any, place: Place) -> Fact:
     given = table(data, place, [each.name for each in fields(Fact)])
     value = check_facts({given["key"]: given["value"]}, place)[given["key"]]
     return Fact(**{**given, "value": value, "on": read(tuple[str, ...], given.get("on", ()), place / "on")})
+
+
+SHAPES = ("<|{word}|>", "<｜{word}｜>")
+"""What nearly all control tokens look like: of a model that nobody knows, each such text is taken for one."""
+
+
+@cache
+def all_control_tokens() -> frozenset[str]:
+    """Return the control tokens of all families, and what they look like."""
+    every = (fact.value for name in families() for fact in load_builtin(name).facts if fact.key == "control_tokens")
+    return frozenset(SHAPES).union(*every)
 
 
 @cache

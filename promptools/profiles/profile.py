@@ -99,6 +99,9 @@ class Profile:
     """May a tool message's content be a list of parts? If not, it is made one string."""
     reasoning_field: ReasoningField = "reasoning_content"
     """Key under which past reasoning is sent back. When reading, every known key is understood."""
+    control_tokens: tuple[str, ...] | None = None
+    """What the model's tokenizer or template reads as markup wherever it stands; it is escaped in foreign text. `{n}`
+    is any number, `{word}` letters, digits and `_:/.-`. None: not known, so those of all families."""
 
     # How to read the reply
     accept: tuple[str, ...] | None = None

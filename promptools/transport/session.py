@@ -79,6 +79,7 @@ class Settings(TypedDict, total=False):
     arguments: Arguments
     corrections: int | None
     trace: bool
+    escape: bool
     on_malformed: OnMalformed
     tools_in: ToolsIn
     thoughts: Policy

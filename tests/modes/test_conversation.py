@@ -13,6 +13,7 @@ from syrupy.assertion import SnapshotAssertion
 from promptools import Tools, UsageError, dialects, parse, render
 from promptools.dialects.base import Textual
 from promptools.modes.ask import read_ask
+from promptools.modes.foreign import foreign_to
 from promptools.modes.prompt import Prompt
 from promptools.profiles import Profile
 
@@ -95,8 +96,10 @@ def test_a_conversation_is_written_in_each_dialect(name: str, snapshot: Snapshot
 @pytest.mark.parametrize("name", dialects.names())
 def test_the_calls_of_a_conversation_are_read_back(name: str) -> None:
     reply = parse(render(conversation(name), TOOLS, dialect=name)[2]["content"], TOOLS, expect=name)
+    foreign = foreign_to(read_ask({"messages": []}, Profile()), dialect=name)
+    note = foreign.markup.escape(booking(name)["note"])
     assert [(call.name, call.arguments, call.fixes, call.dialect) for call in reply.calls] == [
-        ("book_table", booking(name), (), name),
+        ("book_table", {**booking(name), "note": note}, (), name),
         ("get_weather", PLACES, (), name),
     ]
     assert reply.content.strip() == "One moment."

@@ -27,7 +27,7 @@ from promptools.parsing.engine.thought import Alone, Thought
 from promptools.parsing.events import Event
 from promptools.parsing.output import Output
 from promptools.parsing.sources import Sources
-from promptools.types import NewId, Reply, Strictness
+from promptools.types import NewId, Reply, RestoreArguments, Strictness
 
 if TYPE_CHECKING:
     from promptools.dialects.base import Dialect
@@ -182,6 +182,7 @@ class StreamParser:
         accept: Iterable[str] | None = None,
         sources: Iterable[str] = (),
         new_id: NewId | None = None,
+        restore: RestoreArguments | None = None,
     ) -> None:
         if strictness not in ("strict", "balanced", "lenient"):
             raise UsageError(f"strictness is {strictness!r}; wanted is 'strict', 'balanced' or 'lenient'.")
@@ -193,8 +194,18 @@ class StreamParser:
             registry.get(expect)
         else:
             expect = dialect
-        on, told = _accepted(accept), _sources(sources)
-        self._rules = rules = Rules(prepared, strictness, expect, json_answer, anchors, rescue, self._whole, on, told)
+        self._rules = rules = Rules(
+            prepared,
+            strictness,
+            expect,
+            json_answer,
+            anchors,
+            rescue,
+            self._whole,
+            accept=_accepted(accept),
+            sources=_sources(sources),
+            restore=restore,
+        )
         self._plan = plan_of(rules, dialect)
         self._out = Output(new_id)
         self._out.told = not self._whole

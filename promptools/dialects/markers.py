@@ -1,0 +1,88 @@
+"""What a dialect writes around calls and results: the markup that nothing else in a conversation may hold.
+
+It is read from what the dialect renders, so a dialect of an app's own has it too.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from promptools import dialects
+from promptools.errors import UsageError
+from promptools.parsing.escape import fits
+from promptools.types import Call, Result
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from promptools.dialects.base import Dialect
+
+_ID, _NAME, _KEY, _NUMBER, _TEXT = "qidqidqid", "qnameq", "qkeyq", "qnumq", "qtextq"
+_CALL: Final = Call(_ID, _NAME, {_KEY: _TEXT, _NUMBER: 1}, f'{{"{_KEY}": "{_TEXT}", "{_NUMBER}": 1}}')
+_RESULTS: Final = [Result(_ID, _NAME, _TEXT), Result(_ID, _NAME, _TEXT)]
+_NAMES = re.compile(f"{_ID}|{_NAME}")
+_DIGITS = re.compile("[0-9]+")
+_VALUE = re.compile("|".join((_ID, _NAME, _KEY, _NUMBER, _TEXT)))
+_TOKEN = re.compile(
+    r"\]<\]\w+\[>\["  # MiniMax M3
+    r"|</?[^\s<>\"'=]*(?:<[^\s<>\"'=]*>)?[^\s<>\"'=]*[>=]"  # a tag, closed or with its name behind a sign
+    r"|<[^\s<>\"'=]+\s"  # the beginning of a tag with attributes
+    r"|\[/?[A-Z_]+\]"
+    r"|✿[A-Z]+✿"
+)
+_CALL_LABEL = re.compile(r"[A-Z][\w ]*:|>>>|-> [\w/]+|[a-z]+\[(?=\{)")
+_RESULT_LABEL = re.compile(r"\{name\} \w|[^\W\d]\w+\b|#+ \w|\[\{name\}\] \w|`{3}")
+"""How a line of a result begins that is told from its content by nothing but its words, or is a fence."""
+
+
+class Markers(NamedTuple):
+    """Tokens and labels, as `promptools.parsing.escape` takes them."""
+
+    tokens: frozenset[str]
+    labels: frozenset[str]
+
+
+NONE: Final = Markers(frozenset(), frozenset())
+
+
+def markers(name: str) -> Markers:
+    """Return the markup of a dialect; none of one that is only read."""
+    return _markers(name, dialects.edition())
+
+
+@lru_cache(maxsize=128)
+def _markers(name: str, edition: int) -> Markers:
+    del edition  # an app may take a dialect out and add another of the same name
+    dialect = dialects.get(name)
+    try:
+        calls, results = dialect.render_calls([_CALL]), dialect.render_results(_RESULTS)
+    except UsageError:
+        return NONE
+    tokens = {*_tokens(calls), *_tokens(results), *_alone(dialect)}
+    labels = {*_call_labels(calls), *_result_labels(results)}
+    return Markers(frozenset(filter(fits, tokens)), frozenset(labels))
+
+
+def _alone(dialect: Dialect) -> Iterator[str]:
+    for each in (*dialect.closers, *dialect.stop):
+        yield from _TOKEN.findall(each)
+
+
+def _tokens(text: str) -> Iterator[str]:
+    return (each for each in _TOKEN.findall(text) if not _VALUE.search(each))
+
+
+def _call_labels(text: str) -> Iterator[str]:
+    found = (_CALL_LABEL.match(line) for line in text.splitlines())
+    return (each[0] for each in found if each is not None)
+
+
+def _result_labels(text: str) -> Iterator[str]:
+    """Yield the lines of a result, up to its content, that begin with words."""
+    for line in text.splitlines():
+        fixed, content, _ = line.partition(_TEXT)
+        label = _DIGITS.sub("{n}", _NAMES.sub("{name}", fixed)).rstrip()
+        if _RESULT_LABEL.match(label):
+            yield label if content else f"{label}\n"

@@ -1,0 +1,264 @@
+"""What the app did not write itself: messages of users, results, tools, and what the model said of them.
+
+Nothing in it may become markup of the conversation: see docs/why/foreign-text.md. What is escaped in a request is
+restored in the arguments of the calls that answer it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from promptools.dialects.markers import NONE, markers
+from promptools.modes.names import mapped
+from promptools.parsing.escape import markup
+from promptools.profiles import Profile, all_control_tokens
+from promptools.profiles.facts import SHAPES
+from promptools.schema import Tools
+from promptools.types import Fix
+from promptools.wire.chat import REASONING_FIELDS
+from promptools.wire.shapes import as_object, as_text, is_list, is_object
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from promptools.dialects.markers import Markers
+    from promptools.modes.ask import Ask
+    from promptools.modes.history import Turn
+    from promptools.parsing.escape import Markup
+    from promptools.types import Call
+
+NOTHING = markup(frozenset())
+
+
+def foreign_to(ask: Ask, *, dialect: str | None) -> Foreign:
+    """Return what escapes the foreign text of a request: `dialect` is the one of prompt mode, None is native mode.
+
+    A server's template writes calls and results too: those of a known family in the dialect of its profile.
+    """
+    if not ask.options.escape:
+        return Foreign(NOTHING, NOTHING)
+    known = ask.profile.control_tokens
+    control = all_control_tokens() if known is None else frozenset(known)
+    own: Markers = NONE
+    if dialect is not None:
+        own = markers(dialect)
+    elif ask.profile.family is not None:
+        own = markers(ask.profile.dialect)._replace(labels=frozenset())
+    return Foreign(markup(control | own.tokens, own.labels), markup(control - own.tokens - {*SHAPES}))
+
+
+@dataclass(slots=True)
+class Foreign:
+    """Escapes the foreign text of one request, and remembers which forms it wrote."""
+
+    markup: Markup
+    said: Markup
+    """Markup in the model's own words of an attempt before, which are to be mended: its calls stay what they are."""
+    forms: set[str] = field(default_factory=set[str])
+    places: Counter[str] = field(default_factory=Counter[str])
+    _place: str = ""
+
+    # --- what is sent ------------------------------------------------------------------------------------------------
+
+    def turns(self, turns: Iterable[Turn], again: int = 0) -> list[Turn]:
+        """Escape a conversation; its last `again` messages are of attempts before this one. O(n) in its size."""
+        every = list(turns)
+        return [self._turn(turn, at, own=at >= len(every) - again) for at, turn in enumerate(every)]
+
+    def tools(self, tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Escape tools as they are sent, but for their names and types: the same list where there is nothing to do."""
+        if not self.markup.may_be_in(json.dumps(tools, ensure_ascii=False)):
+            return tools
+        self._place = "the tools"
+        return [self._tool(tool) for tool in tools]
+
+    def prepared(self, tools: Tools) -> Tools:
+        """Escape tools that are rendered here."""
+        return Tools(self.tools(tools.to_openai())) if _may_hold(tools, self.markup) else tools
+
+    def names(self, names: Iterable[str]) -> dict[str, str]:
+        """Map names that hold markup to others."""
+        every = list(names)
+        if not any(map(self.markup.found, every)):
+            return {}
+        return {name: other for name, other in mapped(every, Profile().tool_names).items() if self.markup.found(name)}
+
+    def text(self, text: str) -> str:
+        """Escape a text of the conversation that is written here."""
+        self._place = "the conversation"
+        return self._text(text)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was done, for the trace."""
+        if not self.places:
+            return ()
+        count = self.places.total()
+        things = "control tokens and markers" if count > 1 else "control token or marker"
+        where = ", ".join(self.places)
+        return (f"escaped: {count} {things} in {where}",)
+
+    def _turn(self, turn: Turn, at: int, *, own: bool) -> Turn:
+        if turn.role == "system":
+            return turn
+        self._place = f"message {at}"
+        words = self.said if own and turn.role == "assistant" else self.markup
+        message = {
+            key: self._content(value, words)
+            if key == "content"
+            else self._text(value, words)
+            if isinstance(value, str) and key in _WORDS
+            else value
+            for key, value in turn.message.items()
+        }
+        calls = tuple(map(self._call, turn.calls))
+        result = turn.result
+        if result is not None:
+            counted = self.places.copy()
+            result = replace(result, call_id=self._text(result.call_id), content=self._text(result.content))
+            self.places = counted  # it is the message's content once more
+        return replace(turn, message=message, calls=calls, result=result)
+
+    def _call(self, call: Call) -> Call:
+        arguments = self._value(call.arguments)
+        call_id = self._text(call.id)
+        if arguments is call.arguments:
+            return call if call_id is call.id else replace(call, id=call_id)
+        written = json.dumps(arguments, ensure_ascii=False)
+        return replace(call, id=call_id, arguments=arguments, arguments_json=written)
+
+    def _content(self, content: Any, words: Markup) -> Any:
+        if isinstance(content, str):
+            return self._text(content, words)
+        if not is_list(content):
+            return self._value(content)
+        texts = [_text_of(part) for part in content]
+        escaped = words.escape_parts([text for text in texts if text is not None], self._wrote)
+        rest = iter(escaped)
+        return [
+            part if text is None else _with_text(part, next(rest)) for part, text in zip(content, texts, strict=True)
+        ]
+
+    def _text(self, text: str, words: Markup | None = None) -> str:
+        return (words or self.markup).escape(text, self._wrote)
+
+    def _value(self, value: Any) -> Any:
+        return rewrite(value, self.markup.found, self._text)
+
+    def _tool(self, tool: dict[str, Any]) -> dict[str, Any]:
+        """Escape a tool; a `pattern` with markup is left out, since it would be another pattern."""
+        plain = {key: value for key, value in tool.items() if key not in _KEPT}
+        function = as_object(plain.pop("function", None))
+        changed = {**tool, **self._value(plain)}
+        if function:
+            inner = {key: value for key, value in function.items() if key not in _KEPT}
+            schema = without_patterns(inner, self.markup.found)
+            changed["function"] = {**function, **self._value(schema)}
+        return changed
+
+    def _wrote(self, form: str) -> None:
+        self.forms.add(form)
+        self.places[self._place] += 1
+
+    # --- what comes back ---------------------------------------------------------------------------------------------
+
+    @property
+    def restore(self) -> Restore | None:
+        """What undoes it in a call's arguments; None where nothing was escaped."""
+        return Restore(self.markup, frozenset(self.forms)) if self.forms else None
+
+
+_WORDS = frozenset(("name", "refusal", "tool_call_id", *REASONING_FIELDS))
+_KEPT = frozenset(("name", "type"))
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """Undoes in a call's arguments what was escaped in the request: the forms that were written there, no others."""
+
+    markup: Markup
+    forms: frozenset[str]
+
+    def __call__(self, arguments: dict[str, Any]) -> tuple[dict[str, Any], tuple[Fix, ...]]:
+        """Return the arguments, and a fix for each form."""
+        undone: dict[str, None] = {}
+
+        def text_of(text: str) -> str:
+            return self.markup.unescape(text, self.forms, undone.setdefault)
+
+        restored = rewrite(arguments, self.markup.found, text_of)
+        return (restored if undone else arguments), tuple(
+            Fix("escape", f"{form!r} to {form[0] + form[2:]!r}") for form in undone
+        )
+
+
+@lru_cache(maxsize=64)
+def _may_hold(tools: Tools, words: Markup) -> bool:
+    return words.may_be_in(json.dumps(tools.to_openai(), ensure_ascii=False))
+
+
+# --- values ----------------------------------------------------------------------------------------------------------
+
+
+def rewrite(value: Any, found: Callable[[str], bool], change: Callable[[str], str]) -> Any:
+    """Copy JSON with every string and key changed, however deep it is: the same object where none is `found`. O(n)."""
+    if not any(map(found, _strings(value))):
+        return value
+    top: list[Any] = [value]
+    containers: list[Any] = [top]
+    while containers:
+        container = containers.pop()
+        for key, each in list(_items(container)):
+            if isinstance(each, str):
+                container[key] = change(each)
+            elif is_object(each):
+                container[key] = {change(name): inner for name, inner in each.items()}
+                containers.append(container[key])
+            elif is_list(each):
+                container[key] = list(each)
+                containers.append(container[key])
+    return top[0]
+
+
+def without_patterns(value: dict[str, Any], found: Callable[[str], bool]) -> dict[str, Any]:
+    """Copy a schema without each `pattern` in which something is found."""
+    top = {"": value}
+    containers: list[Any] = [top]
+    while containers:
+        container = containers.pop()
+        for key, each in list(_items(container)):
+            if key == "pattern" and isinstance(each, str) and found(each):
+                del container[key]
+            elif is_object(each) or is_list(each):
+                container[key] = each.copy()
+                containers.append(container[key])
+    return top[""]
+
+
+def _items(container: Any) -> Iterator[tuple[Any, Any]]:
+    yield from container.items() if is_object(container) else enumerate(container)
+
+
+def _strings(value: Any) -> Iterator[str]:
+    rest: list[Any] = [value]
+    while rest:
+        each = rest.pop()
+        if isinstance(each, str):
+            yield each
+        elif is_object(each):
+            rest += each
+            rest += each.values()
+        elif is_list(each):
+            rest += each
+
+
+def _text_of(part: Any) -> str | None:
+    return part if isinstance(part, str) else text if isinstance(text := as_object(part).get("text"), str) else None
+
+
+def _with_text(part: Any, text: str) -> Any:
+    return text if isinstance(part, str) else part if part["text"] == text else {**part, "text": text}
