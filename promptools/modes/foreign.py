@@ -20,7 +20,7 @@ from promptools.profiles.facts import SHAPES
 from promptools.schema import Tools
 from promptools.types import Fix
 from promptools.wire.chat import REASONING_FIELDS
-from promptools.wire.shapes import as_object, as_text, is_list, is_object
+from promptools.wire.shapes import as_object, is_list, is_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

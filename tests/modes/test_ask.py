@@ -84,8 +84,8 @@ def test_what_cannot_be_met_is_the_callers_fault(body, words):
 def test_every_option_may_be_set_for_one_request():
     values = {
         "mode": "native", "provider": "p", "dialect": "hermes", "strictness": "lenient", "rescue": True, "hold": "all",
-        "arguments": "live", "corrections": 0, "trace": True, "escape": False, "on_malformed": "call", "tools_in": "system",
-        "thoughts": "turn", "order": "commentary-first", "prefill": "none", "harmony_react": True,
+        "arguments": "live", "corrections": 0, "trace": True, "escape": False, "on_malformed": "call",
+        "tools_in": "system", "thoughts": "turn", "order": "commentary-first", "prefill": "none", "harmony_react": True,
         "date": "2026-11-21", "accept": ("hermes", "json"),
     }  # fmt: skip
     assert set(values) == set(OPTIONS)
