@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from promptools.exchange.effects import Failed, Head, Opened
+from promptools.exchange.ending import Ending
 from promptools.exchange.failure import Failure, of_link, of_problem, of_status
 from promptools.exchange.intake import Intake
 from promptools.exchange.sending import CALL_REASONS
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 MENDED = frozenset({"harmony", "server_parser", "overflow"})
 """Errors that come of what the model said, not of what the client asked; and one that every server words otherwise."""
+HELD = 1 << 20
+"""Bytes of a reply that are held until it has content; beyond them it passes, for a lost one has not as many."""
 _BLOCK: dict[Wire, re.Pattern[bytes]] = {"chat": re.compile(rb"\r\n\r\n|\n\n|\r\r"), "ollama": re.compile(rb"\n")}
 """The end of an event, or of a line."""
 
@@ -36,6 +39,7 @@ class Watch:
         self.said = False
         """Has content, or a call, gone on?"""
         self._intake = Intake(streamed=streamed, wire=wire)
+        self._ending = Ending(wire)
         self._end = _BLOCK[wire]
         self._swallows = swallows
         self._unread = bytearray()
@@ -44,28 +48,39 @@ class Watch:
         self._thought = False
         self._closed = False
 
+    @property
+    def over(self) -> bool:
+        """Whether the server has said that the stream is over; it may keep the connection open all the same."""
+        return self._ending.seen
+
     def feed(self, data: bytes) -> bytes:
         """Take bytes and give those that may go on."""
+        if self._intake.streamed:
+            self._ending.feed(data)
         if self.said:
             return data
         if not self._intake.streamed:
             self._kept += data
-            self._intake.feed(data)
-            return b""
+            return self._let_go() if len(self._kept) > HELD else b""
         self._unread += data
         safe = b""
-        said = False
-        while not said and (block := self._block()):
-            said = self._look(self._intake.feed(block))
+        while not self.said and (block := self._block()):
+            self._look(self._intake.feed(block))
             if self._ends():
                 self._kept += block
             else:
                 safe += block
-        if said:
-            safe += self.rest
-            self._kept.clear()
-            self._unread.clear()
+        if self.said or len(self._kept) + len(self._unread) > HELD:
+            safe += self._let_go()
         return safe
+
+    def _let_go(self) -> bytes:
+        """Give what is held, and from now on everything: it is more than a lost reply has, whatever is in it."""
+        held = self.rest
+        self.said = True
+        self._kept.clear()
+        self._unread.clear()
+        return held
 
     def _block(self) -> bytes:
         """Take the next whole event, if it is there; what has been searched is not searched again."""
@@ -81,8 +96,8 @@ class Watch:
     def end(self) -> bytes:
         """Take the end; unless there is a `failure`, the `rest` may go on."""
         if not self.said:
-            streamed = self._intake.feed(bytes(self._unread)) if self._intake.streamed else []
-            self._look([*streamed, *self._intake.close()])
+            held = self._unread if self._intake.streamed else self._kept
+            self._look([*self._intake.feed(bytes(held)), *self._intake.close()])
         self._closed = True
         return b""
 
@@ -143,12 +158,15 @@ def pass_on(ledger: Ledger, body: bytes, watch: Watch) -> Steps[Failure | None]:
         if isinstance(piece, Failed):
             return of_link(piece, opened)
         data = watch.end() if piece is None else watch.feed(piece)
+        over = piece is None or watch.over
+        if over and piece is not None:
+            watch.end()
         if data:
             yield from ledger.emit(data, lambda: head)
         failure = watch.failure(opened)
         if failure:
             yield from ledger.abandon()
             return failure
-        if piece is None:
+        if over:
             yield from ledger.emit(watch.rest, lambda: head)
             return None

@@ -10,6 +10,7 @@ import anyio
 
 from promptools.exchange import Looked
 from promptools.profiles.detect import Answer
+from promptools.transport.content import pieces, pieces_async
 
 if TYPE_CHECKING:
     from promptools.exchange import Look, Request
@@ -44,7 +45,7 @@ def _answer(pump: SyncPump, request: Request, until: float) -> Answer | None:
         with closing(pump.send(made)) as response:
             response.request = made
             body = bytearray()
-            for piece in response.iter_bytes():
+            for piece in pieces(response, pump.family):
                 body += piece
                 if len(body) >= LIMIT:
                     break
@@ -76,8 +77,8 @@ async def _answer_async(pump: AsyncPump, request: Request, seconds: float) -> An
         try:
             response.request = made
             body = bytearray()
-            async with aclosing(response.aiter_bytes()) as pieces:
-                async for piece in pieces:
+            async with aclosing(pieces_async(response, pump.family)) as read:
+                async for piece in read:
                     body += piece
                     if len(body) >= LIMIT:
                         break

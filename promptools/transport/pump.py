@@ -7,7 +7,7 @@ a time and closes it whatever happens: the end, an error, the client's early `br
 from __future__ import annotations
 
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, assert_never
 
 import anyio
@@ -28,6 +28,7 @@ from promptools.exchange import (
     Send,
     Wait,
 )
+from promptools.transport.content import acceptable, ends_at_hand, is_plain, pieces, pieces_async
 from promptools.transport.family import decoded
 from promptools.transport.look import look, look_async
 from promptools.transport.redirects import MOST_REDIRECTIONS, elsewhere, follow, may_follow, redirected
@@ -47,6 +48,8 @@ RACE = 1.0
 """Seconds after which a connection that breaks off was not closed before the request came."""
 FRAMING = frozenset({"content-length", "transfer-encoding"})
 """Said anew by the library for the body that it really sends."""
+LINGER = 0.05
+"""Seconds for which the end of a reply is waited for once all that it says has been handed on."""
 
 
 class Pump:
@@ -70,6 +73,8 @@ class Pump:
         self.ready: list[Head | bytes] = []
         self.broken: Exception | None = None
         self.begun = False
+        self.over = False
+        """The exchange has ended by itself: what is open is a reply that has said all."""
         self.clock = time.monotonic
         self.failure: type[Exception] = family.module.RequestError
 
@@ -83,7 +88,7 @@ class Pump:
             try:
                 effect = next(self.exchange) if told is None else self.exchange.send(told)
             except StopIteration as stop:
-                self.reply = stop.value
+                self.reply, self.over = stop.value, True
                 return None
             except Exception as error:  # noqa: BLE001 - raised again once all that it emitted has been handed on
                 self.broken = error
@@ -132,7 +137,11 @@ class Pump:
         if timeout is not None:
             own: dict[str, float | None] = extensions.get("timeout", {})
             extensions["timeout"] = {phase: _least(own.get(phase), timeout) for phase in PHASES}
-        headers = tuple(pair for pair in wanted.headers if self._stays(pair[0].lower(), wanted.url))
+        headers = tuple(
+            (name, acceptable(value)) if name.lower() == "accept-encoding" else (name, value)
+            for name, value in wanted.headers
+            if self._stays(name.lower(), wanted.url)
+        )
         return self.family.request(wanted.method, wanted.url, headers, wanted.body, extensions)
 
     def _stays(self, name: str, url: str) -> bool:
@@ -154,7 +163,7 @@ class Pump:
             return Failed("protocol", elsewhere(place), self.clock())
         if place is not None and request.url != self.url:
             return Failed("protocol", f"redirected more than {MOST_REDIRECTIONS} times", self.clock())
-        gone = HOP | BODY if "content-encoding" in response.headers else HOP
+        gone = HOP | BODY if "content-encoding" in response.headers and is_plain(response) else HOP
         headers = tuple(pair for pair in decoded(response.headers) if pair[0].lower() not in gone)
         return Opened(response.status_code, headers, self.clock())
 
@@ -259,7 +268,7 @@ class SyncPump(Pump):
                     case Read():
                         told = self._read()
                     case Abandon():
-                        self._close()
+                        self._release()
                         told = Done(self.clock())
                     case Wait(seconds):
                         time.sleep(seconds)
@@ -274,10 +283,10 @@ class SyncPump(Pump):
         finally:
             self.working = False
             self.exchange.close()
-            self._close()
+            self._release()
 
     def _open(self, send: Send) -> Happening:
-        self._close()
+        self._release()
         request, hops = self.build(send), 0
         try:
             response = self.send(request)
@@ -287,7 +296,7 @@ class SyncPump(Pump):
                 response = self.send(request)
         except self.failure as error:
             return self._open(send) if self.too_late(error) else self.failed(error)
-        self.pieces = response.iter_bytes()
+        self.pieces = pieces(response, self.family)
         return self.opened(request, response)
 
     def _read(self) -> Happening:
@@ -296,6 +305,13 @@ class SyncPump(Pump):
         except self.failure as error:
             return self.failed(error)
         return self.late() or self.got(piece)
+
+    def _release(self) -> None:
+        """Close the reply, read to its end if that is at hand: else its connection is lost."""
+        with suppress(self.failure):
+            while self.response is not None and ends_at_hand(self.response) and next(self.pieces, None) is not None:
+                pass
+        self._close()
 
     def _close(self) -> None:
         response, self.response = self.response, None
@@ -361,7 +377,7 @@ class AsyncPump(Pump):
                     case Read():
                         told = await self._read()
                     case Abandon():
-                        await self._close()
+                        await self._release()
                         told = Done(self.clock())
                     case Wait(seconds):
                         await anyio.sleep(seconds)
@@ -376,10 +392,10 @@ class AsyncPump(Pump):
         finally:
             self.working = False
             self.exchange.close()
-            await self._close()
+            await self._release()
 
     async def _open(self, send: Send) -> Happening:
-        await self._close()
+        await self._release()
         request, hops = self.build(send), 0
         try:
             response = await self.send(request)
@@ -389,7 +405,7 @@ class AsyncPump(Pump):
                 response = await self.send(request)
         except self.failure as error:
             return await self._open(send) if self.too_late(error) else self.failed(error)
-        self.pieces = response.aiter_bytes()
+        self.pieces = pieces_async(response, self.family)
         return self.opened(request, response)
 
     async def trace(self, event: str, info: Any) -> None:
@@ -405,6 +421,14 @@ class AsyncPump(Pump):
         except self.failure as error:
             return self.failed(error)
         return self.late() or self.got(piece)
+
+    async def _release(self) -> None:
+        """Close the reply, read to its end if that is at hand, or comes at once where the reply has said all."""
+        if self.response is not None and self.pieces is not None and (self.over or ends_at_hand(self.response)):
+            with anyio.move_on_after(LINGER, shield=True), suppress(self.failure):
+                while await anext(self.pieces, None) is not None:
+                    pass
+        await self._close()
 
     async def _close(self) -> None:
         response, self.response = self.response, None

@@ -1,0 +1,113 @@
+"""The end that a stream tells of: nothing after it is waited for, in any mode, and untouched passes look for it too."""
+
+import json
+
+import pytest
+from clock import assert_linear
+from scripted import SSE, WEATHER, Answer, ask, chunk, event, play, stream, target
+
+from promptools.exchange import Failed
+from promptools.exchange.ending import Ending
+from promptools.exchange.front import OLLAMA
+
+NDJSON = (("content-type", "application/x-ndjson"),)
+STUCK = Failed("timeout", "nothing more came", 0.0, TimeoutError())
+"""How a read ends that comes after the end: it is never made."""
+TOOLS = {"chat": (WEATHER,), "untouched": ()}
+LINES = [
+    {"model": "m", "message": {"role": "assistant", "content": "It is warm."}, "done": False},
+    {"model": "m", "message": {"content": ""}, "done": True, "done_reason": "stop", "eval_count": 9},
+]
+
+
+@pytest.mark.parametrize("cut", [0, 1, 7])
+@pytest.mark.parametrize("tools", TOOLS.values(), ids=list(TOOLS))
+def test_nothing_is_read_after_done(tools, cut):
+    answer = stream("It is warm.", usage={"completion_tokens": 9}, cut=cut)
+    answer.broken = STUCK
+    seen = play(ask(*tools, stream=True, stream_options={"include_usage": True}), [answer])
+    assert seen.choice().content == "It is warm."
+    assert seen.choice().finish == ["stop"]
+    assert seen.events[-1]["usage"]["completion_tokens"] == 9
+    assert seen.done
+
+
+@pytest.mark.parametrize("cut", [0, 1, 7])
+@pytest.mark.parametrize("front", ["chat", "ollama"])
+def test_nothing_is_read_after_the_last_line_of_ollama(front, cut):
+    body = b"".join(json.dumps(line).encode() + b"\n" for line in LINES)
+    answer = Answer(200, body, NDJSON, cut, STUCK)
+    if front == "chat":
+        seen = play(ask(WEATHER, stream=True), [answer], target=target(wire="ollama"))
+        assert seen.choice().content == "It is warm."
+        assert seen.done
+    else:
+        seen = play(ask(stream=True), [answer], target=target(wire="ollama"), front=OLLAMA)
+        assert seen.body == body
+
+
+def test_what_is_lost_is_asked_for_again_without_waiting():
+    lost = stream({"reasoning": "Hm."})
+    lost.broken = STUCK
+    seen = play(ask(stream=True), [lost, stream("Hello.")])
+    assert seen.choice().content == "Hello."
+
+
+def test_a_choice_of_llamacpp_that_has_stopped_ends_the_stream():
+    body = event({"index": 0, "content": "Warm.", "stop": False}) + event({"index": 0, "content": "", "stop": True})
+    where = target(raw="llamacpp", modes=("harmony",), family="gpt-oss", context=131_072)
+    seen = play(ask(WEATHER, stream=True), [Answer(200, body, SSE, broken=STUCK)], target=where)
+    assert seen.choice().content == "Warm."
+    assert seen.done
+
+
+ENDS = {
+    "chat": [b"data: [DONE]\n\n", b"data:[DONE]\n\n", b"data: 1\r\n\r\ndata: [DONE] \r\n\r\n", b"\rdata: [DONE]\r\r"],
+    "ollama": [b'{"done":true}\n', b'{"a": 1}\n{"a": {"done": false}, "done" : true}\n'],
+}
+NO_ENDS = {
+    "chat": [
+        b"data: [DONE]\n",
+        b"data: [DONE]",
+        b'data: {"a": "data: [DONE]"}\n\n',
+        b'data: {"a": "\\ndata: [DONE]\\n\\n"}\n\n',
+        chunk({"content": "\ndata: [DONE]\n\n"}) * 3,
+        b"x" * 63 + b"data: [DONE]\n\n",
+    ],
+    "ollama": [
+        b'{"done":true}',
+        b'{"done":false}\n',
+        b'{"message": {"tool_calls": [{"function": {"arguments": {"done":true}}}]}, "done": false}\n',
+        b'{"a": "\\"done\\":true"}\n',
+        b'{"done":true, and more}\n',
+        b'{"a": "' + b"x" * 70_000 + b'", "done":true}\n',
+    ],
+}
+
+
+@pytest.mark.parametrize("size", [0, 1, 5, 64])
+@pytest.mark.parametrize(
+    ("wire", "text", "wanted"),
+    [(wire, text, True) for wire, texts in ENDS.items() for text in texts]
+    + [(wire, text, False) for wire, texts in NO_ENDS.items() for text in texts],
+)
+def test_the_end_is_told_from_words_about_it(wire, text, wanted, size):
+    ending = Ending(wire)
+    step = size or len(text)
+    for at in range(0, len(text), step):
+        assert not ending.seen
+        ending.feed(text[at : at + step])
+    assert ending.seen is wanted
+    ending.feed(b"more")
+    assert ending.seen is wanted
+
+
+@pytest.mark.parametrize("wire", ["chat", "ollama"])
+def test_a_long_line_in_small_pieces_costs_no_more_for_its_length(wire):
+    def watched(size):
+        ending = Ending(wire)
+        for _ in range(size):
+            ending.feed(b"abcd")
+        assert len(ending._tail) <= 1 << 16
+
+    assert_linear(watched, 10_000, 160_000)
