@@ -2,11 +2,11 @@
 
     python tools/fuzz_linear.py --seconds 60 --seed 1
 
-A mixture is a unit of one to four tokens, repeated, after a random beginning, read whole or in pieces, with random
-options. The tokens are taken from the registry of dialects: markers, closers, stop tokens, tags of reasoning, rendered
-calls and parts of them, white space, quotes, brackets and letters. Each mixture is read at two sizes; one that costs
-more than the sizes allow, or more for each character than `--limit`, is measured again and then printed, as a literal.
-The exit status is 1 if there is one.
+A mixture is a unit of one to four tokens, repeated after a random beginning or inside of a call, read whole or in
+pieces, with random options. The tokens are taken from the registry of dialects: markers, closers, stop tokens, tags of
+reasoning, rendered calls and parts of them, white space, quotes, brackets and letters. Each mixture is read at two
+sizes; one that costs more than the sizes allow, or more for each character than `--limit`, is measured again and then
+printed, as a literal. The exit status is 1 if there is one.
 """
 
 from __future__ import annotations
@@ -136,6 +136,10 @@ def mixture(dice: random.Random, marks: list[str], calls: list[str]) -> Mixture:
         options["rescue"] = True
     begin = dice.choice(("", "", "<think>", "```json\n", "```\n", "Words. ", "<tool_call>\n", some(1, 2), some(1, 2)))
     end = dice.choice(("", "", "", some(1, 1)))
+    if dice.random() < 0.3:  # inside of a call
+        call = dice.choice(calls)
+        at = dice.randrange(len(call))
+        begin, end = call[:at], dice.choice((call[at:], call[at:], end))
     step = dice.choice((None, None, None, 7, 50, 1000))
     return Mixture(begin, some(1, 4), end, step, dice.choice((None, "stop", "length")), options)
 

@@ -88,14 +88,15 @@ class Output:
         return self._index > 0 or self._called
 
     def last_words(self, size: int) -> str:
-        """Give the last characters said outside reasoning, at least `size` if there are so many; none beside a call."""
+        """Give the last `size` characters said outside reasoning, if there are so many; none beside a call."""
         if self._group or self._after or self._zone != "text":
             return ""
         found: list[str] = []
+        left = size
         for piece in (*self._space[::-1], *self._content[: -size - 1 : -1]):
-            found.append(piece)
-            size -= len(piece)
-            if size <= 0:
+            found.append(piece[-left:])
+            left -= len(piece)
+            if left <= 0:
                 break
         return "".join(reversed(found))
 

@@ -11,7 +11,7 @@ from promptools.parsing.tolerant import Unreadable, read
 
 _LINE = re.compile(r"([\"']?)([\w.-]{1,80})\1:(?:[ \t]+(.*)|[ \t]*)")
 _BLOCK = re.compile(r"([|>])[-+]?\d?\s*")
-_COMMENT = re.compile(r"\s+#.*")
+_COMMENT = re.compile(r"(?<!\s)\s++#.*")
 NULLS = frozenset(("", "null", "~"))
 NESTING = 8
 
@@ -160,5 +160,5 @@ def _typed(value: Any) -> Any:
         return value
     try:
         return json.loads(value) if value[:1] not in ('"', "") else value
-    except ValueError:
+    except (ValueError, RecursionError):
         return value

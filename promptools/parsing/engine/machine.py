@@ -25,7 +25,7 @@ REBUILDS = 8
 QUOTED = "it is quoted from the conversation"
 STEM = 256
 """Characters of a call's beginning by which it is known that it is not quoted."""
-NEAR = 16
+NEAR = 64
 """Characters before a bare call that may show that it is a part of something."""
 _STRUCT = re.compile(r"[^\W\d_a-z]\w*[ ]?\Z")
 """The name of a type, as Rust prints it before a struct's fields."""

@@ -17,6 +17,8 @@ RESCUED = frozenset(("kimi_k2",))
 """Dialects of models that, at third parties, end their reasoning with the call itself (Kimi K2 Thinking, qwen-code)."""
 READINGS = 8
 """Texts held in a zone that never closed that are read alone, in one reply: each reading is O(n) in its characters."""
+LONGEST = max(map(len, CLOSER_OF))
+"""Characters of an opener."""
 _SUFFIXED_CLOSER = re.compile(rf"</think:{SUFFIX}>")
 
 
@@ -93,17 +95,21 @@ class Thought(Machine):
 
     def _zone_begins(self, text: str, at: int, final: bool) -> int:
         """Take an opener that a server put back before a reply that starts inside the zone."""
-        bare = len(text) - len(text[at:].lstrip(SPACE))
-        opener = next((each for each in CLOSER_OF if text.startswith(each, bare)), None)
-        if opener is None and not final and any(each.startswith(text[bare:]) for each in CLOSER_OF):
+        bare = at
+        while bare < len(text) and text[bare] in SPACE:
+            bare += 1
+        if bare > at:
+            self._out.words(text[at:bare])
+            return bare
+        opener = next((each for each in CLOSER_OF if text.startswith(each, at)), None)
+        if opener is None and not final and any(each.startswith(text[at : at + LONGEST]) for each in CLOSER_OF):
             return ~at
         self._state = self._reasoning
         if opener is None:
             return at
-        self._out.words(text[at:bare])
         self._out.junction(opener, "reasoning")
         self._enter_zone(CLOSER_OF[opener])
-        return bare + len(opener)
+        return at + len(opener)
 
     def _leave_zone(self) -> None:
         self._out.junction(self._zone_closer, "text")
