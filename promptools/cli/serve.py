@@ -41,6 +41,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--hold", choices=get_args(Hold), help="all: stream nothing before the reply is known to be good"
     )
+    parser.add_argument("--max-tools", type=int, metavar="N", help="tools of one request; 0: any number (default: 4096)")
     parser.add_argument("--deadline", type=float, metavar="SECONDS", help="bounds all that is sent for one request")
 
 
@@ -48,7 +49,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Serve until interrupted. The line `listening URL` on stdout says that it is up."""
     from promptools.proxy import Proxy
 
-    chosen = ("base_url", "provider", "mode", "dialect", "accept", "strictness", "hold", "deadline", "detect")
+    chosen = (
+        "base_url", "provider", "mode", "dialect", "accept", "strictness", "hold", "deadline", "detect", "max_tools",
+    )  # fmt: skip
     settings: dict[str, Any] = {
         name: getattr(arguments, name) for name in chosen if getattr(arguments, name) is not None
     }

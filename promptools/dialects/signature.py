@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from promptools.dialects.settle import dump
-from promptools.schema.graph import is_object
+from promptools.schema.copies import containers
+from promptools.schema.graph import at_pointer, is_array, is_object
 from promptools.types import Schema, Tool
 
 DEEPEST = 6
 """Levels of nesting that are written out."""
 MOST_REFERENCES = 32
 """References that are followed from one to the next: those inside an `$id` may lead elsewhere from the root."""
+LARGEST = 2000
+"""Subschemas of one tool that are looked into beyond those that it has: references may multiply at each level."""
+LOOKS = 8
+"""How often each of its own is looked into at most, where no reference leads to it."""
 
 
 def describe(tool: Tool) -> str:
@@ -20,94 +25,107 @@ def describe(tool: Tool) -> str:
     lines = [f"### {tool.name}"]
     if tool.description.strip():
         lines.append(tool.description.strip())
-    properties = _properties(tool.parameters, tool.parameters)
-    if properties:
+    written = list(_Signature(tool.parameters).lines())
+    if written:
         lines.append("Parameters:")
-        lines.extend(_lines(tool.parameters, tool.parameters))
+        lines.extend(written)
     else:
         lines.append("Parameters: none")
     return "\n".join(lines)
 
 
-def _lines(schema: Schema, root: Schema, outer: tuple[int, ...] = ()) -> Iterator[str]:
-    """Write a line for each property; `outer` are the ids of the properties around: what is in itself ends there."""
-    required = schema.get("required", ())
-    properties = _properties(schema, root)
-    within = (*outer, id(properties))
-    for name, inner in properties.items():
-        node = resolve(inner, root)
-        facts = [type_of(node, root), "required" if name in required else "optional"]
-        if "default" in node:
-            facts.append(f"default {dump(node['default'])}")
-        text = " ".join(node.get("description", "").split())
-        yield f"{'  ' * len(outer)}- {name} ({', '.join(facts)})" + (f": {text}" if text else "")
-        nested = _nested(node, root)
-        if nested is not None and id(_properties(nested, root)) not in within and len(outer) < DEEPEST:
-            yield from _lines(nested, root, within)
+class _Signature:
+    """Writes the parameters of one tool; `left` is how many more subschemas are looked into."""
 
+    def __init__(self, root: Schema) -> None:
+        self.root = root
+        self.left = LARGEST + LOOKS * containers(root)
 
-def _properties(schema: Any, root: Schema) -> dict[str, Any]:
-    properties: dict[str, Any] = resolve(schema, root).get("properties", {})
-    return properties
+    def lines(self) -> Iterator[str]:
+        return self._lines(self.root)
 
+    def _lines(self, schema: Schema, outer: tuple[int, ...] = ()) -> Iterator[str]:
+        """Write a line for each property; `outer` are the ids of the properties around: what is in itself ends there."""
+        required = schema.get("required")
+        properties = self._properties(schema)
+        within = (*outer, id(properties))
+        for name, inner in properties.items():
+            node = self.resolve(inner)
+            facts = [self.type_of(node), "required" if is_array(required) and name in required else "optional"]
+            if "default" in node:
+                facts.append(f"default {_json(node['default'])}")
+            told = node.get("description")
+            text = " ".join(told.split()) if isinstance(told, str) else ""
+            yield f"{'  ' * len(outer)}- {name} ({', '.join(facts)})" + (f": {text}" if text else "")
+            nested = self._nested(node)
+            if nested is not None and id(self._properties(nested)) not in within and len(outer) < DEEPEST:
+                yield from self._lines(nested, within)
 
-def _nested(node: Schema, root: Schema) -> Schema | None:
-    """Give the object inside a property: itself, its items, or the one variant that is an object."""
-    for _ in range(DEEPEST):
-        if _properties(node, root):
-            return node
-        if "items" not in node:
-            break
-        node = resolve(node["items"], root)
-    variants = [resolve(each, root) for key in ("anyOf", "oneOf") for each in node.get(key, ())]
-    objects = [each for each in variants if _properties(each, root)]
-    return objects[0] if len(objects) == 1 else None
+    def resolve(self, schema: Any) -> Schema:
+        self.left -= 1
+        return resolve(schema, self.root) if self.left > 0 else {}
+
+    def _properties(self, schema: Any) -> dict[str, Any]:
+        properties = resolve(schema, self.root).get("properties")
+        return properties if is_object(properties) else {}
+
+    def _nested(self, node: Schema) -> Schema | None:
+        """Return the object inside a property: itself, its items, or the one variant that is an object."""
+        for _ in range(DEEPEST):
+            if self._properties(node):
+                return node
+            if "items" not in node:
+                break
+            node = self.resolve(node["items"])
+        variants = [self.resolve(each) for key in ("anyOf", "oneOf") for each in _list(node, key)]
+        objects = [each for each in variants if self._properties(each)]
+        return objects[0] if len(objects) == 1 else None
+
+    def type_of(self, schema: Any, depth: int = 0) -> str:
+        """Write a type in a few words: `string`, `"c" | "f"`, `array of integer`, `string or null`."""
+        node = self.resolve(schema)
+        if depth > DEEPEST or self.left <= 0:
+            return "any"
+        if "const" in node:
+            return _json(node["const"])
+        if _list(node, "enum"):
+            return " | ".join(_json(value) for value in node["enum"])
+        variants = _list(node, "anyOf") or _list(node, "oneOf")
+        if variants:
+            return _either(self.type_of(each, depth + 1) for each in variants)
+        all_of = _list(node, "allOf")
+        if len(all_of) == 1:
+            return self.type_of(all_of[0], depth + 1)
+        kinds = node.get("type", "object" if "properties" in node else "any")
+        names = kinds if is_array(kinds) else [kinds]
+        return _either(self._with_items(str(name), node, depth) for name in names)
+
+    def _with_items(self, name: str, node: Schema, depth: int) -> str:
+        if name == "array" and "items" in node:
+            return f"array of {self.type_of(node['items'], depth + 1)}"
+        return name
 
 
 def resolve(schema: Any, root: Schema) -> Schema:
     """Follow `$ref` inside `root`; what leads to no object there gives the schema as it is, `true` gives `{}`."""
     node: Schema = schema if is_object(schema) else {}
     for _ in range(MOST_REFERENCES):
-        reference: str = node.get("$ref", "")
-        found = _at_pointer(reference, root) if f"{reference}/".startswith("#/") else None
+        reference = node.get("$ref")
+        found = at_pointer(root, reference) if isinstance(reference, str) else None
         if not is_object(found):
             break
         node = {**found, **{key: value for key, value in node.items() if key != "$ref"}}
     return node
 
 
-def _at_pointer(reference: str, root: Schema) -> Any:
-    found: Any = root
-    for step in reference[1:].split("/")[1:]:
-        found = found.get(step.replace("~1", "/").replace("~0", "~")) if is_object(found) else None
-    return found
-
-
-def type_of(schema: Any, root: Schema, depth: int = 0) -> str:
-    """Write a type in a few words: `string`, `"c" | "f"`, `array of integer`, `string or null`."""
-    node = resolve(schema, root)
-    if depth > DEEPEST:
-        return "any"
-    if "const" in node:
-        return dump(node["const"])
-    if node.get("enum"):
-        return " | ".join(dump(value) for value in node["enum"])
-    variants = node.get("anyOf") or node.get("oneOf")
-    if variants:
-        return _either(type_of(each, root, depth + 1) for each in variants)
-    all_of = node.get("allOf", ())
-    if len(all_of) == 1:
-        return type_of(all_of[0], root, depth + 1)
-    kinds: str | list[str] = node.get("type", "object" if "properties" in node else "any")
-    names = [kinds] if isinstance(kinds, str) else kinds
-    return _either(_with_items(name, node, root, depth) for name in names)
+def _list(node: Schema, key: str) -> list[Any]:
+    value = node.get(key)
+    return value if is_array(value) else []
 
 
 def _either(types: Iterable[str]) -> str:
     return " or ".join(dict.fromkeys(types))
 
 
-def _with_items(name: str, node: Schema, root: Schema, depth: int) -> str:
-    if name == "array" and "items" in node:
-        return f"array of {type_of(node['items'], root, depth + 1)}"
-    return name
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

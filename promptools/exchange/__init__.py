@@ -3,6 +3,8 @@
 from promptools.exchange.context import ClientRequest, Context, Route, Router
 from promptools.exchange.effects import (
     Abandon,
+    Compute,
+    Computed,
     Done,
     Effect,
     Emit,
@@ -26,6 +28,8 @@ from promptools.exchange.run import Exchange, run
 __all__ = [
     "Abandon",
     "ClientRequest",
+    "Compute",
+    "Computed",
     "Context",
     "Done",
     "Effect",

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from promptools.errors import UsageError
 from promptools.exchange.look import look
 from promptools.exchange.mend import REASONING_KEYS, without_reasoning
 from promptools.exchange.outlet import dump
 from promptools.modes.ask import Ask, Options, concerns_tools, read_ask
-from promptools.wire.shapes import as_object, as_text, is_object
+from promptools.wire.shapes import as_list, as_object, as_text, is_object
 
 if TYPE_CHECKING:
     from promptools.exchange.context import Route
@@ -46,11 +48,12 @@ class Case:
         target = self.route.target
         return target.provider or target.base_url or self.url, as_text(self.body.get("model"))
 
-    def ask(self, ledger: Ledger) -> Ask:
+    def ask(self, ledger: Ledger) -> Steps[Ask]:
         """Read and check it, noting what is left out; `UsageError` for what cannot be."""
         target, context = self.route.target, ledger.context
         marks, prompt = target.marks or None, target.system_prompt or ""
-        ask = read_ask(self.body, target.profile, self.defaults, marks=marks, system_prompt=prompt)
+        read = partial(read_ask, self.body, target.profile, self.defaults, marks=marks, system_prompt=prompt)
+        ask = yield from ledger.compute(read)
         less = None if target.profile.thinking else without_reasoning(ask)
         if less:
             ledger.notes.append("the reasoning parameters were left out: the model does not take them")
@@ -62,11 +65,9 @@ def open_case(ledger: Ledger) -> Steps[Case]:
     """Open a request. A body that is no JSON object goes on as it is: the server knows best what to say to it."""
     request, context, front = ledger.client, ledger.context, ledger.front
     defaults = context.options or Options()
-    try:
-        given: Any = json.loads(request.body)
-    except (ValueError, RecursionError):
-        given = None
+    given = yield from ledger.compute(partial(_read, request.body))
     data = as_object(given)
+    _check_number(data, context.max_tools)
     options = defaults.override(data.get("promptools"))
     route = context.route(as_text(data.get("model")) or None, options.provider)
     if not is_object(given):
@@ -81,6 +82,25 @@ def open_case(ledger: Ledger) -> Steps[Case]:
     as_it_is = request.body if own == data else dump(own)
     payload = None if touch else as_it_is
     return Case(body, route, route.url or request.url, defaults, tools, payload, notes)
+
+
+def _read(body: bytes) -> Any:
+    """Read JSON; None for what is none."""
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _check_number(body: dict[str, Any], most: int | None) -> None:
+    """Raise UsageError for more tools than the operator lets one request offer."""
+    for key in ("tools", "functions"):
+        offered = len(as_list(body.get(key)))
+        if most is not None and offered > most:
+            raise UsageError(
+                f"{key!r} holds {offered} tools; at most {most} are taken here. Offer those that the request needs, or "
+                f"have the limit raised: it is the option max_tools, --max-tools of `promptools serve`"
+            )
 
 
 def _unlike(body: dict[str, Any], target: Target, front: Front) -> bool:

@@ -61,6 +61,8 @@ class Context:
     wait: WaitFor | None = None
     deadline: float | None = None
     """Bounds all sends of one request together."""
+    max_tools: int | None = None
+    """Tools that one request may offer (None: any number)."""
     on_reply: Callable[[Reply], None] | None = None
     """Receives every reply that was read and handed over, failed ones too."""
     wall: Callable[[], datetime] | None = None

@@ -7,6 +7,7 @@ The exchange is a generator. It yields an effect and is sent one happening:
     Read()          -> Piece | Ended | Failed
     Abandon()       -> Done                close the open upstream request, read or not
     Wait(seconds)   -> Done                let time pass
+    Compute(work)   -> Computed            call a function that only computes, and may take long
     Emit(head)      -> Done                the status and headers for the client; once, before any bytes
     Emit(bytes)     -> Done                bytes of the body for the client
 
@@ -16,8 +17,9 @@ client went away) throws `GeneratorExit` into the exchange and closes the upstre
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from promptools.profiles.detect import Answer
 
@@ -83,7 +85,14 @@ class Emit:
     what: Head | bytes
 
 
-Effect: TypeAlias = Look | Send | Read | Abandon | Wait | Emit
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """Call `work`, which does no I/O: in another thread where there is an event loop, which goes on meanwhile."""
+
+    work: Callable[[], Any]
+
+
+Effect: TypeAlias = Look | Send | Read | Abandon | Wait | Emit | Compute
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,4 +147,13 @@ class Done:
     at: float
 
 
-Happening: TypeAlias = Looked | Opened | Piece | Ended | Failed | Done
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """What the work returned, or the exception that it raised."""
+
+    value: Any
+    error: Exception | None
+    at: float
+
+
+Happening: TypeAlias = Looked | Opened | Piece | Ended | Failed | Done | Computed

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from promptools.exchange.effects import (
     Abandon,
+    Compute,
+    Computed,
     Effect,
     Emit,
     Failed,
@@ -37,6 +39,8 @@ T = TypeVar("T")
 Steps: TypeAlias = Generator[Effect, Happening, T]
 """A part of an exchange."""
 
+LARGE = 64 * 1024
+"""Bytes of a request from which on it is prepared aside: about a hundred tools, some 20 ms of work if nobody saw them."""
 _CHAT = "/chat/completions"
 _PER_HOP = frozenset({"content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer", "upgrade"})
 
@@ -120,6 +124,18 @@ class Ledger:
         """Let time pass; no time is no effect."""
         if seconds > 0:
             self.now = (yield Wait(seconds)).at
+
+    def compute(self, work: Callable[[], T]) -> Steps[T]:
+        """Call a function that only computes; for a large request where nothing else waits for it."""
+        if len(self.client.body) < LARGE:
+            return work()
+        happened = yield Compute(work)
+        self.now = happened.at
+        assert isinstance(happened, Computed), happened
+        if happened.error is not None:
+            raise happened.error
+        value: T = happened.value
+        return value
 
     def emit(self, data: bytes, head: Callable[[], Head]) -> Steps[None]:
         """Hand bytes to the client, the head before the first of them."""

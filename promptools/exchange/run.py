@@ -65,7 +65,7 @@ def _touch(
     ledger: Ledger, case: Case, failure: Failure | None = None, watch: Watch | None = None
 ) -> Steps[list[Reply]]:
     """Serve a request, from a `failure` on when it came back that way; gives its replies, a failed one too."""
-    ask = case.ask(ledger)
+    ask = yield from case.ask(ledger)
     outlet = ledger.front.outlet(ask, begun=ledger.head_sent)
     service = Service(ledger, outlet, strict=ask.options.on_malformed == "error")
     fatal = yield from _choices(service, case, ask, failure)

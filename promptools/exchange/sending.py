@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from promptools.exchange.effects import Failed, Head, Opened
@@ -60,7 +61,8 @@ class Sending:
             self._plan.asked_for_context()
         self._ledger.notes.extend((*self._plan.notes, *self._notes))
         self._plan.notes.clear()
-        opened = yield from self._ledger.send(dump(self._letter.body), self._letter.path)
+        body = yield from self._ledger.compute(partial(dump, self._letter.body))
+        opened = yield from self._ledger.send(body, self._letter.path)
         if isinstance(opened, Failed):
             return of_link(opened)
         if not 200 <= opened.status < 300:

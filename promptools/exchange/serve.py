@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from promptools.errors import UsageError
@@ -78,7 +79,7 @@ class Service:
 
         A choice that the server never sent is among them, with no failure.
         """
-        self._sending = sending = self._written(plan, indices)
+        self._sending = sending = yield from self._ledger.compute(partial(self._written, plan, indices))
         self.mode = plan.mode
         outcome = yield from sending.run()
         if isinstance(outcome, Failure):

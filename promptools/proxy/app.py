@@ -41,6 +41,8 @@ TIMEOUT = 600.0
 CONNECT = 10.0
 MAX_BODY = 64 * 2**20
 """Bytes of a request's body; one is held in memory whole."""
+MAX_TOOLS = 4096
+"""Tools that one request may offer, unless `max_tools` says otherwise."""
 API_KEY = "PROMPTOOLS_API_KEY"
 """Environment variable with the keys that the proxy asks for, separated by blanks or commas."""
 
@@ -74,7 +76,7 @@ class Proxy:
         max_body: int | None = None,
         **settings: Unpack[Settings],
     ) -> None:
-        session = Session({"allow_provider": False, **settings})
+        session = Session({"allow_provider": False, "max_tools": MAX_TOOLS, **settings})
         target = session.target(None, base_url=base_url, provider=session.provider)
         if target.base_url is None:
             raise UsageError(

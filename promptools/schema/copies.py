@@ -24,6 +24,18 @@ def copied(value: T) -> T:
     return made
 
 
+def containers(value: Any) -> int:
+    """Count the objects and arrays of a JSON value, itself included. O(n)."""
+    found = 0
+    stack = [value]
+    while stack:
+        here = stack.pop()
+        if isinstance(here, dict | list):
+            found += 1
+            stack.extend(here.values() if isinstance(here, dict) else here)
+    return found
+
+
 class _Copying:
     """One copy: `made` holds the copy of each container by its id, `todo` those that are still empty."""
 

@@ -27,6 +27,9 @@ CHARACTERS = 4_000_000
 MOST_ALIKE = 64
 """Tools that nameless arguments are tried on: where more declare the same keys, nobody can tell which is meant."""
 
+_LARGEST = 1.7976931348623157e308
+_FINITE = {"Infinity": _LARGEST, "-Infinity": -_LARGEST, "NaN": _LARGEST}
+"""What Python's json reads `1e999` as, and cannot write so that others read it."""
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
@@ -310,7 +313,7 @@ def _listed(texts: tuple[str, ...]) -> Tools:
 def _remembered(text: str, position: int) -> _Entry:
     found = _TOOLS.get(text)
     if found is None:
-        found = _entry(read(json.loads(text), position), None)
+        found = _entry(read(json.loads(text, parse_constant=_FINITE.__getitem__), position), None)
         _TOOLS.put(text, found)
     return found
 

@@ -11,9 +11,13 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, assert_never
 
 import anyio
+import anyio.to_thread
+from anyio.lowlevel import RunVar
 
 from promptools.exchange import (
     Abandon,
+    Compute,
+    Computed,
     Done,
     Emit,
     Ended,
@@ -52,6 +56,20 @@ LINGER = 0.05
 """Seconds for which the end of a reply is waited for once all that it says has been handed on."""
 
 
+AT_ONCE = 2
+"""Threads that prepare large requests of one event loop: they share one interpreter with it, and must leave it time."""
+_LIMITER: RunVar[anyio.CapacityLimiter] = RunVar("promptools_limiter")
+
+
+def _limiter() -> anyio.CapacityLimiter:
+    """Return the limiter of the running event loop."""
+    found = _LIMITER.get(None)
+    if found is None:
+        found = anyio.CapacityLimiter(AT_ONCE)
+        _LIMITER.set(found)
+    return found
+
+
 class Pump:
     """What both colours share: the exchange, the open reply, the clock."""
 
@@ -78,7 +96,7 @@ class Pump:
         self.clock = time.monotonic
         self.failure: type[Exception] = family.module.RequestError
 
-    def step(self, told: Happening | None) -> Look | Send | Read | Abandon | Wait | None:
+    def step(self, told: Happening | None) -> Look | Send | Read | Abandon | Wait | Compute | None:
         """Tell the exchange what happened and get what it wants next; None when it is over or broken.
 
         What it emits is kept in `ready`, to be handed on before anything that takes time and at the end. So the
@@ -202,6 +220,13 @@ class Pump:
             return "closed"
         return "protocol"
 
+    def computed(self, work: Callable[[], Any]) -> Computed:
+        """Call a function that only computes, and say what came of it."""
+        try:
+            return Computed(work(), None, self.clock())
+        except Exception as error:  # noqa: BLE001 - the exchange raises it where it asked for the work
+            return Computed(None, error, self.clock())
+
     def late(self) -> Failed | None:
         """Say that the send's whole time is up, if it is; looked at after each piece, so a stall may double it."""
         if self.deadline is None or self.clock() < self.deadline:
@@ -273,6 +298,8 @@ class SyncPump(Pump):
                     case Wait(seconds):
                         time.sleep(seconds)
                         told = Done(self.clock())
+                    case Compute(work):
+                        told = self.computed(work)
                     case _:
                         assert_never(effect)
             self.working = False
@@ -382,6 +409,8 @@ class AsyncPump(Pump):
                     case Wait(seconds):
                         await anyio.sleep(seconds)
                         told = Done(self.clock())
+                    case Compute(work):
+                        told = await anyio.to_thread.run_sync(self.computed, work, limiter=_limiter())
                     case _:
                         assert_never(effect)
             self.working = False

@@ -69,6 +69,8 @@ class Settings(TypedDict, total=False):
     stop: Stop | None
     wait: WaitFor | None
     deadline: float | None
+    max_tools: int | None
+    """Tools that one request may offer; more is a 400 (None, or 0: any number)."""
     on_reply: Callable[[Reply], None] | None
     mode: ModeName | None
     dialect: str | None
@@ -130,6 +132,7 @@ class Session:
             stop=settings.get("stop"),
             wait=settings.get("wait"),
             deadline=settings.get("deadline"),
+            max_tools=settings.get("max_tools") or None,
             on_reply=_careful(settings.get("on_reply")),
             wall=_now,
             vocabulary=vocabulary_at_hand,

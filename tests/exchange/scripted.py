@@ -9,9 +9,12 @@ from itertools import count
 from typing import Any
 from urllib.parse import urlsplit
 
+from promptools.errors import UsageError
 from promptools.exchange import (
     Abandon,
     ClientRequest,
+    Compute,
+    Computed,
     Context,
     Done,
     Emit,
@@ -123,6 +126,7 @@ class Seen:
     pieces: list[bytes] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)
     abandoned: int = 0
+    computed: int = 0
     reply: Reply | None = None
     replies: list[Reply] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
@@ -264,6 +268,12 @@ def play(
                 seen.waits.append(seconds)
                 now += seconds
                 told = Done(now)
+            case Compute(work):
+                seen.computed += 1
+                try:
+                    told = Computed(work(), None, now)
+                except UsageError as error:
+                    told = Computed(None, error, now)
             case Emit(Head() as head):
                 assert seen.head is None, "one head"
                 seen.head = head
