@@ -15,15 +15,14 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from fuzz import replies
-from fuzz.runner import Found, Task, work
+from fuzz.runner import EVERYTHING, Found, Task, work
 from fuzz.seeds import FOLDER
 
 
 def main() -> int:
     """Run the processes, add up what they found, and print it."""
     options = _arguments()
-    chosen = tuple(options.dialect.split(",")) if options.dialect else replies.DIALECTS
+    chosen = tuple(options.dialect.split(",")) if options.dialect else EVERYTHING
     print(f"seed {options.seed}, {options.processes} processes, {options.seconds} s", flush=True)
     tasks = [
         Task(number, options.processes, options.seed, options.seconds, chosen, options.folder)
@@ -51,7 +50,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="fuzz", description="Damage replies of every dialect, and see what breaks.")
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--seed", default=os.urandom(4).hex(), help="any word; by default another one each time")
-    parser.add_argument("--dialect", default="", help="names of dialects, with commas between them")
+    parser.add_argument("--dialect", default="", help="names of dialects, with commas between them; upstream: servers")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--folder", type=Path, default=FOLDER / "open", help="where findings are kept")
     return parser.parse_args()

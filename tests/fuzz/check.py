@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
+from fuzz import answers, properties
 from fuzz.inputs import ReplyInput
-from fuzz.properties import PROPERTIES, Parsed
+from fuzz.upstream import ExchangeInput
+
+Input: TypeAlias = ReplyInput | ExchangeInput
 
 
 class Failure(NamedTuple):
@@ -25,12 +28,17 @@ class Failure(NamedTuple):
         return self.name, self.place
 
 
-def failures(given: ReplyInput) -> Iterator[Failure]:
+def failures(given: Input) -> Iterator[Failure]:
     """Yield each property that does not hold. Once something raised, nothing else is tried."""
-    parsed = Parsed(given)
-    for each in PROPERTIES:
+    tried: Any
+    tried, all_of = (
+        (properties.Parsed(given), properties.PROPERTIES)
+        if isinstance(given, ReplyInput)
+        else (answers.Answered(given), answers.PROPERTIES)
+    )
+    for each in all_of:
         try:
-            each(parsed)
+            each(tried)
         except Exception as error:  # noqa: BLE001 - whatever is raised is what is looked for
             found = failure(error, each.__name__)
             yield found

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
-from fuzz.check import Failure, failures
+from fuzz.check import Failure, Input, failures
 from fuzz.inputs import ReplyInput
 from fuzz.properties import ABOUT_THE_TEXT
 
@@ -14,8 +14,12 @@ TRIES: Final = 1_500
 """Executions that one finding is worth."""
 
 
-def minimised(given: ReplyInput, found: Failure, tries: int = TRIES) -> ReplyInput:
-    """Return a small input for which the same property fails."""
+def minimised(given: Input, found: Failure, tries: int = TRIES) -> Input:
+    """Return a small input for which the same property fails; the answers of a server stay as they are."""
+    return _small(given, found, tries) if isinstance(given, ReplyInput) else given
+
+
+def _small(given: ReplyInput, found: Failure, tries: int) -> ReplyInput:
     left = [tries]
 
     def still(smaller: ReplyInput) -> bool:

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from fuzz import replies
-from fuzz.check import Failure, failures
-from fuzz.inputs import ReplyInput
+from fuzz import replies, upstream
+from fuzz.check import Failure, Input, failures
 from fuzz.minimise import minimised
 from fuzz.seeds import keep
 
@@ -22,6 +21,16 @@ ENOUGH = 3
 """Findings of one kind that are made small and kept."""
 HANGS = 60
 """Seconds after which an input counts as one that hangs."""
+
+
+UPSTREAM = "upstream"
+"""Stands among the dialects for answers of a server, in any dialect."""
+EVERYTHING = (*replies.DIALECTS, *[UPSTREAM] * 6)
+
+
+def made(seed: str, dialect: str) -> Input:
+    """Return the input of a seed."""
+    return upstream.make(seed) if dialect == UPSTREAM else replies.make(seed, dialect)
 
 
 @dataclass(slots=True)
@@ -44,12 +53,12 @@ class Task:
     dialects: tuple[str, ...]
     folder: Path
 
-    def inputs(self) -> Iterator[ReplyInput]:
+    def inputs(self) -> Iterator[Input]:
         """Yield this process's share of the inputs, the dialects in turn."""
         place = self.number
         while True:
-            each, dialect = divmod(place, len(self.dialects))
-            yield replies.make(f"{self.seed}:{each}", self.dialects[dialect])
+            dialect = place % len(self.dialects)
+            yield made(f"{self.seed}:{place}", self.dialects[dialect])
             place += self.of
 
 
@@ -62,7 +71,7 @@ def work(task: Task) -> Found:
     for given in task.inputs():
         with _alarm():
             failed = list(failures(given))
-        found.executions[given.dialect] += 1
+        found.executions[_kind(given)] += 1
         for each in failed:
             found.kinds[each.key] += 1
             if found.kinds[each.key] <= ENOUGH:
@@ -72,10 +81,14 @@ def work(task: Task) -> Found:
     raise AssertionError("inputs never end")
 
 
-def _report(given: ReplyInput, failed: Failure, folder: Path) -> str:
+def _kind(given: Input) -> str:
+    return UPSTREAM if isinstance(given, upstream.ExchangeInput) else given.dialect
+
+
+def _report(given: Input, failed: Failure, folder: Path) -> str:
     small = minimised(given, failed)
     path = keep(small, failed, folder)
-    print(f"\n{failed.name} {failed.place} ({given.dialect})\n  {small.text[:300]!r}\n  {failed.why[:500]}")
+    print(f"\n{failed.name} {failed.place} ({_kind(given)})\n  {small.text[:300]!r}\n  {failed.why[:500]}")
     print(f"  kept as {path}", flush=True)
     return str(path)
 

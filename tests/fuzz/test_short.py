@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from fuzz import properties
+from fuzz import properties, upstream
 from fuzz.check import failures
 from fuzz.inputs import ReplyInput
 from fuzz.minimise import minimised
@@ -14,6 +14,8 @@ from fuzz.replies import DIALECTS, make
 
 EACH = 25
 """Inputs for one dialect."""
+SERVERS = 150
+"""Answers of servers."""
 OPEN = {"execute_tool 16", "minimax_m1 6", "hunyuan 24", "tool_name_yaml 2", "tool_name_yaml 14"}
 """Inputs of which it is known what they break."""
 
@@ -24,6 +26,12 @@ def test_damaged_replies_keep_every_promise(dialect: str) -> None:
         given = make(f"short:{number}", dialect)
         if f"{dialect} {number}" in OPEN:
             continue
+        assert list(failures(given)) == [], f"seed short:{number}: {given}"
+
+
+def test_odd_answers_of_a_server_reach_the_client_whole() -> None:
+    for number in range(SERVERS):
+        given = upstream.make(f"short:{number}")
         assert list(failures(given)) == [], f"seed short:{number}: {given}"
 
 
@@ -41,7 +49,7 @@ def test_a_finding_is_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_exclamation(parsed: properties.Parsed) -> None:
         assert "!" not in parsed.whole[1].content
 
-    monkeypatch.setattr("fuzz.check.PROPERTIES", (no_exclamation,))
+    monkeypatch.setattr("fuzz.properties.PROPERTIES", (no_exclamation,))
     monkeypatch.setattr("fuzz.minimise.ABOUT_THE_TEXT", {"no_exclamation"})
     given = ReplyInput("Well, this is it! And more.", "hermes", [{"name": "ping"}], {"expect": "json"}, "stop", (3, 9))
     (found,) = failures(given)
@@ -52,6 +60,6 @@ def test_what_the_parser_raises_is_found_with_its_place(monkeypatch: pytest.Monk
     def raises(parsed: properties.Parsed) -> None:
         parsed.feed([1], None)  # type: ignore[list-item]
 
-    monkeypatch.setattr("fuzz.check.PROPERTIES", (raises, properties.tiles))
+    monkeypatch.setattr("fuzz.properties.PROPERTIES", (raises, properties.tiles))
     (found,) = failures(ReplyInput("x", "hermes", None))
     assert found.key == ("raises", "UsageError in parsing/engine/parser.py:feed")

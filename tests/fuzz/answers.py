@@ -1,0 +1,99 @@
+"""What holds for every answer of a server: the client gets a sound one, and no word of the model is lost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, Final
+
+from exchange.scripted import JSON, SSE, Answer, Seen, play
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+
+from fuzz.upstream import ExchangeInput
+
+SENDS: Final = 12
+"""Sends of one request after which it counts as one without end."""
+
+
+class Answered:
+    """One input, and what the client got."""
+
+    def __init__(self, given: ExchangeInput) -> None:
+        self.given = given
+
+    def play(self, cut: int) -> Seen:
+        """Run the exchange; the server answers every send alike, in pieces of `cut` bytes."""
+        headers = SSE if self.given.type == "text/event-stream" else JSON
+        body = self.given.answer.encode("utf-8", "surrogateescape" if _bytes(self.given.answer) else "surrogatepass")
+        return play(self.given.body, [Answer(200, body, headers, cut) for _ in range(SENDS)], spare=True)
+
+    @cached_property
+    def seen(self) -> Seen:
+        """What the client and the server saw, with the pieces of the input."""
+        return self.play(self.given.cut)
+
+
+def _bytes(text: str) -> bool:
+    return all(not "\ud800" <= char <= "\udfff" or "\udc80" <= char <= "\udcff" for char in text)
+
+
+def answered(got: Answered) -> None:
+    """There is an answer with a status, whatever came; an error of ours says what is wrong with the server."""
+    seen = got.seen
+    assert seen.head is not None, "no answer was given"
+    assert seen.head.status in (200, 502), f"the answer is HTTP {seen.head.status}: {seen.body[:200]!r}"
+    assert len(seen.sent) < SENDS, "the server was asked again and again"
+
+
+def sound(got: Answered) -> None:
+    """What the client gets is what the SDK reads, the server's own usage aside, with arguments that are JSON objects."""
+    seen = got.seen
+    if seen.head is None or seen.head.status != 200:
+        return
+    if got.given.body["stream"]:
+        failed = [each for each in seen.events if "error" in each]
+        for each in seen.events:
+            if "error" not in each:
+                ChatCompletionChunk.model_validate({**each, "usage": None})
+        assert seen.done != bool(failed), "a stream ends with [DONE], or with an error"
+        choice = seen.choice()
+        assert failed or len(choice.finish) == 1, f"the finish reasons are {choice.finish}"
+        calls = [] if failed else [each["arguments"] for each in choice.calls.values()]
+    else:
+        ChatCompletion.model_validate({**seen.json, "usage": None})
+        calls = [each["function"]["arguments"] for each in seen.message.get("tool_calls") or ()]
+    if got.given.body["promptools"].get("on_malformed") != "call":
+        for arguments in calls:
+            assert isinstance(json.loads(arguments), dict), f"the arguments are {arguments[:200]!r}"
+
+
+def no_word_lost(got: Answered) -> None:
+    """What the model said and thought reaches the client, or stands in the error."""
+    for word in got.given.words:
+        assert word in _said(got.seen), f"{word!r} is lost: {got.seen.body[-300:]!r}"
+
+
+def _said(seen: Seen) -> str:
+    if seen.body.startswith(b"{"):
+        return seen.body.decode()
+    choice = seen.choice()
+    return choice.content + choice.reasoning + "".join(each["arguments"] for each in choice.calls.values())
+
+
+def same_pieces(got: Answered) -> None:
+    """It does not matter in which pieces the answer comes."""
+    for cut in (1, 0):
+        if cut != got.given.cut and len(got.given.answer) < 20_000:
+            other = got.play(cut)
+            assert _all(other) == _all(got.seen), f"in pieces of {cut}: {_all(other)} / {_all(got.seen)}"
+
+
+def _all(seen: Seen) -> Any:
+    if not seen.body.startswith(b"data"):
+        return seen.head and seen.head.status, seen.body
+    choice = seen.choice()
+    return choice.content, choice.reasoning, choice.finish, [list(each.values()) for each in choice.calls.values()]
+
+
+PROPERTIES: Final[tuple[Callable[[Answered], None], ...]] = (answered, sound, no_word_lost, same_pieces)
