@@ -73,7 +73,7 @@ def _ours() -> Iterator[Seen]:
         serve(weather.hermes(), template="hermes", name="hermes") as good,
         serve(weather.gpt_oss(), template="harmony", name="gpt-oss") as breaking,
         _config({"hermes": good.base_url, "gpt-oss": breaking.base_url}) as config,
-        _proxy("--config", str(config)) as proxy,
+        _proxy("--config", str(config), "--allow-provider") as proxy,
     ):
         yield hold(Route("straight to the server", good.base_url, "hermes", direct=True))
         well = Route("", proxy, "hermes", answer=weather.ANSWER)
@@ -111,7 +111,8 @@ def _config(providers: dict[str, str]) -> Generator[Path]:
 def _proxy(*arguments: str) -> Generator[str]:
     """Run `promptools serve` on a free port; gives its base URL."""
     command = [sys.executable, "-m", "promptools", "serve", "--port", "0", *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    environ = {name: value for name, value in os.environ.items() if name != "PROMPTOOLS_API_KEY"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ) as process:
         try:
             yield _address(process)
         finally:

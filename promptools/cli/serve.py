@@ -9,7 +9,7 @@ import socket
 from typing import TYPE_CHECKING, Any, get_args
 
 from promptools import dialects
-from promptools.cli.arguments import add_config, add_detect, read_config
+from promptools.cli.arguments import add_config, add_detect, read_config, read_text
 from promptools.errors import UsageError
 from promptools.modes.ask import Hold
 from promptools.types import ModeName, Strictness
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 NAME = "serve"
 
 _BACKLOG = 2048
+_OPTIONS = (
+    *("base_url", "provider", "mode", "dialect", "accept", "strictness", "hold", "deadline", "detect"),
+    *("max_body", "max_tools"),
+)
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +34,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_detect(parser)
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
     parser.add_argument(
-        "--port", type=int, default=8100, help="port to listen on; 0 takes any free one (default: 8100)"
+        "--port", type=_port, default=8100, help="port to listen on; 0 takes any free one (default: 8100)"
     )
     parser.add_argument("--mode", choices=get_args(ModeName), help="ask for tools in this mode only")
     parser.add_argument("--dialect", choices=dialects.names(), metavar="NAME", help="dialect of prompt mode")
@@ -43,25 +47,81 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--max-tools", type=int, metavar="N", help="tools of one request; 0: any number (default: 4096)")
     parser.add_argument("--deadline", type=float, metavar="SECONDS", help="bounds all that is sent for one request")
+    _add_access(parser)
+
+
+def _add_access(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments that say who may use the proxy, and what for."""
+    parser.add_argument(
+        "--api-key-file", metavar="FILE", help="ask clients for one of the API keys in this file (one a line)"
+    )
+    parser.add_argument(
+        "--api-key",
+        metavar="KEY",
+        action="append",
+        default=[],
+        help="ask for this API key, or another that is given so; PROMPTOOLS_API_KEY and a file show it to nobody else",
+    )
+    parser.add_argument(
+        "--no-api-key",
+        action="store_true",
+        help="listen beyond this machine without one: whoever reaches it may use it",
+    )
+    parser.add_argument(
+        "--allowed-host",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="a name that requests over loopback may use too, where there is no API key ('*': any)",
+    )
+    parser.add_argument(
+        "--allow-provider",
+        action="store_true",
+        default=None,
+        help="let requests choose another provider of the config, with its key",
+    )
+    parser.add_argument(
+        "--max-body", type=int, metavar="BYTES", help="the longest body that a request may have (default: 64 MiB)"
+    )
+
+
+def _port(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 0 <= int(text[:6]) <= 65535:
+        raise argparse.ArgumentTypeError(f"a port is a number from 0 to 65535, not {text!r}")
+    return int(text)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until interrupted. The line `listening URL` on stdout says that it is up."""
     from promptools.proxy import Proxy
 
-    chosen = (
-        "base_url", "provider", "mode", "dialect", "accept", "strictness", "hold", "deadline", "detect", "max_tools",
-    )  # fmt: skip
     settings: dict[str, Any] = {
-        name: getattr(arguments, name) for name in chosen if getattr(arguments, name) is not None
+        name: getattr(arguments, name) for name in _OPTIONS if getattr(arguments, name) is not None
     }
-    proxy = Proxy(config=read_config(arguments.config), **settings)
-    listener = _listen(arguments.host, arguments.port)
+    if arguments.allow_provider:
+        settings["allow_provider"] = True
+    proxy = Proxy(
+        config=read_config(arguments.config),
+        api_keys=_keys(arguments),
+        allowed_hosts=(*arguments.allowed_host, arguments.host),
+        **settings,
+    )
+    listener = _listen(arguments.host, arguments.port, beyond=proxy.access.keyed or arguments.no_api_key)
     host, port = listener.getsockname()[:2]
     print(f"promptools stands before {proxy.base_url}")
     print(f"listening http://{f'[{host}]' if ':' in host else host}:{port}/v1", flush=True)
     _serve(proxy, listener)
     return 0
+
+
+def _keys(arguments: argparse.Namespace) -> list[str]:
+    """Gather the API keys that the arguments name."""
+    if arguments.api_key_file is None:
+        return [*arguments.api_key]
+    kept = read_text(arguments.api_key_file).split()
+    if not kept:
+        raise UsageError(f"{arguments.api_key_file!r} holds no API key; write one a line")
+    return [*arguments.api_key, *kept]
 
 
 def _serve(proxy: Proxy, listener: socket.socket) -> None:
@@ -76,17 +136,37 @@ def _serve(proxy: Proxy, listener: socket.socket) -> None:
     uvicorn.Server(config).run(sockets=[listener])
 
 
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+def _listen(host: str, port: int, *, beyond: bool) -> socket.socket:
+    """Listen on a host's first address; on one that other machines may reach only if `beyond`."""
+    from promptools.proxy.access import is_loopback
+
+    family, address = _address(host, port)
+    if not (beyond or is_loopback(address[0])):
+        raise UsageError(
+            f"{host} can be reached from other machines, and without an API key all of them could use the proxy and the"
+            " server's key: set PROMPTOOLS_API_KEY or --api-key-file, or listen on 127.0.0.1; --no-api-key listens all"
+            " the same, for a proxy behind a gateway that checks who comes in"
+        )
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((host, port))
+        listener.bind(address)
         listener.listen(_BACKLOG)  # before we say so: who connects now waits, and is not refused
     except OSError as error:
         listener.close()
         raise UsageError(f"cannot listen on {host}:{port}: {error.strerror}; name another with --port") from error
     return listener
+
+
+def _address(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
+    """Look a host's address up, so that what is checked is what is listened on."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, ValueError) as error:  # ValueError: the name cannot be one at all
+        said = getattr(error, "strerror", None) or "no name of a host"
+        raise UsageError(f"cannot listen on {host!r}: {said}; name an address of this machine with --host") from error
+    first = next((each for each in found if each[0] == socket.AF_INET), found[0])
+    return first[0], first[4]
 
 
 def _no_cancelled(record: logging.LogRecord) -> bool:

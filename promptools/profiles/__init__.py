@@ -1,6 +1,6 @@
 """What endpoints and models can do: shipped facts, the user's config, and the overlay of both."""
 
-from promptools.profiles.config import Config, Model, Provider, find_config
+from promptools.profiles.config import Config, Model, Provider, ProxyOptions, find_config
 from promptools.profiles.facts import Builtin, Fact, all_control_tokens, families, kinds, load_builtin
 from promptools.profiles.load import load_config
 from promptools.profiles.profile import Profile
@@ -13,6 +13,7 @@ __all__ = [
     "Model",
     "Profile",
     "Provider",
+    "ProxyOptions",
     "Target",
     "all_control_tokens",
     "api_key",

@@ -49,6 +49,17 @@ class Provider:
 
 
 @dataclass(frozen=True, slots=True)
+class ProxyOptions:
+    """What the config says of the proxy itself."""
+
+    api_key_env: str | None = None
+    """Name of the environment variable with the API keys that it asks for."""
+    allowed_hosts: tuple[str, ...] = ()
+    allow_provider: bool = False
+    max_body: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """One config file, checked. `warnings` names keys that were not understood and are not in the way."""
 
@@ -57,6 +68,7 @@ class Config:
     providers: Mapping[str, Provider] = field(default_factory=dict[str, Provider])
     tools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
     """Marks by tool name: `dangerous`, `infer`, `aliases`."""
+    proxy: ProxyOptions = field(default_factory=ProxyOptions)
     warnings: tuple[str, ...] = ()
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from promptools.profiles.config import Config, Model, Provider, by_name
+from promptools.profiles.config import Config, Model, Provider, ProxyOptions, by_name
 from promptools.profiles.facts import take_facts, take_family, take_kind
 from promptools.profiles.ppxai import read_ppxai
 from promptools.profiles.shape import Place, Section, is_array, read, table
@@ -14,7 +14,8 @@ from promptools.profiles.shape import Place, Section, is_array, read, table
 if TYPE_CHECKING:
     from pathlib import Path
 
-TOP = ("default_provider", "providers", "tools")
+TOP = ("default_provider", "providers", "tools", "proxy")
+PROXY = ("api_key_env", "allowed_hosts", "allow_provider", "max_body")
 PROVIDER = (
     "kind",
     "base_url",
@@ -67,6 +68,17 @@ def _read_toml(text: str, place: Place) -> Config:
         default_provider=top.text("default_provider"),
         providers={name: _provider(name, each) for name, each in top.sections("providers", PROVIDER)},
         tools={name: _marks(each) for name, each in top.sections("tools", tuple(MARKS))},
+        proxy=_proxy(Section(table(top.data.get("proxy", {}), place / "proxy", PROXY), place / "proxy")),
+    )
+
+
+def _proxy(section: Section) -> ProxyOptions:
+    """Read what is said of the proxy."""
+    return ProxyOptions(
+        api_key_env=section.text("api_key_env"),
+        allowed_hosts=section.get(tuple[str, ...], "allowed_hosts", ()),
+        allow_provider=section.get(bool, "allow_provider", default=False),
+        max_body=section.get(int, "max_body"),
     )
 
 

@@ -76,20 +76,24 @@ class Proxy:
         max_body: int | None = None,
         **settings: Unpack[Settings],
     ) -> None:
-        session = Session({"allow_provider": False, "max_tools": MAX_TOOLS, **settings})
+        session = Session({"max_tools": MAX_TOOLS, **settings})
         target = session.target(None, base_url=base_url, provider=session.provider)
         if target.base_url is None:
             raise UsageError(
                 "the proxy does not know its server: give base_url=, provider=, or a config with a provider"
             )
+        options = session.config.proxy
+        changes = {"allow_provider": settings.get("allow_provider", options.allow_provider)}
+        self.session = session.changed(changes | ({"provider": target.provider} if target.provider else {}))
         self._http = http_client
         self._owned = http_client is None
-        self.session = session.changed({"provider": target.provider}) if target.provider else session
         self.target = target
         family = installed() if http_client is None else family_of(http_client)
         self.upstream = parse_base_url(target.base_url, family.module)
-        self.access = Access([*api_keys, *os.environ.get(API_KEY, "").replace(",", " ").split()], allowed_hosts)
-        self.max_body = MAX_BODY if max_body is None else max_body
+        self.access = Access([*api_keys, *_keys(options.api_key_env)], [*allowed_hosts, *options.allowed_hosts])
+        self.max_body = next(each for each in (max_body, options.max_body, MAX_BODY) if each is not None)
+        if self.max_body < 1:
+            raise UsageError(f"max_body must be 1 byte or more, not {self.max_body}")
         key = session.key(target)
         self._authorization = self.upstream.authorization or (f"Bearer {key}" if key else None)
 
@@ -231,6 +235,16 @@ class Proxy:
             return fields
         kept = [pair for pair in fields if pair[0].lower() not in KEYS | ACCOUNT]
         return [*kept, *([(b"authorization", self._authorization.encode())] if self._authorization else [])]
+
+
+def _keys(variable: str | None) -> list[str]:
+    """Read the API keys of the environment; `UsageError` where the config's variable holds none."""
+    named = os.environ.get(variable, "").replace(",", " ").split() if variable else []
+    if variable and not named:
+        raise UsageError(
+            f"[proxy] api_key_env: the environment variable {variable!r} is not set; set it to the API keys"
+        )
+    return [*named, *os.environ.get(API_KEY, "").replace(",", " ").split()]
 
 
 async def refuse(send: Send, error: RefusedError) -> None:

@@ -221,7 +221,10 @@ def test_without_a_config_there_is_still_what_ships(capsys, tmp_path, monkeypatc
         (["providers", "nope"], "neither a provider"),
         (["providers", "--config", "there-is-none.toml"], "no config file"),
         (["serve", "--provider", "nope"], "neither a provider"),
-        (["serve", "--provider", "llamacpp", "--host", "203.0.113.1"], "cannot listen on 203.0.113.1:8100"),
+        (
+            ["serve", "--provider", "llamacpp", "--host", "203.0.113.1", "--no-api-key"],
+            "cannot listen on 203.0.113.1:8100",
+        ),
         (["demo", "--base-url", "http://127.0.0.1:9/v1"], "--model"),
         (["demo", "--model", "m"], "belong to --base-url"),
         (["chat", "--json"], "--json answers one message"),

@@ -113,7 +113,7 @@ class Proxies:
     def configured(self, config: Path) -> str:
         """Give the URL of a proxy with this config; the tests of a session share it."""
         if str(config) not in self._shared:
-            self._shared[str(config)] = self.start("--config", str(config))
+            self._shared[str(config)] = self.start("--config", str(config), "--allow-provider")
         return self._shared[str(config)]
 
     def start(self, *arguments: str) -> str:
