@@ -23,7 +23,7 @@ from promptools.dialects.pycalls.calls import CallBlock
 from promptools.dialects.pycalls.code import calls_of
 from promptools.dialects.pycalls.marked import MarkedCalls
 from promptools.dialects.pycalls.parts import Layout
-from promptools.dialects.settle import Place, Rules, broken
+from promptools.dialects.settle import STOPPED, Place, Rules, broken
 from promptools.parsing.parts import Candidate, Part, Tried, Undecided, size_of
 from promptools.types import Call
 
@@ -156,7 +156,7 @@ class NamedObject(Undecided):
 
     def _decide(self, *, finish_reason: str | None, close: bool) -> None:
         raw, head = self._body.raw, self.head
-        stopped = finish_reason in ("stop", "tool_calls")
+        stopped = finish_reason in STOPPED
         try:
             parts = self._body.calls(
                 self._rules, self._place, close=close and stopped, stopped=stopped, name=self._name

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 from promptools.dialects.body import JsonBody
 from promptools.dialects.envelope import NoCall
 from promptools.dialects.live import LiveArguments
-from promptools.dialects.settle import Place, Rules, broken
+from promptools.dialects.settle import STOPPED, Place, Rules, broken
 from promptools.errors import UsageError, clip
 from promptools.parsing.parts import Candidate, Part, Tried, Undecided, note, size_of
 from promptools.parsing.scanner import RareMarker
@@ -238,7 +238,7 @@ class JsonCandidate(Undecided):
         raw = self._body.raw
         lossy = close and finish_reason == "length"
         try:
-            stopped = finish_reason in ("stop", "tool_calls")
+            stopped = finish_reason in STOPPED
             parts = self._body.calls(self._rules, self._place, close=close and not lossy, stopped=stopped)
             self.parts = self._live.begun(parts) if self._live is not None else parts
             self.tries.append(tried("json", len(raw), self.parts))

@@ -44,7 +44,7 @@ def read_parameters(name: str, text: str, rules: Rules, place: Place, *, ended: 
         if not value.closed:
             call.fixes.append(Fix("closer", f"the value of {value.key!r} had no closer"))
         call.add(value.key, value.text.removeprefix("\n").removesuffix("\n"))
-    if call.wrong and not ended:
+    if not ended:
         return call.truncated()
     try:
         return call.outcome()

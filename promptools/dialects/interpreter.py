@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from promptools.dialects.base import tried
 from promptools.dialects.body import part_of
-from promptools.dialects.settle import Place, Rules, broken, checked, single_string
+from promptools.dialects.settle import STOPPED, Place, Rules, broken, checked, single_string
 from promptools.parsing.parts import Part, Tried, Undecided
 from promptools.types import Fix
 
@@ -59,14 +59,14 @@ class CodeCandidate(Undecided):
         if found is None:
             self._tail = seam[-_LONGEST:]
             return None
-        self._decide(len(seam) - found.start(), cut=False)
+        self._decide(len(seam) - found.start(), "stop")
         return len(piece)
 
     def close(self, finish_reason: str | None) -> None:
         """Decide: the text is over."""
-        self._decide(0, cut=finish_reason == "length")
+        self._decide(0, finish_reason)
 
-    def _decide(self, behind: int, *, cut: bool) -> None:
+    def _decide(self, behind: int, finish_reason: str | None) -> None:
         """Read what has come but for its last `behind` characters."""
         text = "".join(self._pieces)
         said, self.rest = text[: len(text) - behind], text[len(text) - behind :]
@@ -76,7 +76,7 @@ class CodeCandidate(Undecided):
         assert found is not None  # or the head would not have begun
         tool, key = found
         code = said[head.end() :]
-        if cut:
+        if finish_reason == "length" or (finish_reason not in STOPPED and is_code(code)):
             why = "the text ended inside its code"
             outcome = part_of(broken("truncated", why, self._place.dialect, tool.name), code)
         elif is_code(code):

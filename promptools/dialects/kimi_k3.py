@@ -17,7 +17,7 @@ from promptools.dialects.declaration import explain, lines
 from promptools.dialects.fields.tagged import TaggedText
 from promptools.dialects.openings import either, then, token
 from promptools.dialects.plain import guarded
-from promptools.dialects.settle import Place, Rules
+from promptools.dialects.settle import STOPPED, Place, Rules
 from promptools.parsing.parts import Candidate
 from promptools.parsing.tolerant import Unreadable, read
 from promptools.types import Call, Fix, Result
@@ -112,7 +112,7 @@ class XtmlCandidate(TaggedText):
             return
         raw, rest = "".join(self._pieces), self._spoken().strip()
         whole = self._step == self._between and finish_reason != "length" and len(raw) > self._begin
-        if whole and not rest:
+        if whole and not rest and finish_reason in STOPPED:
             self._finish(self._base, self._base, Fix("closer", f"no {END_CALL!r}"))
         elif whole and rest.startswith(_CLOSES) and END_CALL.startswith(rest):
             self._finish(self._base - len(rest), self._base, Fix("closer", f"only {rest!r} of {END_CALL!r}"))

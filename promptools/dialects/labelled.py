@@ -10,7 +10,7 @@ from typing import Any
 from promptools.dialects.base import tried
 from promptools.dialects.body import part_of
 from promptools.dialects.envelope import NoCall
-from promptools.dialects.settle import Place, Rules, broken, checked
+from promptools.dialects.settle import STOPPED, Place, Rules, broken, checked
 from promptools.dialects.values import value_of
 from promptools.parsing.parts import Candidate, Part, Tried, Undecided
 from promptools.schema.graph import is_array, is_object
@@ -96,14 +96,14 @@ class LabelledCandidate(Undecided):
                 return None
             at = end
             if self._takes():
-                self._decide(None)
+                self._decide("stop")
                 return at
         return None
 
     def close(self, finish_reason: str | None) -> None:
         """Decide: the text is over."""
         if self._line and self._takes():
-            self._decide(None)
+            self._decide("stop")
         else:
             self._decide(finish_reason)
 
@@ -125,7 +125,7 @@ class LabelledCandidate(Undecided):
         raw = whole.rstrip()
         self.rest = whole[len(raw) :] + self.rest
         try:
-            outcome = self._outcome(raw, cut=finish_reason == "length")
+            outcome = self._outcome(raw, finish_reason)
         except NoCall as no:
             self.tries.append(Tried(self._place.dialect, "text", str(no), len(whole)))
             self.parts, self.rest = [Part("text", self.head)], raw + self.rest
@@ -135,14 +135,15 @@ class LabelledCandidate(Undecided):
         self.parts = [*([Part("markup", self.head)] if self.head else []), part_of(outcome, raw)]
         self.tries.append(tried(self._place.dialect, len(whole), self.parts))
 
-    def _outcome(self, raw: str, *, cut: bool) -> Call | Malformed:
+    def _outcome(self, raw: str, finish_reason: str | None) -> Call | Malformed:
         tools = self._rules.tools
         found = tools.find(self._name) if tools is not None else None
         if found is None:
             raise NoCall(f"no tool {self._name!r} is offered")
         tool, renamed = found
-        if cut:
-            return broken("truncated", "its input was cut off", self._place.dialect, tool.name)
+        cut = broken("truncated", "the text ended inside its input", self._place.dialect, tool.name)
+        if finish_reason == "length":
+            return cut
         said = raw.strip()
         if said.startswith("["):
             said = self._bracketed(said)
@@ -151,7 +152,7 @@ class LabelledCandidate(Undecided):
         outcome = checked(tool, arguments, None, fixes, self._rules, self._place)
         if isinstance(outcome, Malformed) and not self._place.expected:
             raise NoCall(f"its words do not fit {tool.name!r}")
-        return outcome
+        return outcome if finish_reason in STOPPED or _is_string(said) else cut
 
     def _bracketed(self, said: str) -> str:
         """Give what stands in the brackets, where they stood behind the name."""
@@ -160,6 +161,14 @@ class LabelledCandidate(Undecided):
         if not said.endswith("]"):
             raise NoCall("the bracket behind the name is not closed on its line")
         return said[1:-1].strip()
+
+
+def _is_string(said: str) -> bool:
+    """Whether this is a JSON string, which says itself where it ends."""
+    try:
+        return said[:1] == '"' and isinstance(json.loads(said), str)
+    except ValueError:
+        return False
 
 
 def read_input(said: str, tool: Tool, rules: Rules) -> tuple[dict[str, Any], list[Fix]]:

@@ -28,6 +28,10 @@ PLAUSIBLE_NAME = re.compile(r"[^\W\d][\w.:/ -]{0,127}\Z")
 """What may be a tool's name when nobody said which tools there are."""
 
 
+STOPPED = frozenset(("stop", "tool_calls"))
+"""Finish reasons of a model that was done. With any other, and with none, the reply may have been cut."""
+
+
 class Rules(NamedTuple):
     """What a reply is read against: the same for its whole length."""
 

@@ -149,3 +149,28 @@ def test_a_token_in_a_guessed_value_is_no_word(broken: str) -> None:
     reply = parse(f"<|tool_call>{broken}<tool_call|>", TOOLS)
     assert [each.reason for each in reply.malformed] == ["invalid_json"]
     assert reply.calls == ()
+
+
+LONG: Said = [("write_file", {"path": "a.txt", "content": "hello, you", "mode": 35, "tags": ["x", "y"]})]
+
+
+@pytest.mark.parametrize("name", dialects.names())
+def test_a_reply_that_just_ends_calls_nothing_that_is_not_whole(name: str) -> None:
+    """With no finish reason, and after `length`: every beginning of a call is no call, or the very call."""
+    text = rendered(name, LONG)
+    for end in range(len(text)):
+        reason = None if end % 2 else "length"
+        expect = name if end % 3 else None
+        assert called(text[:end], expect=expect, finish_reason=reason) in ([], LONG), f"cut at {end}"
+
+
+@pytest.mark.parametrize("name", dialects.names())
+def test_a_model_that_was_done_calls_nothing_that_it_did_not_begin_to_close(name: str) -> None:
+    """After `stop`: a closer may be missing, and with it arguments that were never begun; no value is cut short."""
+    text, whole = rendered(name, LONG), LONG[0][1]
+    for end in range(0, len(text), 2):
+        for tool, given in called(text[:end], expect=name, finish_reason="stop"):
+            assert tool == LONG[0][0], f"cut at {end}"
+            items = given.pop("tags", [])
+            assert items == whole["tags"][: len(items)], f"cut at {end}"
+            assert given == {key: whole[key] for key in given}, f"cut at {end}"

@@ -15,7 +15,7 @@ from promptools.dialects.blocks.markers import BARE_GAP, MADE_UP, Closers, Marks
 from promptools.dialects.body import JsonBody, is_unreadable, not_cut, read_calls
 from promptools.dialects.envelope import NoCall, Node
 from promptools.dialects.live import LiveArguments
-from promptools.dialects.settle import Place, Rules, broken
+from promptools.dialects.settle import STOPPED, Place, Rules, broken
 from promptools.parsing.guess import UNESCAPED
 from promptools.parsing.parts import Part, Tried, Undecided, note, size_of
 from promptools.types import Fix, MalformedReason
@@ -105,7 +105,7 @@ class WrappedCandidate(Undecided):
             self._close_body(finish_reason)
         elif self._look and not any(mark.startswith(self._look) for mark in self._expected()):
             self._foreign(self._look)
-        elif self._is_void and finish_reason not in ("stop", "tool_calls"):
+        elif self._is_void and not self._may_be_void(finish_reason):
             self._cut_short()
         else:
             self._finish(self._look, self._closing_fix(self._look.strip()))
@@ -114,6 +114,12 @@ class WrappedCandidate(Undecided):
     def _is_void(self) -> bool:
         """Tell whether nothing has come of the body, whose tool is named."""
         return self._name is not None and not self._body.begun and not self._done
+
+    def _may_be_void(self, finish_reason: str | None) -> bool:
+        """Whether a name at the end of the text may be a call without arguments: a cut name is nobody's."""
+        tools = self._rules.tools
+        offered = tools is None or not self._name or tools.find(self._name) is not None
+        return self._is_void and offered and finish_reason in STOPPED
 
     # --- the body ------------------------------------------------------------------------------------------------
 
@@ -249,7 +255,7 @@ class WrappedCandidate(Undecided):
         """Decide on a body that never ended."""
         raw = self._body.raw
         if not raw:  # the opener alone, where a call was asked for
-            if self._is_void and finish_reason in ("stop", "tool_calls"):
+            if self._may_be_void(finish_reason):
                 self._finish("", self._closing_fix())
             else:
                 self._cut_short()
@@ -258,7 +264,7 @@ class WrappedCandidate(Undecided):
         if border[0] >= 0 and self._end_at(*border):
             return
         lossy = finish_reason == "length"
-        parts = self._lost or self._read(raw, close=not lossy, stopped=finish_reason in ("stop", "tool_calls"))
+        parts = self._lost or self._read(raw, close=not lossy, stopped=finish_reason in STOPPED)
         if parts is None:
             self._give_up("the block never ended")
             return

@@ -21,7 +21,7 @@ from promptools.dialects.fields.element_value import element_list, element_value
 from promptools.dialects.fields.tagged import TaggedText
 from promptools.dialects.fields.yaml_lines import mapping
 from promptools.dialects.labelled import only_parameter
-from promptools.dialects.settle import Place, Rules
+from promptools.dialects.settle import STOPPED, Place, Rules
 from promptools.dialects.values import value_of
 from promptools.types import Fix
 
@@ -93,10 +93,16 @@ class ElementCandidate(TaggedText):
             self._end_at(self._ending)
         elif not self._call.meant and (self._closed or (not self._values and self._step == self._between)):
             self._give_up("nothing of a call stands in it", len(self._tag))
-        elif self._step == self._between and self._values and finish_reason != "length":
+        elif self._closes(finish_reason):
             self._finish(self._base, self._base, Fix("closer", f"no '</{self._root}>'"))
         else:
             self._tell([self._malformed(self._call.truncated(), "".join(self._pieces))], self._base)
+
+    def _closes(self, finish_reason: str | None) -> bool:
+        """Whether the closer may be supplied: the model was done, and nothing but the closer was begun."""
+        begun = "".join(self._words).strip()
+        whole = not begun or begun.startswith("</")
+        return self._step == self._between and bool(self._values) and whole and finish_reason in STOPPED
 
     def _begin(self) -> bool:
         """Take the opening tag; tell whether the call goes on behind it."""

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from promptools.dialects.fields.pair_tags import Tags
 from promptools.dialects.fields.tagged import TaggedText
-from promptools.dialects.settle import Place, Rules
+from promptools.dialects.settle import STOPPED, Place, Rules
 from promptools.types import Fix
 
 KEY_LIMIT = 256
@@ -64,9 +64,8 @@ class PairsCandidate(TaggedText):
         if self._over:
             return
         ending = self._ending
-        not_cut, done = finish_reason != "length", finish_reason in ("stop", "tool_calls")
-        begun = self._call.arguments or done  # behind a name and a separator alone, arguments may have been coming
-        if self._step == self._between and not_cut and begun and not self._rest():
+        done = finish_reason in STOPPED
+        if self._step == self._between and done and not self._rest():
             self._finish(self._base, self._base, self._no_closer())
         elif (
             ending is not None and self._step == self._in_value and finish_reason != "length" and (ending.sure or done)

@@ -8,7 +8,7 @@ from promptools.dialects.markup.block import Segment
 from promptools.dialects.markup.block_value import Valued
 from promptools.dialects.markup.collected import Collected
 from promptools.dialects.markup.tags import Tag, unblank
-from promptools.dialects.settle import broken
+from promptools.dialects.settle import STOPPED, broken
 from promptools.parsing.parts import note
 from promptools.types import Fix, Malformed, MalformedReason
 
@@ -112,12 +112,13 @@ class Ended(Valued):
     def _end_in_call(self, finish_reason: str | None) -> None:
         call = self._call
         assert call is not None
-        stopped = finish_reason in ("stop", "tool_calls")
+        stopped = finish_reason in STOPPED
         meant = self._wrapped or self._place.meant
-        cut = self._cut != "" and not self._cut.startswith("</")
+        closing = self._cut.startswith("</")
+        cut = self._cut != "" and not closing
         if not call.values and not meant:
             self._text(self._at, "only the beginning of a call is there")
-        elif cut or finish_reason == "length" or not (call.values or stopped):
+        elif cut or finish_reason == "length" or not (stopped or (call.values and closing)):
             self._truncate("the text ended before its closer")
         else:
             call.unclosed = True

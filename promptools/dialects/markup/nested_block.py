@@ -15,7 +15,7 @@ from promptools.dialects.markup.live import LiveMarkup
 from promptools.dialects.markup.nested import DEEPEST, members, plain, tree
 from promptools.dialects.markup.reader import MarkupCandidate
 from promptools.dialects.markup.tags import LIMIT, Tag, TagKind, Tags, blank
-from promptools.dialects.settle import Place, Rules
+from promptools.dialects.settle import STOPPED, Place, Rules
 from promptools.parsing.parts import Part, Tried, Undecided, size_of
 from promptools.types import Fix
 
@@ -78,7 +78,7 @@ class _Arguments(Undecided):
         self._decide(finish_reason, close=finish_reason != "length")
 
     def _decide(self, finish_reason: str | None, *, close: bool) -> None:
-        raw, stopped = self._body.raw, finish_reason in ("stop", "tool_calls")
+        raw, stopped = self._body.raw, finish_reason in STOPPED
         try:
             self.parts = self._body.calls(self._rules, self._place, close=close, stopped=stopped, name=self._name)
             self.rest = raw[size_of(self.parts) :]

@@ -8,7 +8,7 @@ from promptools.dialects.base import tried
 from promptools.dialects.body import part_of
 from promptools.dialects.envelope import NoCall
 from promptools.dialects.pycalls.call import OneCall
-from promptools.dialects.settle import Place, Rules, broken
+from promptools.dialects.settle import STOPPED, Place, Rules, broken
 from promptools.parsing.parts import Part, PartKind, Tried, Undecided, note, size_of
 from promptools.types import Fix
 
@@ -119,7 +119,7 @@ class CallParts(Undecided):
             self._lost = "a string or bracket in it is never closed"
             self._malformed()
             self.rest = raw[closer:]
-        elif finish_reason in ("stop", "tool_calls") and call.complete():
+        elif finish_reason in STOPPED and call.complete():
             if (
                 self._call_ends(call, Fix("closer", "the last bracket is missing"))
                 and self._done[-1].malformed is not None
