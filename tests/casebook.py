@@ -29,7 +29,7 @@ from typing import Any
 
 from promptools import StreamParser, dialects
 from promptools.parsing.events import CallArgs, CallEnd, CallStart, Discarded, End, Event, Malformed, Reasoning, Text
-from promptools.types import Call, Reply, Trace
+from promptools.types import Call, Reply
 
 HERE = Path(__file__).parent
 ROWS_FOLDERS = tuple(f"cases/{path.name}" for path in sorted((HERE / "cases").iterdir()) if path.is_dir())
@@ -151,8 +151,9 @@ def feed(
 
 
 def bare(reply: Reply) -> Reply:
-    """Drop the trace: what a strategy cost depends on the cut, what it found does not."""
-    return replace(reply, trace=Trace())
+    """Drop what the tries cost: that depends on the cut, and nothing else does."""
+    tries = tuple(replace(each, cost=0) for each in reply.trace.tries)
+    return replace(reply, trace=replace(reply.trace, tries=tries))
 
 
 def own_words(call: Call, words: str) -> bool:

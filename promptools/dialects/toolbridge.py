@@ -15,12 +15,12 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from promptools.dialects.base import Head, Tier
+from promptools.dialects.base import Head, Tier, tried
 from promptools.dialects.fields.elements import ElementCandidate
 from promptools.dialects.openings import then
 from promptools.dialects.settle import Place, Rules
 from promptools.dialects.tool_name_xml import ELEMENT, ToolNameXml, element_begins
-from promptools.parsing.parts import Candidate, Part, Undecided, note
+from promptools.parsing.parts import Candidate, Part, Undecided, note, size_of
 from promptools.types import Call, Fix, Result
 
 OPENER, CLOSER = "<toolbridge_calls>", "</toolbridge_calls>"
@@ -130,6 +130,8 @@ class ToolbridgeCandidate(Undecided):
         if fix is not None:
             note(reversed(self._done), fix)
         self.parts = [*([Part("markup", self.head)] if self.head else []), *self._done]
+        told = [*self._gone, *self.parts]
+        self.tries = [tried(self._place.dialect, size_of(told), told)]
 
 
 class ToolBridge(ToolNameXml):

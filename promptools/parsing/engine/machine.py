@@ -207,7 +207,7 @@ class Machine(ABC):
             if self._begun is None or not self._may_be_quoted(self._begun, text, at):
                 self._go_live(candidate)
             return len(text)
-        self._decided(candidate)
+        self._decided(candidate, self._fed - len(text) + end)
         return end
 
     def _may_be_quoted(self, begun: str, text: str, at: int) -> bool:
@@ -250,8 +250,8 @@ class Machine(ABC):
             else:
                 self._out.parts([each], firm=candidate.firm and not self._shown)
 
-    def _decided(self, candidate: Candidate) -> None:
-        """Hand over what the candidate left, and go on where it stood."""
+    def _decided(self, candidate: Candidate, end: int) -> None:
+        """Hand over what the candidate left, and go on where it stood; `end`: up to where it looked at the text."""
         if self._rules.sources is not None and self._quotes(candidate, self._rules.sources):
             self._take_quoted(candidate)
             return
@@ -272,8 +272,11 @@ class Machine(ABC):
             self._state = self._lost
         if not is_call or self._state != self._fence:
             self._fence_fresh = False
-        for each in candidate.tries:
-            span = Span(self._opened_at, self._opened_at + each.cost)
+        last = len(candidate.tries) - 1
+        for number, each in enumerate(candidate.tries):
+            # the last one is of all that was taken; what it looked at behind that depends on how the text came
+            upto = end - len(candidate.rest) if number == last else self._opened_at + each.cost
+            span = Span(self._opened_at, upto)
             whole = is_call or each.outcome == "text"
             said = (each.outcome, each.why) if whole else ("text", "it is a part of something larger")
             self._out.tried(Try(each.strategy, span, *said, each.cost))

@@ -80,7 +80,7 @@ class Engine(Fences, Thought, Prose):
     def _end_candidate(self, candidate: Candidate, finish_reason: str | None, *, again: bool) -> None:
         """Close the candidate that is open at the end of the text, and read what it gives back `again`."""
         candidate.close(finish_reason)
-        self._decided(candidate)
+        self._decided(candidate, self._fed)
         rest, self._rest = self._rest, ""
         if again:
             self._run(rest, final=True)
