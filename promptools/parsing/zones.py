@@ -101,6 +101,9 @@ RESULTS: Final = (
 )
 """What opens a tool's result, or the turn of who gives it: beside a call the model imagines it, and what follows."""
 
+TAGS: Final = frozenset((*CLOSER_OF, *FRAMES, *RESULTS))
+"""Tags that have a meaning of their own, though a tool may be named like one."""
+
 DEBRIS: Final = (
     "<|im_end|>",
     "<|eot_id|>",

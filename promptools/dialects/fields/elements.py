@@ -14,15 +14,18 @@ another of these tags follows. The last one wins, for a file may end like a call
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from promptools.dialects.fields.element_tags import ATTRIBUTE, HTML, element_tags
 from promptools.dialects.fields.element_value import element_list, element_value, json_body
-from promptools.dialects.fields.tagged import TaggedText
+from promptools.dialects.fields.tagged import FIRST_LOOK, TaggedText
 from promptools.dialects.fields.yaml_lines import mapping
 from promptools.dialects.labelled import only_parameter
 from promptools.dialects.settle import STOPPED, Place, Rules
 from promptools.dialects.values import value_of
+from promptools.parsing.parts import Part
+from promptools.parsing.zones import TAGS
 from promptools.types import Fix
 
 MCP = "use_mcp_tool"
@@ -33,6 +36,8 @@ XML, YAML = "tool_name_xml", "tool_name_yaml"
 """The dialects that differ in what stands in the element: it tells which of them a call is in."""
 _MCP_KEYS = frozenset(("server_name", "tool_name", "arguments"))
 _ROOT = re.compile(r"\s*<?\s*([\w.-]+)")
+_KEY = re.compile(r"([\w.-]{1,80}+)(?::|(\Z))")
+"""What a line of YAML begins with, or may begin with where the text ends."""
 
 
 class _Ending(NamedTuple):
@@ -74,12 +79,30 @@ class ElementCandidate(TaggedText):
         self._began = False
         self._filled = False
         """Words have come since the last tag that counted."""
+        self._reserved = tag in TAGS
+        """The tag has another meaning too: it is a call only if all that is in it fits the tool."""
+        self._looked = False
+        """What is in it begins like arguments."""
 
     def feed(self, piece: str, start: int) -> int | None:
         """Take more text; see `Candidate`."""
         if not self._begin():
             return start
+        if self._reserved and not self._looked and not self._begins_arguments(piece, start):
+            self._give_up("no arguments begin in it", len(self._tag))
+            return start
         return super().feed(piece, start)
+
+    def _begins_arguments(self, piece: str, start: int) -> bool:
+        """Tell whether what is in the element may begin like arguments, as far as it is known."""
+        said = ("".join(self._pieces)[len(self._tag) :] + piece[start : start + FIRST_LOOK]).lstrip()
+        if not said:
+            return True
+        key = _KEY.match(said)
+        if key is not None and key[2] is not None:
+            return any(each.startswith(key[1]) for each in self._keys)
+        self._looked = said[0] in "<{" or (key is not None and key[1] in self._keys)
+        return self._looked
 
     def close(self, finish_reason: str | None) -> None:
         """Decide: the text is over."""
@@ -190,14 +213,14 @@ class ElementCandidate(TaggedText):
             return True
         tool = self._call.tool
         key = only_parameter(tool) if tool is not None and len(self._keys) == 1 else None
-        if key is None or (self._root in HTML and not self._call.meant):
+        if key is None or self._reserved or (self._root in HTML and not self._call.meant):
             return False
         self._call.fixes.append(Fix("unwrap", f"the body was bare words: taken as {key!r}"))
         self._put(key, words)
         return True
 
     def _take_object(self, found: tuple[dict[str, Any], tuple[Fix, ...]] | None) -> bool:
-        if found is None:
+        if found is None or (self._reserved and not self._keys.issuperset(found[0])):
             return False
         self._call.coerced += found[1]
         for key, value in found[0].items():
@@ -315,6 +338,15 @@ class ElementCandidate(TaggedText):
 
     def _refuses(self) -> bool:
         return not self._values
+
+    def _tell(self, parts: Sequence[Part], end: int) -> None:
+        if self._reserved and (not self._values or any(part.malformed is not None for part in parts)):
+            self._give_up("what is in it does not fit the tool", end)
+            return
+        super()._tell(parts, end)
+
+    def _give_up(self, why: str, end: int) -> None:
+        super()._give_up(why, len(self._tag) if self._reserved else end)
 
     def _check(self) -> None:
         self._end_list()

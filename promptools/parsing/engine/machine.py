@@ -7,11 +7,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from promptools.dialects.base import A_TAG
 from promptools.dialects.settle import Place, Rules
 from promptools.parsing.engine.plan import Plan
 from promptools.parsing.output import Output
 from promptools.parsing.parts import Candidate, Part
 from promptools.parsing.scanner import Scanner, Sweep
+from promptools.parsing.zones import CLOSER_OF, TAGS
 from promptools.types import DiscardWhy, Span, Try
 
 if TYPE_CHECKING:
@@ -88,6 +90,8 @@ class Machine(ABC):
         self._swept_text = ""
 
     @abstractmethod
+    def _reasoning_over(self) -> bool: ...
+    @abstractmethod
     def _prose(self, text: str, at: int, final: bool) -> int: ...
     @abstractmethod
     def _after(self, text: str, at: int, final: bool) -> int: ...
@@ -146,6 +150,8 @@ class Machine(ABC):
     def _ready(self, group: str, text: str, start: int, end: int, final: bool, *, first: bool = True) -> bool | None:
         """Tell whether a candidate starts here; None: more text is needed. `first`: no words before it are unsaid."""
         dialect, head = self._plan.heads[group]
+        if text[start:end] in CLOSER_OF and first and not self._reasoning_over():
+            return False
         if group in self._tired or (head.labels and self._fence_label not in head.labels):
             return False
         if head.begins is None:
@@ -181,6 +187,8 @@ class Machine(ABC):
         fenced = bool(self._lead) or self._state == self._fence
         # in the midst of a line it may be talked about: then it is as good as one that nobody asked for
         quoted = tier != "S" and not fenced and _is_quoted(self._out.last_words(NEAR))
+        # so is a tool's name that is a tag of reasoning, of an answer or of a result
+        quoted = quoted or (head.gate == A_TAG and text[start:end] in TAGS)
         expected = dialect.name == self._rules.expect and not quoted and (sure or fenced or self._begins_line())
         marker, begin = (text[start:end], end) if head.opens else (head.alias, start)
         self._back, self._lost = (self._fence, self._code) if fenced else (self._after, self._prose)
@@ -267,9 +275,9 @@ class Machine(ABC):
             self._out.parts([*lead, *parts], firm=candidate.firm and not self._shown)
             self._state = self._back
         else:
-            for part in (*lead, *parts):
-                self._out.words(part.raw)
             self._state = self._lost
+            for part in (*lead, *parts):
+                self._give_back(part.raw)
         if not is_call or self._state != self._fence:
             self._fence_fresh = False
         last = len(candidate.tries) - 1
@@ -312,6 +320,10 @@ class Machine(ABC):
         dialect = self._plan.heads[self._group][0].name
         self._out.tried(Try(dialect, span, outcome, QUOTED, len(raw)))
         self._rest = candidate.rest
+
+    def _give_back(self, raw: str) -> None:
+        """Take what a candidate was that is no call: words, or a tag that it began with."""
+        self._out.words(raw)
 
     def _missed(self, group: str, *, began: bool) -> None:
         """Count a marker that began no call, and after too many of a kind look for no more of them."""

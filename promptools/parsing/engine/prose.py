@@ -11,7 +11,7 @@ from promptools.parsing.engine.machine import Machine
 from promptools.parsing.output import SPACE
 from promptools.parsing.parts import Part
 from promptools.parsing.scanner import Scanner
-from promptools.parsing.zones import DEBRIS, FRAMES, PLAIN, RESULTS, closer_of
+from promptools.parsing.zones import CLOSER_OF, DEBRIS, FRAMES, PLAIN, RESULTS, closer_of
 from promptools.types import Fix
 
 _INLINE = re.compile(r"(?:(`{1,2})(?!`)[^`\n]*\1(?!`)(?!\Z)(?:[ ,.;:(){}]*+(?=`))?+){1,64}")
@@ -225,6 +225,12 @@ class Prose(Machine):
             return found.start()
         self._take_literal(group, marker)
         return found.end()
+
+    def _give_back(self, raw: str) -> None:
+        if raw in CLOSER_OF or raw in FRAMES:
+            self._take_literal("opener" if raw in CLOSER_OF else "frame", raw)
+        else:
+            super()._give_back(raw)
 
     def _take_literal(self, group: str, marker: str) -> None:
         if group == "suffixed" and marker[-1] == ">":

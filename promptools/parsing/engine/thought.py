@@ -116,6 +116,10 @@ class Thought(Machine):
         self._zone_closed = self._line = True
         self._state = self._prose
 
+    def _reasoning_over(self) -> bool:
+        """Tell whether a zone has closed, or something was said or called: a tool's name may be a tag from then on."""
+        return self._zone_closed or not self._out.fresh or self._out.called
+
     def _orphan(self, marker: str) -> None:
         """Take a closer whose opener was never seen: what went before was thought, unless a zone was closed before."""
         if self._zone_closed:

@@ -1,0 +1,66 @@
+"""A tool may be named like a tag of reasoning, of an answer or of a result: the tag comes first."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from casebook import bare, cuts, feed, tiled
+
+from promptools import dialects
+from promptools.parsing.zones import FRAMES, TAGS, ZONES
+
+NAMED = sorted(found[1] for tag in TAGS if (found := re.fullmatch(r"<(\w+)>", tag)))
+THOUGHTS = [found[1] for opener, _ in ZONES if (found := re.fullmatch(r"<(\w+)>", opener))]
+EXPECTED = [None, "tool_name_xml", "tool_name_yaml"]
+
+
+def tool(name: str) -> dict[str, Any]:
+    parameters = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+    return {"name": name, "parameters": parameters}
+
+
+def test_there_are_such_names() -> None:
+    assert {"think", "thinking", "thought", "reasoning", "answer", "response", "tool_result"} <= set(NAMED)
+
+
+@pytest.mark.parametrize("expect", [None, *dialects.names()])
+@pytest.mark.parametrize("name", THOUGHTS)
+def test_the_first_thought_is_no_call_of_a_tool_of_that_name(name: str, expect: str | None) -> None:
+    for body in ("The user wants a number.", "\n<text>Plan</text>\n", '{"text": "Plan"}', "\ntext: Plan\n", ""):
+        text = f"<{name}>{body}</{name}>\n\nIt is 4."
+        events, reply = feed([text], [tool(name)], expect=expect)
+        tiled(events, text)
+        assert (reply.calls, reply.malformed, reply.content) == ((), (), "It is 4.")
+        assert reply.reasoning == body
+
+
+@pytest.mark.parametrize("expect", EXPECTED)
+@pytest.mark.parametrize("name", THOUGHTS)
+@pytest.mark.parametrize("body", ["<text>Plan</text>", '{"text": "Plan"}', "text: Plan"])
+def test_a_later_one_that_fits_is_a_call_however_it_is_cut(name: str, body: str, expect: str | None) -> None:
+    text = f"<think>One.</think>\n<{name}>\n{body}\n</{name}>"
+    for _, pieces in cuts(text, places=len(text)):
+        events, reply = feed(pieces, [tool(name)], expect=expect)
+        tiled(events, text)
+        assert [(call.name, call.arguments) for call in reply.calls] == [(name, {"text": "Plan"})]
+        assert reply.reasoning == "One."
+
+
+@pytest.mark.parametrize("expect", EXPECTED)
+@pytest.mark.parametrize("name", NAMED)
+@pytest.mark.parametrize("body", ["Just words.", '{"a": 1}', '{"text": "a"} is it.', "<text>a", "te", "<b>a</b>", ""])
+def test_what_does_not_fit_is_no_call_however_it_is_cut(name: str, body: str, expect: str | None) -> None:
+    for closer in (f"</{name}>\nYes.", ""):
+        text = f"<think>One.</think>\n<{name}>{body}{closer}"
+        _, whole = feed([text], [tool(name)], expect=expect)
+        assert (whole.calls, whole.malformed) == ((), ())
+        if name in THOUGHTS:
+            assert whole.reasoning == f"One.{body}"
+        elif f"<{name}>" in FRAMES and closer:
+            assert whole.content == f"{body}\nYes.".strip()
+        for _, pieces in cuts(text, places=16):
+            events, reply = feed(pieces, [tool(name)], expect=expect)
+            tiled(events, text)
+            assert bare(reply) == bare(whole)
