@@ -22,7 +22,7 @@ NAME = "serve"
 _BACKLOG = 2048
 _OPTIONS = (
     *("base_url", "provider", "mode", "dialect", "accept", "strictness", "hold", "deadline", "detect"),
-    *("max_body", "max_tools"),
+    *("escape", "allow_provider", "max_body", "max_tools"),
 )
 
 
@@ -46,6 +46,13 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--hold", choices=get_args(Hold), help="all: stream nothing before the reply is known to be good"
     )
     parser.add_argument("--max-tools", type=int, metavar="N", help="tools of one request; 0: any number (default: 4096)")
+    parser.add_argument(
+        "--no-escape",
+        dest="escape",
+        action="store_const",
+        const=False,
+        help="send control tokens in messages, results and tools as they are",
+    )
     parser.add_argument("--deadline", type=float, metavar="SECONDS", help="bounds all that is sent for one request")
     _add_access(parser)
 
@@ -98,8 +105,6 @@ def run(arguments: argparse.Namespace) -> int:
     settings: dict[str, Any] = {
         name: getattr(arguments, name) for name in _OPTIONS if getattr(arguments, name) is not None
     }
-    if arguments.allow_provider:
-        settings["allow_provider"] = True
     proxy = Proxy(
         config=read_config(arguments.config),
         api_keys=_keys(arguments),

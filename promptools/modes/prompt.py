@@ -81,12 +81,13 @@ def render(
     dialect: str = PLAIN,
     tool_choice: Any = None,
     parallel_tool_calls: bool = True,
+    escape: bool = True,
 ) -> list[Message]:
     """Write a conversation in a dialect: the messages that prompt mode sends to a server nothing is known about.
 
     They need no more of a server than that it takes text. The tools stand in the system message, past calls in the
     assistant's words, and results that came together are one user message. `tool_choice` and `parallel_tool_calls` are
-    those of a request. O(n) in the size of the conversation.
+    those of a request. `escape` makes markup harmless in all but system messages. O(n) in the size of the conversation.
 
     Raises UsageError for a dialect that there is not or that is only read, for messages and tools that are none, and
     for a `tool_choice` that cannot be met.
@@ -96,7 +97,7 @@ def render(
         "tools": (Tools.prepare(tools) or Tools([])).to_openai(),
         "tool_choice": tool_choice,
         "parallel_tool_calls": parallel_tool_calls,
-        "promptools": {"dialect": dialects.get(dialect).name},
+        "promptools": {"dialect": dialects.get(dialect).name, "escape": escape},
     }
     sent: list[Message] = Prompt().body(read_ask(body, Profile())).body["messages"]
     return sent
@@ -117,7 +118,7 @@ def _messages(ask: Ask, turns: Sequence[Turn], dialect: Dialect, block: str) -> 
     return settle(place_system(ask, own, block), said, ask.profile)
 
 
-def _with_names(turns: Sequence[Turn], sent: Mapping[str, str]) -> Sequence[Turn]:
+def _with_names(turns: list[Turn], sent: Mapping[str, str]) -> list[Turn]:
     """Give calls and results the names that are sent."""
     if not sent:
         return turns

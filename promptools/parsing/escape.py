@@ -177,7 +177,7 @@ def _hint(symbols: Sequence[str]) -> str:
 
 def _pattern(every: Iterable[Sequence[str]], firsts: Collection[str], before: str, stroke: str) -> str:
     """Write the pattern of a first character, then `stroke`, at a place where one of `every` begins."""
-    tails: dict[str, list[Sequence[str]]] = {}
+    tails: dict[str, list[list[str]]] = {}
     for symbols in every:
         first = re.escape(symbols[0]) if symbols[0] not in _HOLES else r"[^\s\\]"
         rest = [_atom(each, firsts) for each in symbols[1:-1]] + [_atom(each, ()) for each in symbols[1:][-1:]]
