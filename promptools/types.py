@@ -26,6 +26,7 @@ FixKind = Literal[
     "marker",  # a marker was broken, missing or another dialect's
     "duplicate",  # a key stood twice: the last one holds
     "escape",  # what was escaped in the request is as it was before: `<\\|im_end|>` is `<|im_end|>` again
+    "unchecked",  # the arguments were not validated: `detail` says why
 ]
 MalformedReason = Literal[
     "truncated",  # the text ended, or was cut, inside the call

@@ -45,7 +45,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--hold", choices=get_args(Hold), help="all: stream nothing before the reply is known to be good"
     )
-    parser.add_argument("--max-tools", type=int, metavar="N", help="tools of one request; 0: any number (default: 4096)")
+    parser.add_argument(
+        "--max-tools", type=int, metavar="N", help="most tools a request; 0: any number (default: 4096)"
+    )
     parser.add_argument(
         "--no-escape",
         dest="escape",

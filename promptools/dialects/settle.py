@@ -118,7 +118,7 @@ def checked(
         fixes = [*fixes, *undone]
     own = node.text() if node is not None and node.value is arguments else None
     result = rules.tools.check(tool, arguments, own)
-    text = own if not result.fixes else None
+    text = own if result.arguments is arguments else None
     whole = Call(
         id="",
         name=tool.name,
@@ -127,8 +127,8 @@ def checked(
         fixes=(*fixes, *result.fixes),
         dialect=place.dialect,
     )
-    if result.errors:
-        wrong = f"its arguments do not fit. {'; '.join(result.errors[:5])}"
+    if result.errors or not (result.sure or place.wrapped or place.meant):  # where it is, nothing else shows a call
+        wrong = f"its arguments do not fit. {'; '.join(result.errors[:5]) or result.fixes[-1].detail}"
         message = f"The call of {tool.name!r} was not run: {wrong}. Call it again, corrected."
         return Malformed(0, "", "invalid_arguments", message, name=tool.name, dialect=place.dialect, call=whole)
     return whole

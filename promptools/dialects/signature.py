@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from promptools.schema.copies import containers
+from promptools.schema.copies import size
 from promptools.schema.graph import at_pointer, is_array, is_object
 from promptools.types import Schema, Tool
 
@@ -16,7 +16,7 @@ MOST_REFERENCES = 32
 """References that are followed from one to the next: those inside an `$id` may lead elsewhere from the root."""
 LARGEST = 2000
 """Subschemas of one tool that are looked into beyond those that it has: references may multiply at each level."""
-LOOKS = 8
+LOOKS = 4
 """How often each of its own is looked into at most, where no reference leads to it."""
 
 
@@ -39,13 +39,13 @@ class _Signature:
 
     def __init__(self, root: Schema) -> None:
         self.root = root
-        self.left = LARGEST + LOOKS * containers(root)
+        self.left = LARGEST + LOOKS * size(root)
 
     def lines(self) -> Iterator[str]:
         return self._lines(self.root)
 
     def _lines(self, schema: Schema, outer: tuple[int, ...] = ()) -> Iterator[str]:
-        """Write a line for each property; `outer` are the ids of the properties around: what is in itself ends there."""
+        """Write a line for each property; `outer` are the ids of those around: what is in itself ends there."""
         required = schema.get("required")
         properties = self._properties(schema)
         within = (*outer, id(properties))

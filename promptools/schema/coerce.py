@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from promptools.errors import clip
+from promptools.schema import budget
 from promptools.schema.graph import pointer
 from promptools.types import Fix
 
@@ -139,6 +140,7 @@ class _Mender:
                 return _typed(path, error.instance, {wanted} if isinstance(wanted, str) else set(wanted), self.texts)
             case "enum" | "const":
                 members = error.validator_value if error.validator == "enum" else [error.validator_value]
+                budget.current().spend(len(members) // 4)
                 found = _member(error.instance, members)
                 return None if found is NOTHING else [Edit(path, found)]
             case _:

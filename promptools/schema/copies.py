@@ -24,15 +24,17 @@ def copied(value: T) -> T:
     return made
 
 
-def containers(value: Any) -> int:
-    """Count the objects and arrays of a JSON value, itself included. O(n)."""
+def size(value: Any) -> int:
+    """Count the values inside a JSON value, itself included. O(n)."""
     found = 0
     stack = [value]
     while stack:
         here = stack.pop()
-        if isinstance(here, dict | list):
-            found += 1
-            stack.extend(here.values() if isinstance(here, dict) else here)
+        found += 1
+        if isinstance(here, dict):
+            stack.extend(here.values())
+        elif isinstance(here, list):
+            stack.extend(here)
     return found
 
 

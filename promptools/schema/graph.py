@@ -126,7 +126,7 @@ def build(schema: Schema, tool: str) -> Graph:
     try:
         root = copied(schema)
         graph = Graph(root)
-        if not _walk(graph, root, "", tool):
+        if not _walk(graph):
             graph = Graph(root)
             _link(graph, tool)
         if graph.targets:
@@ -152,12 +152,12 @@ def _check(schema: Any, tool: str, base: str) -> None:
         )
 
 
-def _walk(graph: Graph, root: Any, base: str, tool: str) -> bool:
+def _walk(graph: Graph) -> bool:
     """Check and link the common kind of schema, where jsonschema would find no fault; false where it is to decide.
 
     Common are well-formed keywords, and references that are JSON pointers from the root.
     """
-    stack: list[tuple[Any, str, int]] = [(root, base, 0)]
+    stack: list[tuple[Any, str, int]] = [(graph.root, "", 0)]
     referring: list[tuple[Schema, str]] = []
     while stack or referring:
         if stack:

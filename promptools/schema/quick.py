@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from promptools.schema import budget
 from promptools.schema.graph import is_array, is_object
 from promptools.schema.validate import is_integer, is_number, matches
 
@@ -65,6 +66,9 @@ COMMON = frozenset(
 )
 """Assertions that have one; `format` asserts nothing in draft 2020-12."""
 
+MOST_LOOKS = 256
+"""Subschemas that may look at one value: where there are more, jsonschema counts what it costs."""
+
 _TYPES: dict[str, Predicate] = {
     "object": lambda value: isinstance(value, dict),
     "array": lambda value: isinstance(value, list),
@@ -93,14 +97,47 @@ def compile_schema(graph: Graph) -> Predicate | None:
     except (_UncommonError, RecursionError):
         return None
     # in a tree with alternatives each level would double the cost of a no; jsonschema is told to remember
-    forks = any("anyOf" in node or "oneOf" in node for node in graph.nodes)
-    return None if compiler.recursive and forks else made
+    forks = any(len(_in_place(graph, node)) + bool(_inside(node)) > 1 for node in graph.nodes)
+    if (compiler.recursive and forks) or compiler.loads[id(graph.root)] > MOST_LOOKS:
+        return None
+    return _timed(made) if any("pattern" in node for node in graph.nodes) else made
+
+
+def _timed(test: Predicate) -> Predicate:
+    """Let the patterns of one value share a budget."""
+
+    def timed(value: Any) -> bool:
+        budget.begin(value)
+        try:
+            return test(value)
+        finally:
+            budget.end()
+
+    return timed
+
+
+def _in_place(graph: Graph, node: Schema) -> list[Any]:
+    """Return the subschemas that look at the same value as a schema does."""
+    return [
+        *graph.targets.get(id(node), ()),
+        *(each for word in ("allOf", "anyOf", "oneOf") for each in node.get(word, ())),
+    ]
+
+
+def _inside(node: Schema) -> list[Any]:
+    """Return those that look at the members and items of the value."""
+    return [
+        *node.get("properties", {}).values(),
+        *(node[word] for word in ("additionalProperties", "items") if word in node),
+    ]
 
 
 class _Compiler:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.made: dict[int, Predicate] = {}
+        self.loads: dict[int, int] = {}
+        """How many subschemas look at one value at most, by the id of the schema that is above them all."""
         self.open: set[int] = set()
         self.recursive = False
 
@@ -114,6 +151,10 @@ class _Compiler:
             self.made[key] = lambda value: self.made[key](value)  # noqa: PLW0108  looked up when called, not now
             self.open.add(key)
             self.made[key] = _every(self.tests(node))
+            inside = [self.loads.get(id(each), 1) for each in _inside(node)]
+            self.loads[key] = max([1, *inside]) + sum(
+                self.loads.get(id(each), 1) for each in _in_place(self.graph, node)
+            )
             self.open.discard(key)
         return self.made[key]
 

@@ -11,11 +11,12 @@ from typing import Any, NamedTuple, cast, overload
 
 from promptools.errors import UsageError, clip
 from promptools.schema import quick, spelling
+from promptools.schema.budget import UncheckedError
 from promptools.schema.copies import copied
 from promptools.schema.graph import Graph, build
 from promptools.schema.read import Source, ToolLike, mark, read
 from promptools.schema.recent import Recent
-from promptools.schema.validate import PatternTimeoutError, Validator, check_patterns, sentences
+from promptools.schema.validate import Validator, check_patterns, sentences
 from promptools.types import Fix, Schema, Tool
 
 LISTS = 64
@@ -43,6 +44,18 @@ class Checked(NamedTuple):
     arguments: dict[str, Any]
     fixes: tuple[Fix, ...] = ()
     errors: tuple[str, ...] = ()
+
+    @property
+    def sure(self) -> bool:
+        """Whether the arguments were found to fit, and not just taken because the check was given up."""
+        return not self.errors and all(fix.kind != "unchecked" for fix in self.fixes)
+
+
+def _unchecked(tool: Tool, arguments: dict[str, Any], fixes: tuple[Fix, ...], why: str) -> Checked:
+    """Take arguments that could not be checked, and say so; a tool that is `strict` takes none of them."""
+    if tool.strict:
+        return Checked(arguments, fixes, (f"arguments: {why}",))
+    return Checked(arguments, (*fixes, Fix("unchecked", why)))
 
 
 @dataclass(slots=True)
@@ -214,8 +227,8 @@ class Tools(Sequence[Tool]):
 
             value, more, errors = coerce.mend(arguments, shape.errors, coerce.spelled(text))
             return Checked(value, fixes + more, sentences(errors))
-        except PatternTimeoutError as error:
-            return Checked(arguments, fixes, (f"arguments: {error}",))
+        except UncheckedError as error:
+            return _unchecked(tool, arguments, fixes, f"not validated: {error}")
         except RecursionError:
             return Checked(arguments, fixes, ("arguments: nested too deeply to be checked; nest them less",))
         except Exception as error:  # noqa: BLE001  whatever a validator raises on a model's value, the value is at fault
@@ -266,7 +279,7 @@ class Tools(Sequence[Tool]):
 
     def _fits(self, entry: _Entry, arguments: Mapping[str, Any]) -> bool:
         checked = self.check(entry.tool, dict(arguments))
-        return not checked.errors and checked.arguments.keys() <= entry.shape.declared
+        return checked.sure and checked.arguments.keys() <= entry.shape.declared
 
     def to_openai(self) -> list[dict[str, Any]]:
         """Give the tools as OpenAI dicts: copies, with the caller's other keys, without our marks."""

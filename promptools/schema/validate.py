@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from contextvars import ContextVar
+import re
 from functools import cache, lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from promptools.errors import UsageError, clip
-from promptools.schema.graph import is_array, is_object, library, pointer
+from promptools.schema import budget
+from promptools.schema.budget import UncheckedError, frozen
+from promptools.schema.graph import REFS, is_array, is_object, library, pointer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,6 +19,10 @@ if TYPE_CHECKING:
 
 PATTERN_SECONDS = 0.1
 """How long one pattern may search one string."""
+QUICK_SECONDS = 0.001
+"""How long most searches may take: a slow one is begun again, and `budget.SLOW` of them end the check."""
+LARGEST_PATTERN = 50_000
+"""Characters of a pattern with its repetitions written out, as `regex` compiles it: some 40 MB."""
 MOST_ERRORS = 8
 """Sentences that one check gives at most: a model mends few at a time."""
 ALTERNATIVES = 4
@@ -46,27 +52,53 @@ WANTED = {
 }
 
 
-_SEEN: ContextVar[dict[tuple[int, int], list[Any]]] = ContextVar("alternatives seen in this run")
+_ATOM = re.compile(
+    r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|(?P<open>\()|(?P<close>\))|\{(?P<least>\d*)(?:,(?P<most>\d*))?\}|.", re.DOTALL
+)
 
 
-class PatternTimeoutError(Exception):
-    """A pattern of the schema took longer than `PATTERN_SECONDS` on a value."""
+def expanded(pattern: str) -> int:
+    """Count the atoms of a pattern when its repetitions are written out. O(n)."""
+    totals, last = [0], 0
+    for found in _ATOM.finditer(pattern):
+        if found["open"]:
+            totals.append(0)
+            last = 0
+        elif found["close"] and len(totals) > 1:
+            last = totals.pop() + 1
+            totals[-1] += last
+        elif found["least"] is not None:
+            times = max(int(each[:9]) if each else 1 for each in (found["least"], found["most"]))
+            totals[-1] += last * (times - 1)
+            last *= times
+        else:
+            last = 1
+            totals[-1] += 1
+    return sum(totals)
 
 
 @lru_cache(maxsize=512)
 def compile_pattern(pattern: str) -> Any:
-    """Compile a schema's pattern; raises `regex.error`."""
+    """Compile a schema's pattern; raises `regex.error`, and UncheckedError for one that is too large to be compiled."""
+    if expanded(pattern) > LARGEST_PATTERN:
+        raise UncheckedError(f"the pattern {clip(pattern, 60)!r} is too large")
     return library("regex").compile(pattern)
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Say whether a pattern is found anywhere in a text; raises PatternTimeoutError."""
+    """Whether a pattern is found anywhere in a text; raises UncheckedError where that takes too long."""
+    search = compile_pattern(pattern).search
     try:
-        return compile_pattern(pattern).search(text, timeout=PATTERN_SECONDS, concurrent=True) is not None
+        return search(text, timeout=min(QUICK_SECONDS, PATTERN_SECONDS), concurrent=True) is not None
     except TimeoutError:
-        raise PatternTimeoutError(
-            f"the pattern {clip(pattern)!r} took too long on {clip(text, 60)!r}; give a shorter or simpler text"
-        ) from None
+        run = budget.current()
+        run.slow -= 1
+    try:
+        if run.slow >= 0:
+            return search(text, timeout=PATTERN_SECONDS, concurrent=True) is not None
+    except TimeoutError:
+        pass
+    raise UncheckedError(f"the pattern {clip(pattern, 60)!r} took too long on {clip(text, 60)!r}")
 
 
 def check_patterns(graph: Graph, tool: str) -> None:
@@ -83,6 +115,8 @@ def check_patterns(graph: Graph, tool: str) -> None:
         for pattern, step in named:
             try:
                 compile_pattern(pattern)
+            except UncheckedError:
+                continue  # what it says is not checked, and every call says so
             except (library("regex").error, RecursionError, OverflowError) as error:
                 raise UsageError(
                     f"Tool {tool!r}: the pattern {clip(pattern)!r} at {graph.where[id(node)] + step!r} cannot be "
@@ -143,7 +177,7 @@ def _one_of(validator: Any, branches: list[Any], value: Any, _: Any) -> Iterator
 
 def _refusals(validator: Any, branches: list[Any], value: Any) -> list[Any]:
     """Collect what each alternative has against a value, once for each value: else a tree's cost doubles by level."""
-    seen, key = _SEEN.get(), (id(branches), id(value))
+    seen, key = budget.current().refusals, (id(branches), id(value))
     if key in seen:
         return seen[key]
     errors: list[Any] = []
@@ -157,6 +191,24 @@ def _refusals(validator: Any, branches: list[Any], value: Any) -> list[Any]:
     return errors
 
 
+def _type(validator: Any, wanted: str | list[str], value: Any, _: Any) -> Iterator[Any]:
+    if not any(validator.is_type(value, each) for each in ([wanted] if isinstance(wanted, str) else wanted)):
+        yield _error("is of another type")  # `describe` tells it; jsonschema quotes the whole value each time
+
+
+def _enum(_: Any, wanted: list[Any], value: Any, __: Any) -> Iterator[Any]:
+    known = budget.current().members
+    if id(wanted) not in known:
+        known[id(wanted)] = frozenset(map(frozen, wanted))
+    if frozen(value) not in known[id(wanted)]:
+        yield _error("is no member")
+
+
+def _unique_items(validator: Any, wanted: bool, value: Any, _: Any) -> Iterator[Any]:
+    if wanted and validator.is_type(value, "array") and len(set(map(frozen, value))) < len(value):
+        yield _error(f"{shown(value)} holds the same item twice")
+
+
 def _error(message: str, context: Sequence[Any] = ()) -> Any:
     return library("jsonschema").ValidationError(message, context=context)
 
@@ -165,11 +217,47 @@ def _checks(test: Callable[[object], bool]) -> Callable[[object, object], bool]:
     return lambda _, value: test(value)
 
 
+def _counted(word: str, check: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a keyword cost a step, and more where it, or the value, holds much."""
+    cost = budget.STEPS_A_REFERENCE if word in REFS else 1
+    weighs = word != "enum"  # its members are looked up
+
+    def counted(validator: Any, wanted: Any, value: Any, schema: Any) -> Any:
+        budget.current().spend(cost + (_length(wanted) // 16 if weighs else 0) + _length(value) // 16)
+        return check(validator, wanted, value, schema)
+
+    return counted
+
+
+def _length(value: Any) -> int:
+    return len(value) if isinstance(value, dict | list) else 0
+
+
+def _quoting(check: Callable[..., Any]) -> Callable[..., Any]:
+    """Let an error cost what it quotes."""
+
+    def quoting(validator: Any, wanted: Any, value: Any, schema: Any) -> Iterator[Any]:
+        for error in check(validator, wanted, value, schema) or ():
+            budget.current().spend(len(error.message) // budget.CHARACTERS)
+            yield error
+
+    return quoting
+
+
+QUOTING = ("const", "contains", "maxItems", "maxProperties", "minItems", "minProperties", "not", "prefixItems")
+"""Keywords whose errors in jsonschema quote the whole value."""
+
+
 @cache
 def _validator_class() -> Any:
-    """Draft 2020-12 with patterns under a time limit and with the numbers that programs take."""
+    """Draft 2020-12 within a budget, with patterns under a time limit and with the numbers that programs take."""
     base = library("jsonschema").Draft202012Validator
     keywords = {
+        **base.VALIDATORS,
+        **{word: _quoting(base.VALIDATORS[word]) for word in QUOTING},
+        "type": _type,
+        "enum": _enum,
+        "uniqueItems": _unique_items,
         "pattern": _pattern,
         "patternProperties": _pattern_properties,
         "additionalProperties": _additional_properties,
@@ -178,7 +266,8 @@ def _validator_class() -> Any:
     }
     numbers = {"integer": _checks(is_integer), "number": _checks(is_number)}
     types = base.TYPE_CHECKER.redefine_many(numbers)
-    return library("jsonschema.validators").extend(base, keywords, type_checker=types)
+    counted = {word: _counted(word, check) for word, check in keywords.items()}
+    return library("jsonschema.validators").extend(base, counted, type_checker=types)
 
 
 class Validator:
@@ -191,17 +280,18 @@ class Validator:
         self._compiled: Any = None
 
     def errors(self, value: Any) -> Iterator[Any]:
-        """Yield jsonschema's errors for a value; may raise whatever jsonschema, a pattern or recursion raises.
+        """Yield jsonschema's errors for a value; may raise whatever jsonschema or recursion raises.
 
-        An error inside alternatives (`context`) may belong to several: only its relative path is to be trusted.
+        Raises UncheckedError when it costs too much. An error inside alternatives (`context`) may belong to several:
+        only its relative path is to be trusted.
         """
         if self._compiled is None:
             self._compiled = _validator_class()(self.graph.root, registry=library("referencing").Registry())
-        _SEEN.set({})
+        budget.begin(value)
         try:
             yield from self._compiled.iter_errors(value)
         finally:
-            _SEEN.set({})  # lets go of the values
+            budget.end()
 
 
 def sentences(errors: Iterable[Any]) -> tuple[str, ...]:

@@ -11,8 +11,6 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, assert_never
 
 import anyio
-import anyio.to_thread
-from anyio.lowlevel import RunVar
 
 from promptools.exchange import (
     Abandon,
@@ -36,6 +34,7 @@ from promptools.transport.content import acceptable, ends_at_hand, is_plain, pie
 from promptools.transport.family import decoded
 from promptools.transport.look import look, look_async
 from promptools.transport.redirects import MOST_REDIRECTIONS, elsewhere, follow, may_follow, redirected
+from promptools.transport.threads import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterator
@@ -54,20 +53,6 @@ FRAMING = frozenset({"content-length", "transfer-encoding"})
 """Said anew by the library for the body that it really sends."""
 LINGER = 0.05
 """Seconds for which the end of a reply is waited for once all that it says has been handed on."""
-
-
-AT_ONCE = 2
-"""Threads that prepare large requests of one event loop: they share one interpreter with it, and must leave it time."""
-_LIMITER: RunVar[anyio.CapacityLimiter] = RunVar("promptools_limiter")
-
-
-def _limiter() -> anyio.CapacityLimiter:
-    """Return the limiter of the running event loop."""
-    found = _LIMITER.get(None)
-    if found is None:
-        found = anyio.CapacityLimiter(AT_ONCE)
-        _LIMITER.set(found)
-    return found
 
 
 class Pump:
@@ -295,11 +280,8 @@ class SyncPump(Pump):
                     case Abandon():
                         self._release()
                         told = Done(self.clock())
-                    case Wait(seconds):
-                        time.sleep(seconds)
-                        told = Done(self.clock())
-                    case Compute(work):
-                        told = self.computed(work)
+                    case Wait() | Compute():
+                        told = self._do(effect)
                     case _:
                         assert_never(effect)
             self.working = False
@@ -311,6 +293,12 @@ class SyncPump(Pump):
             self.working = False
             self.exchange.close()
             self._release()
+
+    def _do(self, effect: Wait | Compute) -> Happening:
+        if isinstance(effect, Compute):
+            return self.computed(effect.work)
+        time.sleep(effect.seconds)
+        return Done(self.clock())
 
     def _open(self, send: Send) -> Happening:
         self._release()
@@ -406,11 +394,8 @@ class AsyncPump(Pump):
                     case Abandon():
                         await self._release()
                         told = Done(self.clock())
-                    case Wait(seconds):
-                        await anyio.sleep(seconds)
-                        told = Done(self.clock())
-                    case Compute(work):
-                        told = await anyio.to_thread.run_sync(self.computed, work, limiter=_limiter())
+                    case Wait() | Compute():
+                        told = await self._do(effect)
                     case _:
                         assert_never(effect)
             self.working = False
@@ -422,6 +407,12 @@ class AsyncPump(Pump):
             self.working = False
             self.exchange.close()
             await self._release()
+
+    async def _do(self, effect: Wait | Compute) -> Happening:
+        if isinstance(effect, Compute):
+            return await in_thread(self.computed, effect.work)
+        await anyio.sleep(effect.seconds)
+        return Done(self.clock())
 
     async def _open(self, send: Send) -> Happening:
         await self._release()

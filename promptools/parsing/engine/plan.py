@@ -213,7 +213,7 @@ MCP = "use_mcp_tool"
 
 
 FEW = 16
-"""Tools whose names are looked for letter by letter; of more names the beginnings do: a pattern of all costs too much."""
+"""Tools whose names are looked for letter by letter; of more their beginnings are: all would be too large a pattern."""
 MOST_FIRSTS = 256
 """Beginnings of three letters that one pattern may hold."""
 LONGEST = 128

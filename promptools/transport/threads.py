@@ -1,0 +1,28 @@
+"""Work that takes long, off the event loop: in few threads, which share one interpreter with it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+import anyio
+import anyio.to_thread
+from anyio.lowlevel import RunVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+A = TypeVar("A")
+T = TypeVar("T")
+
+AT_ONCE = 2
+"""Threads of one event loop: more would not be faster, and leave it less time."""
+_LIMITER: RunVar[anyio.CapacityLimiter] = RunVar("promptools_limiter")
+
+
+async def in_thread(work: Callable[[A], T], given: A) -> T:
+    """Call a function in a thread; a cancelled task ends when the function has returned."""
+    limiter = _LIMITER.get(None)
+    if limiter is None:
+        limiter = anyio.CapacityLimiter(AT_ONCE)
+        _LIMITER.set(limiter)
+    return await anyio.to_thread.run_sync(work, given, limiter=limiter)
