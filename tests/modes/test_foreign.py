@@ -9,9 +9,9 @@ from promptools.modes.ask import read_ask
 from promptools.modes.foreign import Restore, rewrite
 from promptools.modes.harmony import Harmony
 from promptools.modes.native import Native
-from promptools.modes.prompt import Prompt
+from promptools.modes.prompt import Prompt, render
 from promptools.parsing.escape import markup
-from promptools.parsing.events import CallArgs
+from promptools.parsing.events import CallArgs, CallStart
 from promptools.profiles import Profile
 from promptools.types import Fix
 from promptools.wire.chat import Delta, ToolDelta
@@ -233,3 +233,36 @@ def test_only_forms_that_were_written_are_restored():
     )
     same = {"a": "<\\/s>"}
     assert restore(same)[0] is same
+
+
+def test_render_escapes_unless_it_is_told_not_to():
+    assert render([{**USER, "content": END}])[0]["content"] == BROKEN
+    assert render([{**USER, "content": END}], escape=False)[0]["content"] == END
+
+
+def test_ids_are_escaped_alike_in_calls_and_results():
+    past = called(old="a")
+    past["tool_calls"][0]["id"] = END
+    upstream = sent(Native(), USER, past, {**answered("x"), "tool_call_id": END})
+    _, call, result = upstream.body["messages"]
+    assert (call["tool_calls"][0]["id"], result["tool_call_id"]) == (BROKEN, BROKEN)
+
+
+def test_content_that_is_no_text_is_escaped_too():
+    content = sent(Native(), {**USER, "content": {"text": END}}).body["messages"][0]["content"]
+    assert content == {"text": BROKEN}
+
+
+def test_a_live_call_is_streamed_where_nothing_was_escaped():
+    ask = asked(USER, promptools={"arguments": "live"})
+    for content, starts in ((END, False), ("plain", True)):
+        upstream = sent(Native(), USER, called(old="a"), answered(content), promptools={"arguments": "live"})
+        reader = Native().reader(ask, upstream, ids())
+        events = reader.feed(Delta(tool_calls=(ToolDelta(index=0, id="c1", name="edit", arguments='{"old": "a", '),)))
+        assert bool(events) is starts
+        reader.close(None)
+        prompted = sent(Prompt(), USER, called(old="a"), answered(content), promptools={"arguments": "live"})
+        text = Prompt().reader(ask, prompted, ids())
+        events = text.feed(Delta(content='<tool_call>{"name": "edit", "arguments": {"old": "a", "new": "'))
+        assert any(isinstance(each, CallStart) for each in events) is starts
+        text.close(None)

@@ -9,7 +9,8 @@ import pytest
 
 from promptools import dialects
 from promptools.errors import UsageError
-from promptools.profiles import Profile, facts, families, kinds, load_builtin
+from promptools.harmony.tokens import IDS
+from promptools.profiles import Profile, all_control_tokens, facts, families, kinds, load_builtin
 from promptools.profiles.facts import Fact, fact_types, kind_of, numbers, plain
 
 ALL = (*kinds(), *families())
@@ -145,3 +146,16 @@ def test_the_dialect_of_a_family_exists(name):
     for fact in load_builtin(name).facts:
         if fact.key == "dialect":
             assert fact.value in dialects.names()
+
+
+def test_control_tokens_of_a_model_that_nobody_knows_are_those_of_all():
+    every = all_control_tokens()
+    assert {"<|im_end|>", "<|eot_id|>", "[TOOL_CALLS]", "<end_of_turn>", "<|start|>", "<|{word}|>"} <= every
+    for name in families():
+        for fact in load_builtin(name).facts:
+            assert fact.key != "control_tokens" or set(fact.value) <= every
+
+
+def test_harmony_s_tokens_are_those_of_its_own_module():
+    (tokens,) = (fact.value for fact in load_builtin("gpt-oss").facts if fact.key == "control_tokens")
+    assert set(tokens) == {*(f"<|{name}|>" for name in IDS), "<|reserved_{n}|>"}

@@ -111,6 +111,7 @@ def test_an_override_goes_over_everything():
         ({"num_ctx": "fitt"}, r"overrides: num_ctx: 'fitt' is not possible here; did you mean 'fit'\?"),
         ({"num_ctx": True}, r"overrides: num_ctx: a whole number is wanted, not True"),
         ({"num_ctx": 4.5}, r"overrides: num_ctx: a string is wanted, not 4\.5"),
+        ({"control_tokens": ["<"]}, r"overrides: control_tokens: '<' is no control token"),
         ({"num_ctx": 0}, r"overrides: num_ctx: 0 is no number of tokens; name at least one"),
         ({"num_ctx_limit": -1}, r"overrides: num_ctx_limit: -1 is no number of tokens; name at least one"),
         ({"num_ctx_limit": "fit"}, r"overrides: num_ctx_limit: a whole number is wanted, not 'fit'"),
