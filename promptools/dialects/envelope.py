@@ -49,15 +49,29 @@ ASIDE_KEYS = frozenset(
     {"id", "type", "index", "tool_call_id", "call_id", "thought", "thoughts", "reasoning", "explanation", "content"}
 )
 
+"""Keys that stand beside a call and are no arguments."""
+
+RECORD_KEYS = frozenset({
+    "result", "results", "output", "outputs", "observation", "stdout", "stderr", "exit_code", "exitcode",
+    "returncode", "return_code", "success", "error", "status", "status_code", "ts", "time", "datetime", "timestamp",
+    "@timestamp", "date", "started_at", "finished_at", "ended_at", "completed_at", "created_at", "updated_at",
+    "duration", "duration_s", "duration_ms", "elapsed", "elapsed_s", "elapsed_ms", "took", "took_ms", "latency",
+    "latency_ms", "level", "severity", "loglevel", "log_level", "logger", "msg", "pid", "hostname", "trace_id",
+    "span_id", "request_id",
+})  # fmt: skip
+"""Keys of a record of a call that was made: of a log, or of a history with its results. A model that calls knows none
+of their values. What is null or empty says nothing, nor does the status that items of OpenAI's Responses have."""
+
 if TYPE_CHECKING:
     from promptools.schema import Tools
-"""Keys that stand beside a call and are no arguments."""
 
 FIRST_KEYS = frozenset((*NAME_KEYS, *ARGUMENT_KEYS, *WRAPPER_KEYS, *ASIDE_KEYS, "role"))
 """Keys that may open a call anywhere in prose."""
 
 _ARGUMENTS = frozenset(ARGUMENT_KEYS)
 _WRAPPERS = frozenset((*WRAPPER_KEYS, "function"))
+
+_NO_KEYS: frozenset[str] = frozenset()
 
 NESTING = 16
 """Levels of wrappers that are looked through: more is a trick, not a habit."""
@@ -103,6 +117,8 @@ class Said(NamedTuple):
     """The other keys: arguments without a key of their own, perhaps."""
     fixes: tuple[Fix, ...] = ()
     name_key: str = ""
+    record: frozenset[str] = _NO_KEYS
+    """Keys beside the call that only a record of one has."""
 
 
 class NoCall(Exception):
@@ -225,6 +241,7 @@ def _said_in_object(node: Node, anchors: frozenset[str], tools: Tools | None, de
 def _with_what_is_beside(said: Said, node: Node) -> Said:
     """Give a call that stood under `function`; its arguments may stand beside that (Groq's Llama fine-tunes)."""
     beside = argument_key(node.value) if said.arguments is None and not said.flat else None
+    said = said._replace(record=said.record | _recorded(node.value))
     if beside is None:
         return said._replace(node=node)
     moved = Fix("unwrap", "the arguments stood beside the function")
@@ -248,7 +265,15 @@ def _said(node: Node, tools: Tools | None) -> Said:
     arguments = argument_key(keys)
     bare = name.strip()
     fixes = () if bare == name else (Fix("name", f"{clip(name)!r} to {clip(bare)!r}"),)
-    return Said(node, bare, child(node, arguments) if arguments else None, flat, fixes, name_key)
+    return Said(node, bare, child(node, arguments) if arguments else None, flat, fixes, name_key, _recorded(keys))
+
+
+def _recorded(keys: Mapping[str, Any]) -> frozenset[str]:
+    """Return the keys of an object that say what came of a call."""
+    if RECORD_KEYS.isdisjoint(keys):
+        return _NO_KEYS
+    found = frozenset(key for key in RECORD_KEYS.intersection(keys) if keys[key] not in (None, ""))
+    return found - {"status"} if "type" in keys else found
 
 
 def argument_key(keys: Mapping[str, Any]) -> str | None:

@@ -81,6 +81,7 @@ def settle(said: Said, rules: Rules, place: Place) -> Call | Malformed:
         return _inferred(said, rules, place)
     if len(said.name) > NAME_LIMIT or not NO_NAME.isdisjoint(said.name):
         raise NoCall("what stands where the name belongs is no name")
+    _refuse_record(said, rules, place)
     if rules.tools is None:
         return _unchecked(said, place)
     found = rules.tools.find(said.name)
@@ -95,6 +96,17 @@ def settle(said: Said, rules: Rules, place: Place) -> Call | Malformed:
             raise NoCall(unfit.text) from None
         return broken(unfit.reason, unfit.text, place.dialect, tool.name)
     return checked(tool, arguments, node, fixes, rules, place)
+
+
+def _refuse_record(said: Said, rules: Rules, place: Place) -> None:
+    """Raise `NoCall` for a record of a call that was made, unless its keys are the tool's own parameters."""
+    sure = place.wrapped or place.expected or rules.strictness == "lenient"
+    if sure or not said.record or said.arguments is None:
+        return
+    found = rules.tools.find(said.name or "") if rules.tools is not None else None
+    own = rules.tools.keys(found[0].name) if rules.tools is not None and found is not None else frozenset[str]()
+    if not said.record <= own:
+        raise NoCall(f"it is a record of a call: {min(said.record - own)!r} is beside it")
 
 
 def _is_data(said: Said) -> bool:

@@ -55,7 +55,8 @@ def is_text(reply: Reply, text: str) -> None:
     said = text.removeprefix("<think>Let me see.</think>")
     assert reply.calls == ()
     assert reply.malformed == ()
-    assert reply.content.strip() == said.strip()
+    ended = "".join(each.raw for each in reply.discarded if each.why == "debris")
+    assert reply.content.strip() + ended.strip() == said.strip()
 
 
 @pytest.mark.parametrize("asked", [False, True])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from promptools.dialects.base import A_TAG
 from promptools.dialects.settle import Place, Rules
+from promptools.parsing.engine.mention import LINE, is_mentioned
 from promptools.parsing.engine.plan import Plan
 from promptools.parsing.output import Output
 from promptools.parsing.parts import Candidate, Part
@@ -24,6 +25,8 @@ MISSES = 64
 """Markers of one kind that began no call, and no call between them, after which no more of them are looked for."""
 REBUILDS = 8
 """Kinds that are left out of the search: each takes milliseconds, where nobody had the same ones before."""
+PART = "it is a part of something larger"
+MENTIONED = "the text before it shows that it is talked about"
 QUOTED = "it is quoted from the conversation"
 STEM = 256
 """Characters of a call's beginning by which it is known that it is not quoted."""
@@ -68,6 +71,8 @@ class Machine(ABC):
         self._shown = False
         """The candidate stands in a fence, where words behind it show that it is talked about, however it ends."""
         self._opened_at = 0
+        self._mentioned = False
+        """The text before the candidate shows that it is talked about."""
         self._begun: str | None = None
         """The candidate's text, as far as it is needed to see that it is not quoted; None: it is not."""
         self._stem_ends = self._compared = 0
@@ -186,15 +191,21 @@ class Machine(ABC):
         sure = tier in ("S", "A")
         fenced = bool(self._lead) or self._state == self._fence
         # in the midst of a line it may be talked about: then it is as good as one that nobody asked for
-        quoted = tier != "S" and not fenced and _is_quoted(self._out.last_words(NEAR))
+        before = self._out.last_words(LINE)
+        quoted = tier != "S" and not fenced and _is_quoted(before)
         # so is a tool's name that is a tag of reasoning, of an answer or of a result
         quoted = quoted or (head.gate == A_TAG and text[start:end] in TAGS)
         expected = dialect.name == self._rules.expect and not quoted and (sure or fenced or self._begins_line())
+        self._mentioned = self._rules.strictness != "lenient" and is_mentioned(
+            before, fenced=fenced, sentinel=tier == "S", expected=expected
+        )
+        expected = expected and not self._mentioned
         marker, begin = (text[start:end], end) if head.opens else (head.alias, start)
         self._back, self._lost = (self._fence, self._code) if fenced else (self._after, self._prose)
         if head.fenced and self._lead and self._lead[0].raw[0] in "`~":  # the fence is the block's own marker
             marker, self._lead, self._back = self._lead[0].raw, [], self._after
-        firm = not quoted and ((sure and not fenced) or expected or self._rules.strictness == "lenient")
+        doubted = quoted or self._mentioned
+        firm = not doubted and ((sure and not fenced) or expected or self._rules.strictness == "lenient")
         self._shown = self._back == self._fence and not firm
         place = Place(dialect.name, wrapped=sure, expected=expected, sentinel=tier == "S")
         self._candidate = dialect.candidate(marker, self._rules, place, firm=firm)
@@ -269,7 +280,7 @@ class Machine(ABC):
         parts = candidate.parts
         kinds = [part.kind for part in parts]
         is_call = "text" not in kinds  # or a call of nothing: the markup of a turn without one
-        if is_call and not candidate.firm and not lead and self._is_part(parts):
+        if is_call and (self._mentioned or (not candidate.firm and not lead and self._is_part(parts))):
             is_call = False
         if is_call:
             self._out.parts([*lead, *parts], firm=candidate.firm and not self._shown)
@@ -286,7 +297,7 @@ class Machine(ABC):
             upto = end - len(candidate.rest) if number == last else self._opened_at + each.cost
             span = Span(self._opened_at, upto)
             whole = is_call or each.outcome == "text"
-            said = (each.outcome, each.why) if whole else ("text", "it is a part of something larger")
+            said = (each.outcome, each.why) if whole else ("text", MENTIONED if self._mentioned else PART)
             self._out.tried(Try(each.strategy, span, *said, each.cost))
         if "call" in kinds:
             self._misses.clear()

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from promptools.dialects.settle import broken
 from promptools.parsing.engine.machine import Machine
+from promptools.parsing.engine.mention import LINE, is_mentioned
 from promptools.parsing.output import SPACE
 from promptools.parsing.parts import Part
 from promptools.parsing.scanner import Scanner
@@ -80,7 +81,9 @@ class Prose(Machine):
             group = found.lastgroup or ""
             if group in self._plan.heads or group in self._plan.headers:
                 taken = self._taken(found, scanner, text, final, first=first)
-                if taken is not None:
+                if taken is not None and not self._is_header_mentioned(
+                    taken[0], text[max(begin, start - LINE) : start]
+                ):
                     group, place, end = taken
                     if end < 0:  # what it stands in may become a marker too
                         place = start = min(start, held.hold(text, begin))
@@ -94,6 +97,17 @@ class Prose(Machine):
             if sought is not self._sought:
                 sought, later = self._sought, self._scanners(text)[1]
             search = self._swept(later, text).search
+
+    def _is_header_mentioned(self, group: str, before: str) -> bool:
+        """Whether the text before a message's header shows that it is talked about; `before` is not told yet."""
+        dialect = self._plan.headers.get(group)
+        if dialect is None or self._rules.strictness == "lenient":
+            return False
+        expected = dialect.name == self._rules.expect
+        before = self._out.last_words(LINE) + before
+        token = before.find("<|", before.rfind("\n") + 1)  # of the header, which was none at its first token
+        before = before if token < 0 else before[:token]
+        return is_mentioned(before, fenced=False, sentinel=True, expected=expected)
 
     def _past(self, found: re.Match[str], text: str, *, first: bool) -> int:
         """Give where to look on, behind code or a lone closer that means nothing here; -1: it means something."""

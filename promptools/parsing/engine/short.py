@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from promptools.parsing.engine.mention import LINE, may_be_mentioned
 from promptools.parsing.output import SPACE, first_id
 from promptools.parsing.strict import FEW, HOOKED, decode, too_deep
 from promptools.types import Call, Discarded, DiscardWhy, Reply, Span, Trace, Try
@@ -110,8 +111,9 @@ def _begins(text: str, start: int, brace: int, form: _Form, tools: Tools, plan: 
     if first == start:
         found = sought.every.now.match(text, start)
     else:
-        before = text[max(first, start - _SPACE) : start].rstrip(SPACE)
-        if not before or before.endswith(_TALKED_ABOUT):
+        before = text[max(first, start - LINE) : start]
+        said = before.rstrip(SPACE)
+        if not said or said.endswith(_TALKED_ABOUT) or may_be_mentioned(before):
             return False
         scanner = (sought.every if plan.rare.stands_in(text) else sought.here).now
         found = scanner.search(text, first)

@@ -1,0 +1,123 @@
+r"""Whether a call is only mentioned, by the text before it: in a program, a log, a patch, or announced as an example.
+
+    assert parse('<tool_call>...')              a string literal, or an argument
+    2026-11-01 12:00:00 INFO call: <tool_call>  a log
+    +<tool_call>                                a patch
+    Never write:\n```\n<tool_call>              announced as what is not to be done
+
+Only what leaves no doubt counts. "I call it like this:" announces a call, and so do most sentences that end in a colon;
+a sentence counts that says as a whole that what follows is an example, is wrong, or was not run.
+"""
+
+from __future__ import annotations
+
+import re
+
+LINE = 256
+"""Characters before a call that are looked at."""
+
+_OPEN_QUOTE = re.compile(r"(?:\A|[^\w\"'])[bfruBFRU]{0,2}([\"'])(?:\1\1)?\Z")
+_LITERAL = re.compile(r"[=(\[{,][ ]?[bfruBFRU]{0,2}([\"'])(?!\1)(?:\\.|(?!\1)[^\\\n])*+\Z")
+_ARGUMENT = re.compile(r"\w\(\Z")
+_TRIPLE = re.compile(r"(?:\"\"\"|''')\Z")
+_CLOCK = r"\d{1,2}:\d{2}:\d{2}"
+_LEVEL = r"(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|CRITICAL|FATAL)"
+_LOGGED = re.compile(
+    rf"[\[(]?(?:\d{{4}}[-/]\d\d[-/]\d\d[T ]{_CLOCK}|[A-Z][a-z]{{2}}[ ]{{1,2}}\d{{1,2}} {_CLOCK}"
+    rf"|{_CLOCK}[.,]\d{{3}}\b|{_CLOCK}\]?[ ]{_LEVEL}\b|{_LEVEL}[\]:|])"
+)
+_PATCHED = re.compile(r"[+-]\Z|@@ -\d+")
+_INDENT = re.compile(r"(?:[ ]{4}|\t)[ \t]*\Z")
+_ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,3}[.)])[ \t]")
+
+_IT = r"(?:it|this|that|them|these|any of (?:it|this|them))"
+_DO = (
+    r"(?:write|do|use|send|call|run|make|print|answer|reply|say|output|format|type|emit|produce|copy|execute|invoke"
+    r"|try)\b"
+)
+_WHO = r"(?:(?:please|so|and|but|also|you|we|models|agents|one)\s+)*(?:should|must|may)?\s*"
+_NOT = r"(?:do not|don['’]?t|never|not|mustn['’]t|shouldn['’]t)\s+(?:ever\s+)?"
+_IS = r"(?:(?:this|that|the following|it)\s+(?:is|would be)\s+)?(?:an?\s+)?"
+_SHOWN = r"(?:(?:as|here is|here['’]s|this is|below is|see|consider)\s+)?(?:an?|one|another)\s+"
+_REST = r"[^,;:.!?\n]{0,48}"
+_EXAMPLES = (
+    rf"{_SHOWN}(?:[a-z-]+\s+)?examples?\b{_REST}",
+    r"for (?:example|instance)",
+    r"e\.?\s?g\.?",
+    r"(?:some )?examples?(?:\s+(?:call|tool call|usage|format|output|\d+))?",
+    r"for (?:documentation|illustration)(?:\s+purposes)?(?:\s+only)?",
+    r"zum beispiel|z\.\s?b\.|beispiel|par exemple|exemple|por ejemplo|ejemplo|per esempio|esempio|por exemplo|exemplo",
+    r"например|пример|例如|比如|示例|例子|例|たとえば|例えば|예를 들어|예시",
+)
+_WRONG = (
+    rf"{_WHO}{_NOT}{_DO}{_REST}",
+    rf"{_WHO}avoid (?:writing|doing|using|sending|calling|making|printing)\b{_REST}",
+    rf"{_IS}(?:wrong|bad|incorrect|invalid|not valid|malformed)(?:\s+(?:call|example|format|way|syntax|one|answer))?",
+    r"(?:instead of|rather than|not)(?:\s+like)?(?:\s+this|\s+that)?",
+    rf"so nicht|nicht so|(?:schreib|mach)\w*\s+(?:(?:das|es|sie)\s+)*(?:nicht|nie)\b{_REST}",
+    rf"ne\s+(?:l['’]|le\s+|les\s+)?(?:fai[st]|écri|utilis|appel|lanc|envo)\w*\s+(?:pas|jamais)\b{_REST}",
+    rf"(?:no (?:lo|la|los)|nunca) (?:haga|escriba|use|llame|env[ií]|ejecute)\w*{_REST}",
+    r"(?:请)?(?:不要|别|切勿)(?:这样|那样)?(?:写|做|用|使用|调用)[^，。：:\n]{0,16}",
+)
+_NOT_RUN = (
+    rf"\b(?:I|we)\s+(?:did not|didn['’]t|have not|haven['’]t|will not|won['’]t|do not|don['’]t|am not going to)\s+"
+    rf"(?:actually\s+)?(?:run|ran|execute|executed|call|called|make|made|send|sent|invoke|invoked)\s+{_IT}"
+)
+_BESIDE = r"\s*(?:\([^()\n]{0,80}\))?"
+_ANNOUNCED = re.compile(
+    rf"(?:{'|'.join((*_EXAMPLES, *_WRONG))}){_BESIDE}|[^\n]*{_NOT_RUN}\)?|[^\n]*\((?:not (?:executed|run|called))\)",
+    re.IGNORECASE,
+)
+_SENTENCE = re.compile(r".*[.!?。！？]\s+(?=\S)", re.DOTALL)
+
+
+def is_mentioned(before: str, *, fenced: bool, sentinel: bool, expected: bool) -> bool:
+    """Whether a call is only mentioned, by the text before it or before the fence that it begins.
+
+    A call of the `expected` dialect is meant in a fence and at the beginning of a line. A `sentinel` outside a fence is
+    the model's own, whatever was announced.
+    """
+    if in_line(before):
+        return True
+    return not expected and (in_block(before) or ((fenced or not sentinel) and is_announced(before)))
+
+
+def may_be_mentioned(before: str) -> bool:
+    """Whether a call may be only mentioned, whatever it is and whatever was asked for."""
+    return in_line(before) or in_block(before) or is_announced(before)
+
+
+def in_line(before: str) -> bool:
+    """Whether the call is in a string literal, an argument, a log or a patch, by the text before it on its line."""
+    line = before[before.rfind("\n") + 1 :]
+    if not line:
+        return _TRIPLE.search(before[:-1]) is not None and _is_open(before[before.rfind("\n", 0, -1) + 1 : -1])
+    quote = _OPEN_QUOTE.search(line)
+    if quote is not None and line.count(quote[1]) % 2:
+        return bool(before.strip("\"' \n"))  # the whole reply is in quotes
+    return bool(_LITERAL.search(line) or _ARGUMENT.search(line) or _LOGGED.match(line.lstrip()) or _PATCHED.match(line))
+
+
+def _is_open(line: str) -> bool:
+    """Whether a line ends by opening a long string: what closes one stands alone, or after its opener."""
+    mark = line[-3:]
+    return len(line) > len(mark) and line.count(mark) % 2 == 1
+
+
+def in_block(before: str) -> bool:
+    """Whether the call is in a code block of Markdown that is one by its indent: not that of a list's item."""
+    text, _, indent = before.rpartition("\n")
+    if not _INDENT.match(indent) or text[text.rfind("\n") + 1 :].strip():
+        return False
+    words = text.rstrip()
+    return bool(words) and not _ITEM.match(words[words.rfind("\n") + 1 :])
+
+
+def is_announced(before: str) -> bool:
+    """Whether the last sentence before the call says that it is an example, is wrong, or was not made."""
+    words = before.rstrip().rstrip("*_ ")
+    if words[-1:] not in (":", "："):
+        return False
+    line = words[words.rfind("\n") + 1 : -1].strip(" \t*_#>")
+    sentence = _SENTENCE.sub("", line)
+    return _ANNOUNCED.fullmatch(sentence.strip()) is not None
