@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from promptools.dialects.markers import NONE, markers
@@ -23,7 +24,7 @@ from promptools.wire.chat import REASONING_FIELDS
 from promptools.wire.shapes import as_object, is_list, is_object
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from promptools.dialects.markers import Markers
     from promptools.modes.ask import Ask
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
     from promptools.parsing.escape import Markup
     from promptools.types import Call
 
-NOTHING = markup(frozenset())
+NO_NAMES: Mapping[str, str] = MappingProxyType({})
+NOTHING = markup(frozenset[str]())
 
 
 def foreign_to(ask: Ask, *, dialect: str | None) -> Foreign:
@@ -60,6 +62,8 @@ class Foreign:
     """Markup in the model's own words of an attempt before, which are to be mended: its calls stay what they are."""
     forms: set[str] = field(default_factory=set[str])
     places: Counter[str] = field(default_factory=Counter[str])
+    renamed: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Tools that are sent under another name, since theirs holds markup."""
     _place: str = ""
 
     # --- what is sent ------------------------------------------------------------------------------------------------
@@ -80,12 +84,13 @@ class Foreign:
         """Escape tools that are rendered here."""
         return Tools(self.tools(tools.to_openai())) if _may_hold(tools, self.markup) else tools
 
-    def names(self, names: Iterable[str]) -> dict[str, str]:
-        """Map names that hold markup to others."""
+    def names(self, names: Iterable[str], sent: Mapping[str, str] = NO_NAMES) -> Mapping[str, str]:
+        """Map names of tools that hold markup to others, those in `sent` to the ones they have there."""
         every = list(names)
-        if not any(map(self.markup.found, every)):
-            return {}
-        return {name: other for name, other in mapped(every, Profile().tool_names).items() if self.markup.found(name)}
+        if any(map(self.markup.found, every)):
+            others = mapped(every, Profile().tool_names).items()
+            self.renamed = {name: sent.get(name, other) for name, other in others if self.markup.found(name)}
+        return self.renamed
 
     def text(self, text: str) -> str:
         """Escape a text of the conversation that is written here."""
@@ -119,17 +124,20 @@ class Foreign:
         result = turn.result
         if result is not None:
             counted = self.places.copy()
-            result = replace(result, call_id=self._text(result.call_id), content=self._text(result.content))
+            content, name = self._text(result.content), self._name(result.name)
+            result = replace(result, call_id=self._text(result.call_id), name=name, content=content)
             self.places = counted  # it is the message's content once more
         return replace(turn, message=message, calls=calls, result=result)
 
     def _call(self, call: Call) -> Call:
         arguments = self._value(call.arguments)
-        call_id = self._text(call.id)
+        call = replace(call, id=self._text(call.id), name=self._name(call.name))
         if arguments is call.arguments:
-            return call if call_id is call.id else replace(call, id=call_id)
-        written = json.dumps(arguments, ensure_ascii=False)
-        return replace(call, id=call_id, arguments=arguments, arguments_json=written)
+            return call
+        return replace(call, arguments=arguments, arguments_json=json.dumps(arguments, ensure_ascii=False))
+
+    def _name(self, name: str) -> str:
+        return self.renamed[name] if name in self.renamed else self._text(name)
 
     def _content(self, content: Any, words: Markup) -> Any:
         if isinstance(content, str):

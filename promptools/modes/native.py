@@ -35,13 +35,15 @@ class Native:
         """Write the request."""
         turns, mended = read_history(ask.messages)
         foreign = foreign_to(ask, dialect=None)
-        sent = mapped([*ask.tools.names, *(call.name for turn in turns for call in turn.calls)], ask.profile.tool_names)
+        names = [*ask.tools.names, *(call.name for turn in turns for call in turn.calls)]
+        sent = mapped(names, ask.profile.tool_names)
+        sent |= foreign.names(names, sent)
         notes = [f"the tool {name!r} was sent as {other!r}" for name, other in sent.items()]
         body = passed_on(ask)
         order = GAP.join(filter(None, (_offer(ask, body, sent, notes, foreign), _form(ask, body, notes))))
         body["messages"] = _messages(ask, foreign.turns(turns, len(ask.feedback)), order, sent)
-        names = {other: name for name, other in sent.items()}
-        return Upstream(body, (*notes, *mended, *foreign.notes), names, restore=foreign.restore)
+        own = {other: name for name, other in sent.items()}
+        return Upstream(body, (*notes, *mended, *foreign.notes), own, restore=foreign.restore)
 
     def reader(self, ask: Ask, upstream: Upstream, new_id: NewId) -> ReplyReader:
         """Read the server's calls, and those that it left in the text."""

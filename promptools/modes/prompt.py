@@ -59,12 +59,11 @@ class Prompt:
                 notes += () if key else ("response_format was put into words: enforced, no call would be possible",)
             _stop(body, dialect.stop)
             if dialect.name == HARMONY:  # the others write any name
-                sent = in_harmony(ask.offered.names)
+                sent = {**in_harmony(ask.offered.names), **renames}
             notes += (f"the tool {name!r} was sent as {other!r}" for name, other in sent.items())
         if key:
             constrain(body, key, ask)
-        turns = _with_names(foreign.turns(turns, len(ask.feedback)), renames)
-        body["messages"] = _messages(ask, turns, dialect, block)
+        body["messages"] = _messages(ask, foreign.turns(turns, len(ask.feedback)), dialect, block)
         names = {other: name for name, other in sent.items()}
         asked = dialect.name if len(ask.offered) else None
         return Upstream(body, (*notes, *mended, *foreign.notes), names, asked, restore=foreign.restore)
@@ -116,20 +115,6 @@ def _messages(ask: Ask, turns: Sequence[Turn], dialect: Dialect, block: str) -> 
         said.append(_with_calls(turn, dialect, ask.profile))
     said += _result_turn(results, dialect, ask.profile)
     return settle(place_system(ask, own, block), said, ask.profile)
-
-
-def _with_names(turns: list[Turn], sent: Mapping[str, str]) -> list[Turn]:
-    """Give calls and results the names that are sent."""
-    if not sent:
-        return turns
-    return [
-        replace(
-            turn,
-            calls=tuple(replace(call, name=sent.get(call.name, call.name)) for call in turn.calls),
-            result=turn.result and replace(turn.result, name=sent.get(turn.result.name, turn.result.name)),
-        )
-        for turn in turns
-    ]
 
 
 def _with_ids(turns: Sequence[Turn], dialect: Dialect) -> list[Turn]:

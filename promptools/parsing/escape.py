@@ -97,8 +97,8 @@ class _Kind:
     """Markup of one kind, as patterns. A match ends behind the first character, its last group is what follows."""
 
     def __init__(self, texts: Collection[str], before: str = "") -> None:
-        every = [_SYMBOL.findall(text) for text in texts]
-        firsts = frozenset() if before else frozenset(symbols[0] for symbols in every)
+        every: list[list[str]] = [_SYMBOL.findall(text) for text in texts]
+        firsts = set[str]() if before else {symbols[0] for symbols in every}
         self._marked = re.compile(_pattern(every, firsts, before, ""))
         self._escaped = re.compile(_pattern(every, firsts, before, r"\\"))
         self._hints = tuple(_hint(symbols) for symbols in every) if before else ()

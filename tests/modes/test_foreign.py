@@ -151,6 +151,18 @@ def test_a_tool_named_like_a_token_travels_under_another_name():
     assert "im_end:" in upstream.body["messages"][-1]["content"]
 
 
+def test_so_it_does_where_the_server_would_take_the_name():
+    odd = {"type": "function", "function": {**EDIT["function"], "name": END}}
+    past = called(old="a")
+    past["tool_calls"][0]["function"]["name"] = END
+    lax = Profile(family="qwen", control_tokens=(END,), tool_names=".*")
+    upstream = sent(Native(), USER, past, {**answered("ok"), "name": END}, tools=[odd], profile=lax)
+    assert upstream.names == {"im_end": END}
+    assert END not in json.dumps(upstream.body)
+    stray = {"role": "tool", "tool_call_id": "nobody's", "name": END, "content": "x"}
+    assert sent(Native(), USER, stray, profile=lax).body["messages"][-1]["name"] == BROKEN
+
+
 def read(mode, upstream, arguments, *, name="edit", **more):
     ask = asked(USER, promptools={"arguments": "live"}, **more)
     reader = mode.reader(ask, upstream, ids())
