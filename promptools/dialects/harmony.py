@@ -68,9 +68,10 @@ class Harmony(Textual):
 
 def _call(call: Call) -> Message:
     from promptools.harmony.render import Message
+    from promptools.harmony.tokens import escape_json
 
     recipient = Names([call.name]).place(call.name).recipient
-    return Message("assistant", call.arguments_json, "", "commentary", recipient, "<|constrain|>json")
+    return Message("assistant", escape_json(call.arguments_json), "", "commentary", recipient, "<|constrain|>json")
 
 
 def _result(result: Result) -> Message:
