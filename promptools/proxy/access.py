@@ -21,6 +21,7 @@ ANY_HOST = "*"
 
 _HOST = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~-]+)(?::[0-9]{0,5})?")
 _KEY = re.compile(r"[!-~]+")
+_PORT = re.compile(r":[0-9]+$")
 _BEARER = b"bearer "
 
 
@@ -29,10 +30,14 @@ class Access:
 
     Without keys a proxy that is reached over loopback answers to loopback names and to `hosts` only: a web page whose
     name is made to point at this machine (DNS rebinding) could use it otherwise. A key, which such a page cannot know,
-    makes that check needless.
+    makes those checks needless.
+
+    Where the proxy has a provider's key to spend (`spends`), a web page of another origin is refused too: it could not
+    read the answer, but a browser sends its request all the same.
     """
 
-    def __init__(self, keys: Iterable[str], hosts: Iterable[str]) -> None:
+    def __init__(self, keys: Iterable[str], hosts: Iterable[str], *, spends: bool = False) -> None:
+        self._spends = spends
         self._keys = [_digest(_checked(key).encode("ascii")) for key in keys]
         self._hosts = frozenset(host.lower().rstrip(".") for host in hosts)
 
@@ -50,13 +55,21 @@ class Access:
             )
             headers = ((b"www-authenticate", b"Bearer"),)
             raise RefusedError(401, message, kind="invalid_request_error", code="invalid_api_key", headers=headers)
-        if not self._keys and is_loopback(_server(scope)) and not self._answers_to(name):
+        if not self._keys and is_loopback(_server(scope)):
+            self._check_names(scope, name)
+        return host
+
+    def _check_names(self, scope: Scope, name: str) -> None:
+        """Refuse a request that a web page may have made with somebody's browser."""
+        page = next((_page(value) for field, value in scope["headers"] if field.lower() == b"origin"), None)
+        foreign = page if self._spends else None
+        refused = next((each for each in (name, foreign) if each is not None and not self._answers_to(each)), None)
+        if refused is not None:
             message = (
-                f"this proxy does not answer to the name {clip(name)!r}: use localhost, or let its operator allow the"
-                " name with --allowed-host, or ask for an API key"
+                f"this proxy does not answer to the name {clip(refused)!r}: use localhost, or let its operator allow"
+                " the name with --allowed-host, or ask for an API key"
             )
             raise RefusedError(403, message, code="host_not_allowed")
-        return host
 
     def _knows(self, scope: Scope) -> bool:
         """Whether a request carries a right key; each key is compared, in a time that does not depend on its text."""
@@ -89,6 +102,15 @@ def _host(scope: Scope) -> tuple[str, str]:
     if found is None:
         raise RefusedError(400, "the request needs one Host field, with a host and perhaps a port", code="bad_host")
     return found[0].decode("ascii"), found[1].decode("ascii").lower().strip("[]").rstrip(".")
+
+
+def _page(origin: bytes) -> str | None:
+    """Return the host of a web page, or "null"; None for what is no page of the web, such as an editor's window."""
+    scheme, mark, authority = origin.decode("latin-1").lower().partition("://")
+    if not mark:
+        return scheme
+    host = authority.rpartition(":")[0] if _PORT.search(authority) else authority
+    return host.strip("[]").rstrip(".") if scheme in {"http", "https"} else None
 
 
 def _server(scope: Scope) -> str:

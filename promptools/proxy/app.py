@@ -90,12 +90,16 @@ class Proxy:
         self.target = target
         family = installed() if http_client is None else family_of(http_client)
         self.upstream = parse_base_url(target.base_url, family.module)
-        self.access = Access([*api_keys, *_keys(options.api_key_env)], [*allowed_hosts, *options.allowed_hosts])
         self.max_body = next(each for each in (max_body, options.max_body, MAX_BODY) if each is not None)
         if self.max_body < 1:
             raise UsageError(f"max_body must be 1 byte or more, not {self.max_body}")
         key = session.key(target)
         self._authorization = self.upstream.authorization or (f"Bearer {key}" if key else None)
+        self.access = Access(
+            [*api_keys, *_keys(options.api_key_env)],
+            [*allowed_hosts, *options.allowed_hosts],
+            spends=self._authorization is not None,
+        )
 
     @property
     def base_url(self) -> str:

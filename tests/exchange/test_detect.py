@@ -8,6 +8,7 @@ import pytest
 from scripted import WEATHER, Answer, ask, error, play, reply
 
 from promptools.exchange import Failed, Route, Sights
+from promptools.exchange.ledger import endpoint
 from promptools.profiles import Config, resolve
 from promptools.types import Seen
 
@@ -255,3 +256,11 @@ def test_sights_are_bounded_and_forgotten_by_server():
     sights.put("c", "m", Seen())
     sights.forget("c")
     assert sights.get("c") is sights.get("c", "m") is None
+
+
+@pytest.mark.parametrize("host", ["v1", "api", "host/v1", "[::1]:9"])
+@pytest.mark.parametrize("path", ["/api/chat", "completions"])
+def test_another_route_is_on_the_same_host_whatever_its_name(host, path):
+    made = endpoint(f"http://{host}/chat/completions?a=1", path)
+    assert made.startswith(f"http://{host.removesuffix('/v1')}/")
+    assert made.endswith(f"{path}?a=1")

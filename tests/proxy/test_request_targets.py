@@ -165,6 +165,31 @@ def test_over_loopback_only_loopback_names_and_allowed_ones_are_answered(server,
     assert bool(server.seen) == (status == 200)
 
 
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [
+        ("https://evil.example", 403),
+        ("http://127.0.0.1.evil.example:8100", 403),
+        ("null", 403),
+        ("http://localhost:3000", 200),
+        ("http://[::1]:3000", 200),
+        ("https://gate.example", 200),
+        ("app://obsidian.md", 200),
+        ("vscode-webview://1k2", 200),
+    ],
+)
+def test_a_web_page_of_another_origin_spends_no_key(server, monkeypatch, origin, status):
+    """It need not read the answer to do harm; a bare server, and a proxy without a key, take its request."""
+    monkeypatch.setenv("A_KEY", "sk-secret")
+    server.play(completion())
+    said = request("POST /v1/chat/completions HTTP/1.1", "Host: localhost", f"Origin: {origin}", body=BODY)
+    with serving(keyed(server.url, allowed_hosts=["gate.example"])) as port:
+        assert raw(port, said)[0] == status
+    assert len(server.seen) == (status == 200)
+    with serving(Proxy(base_url=server.url, config=Config())) as port:
+        assert raw(port, said)[0] == 200
+
+
 def test_http_1_0_may_leave_the_host_out(server, proxy):
     server.play(completion())
     assert raw(proxy, request("GET /v1/models HTTP/1.0"))[0] == 200
