@@ -13,7 +13,7 @@ from promptools.agent.events import ReasoningEvent, TextEvent
 from promptools.cli.arguments import add_endpoint, add_json, add_tools, read_tools
 from promptools.cli.gather import Answer
 from promptools.cli.screen import print_json, print_styled
-from promptools.errors import UpstreamError, UsageError, clip
+from promptools.errors import UpstreamError, UsageError, clip, without_credentials
 from promptools.types import ModeName
 from promptools.wire.shapes import as_object, as_text, is_list
 
@@ -107,8 +107,8 @@ def _listed(client: Any) -> list[str]:
         models = None
     if not is_list(models):
         raise UpstreamError(
-            f"{answer.url} answered with no list of models ({clip(repr(answer.text), 80)}); check that its address is"
-            " the root of the API, with /v1, or name a model with --model"
+            f"{without_credentials(str(answer.url))} answered with no list of models ({clip(repr(answer.text), 80)});"
+            " check that its address is the root of the API, with /v1, or name a model with --model"
         )
     return [name for name in (as_text(as_object(each).get("id")) for each in models) if name]
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import ollama
 
+from promptools.profiles.detect import root_of
 from promptools.transport import OLLAMA_DOORS, Session, carry
 from promptools.transport.session import NAMES
 
@@ -72,13 +73,13 @@ def _host(session: Session, host: str | None, *, explicit: bool) -> str | None:
     """Say where the server is, as the package wants it: its root, without /v1; None leaves it to the package."""
     known = session.config.providers
     if host:
-        return host.rstrip("/").removesuffix(V1)
+        return root_of(host)
     if session.provider not in known and (os.environ.get("OLLAMA_HOST") and not (explicit and known)):
         return None
     if session.provider is None and not known:
         return None
     target = session.target(None, provider=session.provider)
-    return target.base_url and target.base_url.rstrip("/").removesuffix(V1)
+    return target.base_url and root_of(target.base_url)
 
 
 def _settled(session: Session, http: Any, theirs: dict[str, Any]) -> Session:

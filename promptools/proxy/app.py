@@ -71,8 +71,8 @@ class Proxy:
         *,
         base_url: str | None = None,
         http_client: Any = None,
-        api_keys: Iterable[str] = (),
-        allowed_hosts: Iterable[str] = (),
+        api_keys: Iterable[str] | str = (),
+        allowed_hosts: Iterable[str] | str = (),
         max_body: int | None = None,
         **settings: Unpack[Settings],
     ) -> None:
@@ -96,8 +96,8 @@ class Proxy:
         key = session.key(target)
         self._authorization = self.upstream.authorization or (f"Bearer {key}" if key else None)
         self.access = Access(
-            [*api_keys, *_keys(options.api_key_env)],
-            [*allowed_hosts, *options.allowed_hosts],
+            [*_several(api_keys), *_keys(options.api_key_env)],
+            [*_several(allowed_hosts), *options.allowed_hosts],
             spends=self._authorization is not None,
         )
 
@@ -239,6 +239,11 @@ class Proxy:
             return fields
         kept = [pair for pair in fields if pair[0].lower() not in KEYS | ACCOUNT]
         return [*kept, *([(b"authorization", self._authorization.encode())] if self._authorization else [])]
+
+
+def _several(given: Iterable[str] | str) -> Iterable[str]:
+    """Return several values; a single string is one."""
+    return [given] if isinstance(given, str) else given
 
 
 def _keys(variable: str | None) -> list[str]:

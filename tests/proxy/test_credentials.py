@@ -10,6 +10,7 @@ from upstream import Answer, completion, running
 from promptools.errors import UsageError, without_credentials
 from promptools.profiles import Config, Provider
 from promptools.proxy import Proxy
+from promptools.proxy.asgi import RefusedError
 from promptools.transport import installed
 
 HELLO = {"model": "m", "messages": [{"role": "user", "content": "my prompt"}]}
@@ -99,6 +100,15 @@ def test_a_key_that_cannot_be_sent_is_refused_and_not_shown(key):
     with pytest.raises(UsageError, match="API key") as raised:
         Proxy(base_url="http://127.0.0.1:1/v1", config=Config(), api_keys=["good", key])
     assert not key or key not in str(raised.value)
+
+
+def test_a_single_string_is_one_key_and_one_host():
+    app = Proxy(base_url="http://127.0.0.1:1/v1", config=Config(), api_keys="abc", allowed_hosts="gate")
+    scope = {"headers": [(b"host", b"x"), (b"authorization", b"Bearer a")]}
+    with pytest.raises(RefusedError):
+        app.access.check(scope)
+    scope["headers"][1] = (b"authorization", b"Bearer abc")
+    assert app.access.check(scope) == "x"
 
 
 def test_every_key_is_compared_whichever_is_right(monkeypatch, server):

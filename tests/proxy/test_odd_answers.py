@@ -5,10 +5,12 @@ import json
 import socket
 import threading
 
+import openai
 import pytest
 from serving import HTTP, raw, request, serving
 from upstream import completion, running
 
+from promptools import OpenAI
 from promptools.profiles import Config
 from promptools.proxy import Proxy
 from promptools.transport import installed
@@ -81,6 +83,16 @@ def test_a_status_that_is_none_is_a_502(kind, status, path, tools):
         assert head["x-promptools-upstream-status"] == status[:3]
     else:  # the HTTP library does not read these at all, or as no answer yet
         assert json.loads(content)["error"]["type"] in {"UpstreamError", "Exhausted"} or content == b'{"odd": "body"}'
+
+
+@pytest.mark.parametrize("tools", [None, TOOLS], ids=["plain", "tools"])
+def test_in_process_the_sdk_gets_the_status_as_it_is(tools):
+    with Odd(of(b"999 Odd")) as odd:
+        client = OpenAI(base_url=odd.url, api_key="k", max_retries=0, config=Config(), detect=False)
+        with client, pytest.raises(openai.APIStatusError) as raised:
+            client.chat.completions.create(**HELLO, **({"tools": tools} if tools else {}))
+    assert raised.value.status_code == 999
+    assert raised.value.response.json() == {"odd": "body"}
 
 
 def passing(status, fields, body, path, kind="h11"):
