@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -38,13 +37,12 @@ _OF_THE_BODY = frozenset({"accept", "accept-encoding", "content-type", "user-age
 class Sights:
     """What was seen, by a server's root, and for Ollama by its root and the model.
 
-    At most `limit` are kept, the oldest go first. Every method is one short run of Python code over a
-    dict, so threads may share it.
+    At most `limit` are kept, the oldest go first. Threads may share it: each step is one operation of a dict.
     """
 
     def __init__(self, *, limit: int = 1024) -> None:
         self.limit = limit
-        self._seen: OrderedDict[tuple[str, str], Seen] = OrderedDict()
+        self._seen: dict[tuple[str, str], Seen] = {}
 
     def get(self, root: str, model: str = "") -> Seen | None:
         """Give what was seen there; it costs nothing any more."""
@@ -52,10 +50,11 @@ class Sights:
 
     def put(self, root: str, model: str, seen: Seen) -> None:
         """Remember what was seen there."""
+        self._seen.pop((root, model), None)
         self._seen[root, model] = replace(seen, seconds=0.0)
-        self._seen.move_to_end((root, model))
-        while len(self._seen) > self.limit:
-            self._seen.popitem(last=False)
+        if len(self._seen) > self.limit:
+            for key in tuple(self._seen)[: -self.limit]:
+                self._seen.pop(key, None)
 
     def forget(self, root: str) -> None:
         """Forget a server: it is not there any more, and what comes back may be another."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -19,9 +19,13 @@ class Key(NamedTuple):
 
 @dataclass(slots=True)
 class _Line:
-    failures: list[float] = field(default_factory=list[float])
+    failures: deque[float]
+    """When it failed, the last times."""
+    used: float = 0.0
+    """When it failed last."""
     opened: float | None = None
-    probing: float | None = None
+    probes: dict[int, tuple[float]] = field(default_factory=dict[int, tuple[float]])
+    """When each probe began, by number; the last one counts. A number is taken by the first who sets it."""
     why: str = ""
 
 
@@ -33,8 +37,8 @@ class Breaker:
     that closes it, or opens it again. A probe that never reports gives its place up after another `cool_down`.
 
     Times are the `at` of the happenings: seconds of one monotonic clock, the same for all who share the breaker. At
-    most `limit` lines are kept, the least recently used go first. Every method is one short run of Python code over
-    dicts, so threads may share it.
+    most `limit` lines are kept, those that failed longest ago go first. Threads may share it: a line is made, a probe
+    taken and a failure added by one operation of a dict or deque each, which cannot be interrupted.
     """
 
     def __init__(
@@ -44,7 +48,7 @@ class Breaker:
         self.window = window
         self.cool_down = cool_down
         self.limit = limit
-        self._lines: OrderedDict[Key, _Line] = OrderedDict()
+        self._lines: dict[Key, _Line] = {}
 
     def state(self, key: Key, at: float) -> BreakerState:
         """Say how a mode stands at a time, without touching it."""
@@ -55,25 +59,30 @@ class Breaker:
 
     def admits(self, key: Key, at: float) -> bool:
         """Say whether a mode may be tried; in half-open the one who asks first takes the probe."""
-        state = self.state(key, at)
-        if state != "half-open":
-            return state == "closed"
-        line = self._lines[key]
-        if line.probing is not None and at < line.probing + self.cool_down:
+        line = self._lines.get(key)
+        if line is None or line.opened is None:
+            return True
+        if at < line.opened + self.cool_down:
             return False
-        line.probing = at
-        return True
+        probes = line.probes
+        number = len(probes)
+        if number and at < probes[number - 1][0] + self.cool_down:
+            return False
+        mine = (at,)
+        return probes.setdefault(number, mine) is mine
 
     def failed(self, key: Key, at: float, *, why: str = "", lasting: bool = False) -> None:
         """Report that a mode failed, and why in a word; `lasting` opens at once."""
-        line = self._line(key)
-        line.why = why
-        line.failures = [then for then in line.failures if at - then < self.window]
+        line = self._lines.setdefault(key, _Line(deque(maxlen=max(1, self.threshold))))
+        line.why, line.used = why, at
         line.failures.append(at)
-        probed = line.probing is not None
-        line.probing = None
-        if lasting or probed or len(line.failures) >= self.threshold:
+        probed, line.probes = bool(line.probes), {}
+        recent = tuple(line.failures)
+        many = len(recent) >= self.threshold and max(recent) - min(recent) < self.window
+        if lasting or probed or many:
             line.opened = at
+        if len(self._lines) > self.limit:
+            self._forget()
 
     def worked(self, key: Key) -> None:
         """Report that a mode gave a good reply: all is forgotten."""
@@ -88,9 +97,8 @@ class Breaker:
         """Give every remembered line and how it stands, for display."""
         return {key: self.state(key, at) for key in tuple(self._lines)}
 
-    def _line(self, key: Key) -> _Line:
-        line = self._lines.setdefault(key, _Line())
-        self._lines.move_to_end(key)
-        while len(self._lines) > self.limit:
-            self._lines.popitem(last=False)
-        return line
+    def _forget(self) -> None:
+        """Drop the lines that failed longest ago."""
+        lines = sorted(self._lines.copy().items(), key=lambda each: each[1].used)
+        for key, _ in lines[: len(lines) - self.limit]:
+            self._lines.pop(key, None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import NamedTuple
 
 
@@ -16,13 +15,13 @@ class Windows:
 
     Ollama loads a model anew for each other context, so requests that went back to the smaller one would make it load
     twice a turn. After `idle` seconds without a request it has unloaded the model anyway (its `keep_alive` is five
-    minutes by default), and the memory goes too. Threads may share it.
+    minutes by default), and the memory goes too. Threads may share it: each step is one operation of a dict.
     """
 
     def __init__(self, *, idle: float = 300.0, limit: int = 1024) -> None:
         self.idle = idle
         self.limit = limit
-        self._windows: OrderedDict[tuple[str, str], _Window] = OrderedDict()
+        self._windows: dict[tuple[str, str], _Window] = {}
 
     def size(self, place: tuple[str, str], at: float) -> int | None:
         """Give the context to ask for; asking is using it."""
@@ -38,6 +37,11 @@ class Windows:
     def raised(self, place: tuple[str, str], size: int, at: float) -> None:
         """Report a context that served."""
         self._windows[place] = _Window(size, at)
-        self._windows.move_to_end(place)
-        while len(self._windows) > self.limit:
-            self._windows.popitem(last=False)
+        if len(self._windows) > self.limit:
+            self._forget()
+
+    def _forget(self) -> None:
+        """Drop those that were used longest ago."""
+        windows = sorted(self._windows.copy().items(), key=lambda each: each[1].used)
+        for place, _ in windows[: len(windows) - self.limit]:
+            self._windows.pop(place, None)
