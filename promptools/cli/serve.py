@@ -22,7 +22,7 @@ NAME = "serve"
 _BACKLOG = 2048
 _OPTIONS = (
     *("base_url", "provider", "mode", "dialect", "accept", "strictness", "hold", "deadline", "detect"),
-    *("escape", "allow_provider", "max_body", "max_tools"),
+    *("escape", "allow_provider", "max_body", "max_reply", "max_tools"),
 )
 
 
@@ -56,6 +56,9 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="send control tokens in messages, results and tools as they are",
     )
     parser.add_argument("--deadline", type=float, metavar="SECONDS", help="bounds all that is sent for one request")
+    parser.add_argument(
+        "--max-reply", type=int, metavar="BYTES", help="the most that is held of one reply (default: 64 MiB)"
+    )
     _add_access(parser)
 
 

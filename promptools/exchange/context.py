@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from promptools.exchange.front import CHAT, Front
+from promptools.exchange.intake import MAX_REPLY
 from promptools.exchange.look import Sights
 from promptools.fallback import Breaker, Stop, WaitFor, Windows
 
@@ -63,6 +64,8 @@ class Context:
     """Bounds all sends of one request together."""
     max_tools: int | None = None
     """Tools that one request may offer (None: any number)."""
+    max_reply: int = MAX_REPLY
+    """Bytes of one reply that are held at most; what passes untouched is not held."""
     on_reply: Callable[[Reply], None] | None = None
     """Receives every reply that was read and handed over, failed ones too."""
     wall: Callable[[], datetime] | None = None

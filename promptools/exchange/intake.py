@@ -41,6 +41,12 @@ SHAPES: Mapping[Api, _Shapes] = {
 }
 
 
+MAX_REPLY = 1 << 26
+"""Bytes: some 16 million tokens, whole, and some million in a stream of a token an event."""
+_EACH = 60
+"""Bytes that a string takes beside its characters."""
+
+
 def header(headers: Headers, name: str) -> str:
     """Give the first field of that name; empty when there is none."""
     return next((value for key, value in headers if key.lower() == name), "")
@@ -74,12 +80,18 @@ class Intake:
     """Did the server say that the stream is over?"""
     garbled: str | None = None
     """Why the body, or the rest of it, is no reply at all; nothing after it is read."""
+    limit: int = MAX_REPLY
+    """Bytes of a whole reply, of one line or event, or characters of what a stream says, that are held at most."""
+    excess: str | None = None
+    """That the limit was passed, in words; nothing after it is read."""
     fixes: dict[str, None] = field(default_factory=dict[str, None])
     """The liberties that were taken to read the server's JSON, in words."""
     _sse: SseDecoder = field(default_factory=SseDecoder)
     _lines: LineDecoder = field(default_factory=LineDecoder)
     _whole: list[bytes] = field(default_factory=list[bytes])
     _begun: bool = False
+    _held: int = 0
+    """How much of the limit is used up."""
     _spent: dict[int | None, dict[str, Any]] = field(default_factory=dict[int | None, dict[str, Any]])
     """What the server says that choices cost, each by itself, or all (None)."""
 
@@ -90,10 +102,20 @@ class Intake:
 
     def feed(self, data: bytes) -> list[Delta]:
         """Give the deltas that `data` completes."""
-        if not self.streamed:
-            self._whole.append(data)
-            return []
-        return [delta for event in self._events(data) for delta in self._read(event)]
+        if self.streamed:
+            deltas = [delta for event in self._events(data) for delta in self._read(event)]
+            self._hold(self._lines.held + self._sse.held)
+            return deltas
+        self._whole.append(data)
+        self._held += len(data)
+        self._hold(0)
+        return []
+
+    def _hold(self, more: int) -> None:
+        """Compare what is held, and `more` that may go again, with the limit."""
+        if self._held + more > self.limit and self.excess is None:
+            self._whole.clear()
+            self.excess = f"the reply is longer than {self.limit:,} bytes; a higher max_reply lets it through"
 
     def close(self) -> list[Delta]:
         """Give what is left at the end of the body."""
@@ -115,19 +137,23 @@ class Intake:
 
     def _read(self, event: Sse) -> list[Delta]:
         """Read an event's data, or a line; a comment has none."""
-        if self.problem or self.garbled or self.done or not event.data:
+        if self.problem or self.garbled or self.excess or self.done or not event.data:
             return []
         if event.data.lstrip().startswith(DONE):
             self.done = True
             return []
-        return [delta for body in self._documents(event) for delta in self._piece(body)]
+        deltas = [delta for body in self._documents(event) for delta in self._piece(body)]
+        self._held += sum(map(_size, deltas)) + (len(event.data) if any(each.logprobs for each in deltas) else 0)
+        self._hold(0)
+        return deltas
 
     def _documents(self, event: Sse) -> list[Any]:
         """Give the JSON of an event; what cannot be read and may hold a part of the reply ends it."""
+        if "{" not in event.data:
+            return []
         bodies = self._decoded(event.data)
-        said = event.data.lstrip()
         # lines that are no fields of the format are nobody's, but for JSON, and a field whose colon is lost
-        if not bodies and (said.startswith(("{", "data")) if event.event == "raw" else "{" in said):
+        if not bodies and (event.event != "raw" or event.data.lstrip().startswith(("{", "data"))):
             self.garbled = "a part of the stream is not JSON"
         return bodies
 
@@ -192,6 +218,13 @@ class Intake:
             if delta.stop_reason is not None:
                 self.stop[delta.index] = delta.stop_reason
         return [delta for delta in deltas if delta.index is not None]
+
+
+def _size(delta: Delta) -> int:
+    """Return about how much memory it takes to keep what a delta says."""
+    calls = sum(_EACH + len(call.arguments) + len(call.id or "") + len(call.name or "") for call in delta.tool_calls)
+    words = len(delta.content) + len(delta.reasoning) + len(delta.refusal)
+    return calls + (_EACH + words if words else 0)
 
 
 def _together(spent: Iterable[dict[str, Any]]) -> dict[str, Any]:

@@ -109,11 +109,14 @@ class Ledger:
             return happened.data
         return happened if isinstance(happened, Failed) else None
 
-    def read_all(self) -> Steps[bytes]:
-        """Read what is left; a body that breaks off counts as far as it came."""
+    def read_all(self, limit: int | None = None) -> Steps[bytes]:
+        """Read what is left, up to a limit in bytes or the first piece past it; what breaks off counts as it came."""
+        limit = self.context.max_reply if limit is None else limit
         pieces: list[bytes] = []
-        while isinstance(piece := (yield from self.read()), bytes):
+        size = 0
+        while size <= limit and isinstance(piece := (yield from self.read()), bytes):
             pieces.append(piece)
+            size += len(piece)
         return b"".join(pieces)
 
     def abandon(self) -> Steps[None]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from promptools.exchange.effects import Failed, Head, Opened
 from promptools.exchange.failure import Failure, of_link, of_problem, of_status
-from promptools.exchange.intake import Intake, is_stream
+from promptools.exchange.intake import Intake, header, is_stream
 from promptools.exchange.letter import write_letter
 from promptools.exchange.outlet import Outlet, dump, own_headers
 from promptools.exchange.registry import mode_of
@@ -48,7 +48,13 @@ class Sending:
         }
         self._places = dict(enumerate(indices))
         # the server counts its choices from 0, whichever of the client's they are
-        self.intake = Intake(plan.ask.stream, self._letter.wire, self._spare, choices=len(self._places))
+        self.intake = Intake(
+            plan.ask.stream,
+            self._letter.wire,
+            self._spare,
+            choices=len(self._places),
+            limit=ledger.context.max_reply,
+        )
 
     def _spare(self) -> Envelope:
         context = self._ledger.context
@@ -94,7 +100,7 @@ class Sending:
                     yield from self._hand_on(place, self.readers[place].feed(delta), delta.logprobs)
             if piece is None:
                 return None
-            if self.intake.problem or self.intake.garbled or self._spoiled():
+            if self.intake.problem or self.intake.garbled or self.intake.excess or self._spoiled():
                 yield from self._ledger.abandon()
                 return None
             if self.intake.done:  # the server may keep the connection open; what is left of it is not waited for
@@ -117,9 +123,14 @@ class Sending:
         if intake.problem:
             yield from self._let_go()
             return of_problem(intake.problem, opened, intake.body, part, intake.wire)
+        if intake.excess:
+            yield from self._let_go()
+            return Failure("too_large", intake.excess, opened=opened, part=part)
         if intake.garbled:
             yield from self._let_go()
-            return Failure("garbled", intake.garbled, opened=opened, body=intake.body, part=part)
+            coding = header(opened.headers, "content-encoding")  # what we can undo is undone, and no longer named
+            why = f"{intake.garbled}; its content-encoding is {coding!r}" if coding else intake.garbled
+            return Failure("garbled", why, opened=opened, body=intake.body, part=part)
         if intake.streamed and not (self._plan.ask.stream or intake.finish or intake.done):
             # a server that streams though it was not asked to
             return Failure("cut", "the stream ended without a finish reason", opened=opened, part=part)

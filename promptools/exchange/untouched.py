@@ -147,11 +147,13 @@ def pass_on(ledger: Ledger, body: bytes, watch: Watch) -> Steps[Failure | None]:
         return of_link(opened)
     head = Head(opened.status, opened.headers)
     if not 200 <= opened.status < 300:
-        answer = yield from ledger.read_all()
+        answer = yield from ledger.read_all(HELD)
         refused = of_status(opened, answer)
         if refused.kind in MENDED:
             return refused
         yield from ledger.emit(answer, lambda: head)
+        while len(answer) > HELD and isinstance(piece := (yield from ledger.read()), bytes):
+            yield from ledger.emit(piece, lambda: head)
         return None
     while True:
         piece = yield from ledger.read()

@@ -39,6 +39,7 @@ FailureKind = Literal[
     "swallowed",  # tokens were spent, nothing came: the server dropped the model's call
     "empty_calls",  # it speaks of calls and sends none
     "garbled",  # the reply is not what the API promises
+    "too_large",  # the reply is longer than what is held of one
     "connect",  # no connection
     "timeout",  # no answer in time
     # what the model did
@@ -198,6 +199,7 @@ REMEDIES: dict[FailureKind, tuple[Step, ...]] = {
     "swallowed": ("correct", "next", "again"),
     "empty_calls": ("next", "again"),
     "garbled": ("next", "again"),
+    "too_large": (),
     "connect": (),
     "timeout": (),
     "malformed": ("correct", "next"),
@@ -210,7 +212,7 @@ REMEDIES: dict[FailureKind, tuple[Step, ...]] = {
 LASTING: frozenset[FailureKind] = frozenset({"no_native_tools"})
 """Failures that are a fact about the server as it was started: one is enough to open the breaker."""
 
-OF_THE_REQUEST: frozenset[FailureKind] = frozenset({"beside_tools", "tool_media", "overflow"})
+OF_THE_REQUEST: frozenset[FailureKind] = frozenset({"beside_tools", "tool_media", "overflow", "too_large"})
 """Failures that lie in what one request holds: the breaker hears nothing of them."""
 
 _COMPILED = tuple((re.compile(rule.pattern, re.IGNORECASE), rule) for rule in RULES)

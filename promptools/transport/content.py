@@ -40,12 +40,15 @@ class Decompressor:
     def __init__(self, coding: str) -> None:
         self._coding = coding
         self._zlib = zlib.decompressobj(_WINDOWS[coding])
-        self._begun = False
+        self._head = b""
+        self._begun = coding != "deflate"
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Yield what `data` holds, at most `PIECE` bytes at a time; raise zlib.error for what is not compressed so."""
-        while data or self._begun:
-            piece = self._decompress(data)
+        if not self._begun:
+            data = self._begin(data)
+        while self._begun:
+            piece = self._zlib.decompress(data, PIECE)
             data = self._zlib.unconsumed_tail
             if piece:
                 yield piece
@@ -54,15 +57,14 @@ class Decompressor:
             if not data and len(piece) < PIECE:
                 return
 
-    def _decompress(self, data: bytes) -> bytes:
-        begun, self._begun = self._begun, True
-        try:
-            return self._zlib.decompress(data, PIECE)
-        except zlib.error:
-            if begun or self._coding != "deflate":
-                raise
-            self._zlib = zlib.decompressobj(_RAW)  # some servers leave zlib's header out (RFC 9110, section 8.4.1.2)
-            return self._zlib.decompress(data, PIECE)
+    def _begin(self, data: bytes) -> bytes:
+        """Look at the two bytes of zlib's header: some servers leave it out (RFC 9110, section 8.4.1.2)."""
+        self._head += data
+        if len(self._head) > 1:
+            self._begun = True
+            if self._head[0] & 15 != 8 or int.from_bytes(self._head[:2]) % 31:
+                self._zlib = zlib.decompressobj(_RAW)
+        return self._head
 
     def _next(self, rest: bytes) -> bytes:
         """Begin the next member of a gzip file, if there is one."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from promptools import dialects
 from promptools.errors import UsageError, clip
 from promptools.exchange import ClientRequest, Context, Exchange, Request, Route, Sights
+from promptools.exchange.intake import MAX_REPLY
 from promptools.exchange.ledger import base_of
 from promptools.exchange.look import examine
 from promptools.fallback import Breaker, Windows
@@ -71,6 +72,8 @@ class Settings(TypedDict, total=False):
     deadline: float | None
     max_tools: int | None
     """Tools that one request may offer; more is a 400 (None, or 0: any number)."""
+    max_reply: int
+    """Bytes of one reply that are held at most (default: 64 MiB)."""
     on_reply: Callable[[Reply], None] | None
     mode: ModeName | None
     dialect: str | None
@@ -133,6 +136,7 @@ class Session:
             wait=settings.get("wait"),
             deadline=settings.get("deadline"),
             max_tools=settings.get("max_tools") or None,
+            max_reply=_size(settings.get("max_reply", MAX_REPLY)),
             on_reply=_careful(settings.get("on_reply")),
             wall=_now,
             vocabulary=vocabulary_at_hand,
@@ -282,6 +286,12 @@ def _careful(on_reply: Callable[[Reply], None] | None) -> Callable[[Reply], None
             log.exception("on_reply raised; the answer goes on without it")
 
     return tell
+
+
+def _size(given: object) -> int:
+    if isinstance(given, int) and not isinstance(given, bool) and given > 0:
+        return given
+    raise UsageError(f"max_reply is {given!r}; give a number of bytes, 1 or more")
 
 
 def _nowhere(model: str | None, provider: str | None) -> Route:

@@ -12,15 +12,19 @@ class LineDecoder:
 
     def __init__(self) -> None:
         self._open: list[bytes] = []
+        self.held = 0
+        """Bytes of the line that has not ended."""
 
     def feed(self, data: bytes) -> list[str]:
         """Give the lines that `data` completes."""
         first, *rest = data.split(b"\n")
         self._open.append(first)
+        self.held += len(first)
         if not rest:
             return []
         whole = [b"".join(self._open), *rest[:-1]]
         self._open = [rest[-1]]
+        self.held = len(rest[-1])
         return _texts(whole)
 
     def close(self) -> list[str]:

@@ -38,6 +38,8 @@ class SseDecoder:
         self._data: list[str] = []
         self._raw: list[str] = []
         self._event = ""
+        self.held = 0
+        """Characters of the event that has not ended."""
 
     def feed(self, data: bytes) -> list[Sse]:
         """Give the events that `data` completes."""
@@ -66,11 +68,14 @@ class SseDecoder:
             text = text.replace("\r\n", "\n").replace("\r", "\n")
         first, *rest = text.split("\n")
         self._line.append(first)
+        self.held += len(first)
         if rest:
             self._take("".join(self._line), events)
             for line in rest[:-1]:
+                self.held += len(line)
                 self._take(line, events)
             self._line = [rest[-1]]
+            self.held += len(rest[-1])
         return events
 
     def _take(self, line: str, events: list[Sse]) -> None:
@@ -80,6 +85,7 @@ class SseDecoder:
             return
         field, colon, value = line.partition(":")
         if colon and not field:
+            self.held -= len(line)
             events.append(Sse(comment=value.removeprefix(" ")))
         elif field not in _FIELDS:
             self._bare(line, events)
@@ -109,6 +115,7 @@ class SseDecoder:
     def _flush_raw(self, events: list[Sse]) -> None:
         if self._raw:
             events.append(Sse(event="raw", data="\n".join(self._raw)))
+            self.held -= sum(map(len, self._raw))
             self._raw = []
 
     def _dispatch(self, events: list[Sse]) -> None:
@@ -118,6 +125,7 @@ class SseDecoder:
             events.append(Sse(event=self._event, data="\n".join(self._data)))
         self._data = []
         self._event = ""
+        self.held = 0
 
 
 def encode(data: str, event: str | None = None) -> bytes:
