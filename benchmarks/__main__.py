@@ -24,6 +24,7 @@ GROUPS = {
     "memory": "footprint",
     "harmony_render": "harmony",
     "harmony_parse": "harmony",
+    "tools": "tools",
     "tool_tokens": "tool_tokens",
     "exchanges": "exchanges",
     "real": "real",

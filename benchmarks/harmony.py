@@ -166,7 +166,7 @@ def _text(messages: list[dict[str, Any]]) -> str:
 
 
 def _anew(messages: list[dict[str, Any]]) -> str:
-    declare._remember.cache_clear()  # noqa: SLF001  nobody but a benchmark wants it forgotten
+    declare._WRITTEN.clear()  # noqa: SLF001  nobody but a benchmark wants it forgotten
     return _text(messages)
 
 

@@ -11,6 +11,7 @@ from promptools.dialects.envelope import ARGUMENT_KEYS, ASIDE_KEYS, NAME_KEYS, N
 from promptools.errors import clip
 from promptools.parsing.tolerant import Unreadable, Value, read
 from promptools.schema.graph import is_object
+from promptools.schema.spelling import listed
 from promptools.types import Call, Fix, Malformed, MalformedReason, Strictness, Tool
 
 if TYPE_CHECKING:
@@ -208,7 +209,7 @@ def _as_written(node: Node | None, arguments: dict[str, Any]) -> str:
 
 def unknown_message(name: str, tools: Tools) -> str:
     """Tell the model which tools there are."""
-    offered = ", ".join(tools.names) or "none"
+    offered = listed(tools.names) or "none"
     none = f"There is no tool {clip(name, 60)!r}."
     return f"{none} The tools are: {offered}. Call one of these, or answer without a tool."
 

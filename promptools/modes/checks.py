@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from promptools.harmony.tokens import IDS
 from promptools.modes.gate import FORBIDDEN
+from promptools.schema.spelling import listed
 from promptools.types import Call, Reply
 from promptools.wire.chunks import call_json
 from promptools.wire.shapes import as_count
@@ -44,6 +45,8 @@ HEADER_WORDS = frozenset(("code", "json", "assistant", "analysis", "commentary",
 _MARKUP = re.compile(r"[<>{}]")
 """What stands in no name: vLLM 0.28 gives all that it finds behind `to=` for one, arguments too."""
 NO_NAMES: Mapping[str, str] = MappingProxyType({})
+MOST_COMPARED = 1000
+"""Names that a wrong one is compared with: it costs some 10 us each."""
 FEW = 3
 """An empty answer of up to so many tokens is an empty answer: the end-of-turn token costs one."""
 
@@ -228,9 +231,10 @@ def _message(ask: Ask, failed: Malformed, sent: Mapping[str, str]) -> str:
         name = sent.get(name, name)
     if ask.choice.kind == "named":
         return f"{name!r} must not be called now. {_forced(ask, sent)}"
-    near = difflib.get_close_matches(name[:100], _names(ask, sent), n=1)
+    names = _names(ask, sent)
+    near = difflib.get_close_matches(name[:100], names if len(names) <= MOST_COMPARED else [], n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    return f"There is no tool {name!r}, so nothing was done.{hint} The tools are: {', '.join(_names(ask, sent))}."
+    return f"There is no tool {name!r}, so nothing was done.{hint} The tools are: {listed(names)}."
 
 
 def _names(ask: Ask, sent: Mapping[str, str]) -> list[str]:
@@ -241,7 +245,7 @@ def _names(ask: Ask, sent: Mapping[str, str]) -> list[str]:
 def _forced(ask: Ask, sent: Mapping[str, str]) -> str:
     if ask.choice.name is not None:
         return f"Call the tool {sent.get(ask.choice.name, ask.choice.name)} now; do not answer in words."
-    return f"Call one of these tools now; do not answer in words: {', '.join(_names(ask, sent))}."
+    return f"Call one of these tools now; do not answer in words: {listed(_names(ask, sent))}."
 
 
 def _no_call(ask: Ask, reply: Reply, raw: str, sent: Mapping[str, str], *, harmony: bool) -> Verdict:

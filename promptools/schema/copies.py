@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
 
@@ -21,7 +21,7 @@ def copied(value: T) -> T:
     work = _Copying()
     made = work.copy_of(value, 0)
     work.finish()
-    return made
+    return cast("T", made)
 
 
 def size(value: Any) -> int:

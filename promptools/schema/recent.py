@@ -31,6 +31,10 @@ class Recent(Generic[T]):
                 self.put(key, found)
         return found
 
+    def clear(self) -> None:
+        """Forget everything."""
+        self._newer, self._older, self._size = {}, {}, 0
+
     def put(self, key: Key, value: T) -> None:
         """Keep a value."""
         size = len(key) if isinstance(key, str) else sum(map(len, key))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from promptools.schema.graph import pointer
 from promptools.types import Fix
@@ -36,6 +36,8 @@ TOWARDS: Mapping[str, frozenset[str]] = {
 }
 """Names that stand for one declared name, but not for each other."""
 
+MOST_LISTED = 200
+"""Names that a message lists."""
 LONGEST_NAME = 300
 """Characters: longer than any tool's name with all its residue."""
 
@@ -82,6 +84,12 @@ def rename(
         return arguments, ()
     fixes = tuple(Fix("alias", f"{key!r} to {name!r}", pointer([name])) for key, name in renames.items())
     return {renames.get(key, key): value for key, value in arguments.items()}, fixes
+
+
+def listed(names: Sequence[str]) -> str:
+    """Write names for a model: of very many the first."""
+    more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
+    return ", ".join(names[:MOST_LISTED]) + more
 
 
 def fold(name: str) -> str:

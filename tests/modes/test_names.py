@@ -43,3 +43,17 @@ def test_renamed_tools_keep_their_marks():
     (found,) = renamed(tools, {"a.b": "a_b"})
     assert (found.name, found.dangerous, found.infer, found.strict) == ("a_b", True, False, True)
     assert renamed(tools, {}) is tools
+
+
+def test_many_names_that_are_spelled_alike_are_numbered_in_turn():
+    names = [f"工具{'。' * n}" for n in range(3000)]
+    sent = mapped(names, LEGAL)
+    assert [sent[names[n]] for n in (0, 1, 2999)] == ["tool", "tool_2", "tool_3000"]
+    assert len(set(sent.values())) == 3000
+    assert mapped([f"a.{n}" for n in range(3000)], "[0-9]+") == {}
+    said = in_harmony(names)
+    assert (said[names[0]], said[names[2999]]) == ("tool", "tool_3000")
+
+
+def test_a_number_that_another_tool_bears_is_passed_over():
+    assert mapped(["a_b_2", "a.b", "a/b"], LEGAL) == {"a.b": "a_b", "a/b": "a_b_3"}

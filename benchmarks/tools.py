@@ -1,0 +1,90 @@
+"""What it costs to get tools ready that nobody has seen: to check their schemas, link them and index their names."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonschema
+import pydantic
+
+from benchmarks.table import Row, Table, Target
+from benchmarks.timing import best_of, seconds
+from promptools.schema import Tools
+
+FEW, MANY = 100, 2000
+MOST = Target("at most", 0.15, "at most 0.15x jsonschema")
+LINEAR = Target("at most", 1.5, f"at most 1.5x of {FEW}")
+
+
+def tools() -> Table:
+    """Preparation of typical tools, and how it grows."""
+    few, many = [_typical(number) for number in range(FEW)], [_typical(number) for number in range(MANY)]
+    schemas = [each["function"]["parameters"] for each in few]
+    took = best_of(
+        {
+            "ours": lambda: Tools(few),
+            "jsonschema": lambda: [_checked(each) for each in schemas],
+            "pydantic": lambda: [_modelled(number) for number in range(FEW)],
+            "seen": lambda: Tools.prepare(few),
+            "many": lambda: Tools(many),
+        }
+    )
+    each = {name: spent / (MANY if name == "many" else FEW) for name, spent in took.items()}
+    rows = [
+        _row("a tool never seen", each["ours"], each["jsonschema"], "jsonschema", MOST),
+        _row("the same, of pydantic", each["ours"], each["pydantic"], "pydantic"),
+        _row("a tool seen before", each["seen"], each["jsonschema"], "jsonschema"),
+        _row(f"a tool of {MANY}", each["many"], each["ours"], f"of {FEW}", LINEAR),
+    ]
+    return Table("tools", "Tools made ready: processor time of one", rows)
+
+
+def _row(case: str, ours: float, other: float, name: str, target: Target | None = None) -> Row:
+    ratio = ours / other
+    shown = {"ours": seconds(ours), "other": f"{seconds(other)} {name}", "ratio": f"{ratio:.2f}x"}
+    return Row(case, shown, ratio, target, {"ours_s": ours, "other_s": other})
+
+
+def _checked(schema: dict[str, Any]) -> jsonschema.Draft202012Validator:
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
+def _modelled(number: int) -> str:
+    """Make the model of a like tool, and its schema: what a framework does that has tools as classes."""
+    fields: Any = {f"p{place}": (kind, None) for place, kind in enumerate((str, int, bool, float, list[str], str, int))}
+    return json.dumps(pydantic.create_model(f"Tool{number}", **fields).model_json_schema())
+
+
+def _typical(number: int) -> dict[str, Any]:
+    """Make a tool as agents have them: seven parameters with descriptions, an enumeration, an object inside."""
+    options = {
+        "type": "object",
+        "properties": {
+            "depth": {"type": "integer"},
+            "follow": {"type": "boolean"},
+            "format": {"type": "string", "enum": ["json", "text"]},
+        },
+        "required": ["depth"],
+        "additionalProperties": False,
+    }
+    parameters = {
+        "type": "object",
+        "properties": {
+            "path": {"type": "string", "description": "Path of the file to look at."},
+            "query": {"type": "string", "description": f"What to search for, of kind {number}."},
+            "limit": {"type": "integer", "minimum": 1, "maximum": 100, "default": 10},
+            "mode": {"type": "string", "enum": ["fast", "slow", "auto"], "description": "How to search."},
+            "verbose": {"type": "boolean", "default": False},
+            "tags": {"type": "array", "items": {"type": "string"}, "description": "Labels to look for."},
+            "options": options,
+        },
+        "required": ["path", "query"],
+        "additionalProperties": False,
+    }
+    description = f"Search the files of project {number} and return what was found, the best first."
+    return {
+        "type": "function",
+        "function": {"name": f"search_{number}", "description": description, "parameters": parameters},
+    }
