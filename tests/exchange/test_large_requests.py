@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from scripted import WEATHER, Answer, play, reply
+from scripted import WEATHER, Answer, call, play, reply
 
 from promptools.exchange.ledger import LARGE
 
@@ -56,3 +56,20 @@ def test_without_a_limit_any_number_is_taken():
 
 def test_tools_that_are_no_list_are_no_number():
     assert "must be a list" in json.dumps(play({**HELLO, "tools": {"a": 1}}, [], max_tools=0).json)
+
+
+def test_a_call_whose_schema_explodes_is_handed_over_and_says_that_it_was_not_validated():
+    doubling = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(60)}
+    parameters = {"type": "object", "properties": {"v": {"$ref": "#/$defs/d0"}}, "$defs": doubling | {"d60": {}}}
+    offered = [{"type": "function", "function": {"name": "f", "parameters": parameters}}]
+    for mode in ("native", "prompt"):
+        said = (
+            reply(calls=[call("f", '{"v": 5}')]) if mode == "native" else reply('{"tool": "f", "arguments": {"v": 5}}')
+        )
+        seen = play({**HELLO, "tools": offered, "promptools": {"mode": mode}}, [said])
+        (found,) = seen.reply.calls
+        assert (found.name, found.arguments_json) == ("f", '{"v": 5}')
+        assert [fix.kind for fix in found.fixes] == ["unchecked"]
+        assert len(seen.sent) == 1
+    text = '{"name": "f", "parameters": {"v": 5}} it was'
+    assert play({**HELLO, "tools": offered}, [reply(text)]).reply.content == text
