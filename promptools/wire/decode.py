@@ -6,6 +6,7 @@ from json import JSONDecoder
 from typing import Any, NamedTuple
 
 from promptools.parsing.tolerant import Unreadable, read
+from promptools.wire.shapes import as_list, is_object
 
 DIGITS = 4_000
 """Digits above which a whole number is none that anyone counts with; Python refuses more than 4,300."""
@@ -88,4 +89,4 @@ def shallow(value: Any) -> bool:
 
 
 def _inside(value: Any) -> list[Any]:
-    return list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+    return list(value.values()) if is_object(value) else as_list(value)
