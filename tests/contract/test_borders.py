@@ -1,4 +1,4 @@
-"""A repair stays inside its own call: two calls, one quote lost, and never one call that is made of both."""
+"""Broken and cut calls: a repair stays in its own call, what is not whole is no call, and no text is lost."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from casebook import bare, feed
+from casebook import bare, feed, tiled
 
 from promptools import Tools, dialects, parse
+from promptools.parsing.events import join
 from promptools.types import Call
 
 TOOLS = Tools(
@@ -174,3 +175,73 @@ def test_a_model_that_was_done_calls_nothing_that_it_did_not_begin_to_close(name
             items = given.pop("tags", [])
             assert items == whole["tags"][: len(items)], f"cut at {end}"
             assert given == {key: whole[key] for key in given}, f"cut at {end}"
+
+
+BLOCKS = {
+    "anthropic": ("<function_calls>\n", '<invoke name="{name}">\n{body}\n</invoke>\n'),
+    "minimax": ("<minimax:tool_call>\n", '<invoke name="{name}">\n{body}\n</invoke>\n'),
+    "minimax_m3": ("]<]minimax[>[<tool_call>\n", ']<]minimax[>[<invoke name="{name}">{body}]<]minimax[>[</invoke>\n'),
+    "qwen3_coder": ("<tool_call>\n", "<function={name}>\n{body}\n</function>\n"),
+    "dsml": ("<｜DSML｜function_calls>\n", '<｜DSML｜invoke name="{name}">\n{body}\n</｜DSML｜invoke>\n'),
+    "muse": ("<atem:function_calls>\n", '<atem:invoke name="{name}">\n{body}\n</atem:invoke>\n'),
+    "step3": (
+        "<｜tool_calls_begin｜>\n",
+        (
+            '<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name="{name}">{body}</steptml:invoke>'
+            "<｜tool_call_end｜>\n"
+        ),
+    ),
+    "toolbridge": ("<toolbridge_calls>\n", "<{name}>\n{body}\n</{name}>\n"),
+    "goose": ("", "<toolcall><{name}>{body}</{name}></toolcall>\n"),
+}
+"""What families of tags write around calls whose arguments are JSON."""
+
+
+@pytest.mark.parametrize("reason", [None, "stop", "length"])
+@pytest.mark.parametrize("family", BLOCKS)
+def test_no_text_is_lost_behind_a_broken_body(family: str, reason: str | None) -> None:
+    """A body that never closes its string, and behind it one in which the text ends: all of it is in some field."""
+    opener, block = BLOCKS[family]
+    for body in ('{"command": "ls}', '{"command": ls}', '{"command": "ls"'):
+        first = opener + block.replace("{name}", "bash").replace("{body}", body)
+        second = block.replace("{name}", "write_file").replace("{body}", '{"path": "a.txt", "content": "hello"}')
+        for end in range(1, len(second) + 1, 2):
+            text = first + second[:end]
+            events, _ = feed([text], TOOLS, reason)
+            tiled(events, text)
+
+
+@pytest.mark.parametrize("name", dialects.names())
+def test_no_text_is_lost_behind_a_broken_call(name: str) -> None:
+    text = rendered(name, PAIRS["one tool"])
+    at = text.index("ls") + 2
+    for number, broken in enumerate((text[:at] + text[at + 1 :], text.replace("command", "commando", 1))):
+        for end in range(at, len(broken) + 1, 3):
+            reason = (None, "stop", "length")[end // 3 % 3]
+            events, _ = feed([broken[:end]], TOOLS, reason, expect=None if number else name)
+            tiled(events, broken[:end])
+
+
+def broken(name: str) -> Iterator[str]:
+    """Yield two calls as models break them."""
+    text = rendered(name, PAIRS["two tools"])
+    yield f"Hello{text}ok<|im_end|>"
+    yield text.replace('"', "'")
+    yield text.replace("}", ",}", 1).replace(")", ",)", 1)
+    yield text.replace('"path"', "path").replace("hello, you", 'hello, "you"')
+    places = [at for at, char in enumerate(text) if char in QUOTES][::4]
+    yield from (text[:at] + text[at + 1 :] for at in places)
+
+
+@pytest.mark.parametrize("name", dialects.names())
+def test_a_broken_reply_is_read_the_same_however_it_came(name: str) -> None:
+    """Its events, its fixes with their words, and what was tried."""
+    for number, text in enumerate(broken(name)):
+        reason = (None, "stop", "length")[number % 3]
+        expect = name if number % 2 else None
+        whole, reply = feed([text], TOOLS, reason, expect=expect)
+        ways = [list(text), *([text[:at], text[at:]] for at in range(1 + number, len(text), len(text) // 3))]
+        for cut in ways:
+            events, other = feed(cut, TOOLS, reason, expect=expect)
+            assert join(events) == join(whole)
+            assert bare(other) == bare(reply)

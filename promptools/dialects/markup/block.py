@@ -17,6 +17,8 @@ from promptools.dialects.settle import Place, Rules, broken
 from promptools.parsing.parts import Candidate, Early, Part, Tried, Undecided, note, size_of
 from promptools.types import Call, Fix, Malformed
 
+RESYNCS = 8
+"""Bodies that are open at the end of the text, each in what the one before gave back."""
 State: TypeAlias = "Callable[[Tag | str], None]"
 
 
@@ -88,12 +90,14 @@ class Block(Undecided, ABC):
     def close(self, finish_reason: str | None) -> None:
         """Decide: the text is over."""
         text, at = self._take(self._carry, 0, final=True)
-        if self._inner is not None:
+        for left in reversed(range(RESYNCS)):
+            if self._inner is None:
+                break
             self._inner.close(finish_reason)
             self._let_out(self._inner.live, len(self._tokens))
             text, at = self._inner.rest, 0
             self._inner_decided()
-            if not self._over:
+            if left and not self._over:  # what it gave back may hold the next body, which is open as well
                 text, at = self._take(text, 0, final=True)
         if not self._over:
             self._end(finish_reason)
