@@ -172,6 +172,15 @@ def test_a_reply_that_is_in_quotes_as_a_whole_calls() -> None:
         assert len(parse(f"{quote}{call}", [TOOL]).calls) == 1, quote
 
 
+def test_a_line_that_is_too_long_to_be_seen_to_its_beginning_is_no_log() -> None:
+    call = example(dialects.get("hermes"))
+    for text in (f"{'x' * 300} 12:00:00,123 {'y' * 240} {call}", f"12:00:00,123 {'y' * 300} {call}"):
+        whole = parse(text, [TOOL])
+        assert len(whole.calls) == 1
+        for size in (1, 13):
+            assert bare(feed([text[at : at + size] for at in range(0, len(text), size)], [TOOL])[1]) == bare(whole)
+
+
 def test_lenient_takes_them_all_the_same() -> None:
     call = example(dialects.get("hermes"))
     for form in MENTIONED.values():

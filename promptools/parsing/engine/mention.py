@@ -35,40 +35,41 @@ _DO = (
     r"(?:write|do|use|send|call|run|make|print|answer|reply|say|output|format|type|emit|produce|copy|execute|invoke"
     r"|try)\b"
 )
-_WHO = r"(?:(?:please|so|and|but|also|you|we|models|agents|one)\s+)*(?:should|must|may)?\s*"
-_NOT = r"(?:do not|don['’]?t|never|not|mustn['’]t|shouldn['’]t)\s+(?:ever\s+)?"
-_IS = r"(?:(?:this|that|the following|it)\s+(?:is|would be)\s+)?(?:an?\s+)?"
-_SHOWN = r"(?:(?:as|here is|here['’]s|this is|below is|see|consider)\s+)?(?:an?|one|another)\s+"
+_WHO = r"(?:(?:please|so|and|but|also|you|we|models|agents|one) )*(?:(?:should|must|may) )?"
+_NOT = r"(?:do not|don['’]?t|never|not|mustn['’]t|shouldn['’]t) (?:ever )?"
+_IS = r"(?:(?:this|that|the following|it) (?:is|would be) )?(?:an? )?"
+_SHOWN = r"(?:(?:as|here is|here['’]s|this is|below is|see|consider) )?(?:an?|one|another) "
 _REST = r"[^,;:.!?\n]{0,48}"
 _EXAMPLES = (
-    rf"{_SHOWN}(?:[a-z-]+\s+)?examples?\b{_REST}",
+    rf"{_SHOWN}(?:[a-z-]+ )?examples?\b{_REST}",
     r"for (?:example|instance)",
-    r"e\.?\s?g\.?",
-    r"(?:some )?examples?(?:\s+(?:call|tool call|usage|format|output|\d+))?",
-    r"for (?:documentation|illustration)(?:\s+purposes)?(?:\s+only)?",
-    r"zum beispiel|z\.\s?b\.|beispiel|par exemple|exemple|por ejemplo|ejemplo|per esempio|esempio|por exemplo|exemplo",
+    r"e\.? ?g\.?",
+    r"(?:some )?examples?(?: (?:call|tool call|usage|format|output|\d+))?",
+    r"for (?:documentation|illustration)(?: purposes)?(?: only)?",
+    r"zum beispiel|z\. ?b\.|beispiel|par exemple|exemple|por ejemplo|ejemplo|per esempio|esempio|por exemplo|exemplo",
     r"например|пример|例如|比如|示例|例子|例|たとえば|例えば|예를 들어|예시",
 )
 _WRONG = (
     rf"{_WHO}{_NOT}{_DO}{_REST}",
     rf"{_WHO}avoid (?:writing|doing|using|sending|calling|making|printing)\b{_REST}",
-    rf"{_IS}(?:wrong|bad|incorrect|invalid|not valid|malformed)(?:\s+(?:call|example|format|way|syntax|one|answer))?",
-    r"(?:instead of|rather than|not)(?:\s+like)?(?:\s+this|\s+that)?",
-    rf"so nicht|nicht so|(?:schreib|mach)\w*\s+(?:(?:das|es|sie)\s+)*(?:nicht|nie)\b{_REST}",
-    rf"ne\s+(?:l['’]|le\s+|les\s+)?(?:fai[st]|écri|utilis|appel|lanc|envo)\w*\s+(?:pas|jamais)\b{_REST}",
+    rf"{_IS}(?:wrong|bad|incorrect|invalid|not valid|malformed)(?: (?:call|example|format|way|syntax|one|answer))?",
+    r"(?:instead of|rather than|not)(?: like)?(?: this| that)?",
+    rf"so nicht|nicht so|(?:schreib|mach)\w* (?:(?:das|es|sie) )*(?:nicht|nie)\b{_REST}",
+    rf"ne (?:l['’]|le |les )?(?:fai[st]|écri|utilis|appel|lanc|envo)\w* (?:pas|jamais)\b{_REST}",
     rf"(?:no (?:lo|la|los)|nunca) (?:haga|escriba|use|llame|env[ií]|ejecute)\w*{_REST}",
     r"(?:请)?(?:不要|别|切勿)(?:这样|那样)?(?:写|做|用|使用|调用)[^，。：:\n]{0,16}",
 )
-_NOT_RUN = (
-    rf"\b(?:I|we)\s+(?:did not|didn['’]t|have not|haven['’]t|will not|won['’]t|do not|don['’]t|am not going to)\s+"
-    rf"(?:actually\s+)?(?:run|ran|execute|executed|call|called|make|made|send|sent|invoke|invoked)\s+{_IT}"
-)
-_BESIDE = r"\s*(?:\([^()\n]{0,80}\))?"
-_ANNOUNCED = re.compile(
-    rf"(?:{'|'.join((*_EXAMPLES, *_WRONG))}){_BESIDE}|[^\n]*{_NOT_RUN}\)?|[^\n]*\((?:not (?:executed|run|called))\)",
+_BESIDE = r"(?: ?\([^()]{0,80}\))?"
+_ANNOUNCED = re.compile(rf"(?:{'|'.join((*_EXAMPLES, *_WRONG))}){_BESIDE} ?", re.IGNORECASE)
+_NOT_RUN = re.compile(
+    r"\b(?:I|we) (?:did not|didn['’]t|have not|haven['’]t|will not|won['’]t|do not|don['’]t|am not going to)"
+    rf" (?:actually )?(?:run|ran|execute|executed|call|called|make|made|send|sent|invoke|invoked) {_IT}\)?\Z"
+    r"|\(not (?:executed|run|called)\)\Z",
     re.IGNORECASE,
 )
-_SENTENCE = re.compile(r".*[.!?。！？]\s+(?=\S)", re.DOTALL)
+_SENTENCE_ENDS = re.compile(r"[.!?。！？] ")
+LONGEST = 160
+"""Characters of a sentence that may announce a call."""
 
 
 def is_mentioned(before: str, *, fenced: bool, sentinel: bool, expected: bool) -> bool:
@@ -95,7 +96,9 @@ def in_line(before: str) -> bool:
     quote = _OPEN_QUOTE.search(line)
     if quote is not None and line.count(quote[1]) % 2:
         return bool(before.strip("\"' \n"))  # the whole reply is in quotes
-    return bool(_LITERAL.search(line) or _ARGUMENT.search(line) or _LOGGED.match(line.lstrip()) or _PATCHED.match(line))
+    if _LITERAL.search(line) or _ARGUMENT.search(line):
+        return True
+    return len(line) < LINE and bool(_LOGGED.match(line.lstrip()) or _PATCHED.match(line))
 
 
 def _is_open(line: str) -> bool:
@@ -118,6 +121,9 @@ def is_announced(before: str) -> bool:
     words = before.rstrip().rstrip("*_ ")
     if words[-1:] not in (":", "："):
         return False
-    line = words[words.rfind("\n") + 1 : -1].strip(" \t*_#>")
-    sentence = _SENTENCE.sub("", line)
-    return _ANNOUNCED.fullmatch(sentence.strip()) is not None
+    line = " ".join(words[words.rfind("\n") + 1 : -1].strip(" \t*_#>").split())
+    ends = [found.end() for found in _SENTENCE_ENDS.finditer(line)]
+    sentence = line[ends[-1] if ends else 0 :]
+    if len(sentence) > LONGEST:
+        return False
+    return _ANNOUNCED.fullmatch(sentence) is not None or _NOT_RUN.search(sentence) is not None

@@ -104,7 +104,7 @@ class Prose(Machine):
         if dialect is None or self._rules.strictness == "lenient":
             return False
         expected = dialect.name == self._rules.expect
-        before = self._out.last_words(LINE) + before
+        before = (self._out.last_words(LINE) + before)[-LINE:]
         token = before.find("<|", before.rfind("\n") + 1)  # of the header, which was none at its first token
         before = before if token < 0 else before[:token]
         return is_mentioned(before, fenced=False, sentinel=True, expected=expected)
