@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from promptools.schema.copies import size
+from promptools.schema.shapes import is_array, is_object
 
 STEPS = 50_000
 """Keywords that one run of jsonschema may look at, for any value ..."""
@@ -67,8 +68,8 @@ def end() -> None:
 
 def frozen(value: Any) -> Any:
     """Return what is equal for values that are equal as JSON: `1` and `1.0`, but not `1` and `true`. O(n)."""
-    if isinstance(value, dict):
+    if is_object(value):
         return frozenset((key, frozen(each)) for key, each in value.items())
-    if isinstance(value, list):
+    if is_array(value):
         return tuple(map(frozen, value))
     return isinstance(value, bool), value

@@ -5,6 +5,8 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any, TypeVar, cast
 
+from promptools.schema.shapes import is_array, is_object
+
 T = TypeVar("T")
 
 DEEPEST = 400
@@ -31,9 +33,9 @@ def size(value: Any) -> int:
     while stack:
         here = stack.pop()
         found += 1
-        if isinstance(here, dict):
+        if is_object(here):
             stack.extend(here.values())
-        elif isinstance(here, list):
+        elif is_array(here):
             stack.extend(here)
     return found
 
@@ -46,7 +48,7 @@ class _Copying:
         self.todo: list[tuple[Any, Any, int]] = []
 
     def copy_of(self, value: Any, depth: int) -> Any:
-        kind = type(value)
+        kind = value.__class__
         if kind in _SCALARS:
             return value
         key = id(value)
@@ -56,7 +58,7 @@ class _Copying:
             return deepcopy(value)
         if depth > DEEPEST:
             raise RecursionError(f"nested more than {DEEPEST} levels")
-        made: Any = kind()
+        made: Any = {} if kind is dict else []
         self.made[key] = made
         self.todo.append((value, made, depth + 1))
         return made
@@ -64,7 +66,7 @@ class _Copying:
     def finish(self) -> None:
         while self.todo:
             old, new, depth = self.todo.pop()
-            if isinstance(old, dict):
+            if is_object(old):
                 for key, value in old.items():
                     new[key] = value if type(value) in _SCALARS else self.copy_of(value, depth)
             else:

@@ -8,12 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from promptools.errors import UsageError, clip
 from promptools.schema.copies import copied
 from promptools.schema.keywords import well_formed
+from promptools.schema.shapes import is_array as is_array  # noqa: PLC0414  others have it from here
+from promptools.schema.shapes import is_object as is_object  # noqa: PLC0414
 from promptools.types import Schema
 
 if TYPE_CHECKING:
@@ -38,16 +40,6 @@ DEEPEST = 128
 def library(name: str) -> Any:
     """Import a library on first use: who offers no tools does not wait for jsonschema, and it has no usable types."""
     return import_module(name)
-
-
-def is_object(value: object) -> TypeGuard[dict[str, Any]]:
-    """Say whether a JSON value is an object, and as such has string keys."""
-    return isinstance(value, dict)
-
-
-def is_array(value: object) -> TypeGuard[list[Any]]:
-    """Say whether a JSON value is an array."""
-    return isinstance(value, list)
 
 
 def pointer(path: Sequence[str | int]) -> str:
@@ -165,7 +157,7 @@ def _walk(graph: Graph) -> bool:
         else:
             referrer, where = referring.pop()
             found = at_pointer(graph.root, referrer["$ref"])
-            if not isinstance(found, dict | bool):
+            if not is_object(found) and not isinstance(found, bool):
                 return False
             graph.targets[id(referrer)] = [found]
             node, at, depth = found, where, 0

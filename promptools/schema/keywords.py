@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from promptools.schema.shapes import is_array, is_object
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -45,17 +47,17 @@ def _list(value: Any) -> bool:
 
 
 def _names(value: Any) -> bool:
-    return isinstance(value, list) and all(map(_text, value)) and len(set(value)) == len(value)
+    return is_array(value) and all(map(_text, value)) and len(set(value)) == len(value)
 
 
 def _name_lists(value: Any) -> bool:
-    return isinstance(value, dict) and all(map(_names, value.values()))
+    return is_object(value) and all(map(_names, value.values()))
 
 
 def _type(value: Any) -> bool:
     if isinstance(value, str):
         return value in TYPES
-    return _names(value) and bool(value) and TYPES.issuperset(value)
+    return is_array(value) and bool(value) and _names(value) and TYPES.issuperset(value)
 
 
 def _schema(value: Any) -> bool:
@@ -63,11 +65,11 @@ def _schema(value: Any) -> bool:
 
 
 def _schemas(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(map(_schema, value))
+    return is_array(value) and bool(value) and all(map(_schema, value))
 
 
 def _named_schemas(value: Any) -> bool:
-    return isinstance(value, dict) and all(map(_schema, value.values()))
+    return is_object(value) and all(map(_schema, value.values()))
 
 
 def _patterns(value: Any) -> bool:

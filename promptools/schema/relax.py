@@ -170,7 +170,7 @@ class _Work:
     def alternatives(self, made: Schema, at: str, trail: frozenset[int]) -> Schema:
         """Collapse alternatives: without null, and to the one that is left."""
         for word in ("anyOf", "oneOf"):
-            branches = made.pop(word, None)
+            branches: list[Any] | None = made.pop(word, None)
             if branches is None:
                 continue
             if "type" in made or "properties" in made or "anyOf" in made:

@@ -128,12 +128,6 @@ class Tools(Sequence[Tool]):
         self._by_key: dict[str, list[_Entry]] | None = None
 
     @classmethod
-    def _of(cls, entries: list[_Entry]) -> Tools:
-        made = object.__new__(Tools)
-        made._fill(entries)
-        return made
-
-    @classmethod
     def prepare(cls, tools: Tools | Iterable[ToolLike] | None) -> Tools | None:
         """Prepare tools, or find them prepared: `Tools` and None pass through, lists of dicts are remembered."""
         if tools is None or isinstance(tools, Tools):
@@ -151,9 +145,7 @@ class Tools(Sequence[Tool]):
 
     def with_marks(self, marks: Mapping[str, Mapping[str, Any]]) -> Tools:
         """Copy with marks set on the tools that are here; marks for others are left alone."""
-        return self._of(
-            [_marked(entry, marks[name]) if name in marks else entry for name, entry in self._entries.items()]
-        )
+        return _made([_marked(entry, marks[name]) if name in marks else entry for name, entry in self._entries.items()])
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -314,11 +306,18 @@ _LISTS = Recent[Tools](LISTS, CHARACTERS)
 _TOOLS = Recent[_Entry](TOOLS, CHARACTERS)
 
 
+def _made(entries: list[_Entry]) -> Tools:
+    """Make tools of entries; `Tools` itself takes what callers have."""
+    made = object.__new__(Tools)
+    made._fill(entries)  # pyright: ignore[reportPrivateUsage]
+    return made
+
+
 def _listed(texts: tuple[str, ...]) -> Tools:
     """Prepare tools from their JSON, each of them once."""
     entries = [_remembered(text, position) for position, text in enumerate(texts)]
     _refuse_twice(entry.tool.name for entry in entries)
-    tools = Tools._of(entries)  # noqa: SLF001  the module's own
+    tools = _made(entries)
     _LISTS.put(texts, tools)
     return tools
 

@@ -230,7 +230,7 @@ def _counted(word: str, check: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _length(value: Any) -> int:
-    return len(value) if isinstance(value, dict | list) else 0
+    return len(value) if is_object(value) or is_array(value) else 0
 
 
 def _quoting(check: Callable[..., Any]) -> Callable[..., Any]:

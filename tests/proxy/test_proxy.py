@@ -362,3 +362,16 @@ def test_a_redirection_is_followed_by_the_proxy(server, proxy, http, tools):
     answer = http.post(f"{proxy}/v1/chat/completions", json={**HELLO, **({"tools": tools} if tools else {})})
     assert answer.json()["choices"][0]["message"]["content"] == "here"
     assert server.seen[1].path == "/moved/v1/chat/completions"
+
+
+@pytest.mark.parametrize(("settings", "status"), [({}, 400), ({"max_tools": 0}, 200), ({"max_tools": 5000}, 200)])
+def test_very_many_tools_are_refused_where_the_operator_does_not_take_them(server, http, settings, status):
+    function = {"parameters": {"type": "object", "properties": {}}}
+    tools = [{"type": "function", "function": {"name": f"f{n}", **function}} for n in range(4097)]
+    server.play(completion("hello"))
+    with serving(Proxy(base_url=server.url, config=Config(), **settings)) as url:
+        answer = http.post(f"{url}/v1/chat/completions", json={**HELLO, "tools": tools})
+    assert answer.status_code == status
+    assert len(server.seen) == (status == 200)
+    if status == 400:
+        assert "at most 4096" in answer.json()["error"]["message"]
