@@ -99,6 +99,9 @@ class Channelled:
                 self._says(raw)
             case Ended():
                 self._ends(segment, finish_reason)
+            case Beside(_, raw, fixes) if self._open is not None and self._open.kind == "call":
+                # a second <|message|>, before the arguments: the header goes out with them, and so does this
+                self._open = self._open._replace(raw=self._open.raw + raw, fixes=(*self._open.fixes, *fixes))
             case Beside(kind, raw, fixes):
                 if kind == "words" or (kind == "space" and self._verbatim):
                     self._words(raw)
