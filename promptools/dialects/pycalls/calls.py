@@ -203,7 +203,7 @@ class CallBlock(CallParts):
         self._state = self._between
         return self._take(text, at, at + 1)
 
-    def _between(self, text: str, at: int, _final: bool) -> int:
+    def _between(self, text: str, at: int, final: bool) -> int:
         """After a call: a separator, or the end."""
         at = self._space(text, at)
         if at == len(text):
@@ -218,11 +218,22 @@ class CallBlock(CallParts):
                     self._finish()
                     return at
             else:
-                return self._refuse("a list of calls holds something else", at)
+                return self._unlisted(text, at, final)
             return self._take(text, at, at + 1)
         if self._layout.lines and (text[at] in ",;" or "\n" in "".join(self._segment)):
             self._state = self._callee
             return self._take(text, at, at + 1) if text[at] in ",;" else at
+        self._state = self._tail
+        return at
+
+    def _unlisted(self, text: str, at: int, final: bool) -> int:
+        """Go on where the list's bracket is missing: the block's closer does for it."""
+        closer = self._closer_at(text, at, final)
+        if closer is None:
+            return ~at
+        if not closer:
+            return self._refuse("a list of calls holds something else", at)
+        note(reversed(self._done), Fix("closer", "no ']'"))
         self._state = self._tail
         return at
 
