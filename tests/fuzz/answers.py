@@ -47,7 +47,7 @@ def answered(got: Answered) -> None:
 
 
 def sound(got: Answered) -> None:
-    """What the client gets is what the SDK reads, the server's usage aside; arguments are JSON objects."""
+    """What the client gets is what the SDK reads, usage aside, with arguments that are JSON objects."""
     seen = got.seen
     if seen.head is None or seen.head.status != 200:
         return

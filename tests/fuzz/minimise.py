@@ -26,14 +26,15 @@ def _small(given: ReplyInput, found: Failure, tries: int) -> ReplyInput:
         left[0] -= 1
         return left[0] >= 0 and any(each.key == found.key for each in failures(smaller))
 
-    if found.name in ABOUT_THE_TEXT or found.name == "raises":
+    about_the_text = found.name in ABOUT_THE_TEXT or found.name == "raises"
+    if about_the_text:
         bare = replace(given, rendered=(), damage="any", mutations=())
         if still(bare):
             given = bare
             given = _fewer_options(given, still)
             given = replace(given, text=_shorter(given, still))
     given = _fewer_cuts(given, still)
-    return _fewer_tools(given, still)
+    return _fewer_tools(given, still) if about_the_text else given
 
 
 def _shorter(given: ReplyInput, still: Callable[[ReplyInput], bool]) -> str:

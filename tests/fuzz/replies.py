@@ -21,10 +21,10 @@ def make(seed: str, dialect: str) -> ReplyInput:
     options, finish_reason = _options(random, dialect), _finish_reason(random)
     damaged = (made.text, "none", ()) if random.random() < 0.2 else mutate(random, made.text)
     text, damage, mutations = damaged
-    if damage == "none" and made.plain and _ordinary(made, dialect):
+    tools = random.choice((None, [])) if random.random() < 0.03 else made.tools
+    if damage == "none" and made.plain and tools == made.tools and _ordinary(made, dialect):
         mutations = ("whole",)
     places = sorted(random.randrange(len(text) + 1) for _ in range(random.choice((1, 2, 3, 6))))
-    tools = random.choice((None, [])) if random.random() < 0.03 else made.tools
     return ReplyInput(
         text,
         dialect,
