@@ -35,9 +35,9 @@ class Sample:
     """Nothing but calls and prose, with ordinary names: what was rendered must be read."""
 
 
-def sample(random: Random, dialect: str) -> Sample:
+def sample(random: Random, dialect: str, *, tables: bool) -> Sample:
     """Return a reply: rendered, or one of the rows of the dialect's tables."""
-    written = _rows(dialect)
+    written = _rows(dialect) if tables else ()
     if written and random.random() < 0.2:
         row = random.choice(written)
         return Sample(row.text, dialect, tools_of(row.tools))

@@ -14,10 +14,10 @@ from promptools import dialects
 DIALECTS = tuple(dialects.BUILT_IN)
 
 
-def make(seed: str, dialect: str) -> ReplyInput:
-    """Return the input of a seed."""
+def make(seed: str, dialect: str, *, tables: bool = True) -> ReplyInput:
+    """Return the input of a seed; without the tables of cases it stays the same when they grow."""
     random = Random(f"{seed} {dialect}")
-    made = sample(random, dialect)
+    made = sample(random, dialect, tables=tables)
     options, finish_reason = _options(random, dialect), _finish_reason(random)
     damaged = (made.text, "none", ()) if random.random() < 0.2 else mutate(random, made.text)
     text, damage, mutations = damaged

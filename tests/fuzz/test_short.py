@@ -16,16 +16,12 @@ EACH = 25
 """Inputs for one dialect."""
 SERVERS = 150
 """Answers of servers."""
-OPEN = {"execute_tool 16", "minimax_m1 6", "hunyuan 24", "tool_name_yaml 2", "tool_name_yaml 14"}
-"""Inputs of which it is known what they break."""
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_damaged_replies_keep_every_promise(dialect: str) -> None:
     for number in range(EACH):
-        given = make(f"short:{number}", dialect)
-        if f"{dialect} {number}" in OPEN:
-            continue
+        given = make(f"short:{number}", dialect, tables=False)
         assert list(failures(given)) == [], f"seed short:{number}: {given}"
 
 
@@ -40,7 +36,7 @@ def test_a_seed_makes_the_same_input_everywhere() -> None:
     assert make("same:1", "hermes") == given
     assert (given.text[:40], given.cuts, given.mutations) == (
         "<think>Hm.</think>Here it comes:\n<tool_c",
-        (56, 106, 129, 131, 212, 279),
+        (106, 212, 279),
         ("whole",),
     )
 
