@@ -50,7 +50,9 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="fuzz", description="Damage replies of every dialect, and see what breaks.")
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--seed", default=os.urandom(4).hex(), help="any word; by default another one each time")
-    parser.add_argument("--dialect", default="", help="names of dialects, with commas between them; upstream: servers")
+    parser.add_argument(
+        "--dialect", default="", help="names of dialects, with commas between them; also: upstream, request"
+    )
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--folder", type=Path, default=FOLDER / "open", help="where findings are kept")
     return parser.parse_args()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from random import Random
 from typing import Any
 
@@ -29,9 +30,9 @@ def odd_fields(random: Random, tree: dict[str, Any]) -> tuple[bool, list[str]]:
             del where[key]
         elif kind == 1 and isinstance(where, dict):
             key = random.choice(ODD_KEYS)
-            where[key] = random.choice(ODD_VALUES)
+            where[key] = deepcopy(random.choice(ODD_VALUES))
         else:
-            where[key] = random.choice(ODD_VALUES)
+            where[key] = deepcopy(random.choice(ODD_VALUES))
         kept = kept and key not in HOLDS_WORDS and key != "error" and not isinstance(key, int)
         done.append(f"odd {key}")
     return kept, done

@@ -25,11 +25,15 @@ HANGS = 60
 
 UPSTREAM = "upstream"
 """Stands among the dialects for answers of a server, in any dialect."""
-EVERYTHING = (*replies.DIALECTS, *[UPSTREAM] * 6)
+REQUEST = "request"
+"""The same for odd requests of a client."""
+EVERYTHING = (*replies.DIALECTS, *[UPSTREAM] * 6, *[REQUEST] * 3)
 
 
 def made(seed: str, dialect: str) -> Input:
     """Return the input of a seed."""
+    if dialect == REQUEST:
+        return upstream.make_request(seed)
     return upstream.make(seed) if dialect == UPSTREAM else replies.make(seed, dialect)
 
 
@@ -82,7 +86,9 @@ def work(task: Task) -> Found:
 
 
 def _kind(given: Input) -> str:
-    return UPSTREAM if isinstance(given, upstream.ExchangeInput) else given.dialect
+    if isinstance(given, upstream.ExchangeInput):
+        return REQUEST if given.odd_request else UPSTREAM
+    return given.dialect
 
 
 def _report(given: Input, failed: Failure, folder: Path) -> str:

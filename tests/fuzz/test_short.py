@@ -15,7 +15,7 @@ from fuzz.replies import DIALECTS, make
 EACH = 25
 """Inputs for one dialect."""
 SERVERS = 150
-"""Answers of servers."""
+"""Answers of servers, and requests of clients."""
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -28,6 +28,12 @@ def test_damaged_replies_keep_every_promise(dialect: str) -> None:
 def test_odd_answers_of_a_server_reach_the_client_whole() -> None:
     for number in range(SERVERS):
         given = upstream.make(f"short:{number}")
+        assert list(failures(given)) == [], f"seed short:{number}: {given}"
+
+
+def test_odd_requests_are_served_or_refused_with_a_reason() -> None:
+    for number in range(SERVERS):
+        given = upstream.make_request(f"short:{number}")
         assert list(failures(given)) == [], f"seed short:{number}: {given}"
 
 

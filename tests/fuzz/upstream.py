@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import asdict, dataclass
 from random import Random
 from typing import Any
@@ -31,6 +32,9 @@ class ExchangeInput:
     words: tuple[str, ...] = ()
     """What must reach the client."""
     mutations: tuple[str, ...] = ()
+
+    odd_request: bool = False
+    """Not the answer but the request is odd."""
 
     @property
     def text(self) -> str:
@@ -61,6 +65,34 @@ def make(seed: str, dialect: str = "") -> ExchangeInput:
     words = (WORDS, *([THOUGHT] if thought else [])) if kept else ()
     kind = "text/event-stream" if body["stream"] else "application/json"
     return ExchangeInput(body, answer, dialect, kind, random.choice((0, 0, 1, 7, 64)), words, mutations)
+
+
+def make_request(seed: str) -> ExchangeInput:
+    """Return the input of a seed: a sound answer to an odd request."""
+    random = Random(f"{seed} request")
+    dialect = random.choice(DIALECTS)
+    sample = rendered(random, dialect)
+    body = _request(random, sample.tools or [], stream=random.random() < 0.5)
+    message = {"role": "assistant", "content": sample.text}
+    answer = _sound_stream(message) if body["stream"] else _sound(message)
+    body = deepcopy(body)  # the tools are shared
+    odd_fields(random, body)
+    _, done = odd_fields(random, body)
+    streamed = answer.startswith("data")
+    kind = "text/event-stream" if streamed else "application/json"
+    return ExchangeInput(body, answer, dialect, kind, mutations=tuple(done), odd_request=True)
+
+
+def _sound(message: dict[str, Any]) -> str:
+    return json.dumps(_envelope("chat.completion", {"index": 0, "message": message, "finish_reason": "stop"}))
+
+
+def _sound_stream(message: dict[str, Any]) -> str:
+    chunks = [
+        _envelope("chat.completion.chunk", {"index": 0, "delta": delta, "finish_reason": finish})
+        for delta, finish in ((message, None), ({}, "stop"))
+    ]
+    return "".join(f"data: {json.dumps(each)}\n\n" for each in chunks) + "data: [DONE]\n\n"
 
 
 def _request(random: Random, tools: list[dict[str, Any]], *, stream: bool) -> dict[str, Any]:
