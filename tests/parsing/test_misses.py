@@ -100,3 +100,13 @@ def test_what_begins_as_many_that_were_nothing_is_looked_at_all_the_same(step):
         parser.feed(text[at : at + step])
     parser.close()
     assert [call.arguments for call in parser.reply.calls] == [{"host": "a"}]
+
+
+def test_a_marker_that_is_held_until_more_text_comes_counts_once():
+    text = f'<tool_calls>{"x" * 2 * MISSES}\n<tool_calls>{{"name": "ping", "arguments": {{}}}}</tool_calls>'
+    parser = StreamParser(TOOLS, expect="minimax_m1")
+    for char in text:
+        parser.feed(char)
+    parser.close()
+    assert [call.dialect for call in parser.reply.calls] == ["minimax_m1"]
+    assert [each.outcome for each in parser.reply.trace.tries] == ["call"]

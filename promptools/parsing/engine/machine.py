@@ -66,6 +66,8 @@ class Machine(ABC):
         """The kind of marker that the candidate began with."""
         self._misses: dict[str, int] = {}
         """How many markers of a kind began no call, since the last call."""
+        self._missed_at: dict[str, int] = {}
+        """Where the last of them stands: one that is held until more text comes is met again, and counts once."""
         self._tired: frozenset[str] = frozenset()
         """The kinds that are not looked for any more."""
         self._shown = False
@@ -168,7 +170,7 @@ class Machine(ABC):
                 return dialect.name == self._rules.expect and text.startswith(head.literals, start)
             if not final and end == len(text):
                 return None
-            self._missed(group, began=False)
+            self._missed(group, self._fed - len(text) + start, began=False)
             return False
         near = (first and (self._out.fresh or self._out.grouped)) or self._fence_fresh
         fresh = near or (self._rules.expect == dialect.name and not head.first)
@@ -176,7 +178,7 @@ class Machine(ABC):
         if ready is None and (final or end < len(text)):
             ready = False
         if ready is False:
-            self._missed(group, began=False)
+            self._missed(group, self._fed - len(text) + start, began=False)
         return ready
 
     @property
@@ -302,7 +304,7 @@ class Machine(ABC):
         if "call" in kinds:
             self._misses.clear()
         else:
-            self._missed(self._group, began=True)
+            self._missed(self._group, self._opened_at, began=True)
         self._rest = candidate.rest
 
     def _quotes(self, candidate: Candidate, sources: Sources) -> bool:
@@ -336,11 +338,14 @@ class Machine(ABC):
         """Take what a candidate was that is no call: words, or a tag that it began with."""
         self._out.words(raw)
 
-    def _missed(self, group: str, *, began: bool) -> None:
-        """Count a marker that began no call, and after too many of a kind look for no more of them."""
+    def _missed(self, group: str, at: int, *, began: bool) -> None:
+        """Count a marker at `at` that began no call, and after too many of a kind look for no more of them."""
         dialect, head = self._plan.heads[group]
         common = not head.line and (head.tier or dialect.tier) not in "SA"  # a brace begins no call many a time
-        if (began or not common) and self._count_miss(group):
+        if (not began and common) or self._missed_at.get(group, -1) >= at:
+            return
+        self._missed_at[group] = at
+        if self._count_miss(group):
             why = f"{MISSES} of its markers began no call: no more of them are looked for"
             here = Span(self._out.at, self._out.at)
             self._out.tried(Try(dialect.name, here, "text", why, 0))
