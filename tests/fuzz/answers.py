@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from exchange.scripted import JSON, SSE, Answer, Seen, play
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from pydantic import ValidationError
 
 from fuzz.upstream import ExchangeInput
 
@@ -56,17 +57,26 @@ def sound(got: Answered) -> None:
         failed = [each for each in seen.events if "error" in each]
         for each in seen.events:
             if "error" not in each:
-                ChatCompletionChunk.model_validate({**each, "usage": None})
+                _read(ChatCompletionChunk, each)
         assert seen.done != bool(failed), "a stream ends with [DONE], or with an error"
         choice = seen.choice()
         assert failed or len(choice.finish) == 1, f"the finish reasons are {choice.finish}"
         calls = [] if failed else [each["arguments"] for each in choice.calls.values()]
     else:
-        ChatCompletion.model_validate({**seen.json, "usage": None})
+        _read(ChatCompletion, seen.json)
         calls = [each["function"]["arguments"] for each in seen.message.get("tool_calls") or ()]
     if got.given.body["promptools"].get("on_malformed") != "call":
         for arguments in calls:
             assert isinstance(json.loads(arguments), dict), f"the arguments are {arguments[:200]!r}"
+
+
+def _read(kind: type[ChatCompletion | ChatCompletionChunk], body: dict[str, Any]) -> None:
+    """Read a body as the SDK's type; usage and the finish reason are the server's own words."""
+    choices = [{**each, "finish_reason": "stop"} for each in body["choices"]]
+    try:
+        kind.model_validate({**body, "usage": None, "choices": choices})
+    except ValidationError as error:
+        raise AssertionError(f"no {kind.__name__}: {error}") from error
 
 
 def no_word_lost(got: Answered) -> None:
@@ -93,6 +103,8 @@ def same_pieces(got: Answered) -> None:
 def _all(seen: Seen) -> Any:
     if not seen.body.startswith(b"data"):
         return seen.head and seen.head.status, seen.body
+    if any("error" in each for each in seen.events):
+        return "failed"  # what went out before it is as much as had come
     choice = seen.choice()
     return choice.content, choice.reasoning, choice.finish, [list(each.values()) for each in choice.calls.values()]
 
