@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -32,7 +33,7 @@ WHOLE = {
     "as the whole reply": "{}",
     "behind reasoning as the whole reply": "<think>Let me see.</think>\n\n{}",
 }
-SOURCES = {
+SOURCES: dict[str, Callable[[str], str]] = {
     "as it is": lambda text: f"Page:\n{text}\nend",
     "in JSON": lambda text: json.dumps({"page": f"<p>\n{text}\n"}),
     "in JSON in JSON": lambda text: json.dumps({"out": json.dumps({"page": text})}),
@@ -62,7 +63,7 @@ def is_text(reply: Reply, text: str) -> None:
 @pytest.mark.parametrize("asked", [False, True])
 @pytest.mark.parametrize("name", dialects.names())
 def test_a_quoted_call_is_text(name: str, asked: bool) -> None:
-    options = {"expect": name} if asked else {}
+    options: dict[str, Any] = {"expect": name} if asked else {}
     call, _ = written(name)
     for form in AMID.values():
         text = filled(form, call)
@@ -101,11 +102,11 @@ def test_another_call_is_read_as_ever(name: str) -> None:
     call, other = written(name)
     for form in (*AMID.values(), *WHOLE.values()):
         text = filled(form, other)
-        for options in ({}, {"expect": name}):
-            usual = parse(text, [TOOL], **options)
-            assert bare(parse(text, [TOOL], sources=[call], **options)) == bare(usual), form
+        for asked in (None, name):
+            usual = parse(text, [TOOL], expect=asked)
+            assert bare(parse(text, [TOOL], sources=[call], expect=asked)) == bare(usual), form
             pieces = [text[at : at + 5] for at in range(0, len(text), 5)]
-            assert bare(feed(pieces, [TOOL], sources=[call], **options)[1]) == bare(usual), form
+            assert bare(feed(pieces, [TOOL], sources=[call], expect=asked)[1]) == bare(usual), form
 
 
 HERMES = '<tool_call>{"name": "get_weather", "arguments": {"city": "Oslo", "days": 2}}</tool_call>'

@@ -114,7 +114,9 @@ def test_a_request_that_names_none_is_told_which_there_are() -> None:
 
 
 def test_a_client_is_told_before_its_first_request() -> None:
-    assert Session({"accept": ["hermes"]}).context.options.accept == ("hermes",)
+    options = Session({"accept": ["hermes"]}).context.options
+    assert options is not None
+    assert options.accept == ("hermes",)
     with pytest.raises(UsageError, match=r"promptools\.accept must be"):
         Session({"accept": ["yaml"]})
 
@@ -133,7 +135,7 @@ def test_the_command_line_names_them(capsys: pytest.CaptureFixture[str], tmp_pat
     (Path(str(tmp_path)) / "reply").write_text(HERMES)
     (Path(str(tmp_path)) / "tools.json").write_text(json.dumps([TOOL]))
     given = ["parse", f"{tmp_path}/reply", "--tools", f"{tmp_path}/tools.json", "--json"]
-    counts = []
+    counts: list[int] = []
     for more in ([], ["--accept", "json"], ["--accept", "json", "--accept", "hermes"]):
         assert main([*given, *more]) == 0
         counts.append(len(json.loads(capsys.readouterr().out)["calls"]))
