@@ -118,7 +118,7 @@ class _Wanted:
         if value is None:
             return self.optional
         if self.dialects:
-            return (is_list(value) or isinstance(value, tuple)) and not dialects.unknown(list[Any](value))
+            return value.__class__ in (list, tuple) and not dialects.unknown(value)
         if self.type is None:
             return isinstance(value, str) and value in self.words
         if self.type is int:
