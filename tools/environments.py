@@ -31,7 +31,7 @@ from recipes.vllm import OLD_VERSION, OLD_VLLM, VLLM, VOCABULARY
 CORE = ("jsonschema==4.26.0", "ollama==0.6.3", "pydantic==2.14.3", "regex==2026.11.15", "tenacity==9.2.1")
 """What promptools needs at run time, without the OpenAI client."""
 
-TESTS = ("pytest==9.2.0", "uvicorn==0.54.0")
+TESTS = ("httptools==0.9.0", "hypothesis==6.170.15", "pytest==9.2.0", "uvicorn==0.54.0")
 
 ENVIRONMENTS: dict[str, Recipe] = {
     # the last release of each major: 3.x runs on httpx2, the others on httpx

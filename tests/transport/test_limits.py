@@ -219,7 +219,7 @@ def test_a_slow_client_holds_the_server_back():
                 server.gone.clear()
                 body = json.dumps({**HELLO, "tools": tools, "stream": True}).encode()
                 with flat(), socket.create_connection(("127.0.0.1", port)) as client:
-                    request = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b"
+                    request = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b"
                     client.sendall(request % (len(body), body))
                     assert client.recv(100).startswith(b"HTTP/1.1 200")
                     assert server.full.wait(20), "the server cannot write on"
