@@ -47,7 +47,7 @@ def running(name: str) -> Iterator[Server | str]:
                 with llamacpp.serve(lines, folder=folder) as server:
                     yield server
             case "llama.cpp":
-                yield "xllamacpp is not installed in .venv: pip install 'promptools[demo]'"
+                yield "xllamacpp is not installed in .venv: pip install 'promptools-compat[demo]'"
             case _ if not environments.is_made(name.lower()):
                 yield f"`make e2e-{name.lower()}` installs it"
             case "Ollama":

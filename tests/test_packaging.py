@@ -51,7 +51,8 @@ def test_the_wheel_holds_what_it_should_and_nothing_else(wheel):
     }
     assert source
     assert {name for name in names if "/_providers/" in name and name.endswith(".toml")} == source
-    assert {name.partition("/")[0].partition("-")[0] for name in names} == {"promptools"}
+    assert {name.partition("/")[0] for name in names} == {"promptools", wheel.stem.rpartition("-py3")[0] + ".dist-info"}
+    assert wheel.name.startswith("promptools_compat-")
 
 
 def test_the_installed_wheel_finds_its_facts(wheel, tmp_path):

@@ -61,7 +61,7 @@ def _advice(first: _Place | None, found: _Place | None, *, library: bool) -> Ite
     else:
         yield f"There is none: get it from {SOURCE} and run {KEEP!r}."
     if not library:
-        yield "Token ids need openai-harmony as well: pip install 'promptools[harmony]'."
+        yield "Token ids need openai-harmony as well: pip install 'promptools-compat[harmony]'."
 
 
 def _keep(given: Path) -> None:

@@ -138,7 +138,7 @@ def _serve(proxy: Proxy, listener: socket.socket) -> None:
     try:
         import uvicorn
     except ImportError as error:
-        raise UsageError("serving needs uvicorn: pip install 'promptools[server]'") from error
+        raise UsageError("serving needs uvicorn: pip install 'promptools-compat[server]'") from error
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
     config = uvicorn.Config(proxy, log_level="warning", lifespan="on", timeout_graceful_shutdown=2)
     logging.getLogger("uvicorn.error").addFilter(_no_cancelled)

@@ -1,7 +1,7 @@
 """The vocabulary of gpt-oss: where its file is, ids for text by way of openai-harmony, and bytes for ids.
 
-The text of a conversation needs none of this. Ids for text need the file and `pip install 'promptools[harmony]'`, bytes
-for ids the file alone. Nothing here downloads it; openai-harmony does, where nobody told it of a folder.
+The text of a conversation needs none of this. Ids for text need the file and the extra `promptools-compat[harmony]`,
+bytes for ids the file alone. Nothing here downloads it; openai-harmony does, where nobody told it of a folder.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def load_encoding() -> Any:
         library = import_module("openai_harmony")
     except ImportError:
         raise UsageError(
-            "Token ids need openai-harmony, which is not installed: pip install 'promptools[harmony]'. "
+            "Token ids need openai-harmony, which is not installed: pip install 'promptools-compat[harmony]'. "
             "The text of a conversation needs nothing."
         ) from None
     try:

@@ -4,5 +4,5 @@ The lab exists so that the demo and the tests can put a real inference server be
 model: `script` says what the model shall answer, `model` turns that into the weights of a tiny Llama in GGUF, and
 `llamacpp` runs llama.cpp's own HTTP server (from the wheel `xllamacpp`) on it, `ollama` runs Ollama, as `server` runs
 any, and `guard` ends what they start. Sampling, chat templates, grammars, parsers and errors are the server's own; only
-the words are ours. Needs the extra `promptools[demo]`.
+the words are ours. Needs the extra `promptools-compat[demo]`.
 """

@@ -42,7 +42,9 @@ def serve(
     by all `slots`. Raises `UsageError` where xllamacpp is not installed, and `UpstreamError` where it does not come up.
     """
     if not can_serve():
-        raise UsageError("running llama.cpp here needs xllamacpp, gguf and numpy: pip install 'promptools[demo]'")
+        raise UsageError(
+            "running llama.cpp here needs xllamacpp, gguf and numpy: pip install 'promptools-compat[demo]'"
+        )
     folder = folder or cache() / "lab"
     path = template if isinstance(template, Path) else TEMPLATES / f"{template}.jinja"
     settings = {

@@ -51,7 +51,9 @@ def _write(path: Path, words: Vocabulary, weights: Weights, template: str | None
     try:
         import gguf
     except ImportError as error:
-        raise UsageError("writing a scripted model needs gguf and numpy: pip install 'promptools[demo]'") from error
+        raise UsageError(
+            "writing a scripted model needs gguf and numpy: pip install 'promptools-compat[demo]'"
+        ) from error
 
     kinds = {
         "normal": gguf.TokenType.NORMAL,

@@ -80,7 +80,7 @@ def test_without_the_library_that_is_told(capsys, home, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     status, out, _ = run(capsys)
     assert status == 1
-    assert "pip install 'promptools[harmony]'" in out
+    assert "pip install 'promptools-compat[harmony]'" in out
 
 
 def test_another_file_is_not_kept(capsys, home):

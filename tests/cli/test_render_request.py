@@ -230,7 +230,7 @@ def test_the_mode_is_the_one_that_is_meant(capsys, write, options, arguments):
 def test_without_the_library_counts_are_estimates(capsys, write, at_hand, monkeypatch):
     vocabulary.load_encoding.cache_clear()
     monkeypatch.setitem(sys.modules, "openai_harmony", None)
-    assert "pip install 'promptools[harmony]'" in text_of(capsys, write(), "--count")
+    assert "pip install 'promptools-compat[harmony]'" in text_of(capsys, write(), "--count")
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_ordinary_text_has_no_control_tokens():
 
 def test_without_the_library(fresh, monkeypatch):
     monkeypatch.setitem(sys.modules, "openai_harmony", None)
-    with pytest.raises(UsageError, match=r"pip install 'promptools\[harmony\]'"):
+    with pytest.raises(UsageError, match=r"pip install 'promptools-compat\[harmony\]'"):
         vocabulary.load_encode()
 
 

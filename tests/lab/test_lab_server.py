@@ -80,5 +80,5 @@ def test_the_cache_folder_is_told_by_the_environment(monkeypatch, tmp_path):
 
 def test_without_xllamacpp_it_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setattr(llamacpp, "can_serve", lambda: False)
-    with pytest.raises(UsageError, match=r"pip install 'promptools\[demo\]'"):
+    with pytest.raises(UsageError, match=r"pip install 'promptools-compat\[demo\]'"):
         llamacpp.serve([Line("a", "bc")], folder=tmp_path)
