@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from promptools.exchange.mend import mend
-from promptools.fallback import LASTING, OF_THE_REQUEST, REMEDIES, Key, Mend, Step
+from promptools.fallback import COUNTED, LASTING, REMEDIES, Key, Mend, Step
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,9 +51,8 @@ class Plan:
         self._rest = list(modes)
         self._recalled: int | None = None
         self._remember(context.windows.size(place, at))
-        first = self._rest[0]
-        # when every mode is open there is still a request to serve: the first mode is as good as any
-        self.mode: ModeName = self._next(at) or first
+        self._heeds = not self._forced
+        self.mode: ModeName = self._next(at) or self._unheeded(modes)
 
     def _remember(self, size: int | None) -> None:
         """Go by the context of an earlier request: what it was raised to, or what the server said that it holds."""
@@ -75,7 +74,10 @@ class Plan:
     @property
     def key(self) -> Key:
         """Give what the breaker knows the current mode by."""
-        return Key(*self._place, self.mode)
+        return self._key(self.mode)
+
+    def _key(self, mode: ModeName) -> Key:
+        return Key(*self._place, mode)
 
     def single(self, ask: Ask) -> Plan:
         """Make the plan of one choice alone, from where this one stands."""
@@ -166,16 +168,26 @@ class Plan:
         return "the same is sent once more"
 
     def _next(self, at: float) -> ModeName | None:
-        """Take the next mode that the breaker admits; a mode that the caller forced needs no leave."""
+        """Take the next mode that the breaker admits, where it is heeded."""
         while self._rest:
             mode = self._rest.pop(0)
-            key = Key(*self._place, mode)
-            if self._forced or self._breaker.admits(key, at):
+            key = self._key(mode)
+            if not self._heeds or self._breaker.admits(key, at):
                 return mode
             self.notes.append(f"{mode} mode was skipped: it failed lately ({self._breaker.why(key)})")
         return None
 
+    def _unheeded(self, modes: Sequence[ModeName]) -> ModeName:
+        """Take the first of modes that are all open: there is a request to serve, so the breaker is ignored."""
+        self._heeds = False
+        first, *self._rest = modes
+        self.notes[:] = [
+            f"every mode failed lately ({self._breaker.why(self._key(first))}): they are tried all the same"
+        ]
+        return first
+
     def _failed(self, failure: Failure, at: float) -> None:
-        if failure.kind in OF_THE_REQUEST:
+        """Report a failure that is the server's; one that the model may mend is the model's."""
+        if failure.kind not in COUNTED or (failure.verdict is not None and failure.verdict.again):
             return
         self._breaker.failed(self.key, at, why=failure.kind, lasting=failure.kind in LASTING)

@@ -5,8 +5,9 @@ from promptools.fallback.overflow import Overflow, fitting, read_overflow
 from promptools.fallback.policy import Policy, PolicyState, Stop, WaitFor
 from promptools.fallback.salvage import Salvage, salvage
 from promptools.fallback.table import (
+    COUNTED,
     LASTING,
-    OF_THE_REQUEST,
+    NOT_COUNTED,
     REMEDIES,
     RULES,
     FailureKind,
@@ -19,8 +20,9 @@ from promptools.fallback.table import (
 from promptools.fallback.windows import Windows
 
 __all__ = [
+    "COUNTED",
     "LASTING",
-    "OF_THE_REQUEST",
+    "NOT_COUNTED",
     "REMEDIES",
     "RULES",
     "Breaker",

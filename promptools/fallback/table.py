@@ -8,7 +8,9 @@ model (`raw='...'`, `at pos 12: ...`) stands before those that the quoted words 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 FailureKind = Literal[
@@ -212,8 +214,49 @@ REMEDIES: dict[FailureKind, tuple[Step, ...]] = {
 LASTING: frozenset[FailureKind] = frozenset({"no_native_tools"})
 """Failures that are a fact about the server as it was started: one is enough to open the breaker."""
 
-OF_THE_REQUEST: frozenset[FailureKind] = frozenset({"beside_tools", "tool_media", "overflow", "too_large"})
-"""Failures that lie in what one request holds: the breaker hears nothing of them."""
+COUNTED: Mapping[FailureKind, str] = MappingProxyType(
+    {
+        "server_parser": "its parser is the same for every request",
+        "harmony": "its Harmony parser is the same for every request",
+        "no_native_tools": "it is a fact about the server as it was started",
+        "no_raw": "its raw endpoint is there for no request, or for all",
+        "template": "its chat template is the same for every request",
+        "crashed": "an HTTP 500 is the server's own word for a fault of its own",
+        "cut": "it ended a stream before the end",
+        "swallowed": "it lost what the model said",
+        "empty_calls": "it lost the calls that it speaks of",
+        "garbled": "it does not keep to the API",
+    }
+)
+"""Failures that the breaker counts, with the reason: those that are the server's in this mode, whoever asks."""
+
+NOT_COUNTED: Mapping[FailureKind, str] = MappingProxyType(
+    {
+        "beside_tools": "another key of the request was refused",
+        "schema": "one tool of the request was refused",
+        "tool_choice": "the request's own choice was refused",
+        "tool_type": "one tool of the request was refused",
+        "ids": "the request's history was refused",
+        "history": "the request's history was refused",
+        "roles": "the request's messages were refused",
+        "reasoning_param": "the request's own parameter was refused",
+        "tool_media": "an image in the request was refused",
+        "null_content": "the request's messages were refused",
+        "content_parts": "the request's messages were refused",
+        "stream_options": "the request's own parameter was refused",
+        "parallel": "the request's own parameter was refused",
+        "overflow": "the request's prompt is too long",
+        "refused": "it may be anything in the request, and is handed on",
+        "too_large": "the limit is ours",
+        "connect": "no mode would reach the server",
+        "timeout": "the limit is the client's, and holds in every mode",
+        "malformed": "the model's doing, with the request's tools",
+        "truncated": "the limit is the request's own",
+        "unknown_tool": "the model's doing, with the request's tools",
+        "choice": "the model's doing, with the request's own choice",
+    }
+)
+"""Failures that the breaker hears nothing of, with the reason: one app's requests would close a mode for all others."""
 
 _COMPILED = tuple((re.compile(rule.pattern, re.IGNORECASE), rule) for rule in RULES)
 _LOOK = 4_000

@@ -422,6 +422,54 @@ def test_a_mode_that_is_open_is_no_way_out():
     assert outcomes(seen) == [("native", "harmony"), ("native", "answered")]
 
 
+def test_when_all_is_open_every_mode_is_tried():
+    breaker = Breaker()
+    play(ask(WEATHER), [NO_TOOLS, NO_TOOLS], breaker=breaker)
+    seen = play(ask(WEATHER), [error(HARMONY), reply(FENCED)], breaker=breaker)
+    assert outcomes(seen) == [("native", "harmony"), ("prompt", "answered")]
+    said = "every mode failed lately (no_native_tools): they are tried all the same"
+    assert [note for note in seen.reply.trace.notes if "failed lately" in note] == [said]
+
+
+CUT = reply(calls=[("get_weather", '{"city": "Par')], finish="length")
+LATE = reply(calls=[("get_weather", '{"city": "Par')], finish="tool_calls")
+WRONG = reply(calls=[("get_weather", {"days": 1})], finish="tool_calls")
+STRANGE = reply(calls=[("get_stocks", {})], finish="tool_calls")
+
+
+@pytest.mark.parametrize(
+    ("body", "answers"),
+    [
+        (ask(WEATHER, max_tokens=5), [CUT]),
+        (ask(WEATHER), [LATE, OK]),
+        (ask(WEATHER), [WRONG, WRONG, OK]),
+        (ask(WEATHER), [STRANGE, STRANGE]),
+        (ask(WEATHER, tool_choice="required"), [OK] * 4),
+        (ask(WEATHER), [error("JSON schema conversion failed:\nUnrecognized schema: true", 400), OK]),
+        (ask(WEATHER, tool_choice="auto"), [error("Invalid tool_choice: auto", 400)] * 2 + [OK]),
+        (ask(WEATHER, {"type": "web_search"}), [error("'type' of tool must be 'function'", 400)] * 2 + [OK]),
+    ],
+    ids=["limit", "truncated", "malformed", "unknown_tool", "choice", "schema", "tool_choice", "tool_type"],
+)
+def test_what_lies_in_one_apps_requests_closes_no_mode_for_the_others(body, answers):
+    breaker = Breaker(threshold=1)
+    for _ in range(3):
+        play(body, answers, breaker=breaker, spare=True)
+    assert breaker.lines(100) == {}
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [error(HARMONY), error("boom"), error("Jinja Exception: no such filter"), Answer(200, b"<html>")],
+    ids=["harmony", "crashed", "template", "garbled"],
+)
+def test_what_is_the_servers_own_is_counted(bad):
+    breaker = Breaker()
+    for _ in range(3):
+        play(ask(WEATHER), [bad, reply(FENCED)], breaker=breaker, spare=True)
+    assert breaker.lines(100) == {Key("local", "m", "native"): "open"}
+
+
 def test_a_model_that_errs_now_and_then_does_not_open_it():
     breaker = Breaker()
     bad = reply(calls=[("get_weather", {"days": 1})], finish="tool_calls")

@@ -5,7 +5,7 @@ from typing import get_args
 
 import pytest
 
-from promptools.fallback import LASTING, REMEDIES, RULES, classify, explain
+from promptools.fallback import COUNTED, LASTING, NOT_COUNTED, REMEDIES, RULES, classify, explain
 from promptools.fallback.table import FailureKind, Mend, Move
 
 SEEN = [
@@ -118,6 +118,13 @@ def test_every_kind_has_its_remedies_and_every_remedy_is_known():
     assert set(REMEDIES) == set(get_args(FailureKind))
     assert {step for steps in REMEDIES.values() for step in steps} == {*get_args(Mend), *get_args(Move)}
     assert set(REMEDIES) >= LASTING
+
+
+def test_of_every_kind_it_is_said_why_it_is_counted_or_not():
+    assert COUNTED.keys() | NOT_COUNTED.keys() == set(get_args(FailureKind))
+    assert not COUNTED.keys() & NOT_COUNTED.keys()
+    assert set(COUNTED) >= LASTING
+    assert all((*COUNTED.values(), *NOT_COUNTED.values()))
 
 
 def test_classifying_is_case_blind_and_bounded():
