@@ -97,10 +97,22 @@ def test_detect_false_asks_nothing(server):
     assert {each.path for each in server.seen} == {"/v1/chat/completions"}
 
 
-def test_a_named_provider_and_one_of_the_config_ask_nothing(server):
+def test_a_vllm_that_is_named_is_asked_only_for_its_version_and_models(server):
+    server.about = VLLM
+    server.play(completion("hi"))
+    told = Config(providers={"here": Provider("here", base_url=server.url, kind="vllm", detect=True)})
+    for settings in ({"provider": "vllm"}, {"config": told}):
+        with OpenAI(**made(server, **settings)) as client:
+            replies = [client.chat.completions.create(**HELLO) for _ in range(2)]
+        assert [each.promptools["seen"]["version"] for each in replies] == ["0.32.0"] * 2
+        assert paths(server) == ["/v1/models", "/version"]
+        server.looks.clear()
+
+
+def test_a_provider_of_the_config_and_one_that_is_not_to_be_asked_ask_nothing(server):
     server.play(completion("hi"))
     config = Config(providers={"here": Provider("here", base_url=server.url)})
-    for settings in ({"provider": "vllm"}, {"config": config}):
+    for settings in ({"provider": "vllm", "detect": False}, {"config": config}):
         with OpenAI(**made(server, **settings)) as client:
             client.chat.completions.create(**HELLO)
     assert server.looks == []

@@ -9,14 +9,14 @@ from typing import Any, Literal
 from promptools import dialects
 from promptools.errors import UsageError, without_credentials
 from promptools.profiles.config import DEFAULT, Config, Model, Provider
-from promptools.profiles.detect import OLLAMA, facts_of
+from promptools.profiles.detect import NAMED, facts_of
 from promptools.profiles.facts import NO_FAMILY, check_facts, family_of, kind_of, kinds, load_builtin
 from promptools.profiles.profile import GENERIC, Profile
 from promptools.profiles.shape import Place, near
 from promptools.types import Seen
 
 WorthALook = Literal["server", "model"]
-"""Which server it is and what its model can do, or the latter alone (of Ollama, which tells)."""
+"""Which server it is and what its model is, or the latter and its version alone, where the server is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ def resolve(
     entry, model_why = _model(model, chosen, config)
     kind, kind_why = _kind(chosen, seen)
     url, url_why = _base_url(base_url, chosen, kind, config)
-    family, family_why = _family(entry)
+    family, family_why = _family(entry, seen)
     version = server_version or chosen.server_version or (seen.version if seen and seen.kind == kind else None)
     draft = _Draft(kind, family)
     draft.lay_shipped(version, url)
@@ -132,7 +132,7 @@ def resolve(
         system_prompt=chosen.system_prompt,
         defaults={**chosen.defaults, **entry.defaults},
         server_version=version,
-        look=_look(chosen, kind),
+        look=_look(chosen),
     )
 
 
@@ -220,12 +220,14 @@ def _kind(provider: Provider, seen: Seen | None) -> tuple[str, str]:
     return GENERIC, f"kind {GENERIC!r}: {seen.why if seen else 'nothing says what server it is'}"
 
 
-def _look(provider: Provider, kind: str) -> WorthALook | None:
-    """Say what a look may tell: all where nobody named the server, what its model can do where it is an Ollama."""
-    named = bool(provider.name)
-    if provider.detect is False or (named and kind != OLLAMA and not provider.detect):
+def _look(provider: Provider) -> WorthALook | None:
+    """Say what a look may tell: all where nobody named the server, else its version and its models, if it tells."""
+    if provider.detect is False:
         return None
-    return "model" if provider.kind or kind_of(provider.name) else "server"
+    kind = provider.kind or kind_of(provider.name)
+    if kind:
+        return "model" if kind in NAMED else None
+    return "server" if provider.detect or not provider.name else None
 
 
 def _base_url(asked: str | None, provider: Provider, kind: str, config: Config) -> tuple[str | None, str]:
@@ -271,10 +273,12 @@ def _model(asked: str | None, provider: Provider, config: Config) -> tuple[Model
     return Model(name), f"model {name!r}: {by}, sent as it is"
 
 
-def _family(entry: Model) -> tuple[str | None, str]:
-    """Find the model's family: as configured, else by its name."""
+def _family(entry: Model, seen: Seen | None) -> tuple[str | None, str]:
+    """Find the model's family: as configured, else by what the server says of the model, else by its name."""
     if entry.family:
         return None if entry.family == NO_FAMILY else entry.family, f"family {entry.family!r}: of model {entry.name!r}"
+    if seen and seen.family:
+        return seen.family, f"family {seen.family!r}: by {seen.family_why}"
     family = family_of(entry.name)
     return family, f"family {family!r}: by the model's name" if family else "family: none matches the model's name"
 
