@@ -8,12 +8,12 @@ from typing import Any, Literal
 
 from promptools import dialects
 from promptools.errors import UsageError, without_credentials
-from promptools.profiles.config import DEFAULT, Config, Model, Provider
+from promptools.profiles.config import DEFAULT, Calling, Config, Model, Provider
 from promptools.profiles.detect import NAMED, facts_of
 from promptools.profiles.facts import NO_FAMILY, check_facts, family_of, kind_of, kinds, load_builtin
 from promptools.profiles.profile import GENERIC, Profile
 from promptools.profiles.shape import Place, near
-from promptools.types import Seen
+from promptools.types import ModeName, Seen
 
 WorthALook = Literal["server", "model"]
 """Which server it is and what its model is, or the latter and its version alone, where the server is named."""
@@ -35,6 +35,8 @@ class Target:
     reasons: tuple[str, ...] = ()
     marks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
     """Marks of tools by tool name, as `Tools(marks=...)` takes them."""
+    descriptions: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Descriptions by tool name that go over those in the request."""
     system_prompt: str | None = None
     """Text that prompt mode adds to the system message, placed as `profile.prompt_placement` says."""
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -57,6 +59,14 @@ class _Draft:
         self.facts.update(facts)
         self.why.update(dict.fromkeys(facts, why))
 
+    def lay_own(
+        self, facts: Mapping[str, Any], why: str, calling: Calling | None = None, order: tuple[ModeName, ...] = ()
+    ) -> None:
+        """Lay facts of a config or a request; a list of modes in them is all that may be tried."""
+        if calling:
+            self.lay({"modes": calling.modes(order), "raw_last": calling.fallback}, why)
+        self.lay({"raw_last": False, **facts} if "modes" in facts else facts, why)
+
     def lay_shipped(self, version: str | None, url: str | None) -> None:
         """Lay what ships about the kind, then about the family, as far as it holds here."""
         self.lay_builtin(self.kind, version)
@@ -67,9 +77,14 @@ class _Draft:
 
     def lay_seen(self, seen: Seen) -> None:
         """Lay what the server told about the model."""
-        modes = self.facts.get("modes", Profile().modes)
-        for key, value, why in facts_of(seen, modes):
+        for key, value, why in facts_of(seen, self.modes):
             self.lay({key: value}, why)
+
+    @property
+    def modes(self) -> tuple[ModeName, ...]:
+        """Return the modes so far."""
+        modes: tuple[ModeName, ...] = self.facts.get("modes", Profile().modes)
+        return modes
 
     def lay_builtin(self, name: str, version: str | None) -> None:
         """Lay those facts about a kind or family that hold here."""
@@ -118,9 +133,10 @@ def resolve(
     _check_dialect(chosen.facts, place / "profile")
     _check_dialect(entry.facts, place / "models" / entry.name / "profile")
     _check_dialect(own, Place("overrides"))
-    draft.lay(chosen.facts, f"{config.file}, provider {chosen.name!r}")
-    draft.lay(entry.facts, f"{config.file}, model {entry.name!r}")
-    draft.lay(own, "the request's override")
+    order = draft.modes
+    draft.lay_own(chosen.facts, f"{config.file}, provider {chosen.name!r}", chosen.calling, order)
+    draft.lay_own(entry.facts, f"{config.file}, model {entry.name!r}", entry.calling, order)
+    draft.lay_own(own, "the request's override")
     return Target(
         provider=chosen.name or None,
         base_url=url,
@@ -129,6 +145,7 @@ def resolve(
         profile=draft.profile(),
         reasons=(provider_why, url_why, kind_why, model_why, family_why, *draft.reasons()),
         marks=config.tools,
+        descriptions=config.descriptions.of(chosen.name, entry.name),
         system_prompt=chosen.system_prompt,
         defaults={**chosen.defaults, **entry.defaults},
         server_version=version,
