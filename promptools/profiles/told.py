@@ -72,10 +72,11 @@ def models_told(answers: Mapping[str, Mapping[str, Any]]) -> tuple[Told, ...]:
         loaded = [each for each in local if each.get("state") == "loaded" and each.get("type") != "embeddings"]
         return tuple(_lmstudio(each, any_name=[each] == loaded) for each in local)
     props = answers.get("GET /props", {})
-    listed = next((items(said, "data") for words, said in answers.items() if _lists(words)), [])
+    listed = [each for words, said in answers.items() if _lists(words) for each in items(said, "data")]
     if text(props.get("model_path")) and len(listed) <= 1:
         return (_llamacpp(props, listed[0] if listed else {}),)
-    return tuple(_listed(each, listed) for each in listed)
+    by_name = {name: each for each in listed if (name := text(each.get("id")))}
+    return tuple(_listed(each, by_name) for each in listed)
 
 
 def model_shown(shown: Mapping[str, Any]) -> Told:
@@ -146,15 +147,14 @@ def _llamacpp(props: Mapping[str, Any], listed: Mapping[str, Any]) -> Told:
     )
 
 
-def _listed(model: Mapping[str, Any], listed: Sequence[Mapping[str, Any]]) -> Told:
+def _listed(model: Mapping[str, Any], by_name: Mapping[str, Mapping[str, Any]]) -> Told:
     """Read one of a list of models; an adapter says what model it is one of."""
-    name, parent = text(model.get("id")), text(model.get("parent"))
-    base = next((each for each in listed if parent and each.get("id") == parent), {})
+    name, base = text(model.get("id")), by_name.get(text(model.get("parent")) or "")
     aliases: Any = model.get("aliases")
     meta = _table(model.get("meta"))
     return Told(
         names=tuple(filter(None, (name, *map(text, aliases if is_array(aliases) else ())))),
-        files=_fields(model, "root") + _fields(base, "root") + _fields(model, "parent", "id"),
+        files=_fields(model, "root") + (_fields(base, "root") if base else ()) + _fields(model, "parent", "id"),
         context=tokens(model.get("max_model_len")) or tokens(meta.get("n_ctx")),
     )
 

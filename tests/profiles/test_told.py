@@ -201,3 +201,8 @@ def test_a_family_of_the_config_goes_over_the_one_that_was_seen():
     for family, expected in (("qwen", "qwen"), ("none", None)):
         house = Provider("p", base_url=BASE, kind="llamacpp", models={"tiny": Model("tiny", family=family)})
         assert resolve("tiny", config=Config(providers={"p": house}), seen=found).profile.family == expected
+
+
+def test_a_long_list_of_adapters_is_read_in_one_go():
+    told = listed(*({"id": f"a{at}", "root": "/a", "parent": "a0"} for at in range(20_000)))
+    assert (seen(told, "a19999").family, seen(told, "nowhere").family) == (None, None)
