@@ -214,6 +214,15 @@ def test_detect_shows_what_a_server_tells(server, capsys):
     assert {each.headers["authorization"] for each in server.looks} == {"Bearer sk-mine"}
 
 
+def test_detect_shows_what_a_server_tells_of_its_model(server, capsys):
+    server.about = {"/v1/models": {"data": [{"id": "fast", "root": "openai/gpt-oss-20b", "owned_by": "vllm"}]}}
+    server.play()
+    assert main(["detect", server.root, "--model", "fast"]) == 0
+    assert "fast: family gpt-oss, by root 'gpt-oss-20b', which the server tells" in " ".join(
+        capsys.readouterr().out.split()
+    )
+
+
 def test_detect_tells_a_script(server, capsys, monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     server.about = {}
