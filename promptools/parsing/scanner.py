@@ -205,8 +205,8 @@ INDENT = r"\n(?:\t{1,2}+| {0,8}+)"
 @lru_cache(maxsize=64)
 def _lines(heads: tuple[tuple[str, str], ...]) -> re.Pattern[str]:
     # one group for all: a branch that is no group is left at once where its first character is another
-    branches = "|".join(pattern for _, pattern in heads) or "(?!)"
-    return re.compile(rf"{INDENT}(?P<{heads[0][0] if heads else 'none'}>{branches})")
+    branches = "|".join(pattern for _, pattern in heads)
+    return re.compile(rf"{INDENT}(?P<{heads[0][0]}>{branches})")
 
 
 class LineMarker:
@@ -226,17 +226,7 @@ class LineMarker:
     def __init__(self, gate: str, heads: Mapping[str, str]) -> None:
         self._gate = re.compile(rf"{INDENT}(?:{gate})")
         self._last: re.Pattern[str] | None = None
-        self._heads = heads
         self._pattern = _lines(tuple(heads.items()))
-
-    def but(self, groups: Set[str]) -> LineMarker:
-        """Give the same without some of the heads."""
-        heads = {group: pattern for group, pattern in self._heads.items() if group not in groups}
-        if len(heads) == len(self._heads):
-            return self
-        other = copy(self)
-        other._heads, other._pattern = heads, _lines(tuple(heads.items()))  # noqa: SLF001  they are its own
-        return other
 
     def with_gate(self, gate: str, unfinished: str) -> LineMarker:
         """Give the same for other first words."""
@@ -327,20 +317,6 @@ class Scanner:
     def sources(self) -> list[Callable[[str, int], re.Match[str] | None]]:
         """Give the searches whose nearest match is `search`'s; of two at one place the earlier in the list wins."""
         return [self._search, *(partial(each.search_word, word) for each in self._rare for word in each.words)]
-
-    def but(self, groups: Set[str]) -> Scanner:
-        """Give the same without these groups: what is held at the text's end does not change."""
-        if not groups:
-            return self
-        other = copy(self)
-        other._leave_out(groups)  # noqa: SLF001  it is its own
-        return other
-
-    def _leave_out(self, groups: Set[str]) -> None:
-        self._markers = tuple(each for each in self._markers if each.group not in groups)
-        self._gate = None
-        self._rare = [each.but(groups) if isinstance(each, LineMarker) else each for each in self._rare]
-        self._known, self._windows = {}, {}
 
     def _search(self, text: str, at: int) -> re.Match[str] | None:
         stops = self._gate = self._gate or _gate(self._markers)

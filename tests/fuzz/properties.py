@@ -17,8 +17,8 @@ from promptools import dialects, parse
 from promptools.parsing.events import Event, Reasoning, Text, WasReasoning, join
 from promptools.types import Call, Reply, Span, Try
 
-COST: Final = 70
-"""Characters that the strategies may look at for each one of the text: a marker may begin nothing 64 times."""
+COST: Final = 12
+"""Characters that the strategies may look at for each one of the text: its end may be read again 8 times."""
 
 
 BY_CHARACTER: Final = 1_000

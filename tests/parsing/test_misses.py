@@ -1,112 +1,104 @@
-"""A reply that begins calls over and over and makes none is looked at less and less, and says so."""
+"""A call is a call however many markers before it began none, of its own kind or of others."""
+
+from __future__ import annotations
 
 import pytest
+from casebook import feed, tiled
 
-from promptools import StreamParser, parse
-from promptools.parsing.engine.machine import MISSES, REBUILDS
+from promptools import dialects, parse
+from promptools.dialects.sample import CALL, TOOL, example
+from promptools.types import Reply
 
-TOOLS = [{"name": "ping", "parameters": {"type": "object", "properties": {"host": {"type": "string"}}}}]
-CALLS = {
-    "<function=": "<function=ping>\n<parameter=host>\na\n</parameter>\n</function>",
-    "<tool_call>": '<tool_call>\n{"name": "ping", "arguments": {"host": "a"}}\n</tool_call>',
-}
-HEAD = "<function= \n"
-
-
-@pytest.mark.parametrize("opener", CALLS)
-def test_some_misses_hide_no_call(opener):
-    text = HEAD * (MISSES - 1) + CALLS[opener]
-    reply = parse(text, TOOLS)
-    assert [call.arguments for call in reply.calls] == [{"host": "a"}]
+OTHERS = [
+    ("qwen3_coder", "<function= \n"),
+    ("qwen3_coder", "<tool_call>\n<function=>\n"),
+    ("functionary", ">>>get_weather\nno body\n"),
+    ("kimi_k2", "<|tool_call_begin|>functions.get_weather:0<nothing>"),
+    ("tool_code", "```tool_code is a marker?\n"),
+]
+"""Beginnings that are more than a marker in a sentence."""
 
 
-def test_what_missed_so_often_is_text_from_then_on_and_the_trace_says_so():
-    text = HEAD * MISSES + CALLS["<function="]
-    reply = parse(text, TOOLS)
-    assert reply.calls == ()
-    assert reply.content == text
-    assert any(str(MISSES) in each.why for each in reply.trace.tries)
+def failing() -> list[tuple[str, str]]:
+    """Return what begins no call: each marker of each dialect, in a sentence, or else the first word of its call."""
+    found: list[tuple[str, str]] = []
+    for name in dialects.names():
+        dialect = dialects.get(name)
+        literals = dict.fromkeys(text for head in dialect.heads for text in head.literals)
+        first = example(dialect).split(maxsplit=1)[0][:12]
+        found += [(name, f"{text}? A marker.\n") for text in literals or (first,)]
+    return [*found, *OTHERS]
 
 
-def test_other_markers_are_still_looked_at():
-    reply = parse(HEAD * (MISSES + 1) + CALLS["<tool_call>"], TOOLS)
-    assert [call.dialect for call in reply.calls] == ["hermes"]
+def read(name: str, unit: str, count: int, step: int | None) -> Reply:
+    """Read a call after `count` units that begin none."""
+    text = unit * count + "\n" + example(dialects.get(name))
+    step = step or len(text)
+    events, reply = feed([text[at : at + step] for at in range(0, len(text), step)], [TOOL], expect=name)
+    tiled(events, text)
+    return reply
 
 
-@pytest.mark.parametrize("count", [MISSES - 1, MISSES, MISSES + 1])
-def test_pieces_count_alike(count):
-    text = HEAD * count + CALLS["<function="]
-    parser = StreamParser(TOOLS)
-    for at in range(0, len(text), 3):
-        parser.feed(text[at : at + 3])
-    parser.close()
-    assert parser.reply.calls == parse(text, TOOLS).calls
-    assert parser.reply.content == parse(text, TOOLS).content
+def assert_called(name: str, unit: str, count: int, step: int | None) -> None:
+    reply = read(name, unit, count, step)
+    assert [(call.name, call.arguments) for call in reply.calls] == [(CALL.name, CALL.arguments)]
+    assert reply.malformed == ()
 
 
-def test_a_call_starts_the_count_anew():
-    some = HEAD * (MISSES - 1)
-    other = CALLS["<function="].replace("\na\n", "\nb\n")
-    reply = parse(f"{some}{CALLS['<tool_call>']}\n{some}{other}", TOOLS)
-    assert [call.arguments for call in reply.calls] == [{"host": "a"}, {"host": "b"}]
+UNITS = failing()
+FIRSTS = list(dict(reversed(UNITS)).items())
+"""One for each dialect."""
 
 
-@pytest.mark.parametrize(("count", "called"), [(MISSES - 1, True), (MISSES, False)])
-@pytest.mark.parametrize("step", [5, 10_000])
-def test_first_words_of_lines_are_counted_too(count, called, step):
-    text = "So:\n" + ">>>ping\nno body\n" * count + '>>>ping\n{"host": "a"}'
-    parser = StreamParser(TOOLS)
-    for at in range(0, len(text), step):
-        parser.feed(text[at : at + step])
-    parser.close()
-    assert [call.arguments for call in parser.reply.calls] == [{"host": "a"}] * called
-    assert parser.reply.content.startswith("So:\n>>>ping\nno body\n")
+@pytest.mark.parametrize("step", [None, 7], ids=["whole", "in pieces"])
+@pytest.mark.parametrize(("name", "unit"), UNITS)
+def test_a_call_after_65_failed_markers_of_its_own(name: str, unit: str, step: int | None) -> None:
+    assert_called(name, unit, 65, step)
 
 
-def test_kinds_that_are_too_many_to_be_left_out_of_the_search_are_text_as_well():
+@pytest.mark.parametrize("step", [None, 50], ids=["whole", "in pieces"])
+@pytest.mark.parametrize(("name", "unit"), FIRSTS)
+def test_a_call_after_1000(name: str, unit: str, step: int | None) -> None:
+    assert_called(name, unit, 1_000, step)
+
+
+@pytest.mark.parametrize("step", [None, 1_000], ids=["whole", "in pieces"])
+@pytest.mark.parametrize(("name", "unit"), [*FIRSTS[::12], *OTHERS[:3]])
+def test_a_call_after_10000(name: str, unit: str, step: int | None) -> None:
+    assert_called(name, unit, 10_000, step)
+
+
+def test_a_call_after_failed_markers_of_many_dialects() -> None:
     heads = [
         *("<function= \n", "<|tool_call>no\n", "<|tool_calls_section_begin|>no {\n", "<tool_call>\n<function=>\n"),
         *("<seed:tool_call>no\n", "<minimax:tool_call>no\n", "<|tool_call_start|>no\n", "<|START_ACTION|>no\n"),
         *("<｜DSML｜function_calls>no\n", "<|tool_call|>no\n", "<|tools_prefix|>no\n", "[TOOL_CALLS]no\n"),
     ]
-    assert len(heads) > REBUILDS
-    text = "".join(head * (MISSES + 1) for head in heads)
-    reply = parse(text + CALLS["<tool_call>"], TOOLS)
+    text = "".join(head * 65 for head in heads)
+    reply = parse(text + example(dialects.get("hermes")), [TOOL])
     assert [call.dialect for call in reply.calls] == ["hermes"]
     assert "".join(text.split()) == "".join("".join((reply.content, *(each.raw for each in reply.malformed))).split())
 
 
-def test_lone_openers_that_begin_nothing_are_words_in_the_end():
-    text = "<tool_call> is a tag. " * (MISSES + 2)
-    assert parse(text + CALLS["<tool_call>"], TOOLS).content == text.strip()
+@pytest.mark.parametrize("before", ["<think>", "<think>Hm.</think>"], ids=["in a zone", "after a zone"])
+def test_failed_markers_and_reasoning(before: str) -> None:
+    text = f"{before}{'<function= ' * 1_000}\n{example(dialects.get('qwen3_coder'))}"
+    _, reply = feed([text], [TOOL])
+    assert [call.name for call in reply.calls] == [CALL.name]
 
 
-def test_lone_openers_beside_calls_are_none_of_the_words_however_many():
+def test_a_marker_that_is_held_until_more_text_comes_begins_the_call() -> None:
+    text = f'<tool_calls>{"x" * 128}\n<tool_calls>{{"name": "get_weather", "arguments": {{"city": "a"}}}}</tool_calls>'
+    _, reply = feed(list(text), [TOOL], expect="minimax_m1")
+    assert [call.dialect for call in reply.calls] == ["minimax_m1"]
+    assert [each.outcome for each in reply.trace.tries] == ["call"]
+
+
+def test_lone_openers_beside_calls_are_none_of_the_words_however_many() -> None:
     section = (
-        '<|tool_calls_section_begin|><|tool_call_begin|>functions.ping:0<|tool_call_argument_begin|>{"host": "a"}'
-        "<|tool_call_end|><|tool_calls_section_end|>"
+        "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0"
+        '<|tool_call_argument_begin|>{"city": "a"}<|tool_call_end|><|tool_calls_section_end|>'
     )
-    reply = parse(section * (MISSES + 2), TOOLS)
-    assert len(reply.calls) == MISSES + 2
+    _, reply = feed([section * 66], [TOOL])
+    assert len(reply.calls) == 66
     assert reply.content == ""
-
-
-@pytest.mark.parametrize("step", [7, 100_000])
-def test_what_begins_as_many_that_were_nothing_is_looked_at_all_the_same(step):
-    head = "<|tool_call_begin|>functions.ping:0"
-    text = f"{head}<nothing>" * 200 + head + '<|tool_call_argument_begin|>{"host": "a"}<|tool_call_end|>'
-    parser = StreamParser(TOOLS)
-    for at in range(0, len(text), step):
-        parser.feed(text[at : at + step])
-    parser.close()
-    assert [call.arguments for call in parser.reply.calls] == [{"host": "a"}]
-
-
-def test_a_marker_that_is_held_until_more_text_comes_counts_once():
-    text = f'<tool_calls>{"x" * 2 * MISSES}\n<tool_calls>{{"name": "ping", "arguments": {{}}}}</tool_calls>'
-    parser = StreamParser(TOOLS, expect="minimax_m1")
-    for char in text:
-        parser.feed(char)
-    parser.close()
-    assert [call.dialect for call in parser.reply.calls] == ["minimax_m1"]
-    assert [each.outcome for each in parser.reply.trace.tries] == ["call"]

@@ -21,10 +21,6 @@ if TYPE_CHECKING:
     from promptools.dialects.base import Dialect
     from promptools.parsing.sources import Sources
 
-MISSES = 64
-"""Markers of one kind that began no call, and no call between them, after which no more of them are looked for."""
-REBUILDS = 8
-"""Kinds that are left out of the search: each takes milliseconds, where nobody had the same ones before."""
 PART = "it is a part of something larger"
 MENTIONED = "the text before it shows that it is talked about"
 QUOTED = "it is quoted from the conversation"
@@ -64,12 +60,6 @@ class Machine(ABC):
         self._candidate: Candidate | None = None
         self._group = ""
         """The kind of marker that the candidate began with."""
-        self._misses: dict[str, int] = {}
-        """How many markers of a kind began no call, since the last call."""
-        self._missed_at: dict[str, int] = {}
-        """Where the last of them stands: one that is held until more text comes is met again, and counts once."""
-        self._tired: frozenset[str] = frozenset()
-        """The kinds that are not looked for any more."""
         self._shown = False
         """The candidate stands in a fence, where words behind it show that it is talked about, however it ends."""
         self._opened_at = 0
@@ -159,7 +149,7 @@ class Machine(ABC):
         dialect, head = self._plan.heads[group]
         if text[start:end] in CLOSER_OF and first and not self._reasoning_over():
             return False
-        if group in self._tired or (head.labels and self._fence_label not in head.labels):
+        if head.labels and self._fence_label not in head.labels:
             return False
         if head.begins is None:
             if end < len(text) and text[end] in head.opens:
@@ -168,18 +158,11 @@ class Machine(ABC):
                 if head.alone:
                     return re.compile(head.alone).fullmatch(text, start, end) is not None
                 return dialect.name == self._rules.expect and text.startswith(head.literals, start)
-            if not final and end == len(text):
-                return None
-            self._missed(group, self._fed - len(text) + start, began=False)
-            return False
+            return None if not final and end == len(text) else False
         near = (first and (self._out.fresh or self._out.grouped)) or self._fence_fresh
         fresh = near or (self._rules.expect == dialect.name and not head.first)
         ready = head.begins(text, start, end, fresh=fresh, rules=self._rules)
-        if ready is None and (final or end < len(text)):
-            ready = False
-        if ready is False:
-            self._missed(group, self._fed - len(text) + start, began=False)
-        return ready
+        return False if ready is None and (final or end < len(text)) else ready
 
     @property
     def _fence_label(self) -> str | None:
@@ -301,10 +284,6 @@ class Machine(ABC):
             whole = is_call or each.outcome == "text"
             said = (each.outcome, each.why) if whole else ("text", MENTIONED if self._mentioned else PART)
             self._out.tried(Try(each.strategy, span, *said, each.cost))
-        if "call" in kinds:
-            self._misses.clear()
-        else:
-            self._missed(self._group, self._opened_at, began=True)
         self._rest = candidate.rest
 
     def _quotes(self, candidate: Candidate, sources: Sources) -> bool:
@@ -337,28 +316,6 @@ class Machine(ABC):
     def _give_back(self, raw: str) -> None:
         """Take what a candidate was that is no call: words, or a tag that it began with."""
         self._out.words(raw)
-
-    def _missed(self, group: str, at: int, *, began: bool) -> None:
-        """Count a marker at `at` that began no call, and after too many of a kind look for no more of them."""
-        dialect, head = self._plan.heads[group]
-        common = not head.line and (head.tier or dialect.tier) not in "SA"  # a brace begins no call many a time
-        if (not began and common) or self._missed_at.get(group, -1) >= at:
-            return
-        self._missed_at[group] = at
-        if self._count_miss(group):
-            why = f"{MISSES} of its markers began no call: no more of them are looked for"
-            here = Span(self._out.at, self._out.at)
-            self._out.tried(Try(dialect.name, here, "text", why, 0))
-
-    def _count_miss(self, group: str) -> bool:
-        """Count a marker that began no call; tell whether that was the last of its kind that is looked for."""
-        misses = self._misses[group] = self._misses.get(group, 0) + 1
-        if misses != MISSES:
-            return False
-        if len(self._tired) < REBUILDS:
-            self._sought = self._plan.sought(self._names, self._tired | {group})
-        self._tired |= {group}
-        return True
 
     def _begins_line(self) -> bool:
         """Tell whether what comes next is the first thing on its line."""

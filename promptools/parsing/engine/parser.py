@@ -119,8 +119,6 @@ class AloneReader(Engine):
         """Begin another level: nothing has been said on it."""
         self._levels.append((self._out, self._size))
         self._out, self._size = _silent(), len(text) - at
-        self._misses, self._tired = {}, frozenset()
-        self._sought = self._plan.sought(self._names)
         self._framed, self._zone_closed, self._line = "", False, True
         self._state = self._opening if self._plan.headers else self._prose
         return at

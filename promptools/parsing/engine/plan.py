@@ -84,24 +84,24 @@ class Plan:
                 for begins, lone in ((signs, self.closers), (anywhere, self.closers), (anywhere, openers))
             )
         )
-        self._sought: dict[tuple[tuple[str, ...] | None, frozenset[str]], Sought] = {}
+        self._sought: dict[tuple[str, ...] | None, Sought] = {}
         self.rare = AnyOf(word for each in bare for word in each.words)
         self.firsts = frozenset(first for each in bare for first in each.firsts)
         self.literals = Scanner(_literals(self.closers))
-        self._zones: dict[tuple[str, frozenset[str]], Scanner] = {}
+        self._zones: dict[str, Scanner] = {}
 
-    def sought(self, names: tuple[str, ...] | None, tired: frozenset[str] = frozenset()) -> Sought:
-        """Give the scanners for a reply that may call tools of these names, or any; but for the `tired` groups."""
-        found = self._sought.get((names, tired))
+    def sought(self, names: tuple[str, ...] | None) -> Sought:
+        """Return the scanners for a reply that may call tools of these names, or any."""
+        found = self._sought.get(names)
         if found is None:
             if len(self._sought) >= REMEMBERED:
                 self._sought.clear()
-            gate = _line_gate((each for group, each in self.heads.items() if group not in tired), names)
+            gate = _line_gate(self.heads.values(), names)
             unfinished = _unfinished(names) if names is not None else ""
-            every = Scanners(*(each.but(tired).with_line_gate(gate, unfinished) for each in self._scanners))
+            every = Scanners(*(each.with_line_gate(gate, unfinished) for each in self._scanners))
             here = Scanners(*(each.without(self.rare.words) for each in every))
             first = re.compile(f"{gate}|{unfinished}" if unfinished else gate)
-            found = self._sought[names, tired] = Sought(every, here, first)
+            found = self._sought[names] = Sought(every, here, first)
         return found
 
     def line_heads(self, text: str, at: int) -> Iterator[tuple[str, int]]:
@@ -119,16 +119,13 @@ class Plan:
                 if other is not None:
                     yield group, other.end()
 
-    def zone_scanner(self, closer: str, tired: frozenset[str]) -> Scanner:
-        """Give the scanner for inside a reasoning zone: its closer, and heads that may end it, but for `tired` ones."""
+    def zone_scanner(self, closer: str) -> Scanner:
+        """Return the scanner for inside a reasoning zone: its closer, and heads that may end it."""
         if closer.startswith("</think:"):  # there may be any number of them: one scanner finds them all
             closer = "</think:"
-        found = self._zones.get((closer, tired))
+        found = self._zones.get(closer)
         if found is None:
-            if len(self._zones) >= REMEMBERED:
-                self._zones.clear()
-            found = self.zone_scanner(closer, frozenset()).but(tired) if tired else self._zone(closer)
-            self._zones[closer, tired] = found
+            found = self._zones[closer] = self._zone(closer)
         return found
 
     def _zone(self, closer: str) -> Scanner:

@@ -64,7 +64,6 @@ class Prose(Machine):
         if self._line:
             return self._first_word(text, at, final)
         begin = at
-        sought = self._sought
         scanner, later = self._scanners(text)
         held = scanner
         again, self._entered = self._entered is text and len(text) > SHORT, text
@@ -94,8 +93,6 @@ class Prose(Machine):
             if found is not None and at < 0:
                 self._out.words(text[begin:start])
                 return self._literal(found, final) if found.lastgroup != "ticks" else self._backticks(found, final)
-            if sought is not self._sought:
-                sought, later = self._sought, self._scanners(text)[1]
             search = self._swept(later, text).search
 
     def _is_header_mentioned(self, group: str, before: str) -> bool:
@@ -261,7 +258,6 @@ class Prose(Machine):
         elif not self._out.beside_call or marker in PLAIN:
             if group == "lone" and not marker.startswith("</"):  # doubled, perhaps: the next one may open a call
                 self._out.parts([Part("markup", marker)], firm=False)
-                self._count_miss(group)
             else:
                 self._out.words(marker)
         elif group == "debris":

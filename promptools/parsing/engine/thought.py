@@ -90,7 +90,7 @@ class Thought(Machine):
     def _enter_zone(self, closer: str) -> None:
         self._out.zone("reasoning")
         self._zone_closer = closer
-        self._zone_scanner = self._plan.zone_scanner(closer, self._tired)
+        self._zone_scanner = self._plan.zone_scanner(closer)
         self._state = self._reasoning
 
     def _zone_begins(self, text: str, at: int, final: bool) -> int:
@@ -148,7 +148,6 @@ class Thought(Machine):
             ready = closes if group == "closer" else self._any_ready(found, text, final)
             if ready is False:
                 at = start + 1
-                self._zone_scanner = self._plan.zone_scanner(self._zone_closer, self._tired)
                 search = self._swept(self._zone_scanner, text).search
                 continue
             if ready is None:  # what it stands in may become the closer too
