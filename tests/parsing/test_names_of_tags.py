@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from casebook import bare, cuts, feed, tiled
+from casebook import bare, cuts, feed, in_order, tiled
 
 from promptools import dialects
 from promptools.parsing.zones import FRAMES, TAGS, ZONES
@@ -64,3 +64,16 @@ def test_what_does_not_fit_is_no_call_however_it_is_cut(name: str, body: str, ex
             events, reply = feed(pieces, [tool(name)], expect=expect)
             tiled(events, text)
             assert bare(reply) == bare(whole)
+
+
+@pytest.mark.parametrize("body", ["", "Just words.", "<text>a", "<text>a</text>", '{"a": 1}', "<b>a</b>"])
+@pytest.mark.parametrize("name", NAMED)
+def test_no_call_begins_in_a_wrapper_before_it_is_one(name: str, body: str) -> None:
+    """ToolBridge's wrapper makes elements certain, but not those whose tag has another meaning."""
+    for before in ("", "<think>One.</think>\n", "<toolbridge_calls>\n<ping>\n<text>a</text>\n</ping>\n"):
+        text = f"{before}<toolbridge_calls>\n<{name}>\n{body}"
+        for closer in ("", f"</{name}>", f"</{name}></toolbridge_calls>", f"</{name}>\n<ping>\n<text>a</text></ping>"):
+            for pieces in ([text + closer], list(text + closer)):
+                events, reply = feed(pieces, [tool(name), tool("ping")], expect="toolbridge")
+                tiled(events, text + closer)
+                in_order(events, reply)

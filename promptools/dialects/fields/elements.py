@@ -56,7 +56,9 @@ class ElementCandidate(TaggedText):
         declared = rules.tools.keys(root) if rules.tools is not None else frozenset[str]()
         self._keys = _MCP_KEYS if root == MCP and not declared else declared
         self._tags = element_tags(root, self._keys | {ARGS})
-        super().__init__(head, "", self._tags, rules, place, firm=firm)
+        self._reserved = tag in TAGS
+        """The tag has another meaning too: it is a call only once all that is in it fits the tool, and never before."""
+        super().__init__(head, "", self._tags, rules, place, firm=firm and not self._reserved)
         self._pieces, self._base = [tag], len(tag)
         if "<" not in tag:
             self._fix("the brackets of its first tag were lost")
@@ -79,8 +81,6 @@ class ElementCandidate(TaggedText):
         self._began = False
         self._filled = False
         """Words have come since the last tag that counted."""
-        self._reserved = tag in TAGS
-        """The tag has another meaning too: it is a call only if all that is in it fits the tool."""
         self._looked = False
         """What is in it begins like arguments."""
 
