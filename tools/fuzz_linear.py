@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import os
 import random
 import signal
 import sys
@@ -163,9 +164,11 @@ def main() -> int:
     """Run for some seconds."""
     options = argparse.ArgumentParser(description="Look for text that is read in more than linear time.")
     options.add_argument("--seconds", type=float, default=60)
-    options.add_argument("--seed", type=int, default=0)
-    options.add_argument("--limit", type=float, default=10, help="milliseconds for 1,000 characters")
+    options.add_argument("--seed", default=os.urandom(4).hex(), help="any word; by default another one each time")
+    options.add_argument("--limit", type=float, default=25, help="milliseconds for 1,000 characters")
     given = options.parse_args()
+    sys.stdout.write(f"mixtures in linear time: seed {given.seed}, {given.seconds:g} s\n")
+    sys.stdout.flush()
 
     def stop(_number: int, _frame: object) -> None:
         raise TooSlowError
