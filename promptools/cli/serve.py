@@ -93,7 +93,7 @@ def _add_access(parser: argparse.ArgumentParser) -> None:
         help="let requests choose another provider of the config, with its key",
     )
     parser.add_argument(
-        "--max-body", type=int, metavar="BYTES", help="the longest body that a request may have (default: 64 MiB)"
+        "--max-body", type=int, metavar="BYTES", help="the longest body of a chat completion (default: 64 MiB)"
     )
 
 

@@ -15,15 +15,9 @@ from anyio.lowlevel import checkpoint
 from promptools.errors import UsageError, without_credentials
 from promptools.exchange import Request
 from promptools.proxy.access import KEYS, Access
-from promptools.proxy.asgi import (
-    DisconnectedError,
-    RefusedError,
-    answer,
-    read_body,
-    start,
-    travelling,
-    until_gone,
-)
+from promptools.proxy.asgi import DisconnectedError, RefusedError, answer, start, travelling
+from promptools.proxy.body import RequestBody, streaming
+from promptools.proxy.duplex import listen_while_writing
 from promptools.proxy.target import parse_base_url, read_target
 from promptools.transport import AsyncPump, Session, Settings, family_of, guarded, installed
 from promptools.transport.doors import CHAT_DOOR
@@ -33,14 +27,14 @@ from promptools.wire.chunks import error_body
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-    from promptools.proxy.asgi import Receive, Scope, Send
+    from promptools.proxy.asgi import Message, Receive, Scope, Send
 
 log = logging.getLogger("promptools")
 TIMEOUT = 600.0
 """Seconds between two pieces of an answer, as in the OpenAI SDK: a long prompt takes long to read."""
 CONNECT = 10.0
 MAX_BODY = 64 * 2**20
-"""Bytes of a request's body; one is held in memory whole."""
+"""Bytes of a chat completion's body, which is held in memory whole."""
 MAX_TOOLS = 4096
 """Tools that one request may offer, unless `max_tools` says otherwise."""
 API_KEY = "PROMPTOOLS_API_KEY"
@@ -62,8 +56,8 @@ class Proxy:
 
     With `api_keys`, those of the config and of PROMPTOOLS_API_KEY beside them, it answers only to who sends one. The
     client's own authorisation goes to the server only where neither the proxy nor the provider has a key. Without keys,
-    what comes over loopback must name a loopback host, or one of `allowed_hosts` ("*": any). `max_body` bounds a
-    request's body, in bytes.
+    what comes over loopback must name a loopback host, or one of `allowed_hosts` ("*": any). `max_body` bounds the body
+    of a chat completion, in bytes; all other bodies stream through.
     """
 
     def __init__(
@@ -125,12 +119,14 @@ class Proxy:
     def http(self) -> Any:
         """Give the HTTP client, made on first use."""
         if self._http is None:
-            module = installed().module
+            family = installed()
+            module = family.module
             self._http = module.AsyncClient(
                 cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),  # keeps none: they are the clients' own
                 timeout=module.Timeout(TIMEOUT, connect=CONNECT),
                 limits=module.Limits(max_connections=None, max_keepalive_connections=100),
             )
+            listen_while_writing(self._http, family)
         return self._http
 
     async def _live(self, receive: Receive, send: Send) -> None:
@@ -144,24 +140,34 @@ class Proxy:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request while watching for the client to leave, which closes the upstream at once."""
-        try:
-            path, url = self._place(scope)
-            body = await read_body(receive, scope["headers"], self.max_body)
-        except RefusedError as error:
-            await refuse(send, error)
-            return
-        except DisconnectedError:
-            return
-        work = self._chat if CHAT_DOOR.takes(scope["method"], path) else self._pass
+        body = RequestBody(scope, receive)
         async with anyio.create_task_group() as tasks:
 
             async def watch() -> None:
-                await until_gone(receive)
+                await body.until_gone()
                 tasks.cancel_scope.cancel()
 
+            async def lasting(message: Message) -> None:
+                last = message["type"] == "http.response.body" and not message.get("more_body", False)
+                await (body.send_last(send, message) if last else send(message))
+
             tasks.start_soon(watch)
-            await self._mapped(partial(work, scope, url, body), send)
+            await self._work(scope, body, lasting)
             tasks.cancel_scope.cancel()
+
+    async def _work(self, scope: Scope, body: RequestBody, send: Send) -> None:
+        """Do what a request asks for, unless it is refused or its client leaves before it is whole."""
+        try:
+            path, url = self._place(scope)
+            if CHAT_DOOR.takes(scope["method"], path):
+                work = partial(self._chat, scope, url, await body.read(self.max_body))
+            else:
+                work = partial(self._pass, scope, url, body)
+            await self._mapped(work, send)
+        except RefusedError as error:
+            await refuse(send, error)
+        except DisconnectedError:
+            return
 
     def _place(self, scope: Scope) -> tuple[str, str]:
         """Return the path that a request asks for and its URL upstream; `RefusedError` where there is to be none."""
@@ -211,14 +217,17 @@ class Proxy:
             await pump.close()
         await send({"type": "http.response.body", "body": b""})
 
-    async def _pass(self, scope: Scope, url: str, body: bytes, send: Send) -> None:
-        """Pass a request and its answer byte for byte."""
+    async def _pass(self, scope: Scope, url: str, body: RequestBody, send: Send) -> None:
+        """Pass a request and its answer byte for byte, the body as it comes."""
         module = family_of(self.http).module
         extensions = {"timeout": self.http.timeout.as_dict()}
-        request = module.Request(
-            scope["method"], url, headers=self._fields(scope), content=body or None, extensions=extensions
-        )
-        response = await self._send(request)
+        fields = self._fields(scope)
+        if body.length is not None:
+            fields.append((b"content-length", str(body.length).encode()))
+        content = await body.content()
+        request = module.Request(scope["method"], url, headers=fields, content=content, extensions=extensions)
+        with streaming(body):
+            response = await self._send(request)
         try:
             await start(send, response.status_code, travelling(response.headers.raw))
             async for piece in response.aiter_raw():

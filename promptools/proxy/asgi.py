@@ -1,4 +1,4 @@
-"""The little of ASGI that the proxy needs: its types, a request's body, an answer's messages, a client that leaves."""
+"""The little of ASGI that the proxy needs: its types, its own errors, an answer's messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ HOP = frozenset(
 
 ODD_STATUS = b"x-promptools-upstream-status"
 """Holds the status of an answer that no HTTP status code is, and that goes on as 502."""
-_DIGITS = 20
 _TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _BREAK = re.compile(rb"[\x00\n\v\f\r]")
 
@@ -39,42 +38,6 @@ class RefusedError(Exception):
         self.kind = kind
         self.code = code
         self.headers = headers
-
-
-async def read_body(receive: Receive, headers: Fields, limit: int) -> bytes:
-    """Read the whole body of a request; `DisconnectedError` when the client leaves first.
-
-    `RefusedError` as soon as it is known to be longer than `limit` bytes.
-    """
-    lengths = [int(value[:_DIGITS]) for name, value in headers if name.lower() == b"content-length" and value.isdigit()]
-    _check_size(max(lengths, default=0), limit)
-    pieces: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise DisconnectedError
-        piece = message.get("body", b"")
-        size += len(piece)
-        _check_size(size, limit)
-        pieces.append(piece)
-        if not message.get("more_body", False):
-            return b"".join(pieces)
-
-
-def _check_size(size: int, limit: int) -> None:
-    if size > limit:
-        message = (
-            f"the request's body is longer than the {limit} bytes that this proxy reads; its operator may raise that"
-            " with --max-body"
-        )
-        raise RefusedError(413, message, code="body_too_large")
-
-
-async def until_gone(receive: Receive) -> None:
-    """Return when the client has gone away."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 async def answer(send: Send, status: int, headers: Fields, body: bytes) -> None:

@@ -1,0 +1,138 @@
+"""The body of a client's request: read whole for an exchange, or handed on piece by piece as it comes."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+import anyio
+from anyio.lowlevel import checkpoint
+
+from promptools.proxy.asgi import DisconnectedError, RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from promptools.proxy.asgi import Message, Receive, Scope, Send
+    from promptools.proxy.duplex import DuplexStream
+
+DRAIN = 2.0
+"""Seconds for which the rest of a body is read and dropped once the answer has been sent."""
+_DIGITS = 20
+
+STREAMED: ContextVar[RequestBody | None] = ContextVar("promptools_streamed_body", default=None)
+"""The body that this task sends upstream while it is still coming."""
+
+
+class RequestBody:
+    """The body of one request, which only one task at a time may read.
+
+    As an async iterator it yields the pieces as the client sends them: the next one is read when it is asked for, so
+    that nothing is held here, and a slow server slows the client down.
+    """
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self._receive = receive
+        fields = [(name.lower(), value) for name, value in scope["headers"]]
+        lengths = [value for name, value in fields if name == b"content-length"]
+        chunked = any(name == b"transfer-encoding" for name, _ in fields)
+        known = len(lengths) == 1 and lengths[0].isdigit() and len(lengths[0]) <= _DIGITS and not chunked
+        self.length = int(lengths[0]) if known else None
+        """What `Content-Length` says; None where the request has no such field, or is sent in chunks."""
+        self._declared = chunked or bool(lengths)
+        self._expects = any(name == b"expect" for name, _ in fields)
+        self._first = b""
+        self._asked = False
+        self._whole = anyio.Event()
+        self._left = anyio.Event()
+        self.upstream: DuplexStream | None = None
+        """The connection that the body goes out on, once it is known."""
+
+    async def content(self) -> RequestBody | bytes | None:
+        """Return the body as an HTTP library takes it; None where there is none."""
+        if self._declared:
+            return self
+        self._first = await anext(self)  # HTTP/2 need not say beforehand that there is one
+        return (self._first or None) if self._whole.is_set() else self
+
+    async def read(self, limit: int) -> bytes:
+        """Read the whole body; `DisconnectedError` when the client leaves first.
+
+        `RefusedError` as soon as it is known to be longer than `limit` bytes.
+        """
+        _check_size(self.length or 0, limit)
+        pieces: list[bytes] = []
+        size = 0
+        async for piece in self:
+            size += len(piece)
+            _check_size(size, limit)
+            pieces.append(piece)
+        return b"".join(pieces)
+
+    def __aiter__(self) -> RequestBody:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if self._first:
+            first, self._first = self._first, b""
+            return first
+        if self._whole.is_set():
+            raise StopAsyncIteration
+        message = await (self._next() if self.upstream is None else self.upstream.unless_answered(self._next))
+        if message["type"] == "http.disconnect":
+            raise DisconnectedError
+        piece: bytes = message.get("body", b"")
+        return piece
+
+    def leave(self) -> None:
+        """Read no more of the body here: `until_gone` may read on."""
+        self._left.set()
+
+    async def until_gone(self) -> None:
+        """Return when the client has gone away; what comes of a body that nobody reads any more is dropped."""
+        await self._left.wait()
+        while (await self._next())["type"] != "http.disconnect":
+            await checkpoint()
+
+    async def send_last(self, send: Send, message: Message) -> None:
+        """Send the last message of an answer, after the rest of the body if that comes soon.
+
+        The answer may have come before the whole request. Many clients read it only after they have sent all, and lose
+        it when the connection is closed before. One that expects `100 Continue`, and was not told so, sends nothing.
+        """
+        if not self._whole.is_set() and (self._asked or not self._expects):
+            await send({**message, "more_body": True})
+            message = {"type": message["type"], "body": b""}
+            self.leave()
+            with anyio.move_on_after(DRAIN):
+                await self._whole.wait()
+        await send(message)
+
+    async def _next(self) -> Message:
+        self._asked = True
+        message = await self._receive()
+        if message["type"] == "http.disconnect" or not message.get("more_body", False):
+            self._whole.set()
+            self.leave()
+        return message
+
+
+@contextmanager
+def streaming(body: RequestBody) -> Iterator[None]:
+    """Send a request whose body is still coming; what has not come when it is answered is no longer wanted."""
+    token = STREAMED.set(body)
+    try:
+        yield
+    finally:
+        STREAMED.reset(token)
+        body.leave()
+
+
+def _check_size(size: int, limit: int) -> None:
+    if size > limit:
+        message = (
+            f"the request's body is longer than the {limit} bytes that this proxy reads; its operator may raise that"
+            " with --max-body"
+        )
+        raise RefusedError(413, message, code="body_too_large")
