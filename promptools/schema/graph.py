@@ -13,7 +13,8 @@ from urllib.parse import unquote
 
 from promptools.errors import UsageError, clip
 from promptools.schema.copies import copied
-from promptools.schema.keywords import well_formed
+from promptools.schema.drafts import LATEST, URIS, Draft, draft_of, same_in_latest
+from promptools.schema.keywords import RARE, well_formed
 from promptools.schema.shapes import is_array as is_array  # noqa: PLC0414  others have it from here
 from promptools.schema.shapes import is_object as is_object  # noqa: PLC0414
 from promptools.types import Schema
@@ -33,6 +34,8 @@ IN_PLACE = frozenset(("allOf", "anyOf", "dependentSchemas", "else", "if", "not",
 """Keywords whose subschemas look at the same value again: a circle of these alone never ends."""
 
 
+MOST_CIRCLES = 16
+"""References without end that are left out of one schema; one that has more is not read at all."""
 DEEPEST = 128
 """Levels of subschemas in subschemas that are checked here; what is deeper is left to jsonschema, and its limits."""
 
@@ -93,6 +96,10 @@ class Graph:
     where: dict[int, str] = field(default_factory=dict[int, str])
     """JSON pointer of each node, by the node's id."""
     nodes: list[Schema] = field(default_factory=list["Schema"])
+    notes: tuple[str, ...] = ()
+    """What of the schema was not as it should be, each with its JSON pointer."""
+    rewritten: bool = False
+    """The root is not the schema as it came, but as it was read: of another draft, or odd."""
     targets: dict[int, list[Any]] = field(default_factory=dict[int, list[Any]])
 
     def spread(
@@ -110,44 +117,96 @@ class Graph:
                 stack.extend(reversed(self.targets.get(id(here), ())))
 
 
-def build(schema: Schema, tool: str) -> Graph:
+def build(schema: Any, tool: str, *, strict: bool = False) -> Graph:
     """Copy, check and link a schema; `tool` names the tool in errors. O(n) where its references are JSON pointers.
 
-    Raises UsageError for what is no JSON Schema, and for a reference that leads nowhere or never ends.
+    What has not its form is left out, and a note says so; where it is `strict`, that is a UsageError, and so is a
+    reference that leads nowhere or never ends. Raises UsageError for what is nested too deeply.
     """
+    draft = draft_of(schema)
     try:
-        root = copied(schema)
-        graph = Graph(root)
-        if not _walk(graph):
-            graph = Graph(root)
-            _link(graph, tool)
+        graph = Graph(copied(schema))
+        if not is_object(schema) or not _walk(graph, draft):
+            graph = _checked(schema, tool, draft) if strict else _read(schema, tool, draft)
         if graph.targets:
-            _refuse_endless(graph, tool)
+            _cut_endless(graph, tool, strict=strict)
     except RecursionError:
         raise UsageError(f"Tool {tool!r}: its parameters are nested too deeply to be checked; flatten them.") from None
     return graph
 
 
+def _checked(schema: Any, tool: str, draft: Draft) -> Graph:
+    """Check a schema by the meta-schema of its draft, and link it."""
+    _check(schema, tool, "", draft)
+    if draft != LATEST:
+        graph = _rewritten(schema, tool, draft)
+        if graph.notes:
+            raise UsageError(f"Tool {tool!r}: its parameters hold what cannot be used: {graph.notes[0]}.")
+        return graph
+    graph = Graph(copied(schema))
+    _link(graph, tool)
+    return graph
+
+
+def _read(schema: Any, tool: str, draft: Draft) -> Graph:
+    """Read what can be read of a schema, and link it; the well-formed ones of the latest draft stay as they are."""
+    graph = Graph(copied(schema))
+    try:
+        if draft == LATEST and _names_places(schema):
+            _link(graph, tool)
+            return graph
+    except UsageError:
+        pass
+    return _rewritten(schema, tool, draft)
+
+
+def _names_places(schema: Any) -> bool:
+    """Whether any object in a schema has a keyword that names a place, or refers to one by its name."""
+    stack = [schema]
+    while stack:
+        here = stack.pop()
+        if is_object(here):
+            if not RARE.isdisjoint(here):
+                return True
+            stack.extend(here.values())
+        elif is_array(here):
+            stack.extend(here)
+    return False
+
+
+def _rewritten(schema: Any, tool: str, draft: Draft) -> Graph:
+    from promptools.schema.forms import read_schema
+
+    root, notes = read_schema(copied(schema), draft)
+    graph = Graph(root)
+    if not _walk(graph, LATEST):  # it is nested deeply
+        graph = Graph(root)
+        _link(graph, tool)
+    graph.notes, graph.rewritten = tuple(notes), True
+    return graph
+
+
 @cache
-def _metaschema() -> Any:
-    validator = library("jsonschema").Draft202012Validator
+def _metaschema(draft: Draft) -> Any:
+    validator = library("jsonschema.validators").validator_for({"$schema": URIS[draft]})
     return validator(validator.META_SCHEMA, registry=library("referencing").Registry())
 
 
-def _check(schema: Any, tool: str, base: str) -> None:
-    error = library("jsonschema.exceptions").best_match(_metaschema().iter_errors(schema))
+def _check(schema: Any, tool: str, base: str, draft: Draft = LATEST) -> None:
+    error = library("jsonschema.exceptions").best_match(_metaschema(draft).iter_errors(schema))
     if error is not None:
         at = base + pointer(error.absolute_path)
+        named = URIS[draft].rpartition("/schema")[0].rpartition("draft")[2].strip("-/")
         raise UsageError(
-            f"Tool {tool!r}: its parameters are no JSON Schema (draft 2020-12) at {at or '/'!r}: "
+            f"Tool {tool!r}: its parameters are no JSON Schema (draft {named}) at {at or '/'!r}: "
             f"{clip(error.message)}. Mend the schema there."
         )
 
 
-def _walk(graph: Graph) -> bool:
+def _walk(graph: Graph, draft: Draft = LATEST) -> bool:
     """Check and link the common kind of schema, where jsonschema would find no fault; false where it is to decide.
 
-    Common are well-formed keywords, and references that are JSON pointers from the root.
+    Common are well-formed keywords that say the same in all drafts, and references by JSON pointers from the root.
     """
     stack: list[tuple[Any, str, int]] = [(graph.root, "", 0)]
     referring: list[tuple[Schema, str]] = []
@@ -163,7 +222,7 @@ def _walk(graph: Graph) -> bool:
             node, at, depth = found, where, 0
         if not is_object(node) or id(node) in graph.where:
             continue
-        if depth > DEEPEST or not well_formed(node):
+        if depth > DEEPEST or not well_formed(node) or not same_in_latest(node, draft):
             return False
         here = node
         graph.where[id(here)] = at
@@ -221,27 +280,48 @@ def _look_up(resolver: Any, ref: str, tool: str, at: str) -> Any:
     return found
 
 
-def _refuse_endless(graph: Graph, tool: str) -> None:
-    """Raise for a circle of references that never moves on to a part of the value."""
+def _cut_endless(graph: Graph, tool: str, *, strict: bool) -> None:
+    """Leave out a reference of each circle that never moves on to a part of the value; raise where it is `strict`."""
+    for _ in range(MOST_CIRCLES):
+        circle = _endless(graph)
+        if not circle:
+            return
+        at = graph.where[id(circle[-1])] or "/"
+        if strict:
+            break
+        for node, after in zip(circle, (*circle[1:], circle[0]), strict=True):
+            if any(each is after for each in graph.targets.get(id(node), ())):
+                del graph.targets[id(node)]
+                for word in REFS:
+                    node.pop(word, None)
+                graph.notes += (f"{graph.where[id(node)] or '/'}: a reference without end was left out",)
+                break
+    raise UsageError(
+        f"Tool {tool!r}: the references at {at!r} lead back to themselves without end. Let one of them "
+        f"go through 'properties' or 'items', or take it out."
+    )
+
+
+def _endless(graph: Graph) -> list[Schema]:
+    """Return a circle of schemas that all look at the same value, the one that it was entered by last; or none."""
     done: set[int] = set()
     for start in graph.nodes:
-        path: set[int] = set()
+        path: dict[int, Schema] = {}
         stack: list[tuple[Schema, bool]] = [(start, False)]
         while stack:
             node, left = stack.pop()
             if left:
-                path.discard(id(node))
+                del path[id(node)]
                 done.add(id(node))
             elif id(node) in path:
-                at = graph.where[id(node)] or "/"
-                raise UsageError(
-                    f"Tool {tool!r}: the references at {at!r} lead back to themselves without end. Let one of them "
-                    f"go through 'properties' or 'items', or take it out."
-                )
+                ids = [*path]
+                circle = [path[each] for each in ids[ids.index(id(node)) :]]
+                return [*circle[1:], circle[0]]
             elif id(node) not in done:
-                path.add(id(node))
+                path[id(node)] = node
                 stack.append((node, True))
                 stack.extend((each, False) for each in _again(graph, node))
+    return []
 
 
 def _again(graph: Graph, node: Schema) -> Iterator[Schema]:

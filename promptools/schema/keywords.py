@@ -20,7 +20,7 @@ TYPES = frozenset(("array", "boolean", "integer", "null", "number", "object", "s
 def well_formed(node: Schema) -> bool:
     """Whether jsonschema would surely find no fault with the keywords of a schema; its subschemas are not looked at."""
     for word, value in node.items():
-        test = _TESTS.get(word)
+        test = TESTS.get(word)
         if test is not None and not test(value):
             return False
     return True
@@ -44,6 +44,10 @@ def _size(value: Any) -> bool:
 
 def _list(value: Any) -> bool:
     return isinstance(value, list)
+
+
+def _members(value: Any) -> bool:
+    return is_array(value) and bool(value)  # none at all is well formed, but nothing would ever fit
 
 
 def _names(value: Any) -> bool:
@@ -89,7 +93,8 @@ _WORDS: Mapping[Callable[[Any], bool], str] = {
     _boolean: "deprecated readOnly uniqueItems writeOnly",
     _number: "exclusiveMaximum exclusiveMinimum maximum minimum",
     _size: "maxContains maxItems maxLength maxProperties minContains minItems minLength minProperties",
-    _list: "enum examples",
+    _list: "examples",
+    _members: "enum",
     _names: "required",
     _name_lists: "dependentRequired",
     _type: "type",
@@ -101,4 +106,6 @@ _WORDS: Mapping[Callable[[Any], bool], str] = {
     _divisor: "multipleOf",
     _rare: "$anchor $dynamicAnchor $dynamicRef $id $recursiveAnchor $recursiveRef $vocabulary dependencies",
 }
-_TESTS = {word: test for test, words in _WORDS.items() for word in words.split()}
+TESTS = {word: test for test, words in _WORDS.items() for word in words.split()}
+RARE = frozenset(_WORDS[_rare].split())
+"""Keywords that jsonschema decides on wherever they are."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any, TypeAlias, TypeGuard, cast
 
@@ -24,24 +24,51 @@ SCHEMA_KEYS = ("parameters", "input_schema", "inputSchema")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A tool and the dict to send for it, both ours to keep."""
+    """A tool and the dict to send for it, both ours to keep; `notes` say what of it was not as it should be."""
 
     tool: Tool
     sent: dict[str, Any]
+    notes: list[str] = field(default_factory=list[str])
+    unread: bool = False
+    """Its schema is nested too deeply to be copied: what is sent is the caller's own."""
 
 
-def read(given: ToolLike, position: int) -> Source:
-    """Read one tool; `position` counts from 0 and is told in errors. Raises UsageError."""
+def read(given: ToolLike, position: int, *, strict: bool = False) -> Source:
+    """Read one tool; `position` counts from 0 and is told in errors. O(n).
+
+    Raises UsageError for what is no tool, or has no name; where it is `strict`, for whatever is odd about it.
+    """
     try:
-        return _read(given, position)
+        source = _read(given, position)
     except RecursionError:
-        raise UsageError(f"Tool at position {position} is nested too deeply to be read; flatten it.") from None
+        if strict:
+            raise UsageError(f"Tool at position {position} is nested too deeply to be read; flatten it.") from None
+        return _unread(given, position)
+    if strict and source.notes:
+        raise UsageError(f"Tool {source.tool.name!r}: {source.notes[0]}.")
+    return source
+
+
+def _unread(given: ToolLike, position: int) -> Source:
+    """Return a tool that is nested too deeply: it goes on as it came, and nothing is known of its parameters."""
+    data: dict[str, Any] = dict(given) if _is_mapping(given) else {}
+    inner = data.get("function", data)
+    whole: dict[str, Any] = dict(inner) if _is_mapping(inner) else {}
+    if isinstance(given, Tool):
+        whole = {"name": given.name, "description": given.description, "parameters": given.parameters}
+    told = {key: whole[key] for key in ("name", "description") if key in whole}
+    source = _from_dict({"function": told}, position)
+    sent = {**source.sent, **data, "function": whole} if "function" in data else {**source.sent, "function": whole}
+    note = "its parameters are nested too deeply to be read: its calls are not checked by them"
+    return replace(source, sent=sent, notes=[note], unread=True)
 
 
 def _read(given: ToolLike, position: int) -> Source:
     if isinstance(given, Tool):
         tool = replace(given, parameters=copied(given.parameters), aliases=dict(given.aliases))
-        return _source({"name": tool.name, "description": tool.description, "parameters": tool.parameters}, {}, tool)
+        return _source(
+            {"name": tool.name, "description": tool.description, "parameters": tool.parameters}, {}, tool, []
+        )
     if _is_mapping(given):
         return _from_dict(copied(dict(given)), position)
     if callable(given):
@@ -92,48 +119,54 @@ def _from_dict(data: dict[str, Any], position: int) -> Source:
             f"Tool at position {position} has no name: {clip(repr({'type': kind, 'function': inner, **data}))}. Give "
             f"it as {{'type': 'function', 'function': {{'name': ..., 'description': ..., 'parameters': {{...}}}}}}."
         )
-    tool = _tool(function, position)
+    notes: list[str] = []
+    tool = _tool(function, position, notes)
     marks.insert(0, tool.parameters.pop(MARKS, None))
     for each in marks:
         tool = tool if each is None else mark(tool, each)
-    return _source(function, around, tool)
+    return _source(function, around, tool, notes)
 
 
-def _tool(function: dict[str, Any], position: int) -> Tool:
+def _tool(function: dict[str, Any], position: int, notes: list[str]) -> Tool:
     name = function.get("name")
     if not isinstance(name, str) or not name.strip():
         raise UsageError(f"Tool at position {position} has no name ({clip(repr(name))}); give it one under 'name'.")
-    schemas = [function.pop(key) for key in SCHEMA_KEYS if key in function]
+    schemas = [function.pop(key) if key != "parameters" else function[key] for key in SCHEMA_KEYS if key in function]
     empty: Any = {"type": "object", "properties": {}}
     parameters = next((each for each in schemas if each is not None), empty)
     function["parameters"] = parameters
-    description = function.get("description")
+    description, strict = function.get("description"), function.get("strict")
     if not isinstance(description, str | None):
-        raise UsageError(f"Tool {name!r}: its description is {clip(repr(description))}; wanted is a string.")
-    strict = function.get("strict")
+        notes.append(f"its description is {clip(repr(description))}; wanted is a string")
+        description = None
     if not isinstance(strict, bool | None):
-        raise UsageError(f"Tool {name!r}: 'strict' is {clip(repr(strict))}; wanted is true or false.")
-    _check_parameters(name, parameters)
-    return Tool(name, description or "", parameters, strict=bool(strict))
+        notes.append(f"'strict' is {clip(repr(strict))}; wanted is true or false")
+    return Tool(name, description or "", _parameters(parameters, notes), strict=strict is True)
 
 
-def _check_parameters(name: str, parameters: Any) -> None:
-    if not is_object(parameters):
-        raise UsageError(
-            f"Tool {name!r}: its parameters are {clip(repr(parameters))}; wanted is a JSON Schema of an object, such "
-            f"as {{'type': 'object', 'properties': {{}}}}."
+def _parameters(given: Any, notes: list[str]) -> Schema:
+    """Return the schema of the arguments, which are always an object, whatever is said of them."""
+    if not is_object(given):
+        notes.append(
+            f"its parameters are {clip(repr(given))}; wanted is a schema such as {{'type': 'object', 'properties': {{}}}}"
         )
-    kind = parameters.get("type", "object")
-    if kind != "object" and not (is_array(kind) and "object" in kind):
-        raise UsageError(
-            f"Tool {name!r}: its parameters are of type {clip(repr(kind))} at '/type'; arguments are always an object."
-        )
+        return {}
+    kind = given.get("type", "object")
+    if kind == "object" or (is_array(kind) and "object" in kind):
+        return given
+    from promptools.schema.types import read_type
+
+    read = read_type(kind)
+    if read == "object" or (is_array(read) and "object" in read):
+        return given
+    notes.append(f"its parameters are of type {clip(repr(kind))} at '/type'; arguments are always an object")
+    return {key: value for key, value in given.items() if key != "type"}
 
 
-def _source(function: dict[str, Any], around: dict[str, Any], tool: Tool) -> Source:
+def _source(function: dict[str, Any], around: dict[str, Any], tool: Tool, notes: list[str]) -> Source:
     if tool.strict:
         function.setdefault("strict", True)
-    return Source(tool, {"type": "function", "function": function, **around})
+    return Source(tool, {"type": "function", "function": function, **around}, notes)
 
 
 def _from_python(given: Callable[..., Any], position: int) -> Source:
@@ -154,8 +187,12 @@ def _from_python(given: Callable[..., Any], position: int) -> Source:
     parameters.pop("description", None)
     for each in parameters.get("properties", {}).values():
         each.pop("title", None)
-    _check_parameters(name, parameters)
+    if parameters.get("type", "object") != "object":
+        raise UsageError(
+            f"Tool {name!r}: its parameters are of type {parameters['type']!r}; arguments are always an object, so "
+            f"let each parameter have a name."
+        )
     function: dict[str, Any] = {"name": name, "description": description, "parameters": parameters}
     marks = parameters.pop(MARKS, None)
     tool = Tool(name, description, parameters)
-    return _source(function, {}, tool if marks is None else mark(tool, marks))
+    return _source(function, {}, tool if marks is None else mark(tool, marks), [])

@@ -80,8 +80,8 @@ def relaxed(schema: Schema, tool: str = "(unnamed)") -> tuple[Schema, tuple[str,
     """Copy a schema without what weak servers refuse, and say what was changed where.
 
     References are inlined, one inside itself is cut; every node has one type. What only says the same in other words
-    is not told. Raises UsageError, which names `tool`,
-    for what is no schema.
+    is not told. What is odd in the schema is read as tools' schemas are, and what was left out is told first. Raises
+    UsageError, which names `tool`, for what cannot be read at all.
     """
     return relax_graph(build(schema, tool))
 
@@ -94,7 +94,7 @@ def relax_graph(graph: Graph) -> tuple[Schema, tuple[str, ...]]:
         made = work.united(made)
     made["type"] = "object"
     made.setdefault("properties", {})
-    return copied(made), tuple(dict.fromkeys(work.notes))
+    return copied(made), tuple(dict.fromkeys((*graph.notes, *work.notes)))
 
 
 class _Work:

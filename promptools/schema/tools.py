@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, NamedTuple, cast, overload
 
@@ -25,6 +25,8 @@ TOOLS = 4096
 """Single tools that it keeps, for lists that differ in some of them."""
 CHARACTERS = 4_000_000
 """JSON that it keeps of either."""
+MOST_NOTES = 8
+"""Notes that are told of one tool."""
 MOST_ALIKE = 64
 """Tools that nameless arguments are tried on: where more declare the same keys, nobody can tell which is meant."""
 
@@ -90,14 +92,17 @@ class _Entry:
     sent: dict[str, Any]
     shape: _Shape
     aliases: dict[str, str] = field(default_factory=dict[str, str])
+    notes: tuple[str, ...] = ()
+    unread: bool = False
 
 
 class Tools(Sequence[Tool]):
     """The tools that one request offers; immutable once made.
 
     Takes OpenAI tool dicts, bare `{name, description, parameters}` dicts, `input_schema` dicts, pydantic models, typed
-    functions and `Tool`s. `marks` sets `dangerous`, `infer` and `aliases` by tool name. Raises UsageError for a tool
-    without a name, a name given twice, and a schema that is no schema or cannot be used without I/O.
+    functions and `Tool`s. `marks` sets `dangerous`, `infer` and `aliases` by tool name. What of a schema cannot be read
+    is left out, and `notes` say so; where it is `strict`, a schema that is none is a UsageError, and so is one that
+    cannot be used without I/O. Raises UsageError for a tool without a name, and for a name given twice.
     """
 
     __slots__ = ("_by_key", "_cased", "_entries", "_folded", "all_keys", "names")
@@ -106,16 +111,22 @@ class Tools(Sequence[Tool]):
     all_keys: frozenset[str]
     """Every parameter name that some tool declares."""
 
-    def __init__(self, tools: Iterable[ToolLike], *, marks: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+    def __init__(
+        self,
+        tools: Iterable[ToolLike],
+        *,
+        marks: Mapping[str, Mapping[str, Any]] | None = None,
+        strict: bool = False,
+    ) -> None:
         if isinstance(tools, str | Mapping) or not isinstance(tools, Iterable):
             raise UsageError(f"The tools are {clip(repr(cast(object, tools)))}; wanted is a list of tools.")
-        sources = [read(each, position) for position, each in enumerate(tools)]
+        sources = [read(each, position, strict=strict) for position, each in enumerate(tools)]
         names = dict.fromkeys(source.tool.name for source in sources)
         _refuse_twice(source.tool.name for source in sources)
         for name in marks or ():
             if name not in names:
                 raise UsageError(f"Marks are given for {name!r}, which is no tool here; the tools are {[*names]!r}.")
-        self._fill([_entry(source, (marks or {}).get(source.tool.name)) for source in sources])
+        self._fill([_entry(source, (marks or {}).get(source.tool.name), strict=strict) for source in sources])
 
     def _fill(self, entries: list[_Entry]) -> None:
         self._entries = {entry.tool.name: entry for entry in entries}
@@ -146,6 +157,19 @@ class Tools(Sequence[Tool]):
     def with_marks(self, marks: Mapping[str, Mapping[str, Any]]) -> Tools:
         """Copy with marks set on the tools that are here; marks for others are left alone."""
         return _made([_marked(entry, marks[name]) if name in marks else entry for name, entry in self._entries.items()])
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What of the tools was not as it should be, and how it was read: a sentence each, the first few of a tool."""
+        return tuple(
+            f"the tool {name!r}: {note}"
+            for name, entry in self._entries.items()
+            for note in (
+                entry.notes
+                if len(entry.notes) <= MOST_NOTES
+                else (*entry.notes[:MOST_NOTES], f"and {len(entry.notes) - MOST_NOTES} more of the kind")
+            )
+        )
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -275,7 +299,10 @@ class Tools(Sequence[Tool]):
 
     def to_openai(self) -> list[dict[str, Any]]:
         """Give the tools as OpenAI dicts: copies, with the caller's other keys, without our marks."""
-        return [copied(entry.sent) for entry in self._entries.values()]
+        return [
+            {**entry.sent, "function": dict(entry.sent["function"])} if entry.unread else copied(entry.sent)
+            for entry in self._entries.values()
+        ]
 
     def relaxed(self, name: str) -> tuple[Schema, tuple[str, ...]]:
         """Give the relaxed copy of a tool's schema, and what was changed; computed once. Raises KeyError."""
@@ -336,10 +363,11 @@ def _refuse_twice(names: Iterable[str]) -> None:
             raise UsageError(f"Tool {name!r} is given {times} times; give each name once.")
 
 
-def _entry(source: Source, marks: Mapping[str, Any] | None) -> _Entry:
+def _entry(source: Source, marks: Mapping[str, Any] | None, *, strict: bool = False) -> _Entry:
     tool = source.tool
-    graph = build(tool.parameters, tool.name)
-    check_patterns(graph, tool.name)
+    graph = _graph(source, strict=strict)
+    if graph.rewritten:
+        tool = replace(tool, parameters=copied(graph.root))
     every, sure = list(graph.spread(graph.root)), list(graph.spread(graph.root, ("allOf",)))
     shape = _Shape(
         graph,
@@ -348,7 +376,24 @@ def _entry(source: Source, marks: Mapping[str, Any] | None) -> _Entry:
         required=frozenset(name for node in sure for name in node.get("required", ())),
         open=any(node.get("additionalProperties", False) is not False or "patternProperties" in node for node in sure),
     )
-    return _marked(_Entry(tool, source.sent, shape), marks or {})
+    notes = (*source.notes, *graph.notes)
+    return _marked(_Entry(tool, source.sent, shape, notes=notes, unread=source.unread), marks or {})
+
+
+def _graph(source: Source, *, strict: bool) -> Graph:
+    """Check and link a tool's schema; of one that cannot be read nothing is known."""
+    name = source.tool.name
+    try:
+        graph = build(source.tool.parameters, name, strict=strict)
+        check_patterns(graph, name, strict=strict)
+    except UsageError as error:
+        if strict:
+            raise
+        said = str(error).removeprefix(f"Tool {name!r}: ").partition(". ")[0]
+        graph = build({}, name)
+        graph.rewritten = True
+        graph.notes = (f"its calls are not checked by its schema, which goes on as it came: {said}",)
+    return graph
 
 
 def _marked(entry: _Entry, marks: Mapping[str, Any]) -> _Entry:
@@ -364,4 +409,4 @@ def _marked(entry: _Entry, marks: Mapping[str, Any]) -> _Entry:
                 f"Tool {tool.name!r}: the alias {alias!r} stands for {name!r}, which its schema does not declare; the "
                 f"parameters are {sorted(declared)!r}."
             )
-    return _Entry(tool, entry.sent, entry.shape, spelling.alias_table(declared, tool.aliases))
+    return replace(entry, tool=tool, aliases=spelling.alias_table(declared, tool.aliases))

@@ -11,11 +11,13 @@ from promptools.errors import UsageError, clip
 from promptools.schema import budget
 from promptools.schema.budget import UncheckedError, frozen
 from promptools.schema.graph import REFS, is_array, is_object, library, pointer
+from promptools.schema.patterns import translated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from promptools.schema.graph import Graph
+    from promptools.types import Schema
 
 PATTERN_SECONDS = 0.1
 """How long one pattern may search one string."""
@@ -80,9 +82,10 @@ def expanded(pattern: str) -> int:
 @lru_cache(maxsize=512)
 def compile_pattern(pattern: str) -> Any:
     """Compile a schema's pattern; raises `regex.error`, and UncheckedError for one that is too large to be compiled."""
-    if expanded(pattern) > LARGEST_PATTERN:
+    text = translated(pattern)
+    if expanded(text) > LARGEST_PATTERN:
         raise UncheckedError(f"the pattern {clip(pattern, 60)!r} is too large")
-    return library("regex").compile(pattern)
+    return library("regex").compile(text)
 
 
 def matches(pattern: str, text: str) -> bool:
@@ -101,27 +104,51 @@ def matches(pattern: str, text: str) -> bool:
     raise UncheckedError(f"the pattern {clip(pattern, 60)!r} took too long on {clip(text, 60)!r}")
 
 
-def check_patterns(graph: Graph, tool: str) -> None:
-    """Raise UsageError for a pattern that does not compile, or that would run without a time limit."""
+def check_patterns(graph: Graph, tool: str, *, strict: bool = False) -> None:
+    """Leave out patterns that do not compile, or would run without a time limit; raise UsageError where `strict`."""
     words = frozenset[str]().union(*graph.nodes)
     if {"unevaluatedProperties", "patternProperties"} <= words:  # jsonschema gives these to Python's own re
-        raise UsageError(
-            f"Tool {tool!r}: its parameters hold both 'unevaluatedProperties' and 'patternProperties', whose patterns "
-            f"would run without a time limit; use 'additionalProperties' instead of the former."
-        )
-    for node in graph.nodes:
-        named = [(node["pattern"], "/pattern")] if "pattern" in node else []
-        named += [(each, pointer(["patternProperties", each])) for each in node.get("patternProperties", ())]
-        for pattern, step in named:
-            try:
-                compile_pattern(pattern)
-            except UncheckedError:
-                continue  # what it says is not checked, and every call says so
-            except (library("regex").error, RecursionError, OverflowError) as error:
-                raise UsageError(
-                    f"Tool {tool!r}: the pattern {clip(pattern)!r} at {graph.where[id(node)] + step!r} cannot be "
-                    f"compiled: {error}. Write it as a regular expression that Python's regex module knows."
-                ) from None
+        if strict:
+            raise UsageError(
+                f"Tool {tool!r}: its parameters hold both 'unevaluatedProperties' and 'patternProperties', whose "
+                f"patterns would run without a time limit; use 'additionalProperties' instead of the former."
+            )
+        for node in graph.nodes:
+            if "unevaluatedProperties" in node:
+                del node["unevaluatedProperties"]
+                at = graph.where[id(node)]
+                graph.notes += (f"{at}/unevaluatedProperties: left out, since there is a 'patternProperties' too",)
+    if not words.isdisjoint(("pattern", "patternProperties")):
+        for node in graph.nodes:
+            _check_patterns_of(node, graph, tool, strict=strict)
+
+
+def _check_patterns_of(node: Schema, graph: Graph, tool: str, *, strict: bool) -> None:
+    named = [(node, "pattern", node["pattern"])] if "pattern" in node else []
+    named += [(node["patternProperties"], each, each) for each in node.get("patternProperties", ())]
+    for holder, key, pattern in named:
+        wrong = _wrong_with(pattern)
+        if wrong is None:
+            continue
+        at = graph.where[id(node)] + pointer(["pattern"] if holder is node else ["patternProperties", key])
+        if strict:
+            raise UsageError(
+                f"Tool {tool!r}: the pattern {clip(pattern)!r} at {at!r} cannot be compiled: {wrong}. Write it as a "
+                f"regular expression that Python's regex module knows."
+            )
+        del holder[key]
+        graph.notes += (f"{at}: the pattern {clip(pattern, 60)!r} was left out: {wrong}",)
+
+
+def _wrong_with(pattern: str) -> str | None:
+    """Return why a pattern does not compile; None for one that does, or that is too large to be tried."""
+    try:
+        compile_pattern(pattern)
+    except UncheckedError:
+        return None  # what it says is not checked, and every call says so
+    except (library("regex").error, RecursionError, OverflowError) as error:
+        return str(error)
+    return None
 
 
 def is_number(value: object) -> bool:

@@ -48,3 +48,20 @@ def _odd(inner):
 odd_schemas = st.recursive(
     st.just({}) | st.fixed_dictionaries({"type": st.sampled_from(["string", "object"])}), _odd, max_leaves=6
 )
+
+odd_json = st.recursive(
+    SCALARS | st.sampled_from(["float", "null", "#/a"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from([
+                *f"type required enum a id $id $anchor items additionalItems dependencies description {LIMITS}".split(),
+                *f"properties $ref $defs patternProperties unevaluatedProperties {SINGLE} {LISTS} {MAPS}".split(),
+            ]),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=10,
+)  # fmt: skip
+"""Any JSON, with words that a schema may hold."""

@@ -16,8 +16,8 @@ from promptools.schema import Checked, Tools, coerce, quick, validate
 from promptools.types import Fix
 
 
-def prepared(properties, **more):
-    return Tools([{"name": "t", "parameters": {"type": "object", "properties": properties, **more}}])
+def prepared(properties, *, strict=False, **more):
+    return Tools([{"name": "t", "parameters": {"type": "object", "properties": properties, **more}}], strict=strict)
 
 
 def check(schema, value, text=None, **more):
@@ -354,14 +354,14 @@ def test_patterns_know_what_regex_knows():
 
 
 @pytest.mark.parametrize("where", [{"pattern": "(["}, {"patternProperties": {"([": {}}}, {"pattern": "("}])
-def test_a_pattern_that_cannot_compile_is_refused(where):
+def test_a_pattern_that_cannot_compile_is_refused_where_it_is_strict(where):
     with pytest.raises(UsageError, match=r"Tool 't': the pattern '.*' at '/properties/v/pattern.*' cannot be compiled"):
-        prepared({"v": where})
+        prepared({"v": where}, strict=True)
 
 
-def test_patterns_without_a_time_limit_are_refused():
+def test_patterns_without_a_time_limit_are_refused_where_it_is_strict():
     with pytest.raises(UsageError, match="both 'unevaluatedProperties' and 'patternProperties'"):
-        prepared({"v": {"patternProperties": {"a": {}}, "unevaluatedProperties": False}})
+        prepared({"v": {"patternProperties": {"a": {}}, "unevaluatedProperties": False}}, strict=True)
     assert check({"properties": {"a": {}}, "unevaluatedProperties": False}, {"b": 1}).errors
 
 
@@ -408,10 +408,10 @@ def test_whatever_the_validator_raises_is_an_error_of_the_value(schema, value):
         ("#/$defs/a/type", {"$defs": {"a": {"type": "string"}}}),
     ],
 )
-def test_references_that_lead_nowhere_are_refused_without_io(ref, more, monkeypatch):
+def test_references_that_lead_nowhere_are_refused_without_io_where_it_is_strict(ref, more, monkeypatch):
     monkeypatch.setattr(socket, "socket", None)
     with pytest.raises(UsageError, match=r"Tool 't': the reference '.*' at '/properties/v/\$ref' leads"):
-        prepared({"v": {"$ref": ref}}, **more)
+        prepared({"v": {"$ref": ref}}, strict=True, **more)
 
 
 @pytest.mark.parametrize(
@@ -434,9 +434,9 @@ def test_references_of_every_kind_are_followed(ref, more):
     assert tools.check(tools[0], {"v": []}).errors
 
 
-def test_a_reference_to_what_is_no_schema_is_refused():
+def test_a_reference_to_what_is_no_schema_is_refused_where_it_is_strict():
     with pytest.raises(UsageError, match=r"no JSON Schema .* at '/properties/v/\$ref/type'"):
-        prepared({"v": {"$ref": "#/components/a"}}, components={"a": {"type": "strin"}})
+        prepared({"v": {"$ref": "#/components/a"}}, strict=True, components={"a": {"type": "strin"}})
     assert check({"$ref": "#/components/a"}, 5, components={"a": True}).errors == ()
     assert check({"$ref": "#/components/a"}, 5, components={"a": False}).errors
 
@@ -453,16 +453,16 @@ def test_a_reference_to_what_is_no_schema_is_refused():
         {"$dynamicRef": "#/$defs/a"},
     ],
 )
-def test_endless_references_are_refused(node):
+def test_endless_references_are_refused_where_it_is_strict(node):
     with pytest.raises(UsageError, match=r"the references at '/\$defs/[ab].*' lead back to themselves"):
-        prepared({}, **{"$defs": {"a": node, "b": {"oneOf": [{"$ref": "#/$defs/a"}]}}})
+        prepared({}, strict=True, **{"$defs": {"a": node, "b": {"oneOf": [{"$ref": "#/$defs/a"}]}}})
 
 
 def test_the_whole_schema_may_hold_itself():
     tools = prepared({"n": INTEGER, "sub": {"$ref": "#"}}, **{"$schema": "http://json-schema.org/draft-07/schema#"})
     assert tools.check(tools[0], {"sub": {"sub": {"n": "5"}}}).arguments == {"sub": {"sub": {"n": 5}}}
     with pytest.raises(UsageError, match="the references at '/' lead back"):
-        Tools([{"name": "t", "parameters": {"$ref": "#"}}])
+        Tools([{"name": "t", "parameters": {"$ref": "#"}}], strict=True)
 
 
 def test_the_schema_in_the_tool_keeps_what_the_caller_wrote():

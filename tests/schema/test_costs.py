@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 
-import jsonschema
 import pytest
 from hypothesis import HealthCheck, given, settings
 from odd_schemas import odd_schemas
@@ -55,7 +54,7 @@ print(sorted({"jsonschema", "referencing"} & sys.modules.keys()))
 def test_what_is_taken_without_jsonschema_is_what_it_takes(schema):
     linked = graph.Graph(copied(schema))
     if graph._walk(linked):
-        jsonschema.Draft202012Validator.check_schema(schema)
+        graph._check(schema, "t", "")
         slow = graph.Graph(copied(schema))
         graph._link(slow, "t")
         assert [*slow.where.values()] == [*linked.where.values()]
@@ -302,12 +301,8 @@ def test_no_depth_that_is_taken_is_too_deep_to_be_written(parameters):
 
 @SLOW
 @given(odd_schemas)
-def test_an_odd_schema_is_refused_in_words_or_works_throughout(schema):
-    parameters = {**schema, "type": "object"}
-    try:
-        tools = Tools.prepare([tool(parameters)])
-    except UsageError:
-        return
+def test_an_odd_schema_works_throughout(schema):
+    tools = Tools.prepare([tool({**schema, "type": "object"})])
     for arguments in ({}, {"a": [1, {"b": "x"}], "b": None}):
         tools.check(tools[0], arguments)
         tools.fits("t", arguments)

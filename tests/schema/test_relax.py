@@ -158,9 +158,18 @@ def test_the_original_is_not_touched_and_shares_nothing():
     assert tools.relaxed("t") == (before, notes)
 
 
-def test_no_schema_is_refused_by_name():
-    with pytest.raises(UsageError, match="Tool 'mine': its parameters are no JSON Schema"):
-        relaxed({"type": "strin"}, "mine")
+def test_what_is_left_out_of_an_odd_schema_is_told():
+    made, notes = relaxed({"type": "object", "properties": {"a": {"type": "strin", "enum": ["x"]}}})
+    assert made == {"type": "object", "properties": {"a": {"type": "string", "enum": ["x"]}}}
+    assert notes == ("/properties/a/type: 'strin' was left out",)
+
+
+def test_what_cannot_be_read_at_all_is_refused_by_name():
+    schema = {"type": "string"}
+    for _ in range(500):
+        schema = {"items": schema}
+    with pytest.raises(UsageError, match="Tool 'mine': its parameters are nested too deeply"):
+        relaxed(schema, "mine")
 
 
 def nodes(schema):

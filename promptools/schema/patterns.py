@@ -1,0 +1,56 @@
+r"""A schema's patterns, which JSON Schema writes in JavaScript's syntax, as the `regex` library reads them.
+
+Written otherwise there, and translated: `[^]` (any character), `\u{1F600}` and pairs of surrogates, `\k<name>`, `\cA`,
+and a hyphen before a class, as in `[+-\d]`. A pattern in slashes, `/^a+$/i`, is read as JavaScript's literal where
+nothing else can be meant: an anchor inside of slashes never matches. `\d` and `\w` stay as wide as Python and Rust have
+them, whose frameworks write patterns too. The rest is the same in all of them (ECMA-262, 2025, section 22.2).
+"""
+
+from __future__ import annotations
+
+import re
+
+_TOKEN = re.compile(
+    r"""
+    (?P<any>\[\^\](?=[*+?{]|[^\]]*\Z))                                # in Python, a class that does not end here
+    | (?P<open>\[\^?\]?)
+    | (?P<close>\])
+    | \\u\{(?P<code>[0-9A-Fa-f]{1,6})\}
+    | \\u(?P<high>[dD][89abAB][0-9A-Fa-f]{2})\\u(?P<low>[dD][c-fC-F][0-9A-Fa-f]{2})
+    | \\k<(?P<name>\w+)>
+    | \\c(?P<control>[A-Za-z])
+    | \\. | (?P<hyphen>-)(?=\\[dDsSwW]) | .
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_LITERAL = re.compile(r"/(?=\^|.*\$/[a-z]*\Z)(?P<body>.*)/(?P<flags>[dgimsuvy]*)\Z", re.DOTALL)
+_LAST_CHARACTER = 0x10FFFF
+
+
+def translated(pattern: str) -> str:
+    """Return a pattern as the `regex` library writes it. O(n)."""
+    literal = _LITERAL.match(pattern)
+    flags = "".join(flag for flag in "ims" if literal and flag in literal["flags"])
+    made = [f"(?{flags})"] if flags else []
+    inside = False
+    for found in _TOKEN.finditer(literal["body"] if literal else pattern):
+        if inside:
+            inside = not found["close"]
+            made.append(rf"\{found[0]}" if found["hyphen"] else _escape(found))
+        else:
+            inside = found["open"] is not None
+            made.append(r"[\s\S]" if found["any"] else _escape(found))
+    return "".join(made)
+
+
+def _escape(found: re.Match[str]) -> str:
+    """Write an escape that only JavaScript knows; anything else stays as it is."""
+    if found["code"] and int(found["code"], 16) <= _LAST_CHARACTER:
+        return f"\\U{int(found['code'], 16):08x}"
+    if found["high"]:
+        return f"\\U{0x10000 + ((int(found['high'], 16) - 0xD800) << 10) + int(found['low'], 16) - 0xDC00:08x}"
+    if found["name"]:
+        return f"(?P={found['name']})"
+    if found["control"]:
+        return f"\\x{ord(found['control']) % 32:02x}"
+    return found[0]
