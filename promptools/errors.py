@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from promptools.types import Attempt, Reply
@@ -37,6 +38,16 @@ _USERINFO = re.compile(r"(?:^|(?<=:/)|(?<=://))[^/?#\s]*@")
 def without_credentials(text: str) -> str:
     """Return `text`, a URL or a message that holds some, without the user names and passwords of URLs."""
     return _USERINFO.sub("***@", text)
+
+
+def represent(instance: Any) -> str:
+    """Return the `repr` of a dataclass, without the user names and passwords of URLs."""
+    shown = (f"{each.name}={_clean(getattr(instance, each.name))!r}" for each in fields(instance) if each.repr)
+    return f"{type(instance).__qualname__}({', '.join(shown)})"
+
+
+def _clean(value: object) -> object:
+    return without_credentials(value) if isinstance(value, str) and "://" in value else value
 
 
 class PromptoolsError(Exception):

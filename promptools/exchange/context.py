@@ -37,7 +37,7 @@ class Route:
     target: Target
     url: str | None = None
     """The whole URL of the server's chat completions (None: the URL that the client's request carries)."""
-    headers: Headers = ()
+    headers: Headers = field(default=(), repr=False)
     """Set on every send, in place of the client's fields of the same name; `authorization`, for one."""
     resolve: Callable[[Seen], Target] | None = None
     """Makes the target anew from what a look at the server found out; None: no look is taken."""

@@ -18,7 +18,7 @@ client went away) throws `GeneratorExit` into the exchange and closes the upstre
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from promptools.profiles.detect import Answer
@@ -33,8 +33,8 @@ class Request:
 
     method: str
     url: str
-    headers: Headers
-    body: bytes
+    headers: Headers = field(repr=False)
+    body: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)

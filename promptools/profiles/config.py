@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from promptools.errors import UsageError
+from promptools.errors import UsageError, represent
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,6 +47,7 @@ class Model:
     """Overrides the family that the name matches; "none": no family."""
     facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
     """Request keys that are set when the request does not set them."""
     calling: Calling | None = None
 
@@ -81,6 +82,10 @@ class Descriptions:
     def of(self, provider: str, model: str) -> dict[str, str]:
         """Return those that hold for a provider's model; the nearest decides."""
         return {**self.everywhere, **self.by_provider.get(provider, {}), **self.by_model.get(model, {})}
+
+    def __repr__(self) -> str:
+        """Show all but the credentials of the base URL."""
+        return represent(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from promptools import dialects
-from promptools.errors import UsageError, without_credentials
+from promptools.errors import UsageError, represent, without_credentials
 from promptools.profiles.config import DEFAULT, Calling, Config, Model, Provider
 from promptools.profiles.detect import NAMED, facts_of
 from promptools.profiles.facts import NO_FAMILY, check_facts, family_of, kind_of, kinds, load_builtin
@@ -44,6 +44,10 @@ class Target:
     server_version: str | None = None
     look: WorthALook | None = None
     """What a look at the server may tell; None: what is known is settled."""
+
+    def __repr__(self) -> str:
+        """Show all but the credentials of the base URL."""
+        return represent(self)
 
 
 class _Draft:

@@ -16,10 +16,12 @@ from promptools.errors import UsageError, without_credentials
 from promptools.exchange import Request
 from promptools.proxy.access import KEYS, Access
 from promptools.proxy.asgi import DisconnectedError, RefusedError, answer, start, travelling
-from promptools.proxy.body import RequestBody, streaming
+from promptools.proxy.body import RequestBody, check_framing, streaming
 from promptools.proxy.duplex import listen_while_writing
+from promptools.proxy.masking import masked
 from promptools.proxy.target import parse_base_url, read_target
 from promptools.transport import AsyncPump, Session, Settings, family_of, guarded, installed
+from promptools.transport.content import acceptable
 from promptools.transport.doors import CHAT_DOOR
 from promptools.transport.family import encoded
 from promptools.wire.chunks import error_body
@@ -44,6 +46,7 @@ OWN = frozenset({b"host", b"content-length", b"expect"})
 """Said anew for the server by the HTTP library."""
 ACCOUNT = frozenset({b"openai-organization", b"openai-project"})
 """Fields that say whose account pays; they belong to the key that they come with."""
+ENCODINGS = b"accept-encoding"
 JSON = (b"content-type", b"application/json")
 
 
@@ -172,6 +175,7 @@ class Proxy:
     def _place(self, scope: Scope) -> tuple[str, str]:
         """Return the path that a request asks for and its URL upstream; `RefusedError` where there is to be none."""
         path, query = read_target(scope, self.access.check(scope))
+        check_framing(scope)
         return path, self.upstream.url(path, query)
 
     async def _mapped(self, work: Callable[[Send], Awaitable[None]], send: Send) -> None:
@@ -202,11 +206,12 @@ class Proxy:
 
     async def _chat(self, scope: Scope, url: str, body: bytes, send: Send) -> None:
         """Run an exchange and hand on what it emits."""
-        fields = [pair for pair in self._fields(scope) if pair[0].lower() != b"accept-encoding"]
+        fields = [pair for pair in self._fields(scope) if pair[0].lower() != ENCODINGS]
         headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in fields)
         exchange = guarded(self.session(Request("POST", url, headers, body)))
         extensions = {"timeout": self.http.timeout.as_dict()}
-        pump = AsyncPump(exchange, family_of(self.http), self._send, extensions=extensions)
+        send_upstream = partial(self._send, own=self._own(fields))
+        pump = AsyncPump(exchange, family_of(self.http), send_upstream, extensions=extensions)
         head = await pump.head()
         assert head is not None, "an exchange of chat completions answers"
         try:
@@ -227,7 +232,7 @@ class Proxy:
         content = await body.content()
         request = module.Request(scope["method"], url, headers=fields, content=content, extensions=extensions)
         with streaming(body):
-            response = await self._send(request)
+            response = await self._send(request, own=self._own(fields))
         try:
             await start(send, response.status_code, travelling(response.headers.raw))
             async for piece in response.aiter_raw():
@@ -237,16 +242,30 @@ class Proxy:
                 await response.aclose()
         await send({"type": "http.response.body", "body": b""})
 
-    async def _send(self, request: Any) -> Any:
-        """Send, and follow no redirection: the HTTP library would take keys and the prompt along to any host."""
-        return await self.http.send(request, stream=True, follow_redirects=False)
+    async def _send(self, request: Any, *, own: str | None) -> Any:
+        """Send, and follow no redirection: the HTTP library would take keys and the prompt along to any host.
+
+        A key that is not the client's `own` is masked in an error.
+        """
+        response = await self.http.send(request, stream=True, follow_redirects=False)
+        sent: str | None = request.headers.get("authorization")
+        return response if sent in {None, own} else masked(response, family_of(self.http), str(sent))
+
+    def _own(self, fields: list[tuple[bytes, bytes]]) -> str | None:
+        """Return the client's own authorization, where that goes upstream."""
+        given = (value.decode("latin-1") for name, value in fields if name.lower() == b"authorization")
+        return next(given, None) if self._authorization is None else None
 
     def _fields(self, scope: Scope) -> list[tuple[bytes, bytes]]:
         """Return the client's fields as they travel on, its keys replaced where the provider or the proxy has some."""
         fields = [pair for pair in travelling(scope["headers"]) if pair[0].lower() not in OWN]
         if self._authorization is None and not self.access.keyed:
             return fields
-        kept = [pair for pair in fields if pair[0].lower() not in KEYS | ACCOUNT]
+        kept = [
+            (name, acceptable(value.decode("latin-1")).encode("latin-1") if name.lower() == ENCODINGS else value)
+            for name, value in fields
+            if name.lower() not in KEYS | ACCOUNT
+        ]
         return [*kept, *([(b"authorization", self._authorization.encode())] if self._authorization else [])]
 
 

@@ -129,6 +129,14 @@ def streaming(body: RequestBody) -> Iterator[None]:
         body.leave()
 
 
+def check_framing(scope: Scope) -> None:
+    """Refuse a request that says twice where it ends: others on its way may have taken the other for true."""
+    names = {name.lower() for name, _ in scope["headers"]}
+    if {b"content-length", b"transfer-encoding"} <= names:
+        message = "the request has both Content-Length and Transfer-Encoding: where it ends is uncertain"
+        raise RefusedError(400, message, code="bad_framing", headers=((b"connection", b"close"),))
+
+
 def _check_size(size: int, limit: int) -> None:
     if size > limit:
         message = (

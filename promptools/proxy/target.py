@@ -9,7 +9,7 @@ URL.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, quote_from_bytes, unquote
 
@@ -44,7 +44,7 @@ class Upstream:
     """Scheme, host and port, as in `http://127.0.0.1:8000`."""
     path: str
     """Path of the API, without a slash at its end."""
-    authorization: str | None
+    authorization: str | None = field(repr=False)
     """Basic authorization, of the user name and password in the base URL."""
 
     @property

@@ -1,0 +1,93 @@
+"""Errors of a server that repeat the key it was sent: what reaches a client holds asterisks instead.
+
+The key belongs to the proxy's operator. Only errors are masked, so that no answer of a model is ever changed, and only
+keys that are long enough to be none by accident.
+"""
+
+from __future__ import annotations
+
+import zlib
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from promptools.transport.content import Decompressor, decompressor
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from promptools.transport.family import Family
+
+SHORTEST = 12
+"""Characters of a key that is masked: dummies such as `EMPTY` or `lm-studio` are words."""
+_GONE = ("content-encoding", "content-length")
+
+
+def masked(response: Any, family: Family, authorization: str) -> Any:
+    """Return a response; if it is an error, without the key of the `Authorization` field that it was asked with."""
+    key = authorization.rpartition(" ")[2].encode("latin-1")
+    if response.status_code < 400 or len(key) < SHORTEST:
+        return response
+    inflate = decompressor(response)
+    fields = [
+        (name, value.replace(key, _stars(key)))
+        for name, value in response.headers.raw
+        if inflate is None or name.lower().decode("latin-1") not in _GONE
+    ]
+    response.headers = family.module.Headers(fields)
+    response.stream = _stream_class(family)(response.stream, key, inflate, family.module.DecodingError)
+    return response
+
+
+class Mask:
+    """Masks a key in bytes that come in pieces. O(n) in bytes."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+        self.rest = b""
+        """What is held back, since the key may begin in it."""
+
+    def feed(self, piece: bytes) -> bytes:
+        """Return what is certain by now."""
+        data = (self.rest + piece).replace(self._key, _stars(self._key))
+        certain = max(0, len(data) - len(self._key) + 1)
+        self.rest = data[certain:]
+        return data[:certain]
+
+
+class MaskedStream:
+    """Base of the body of a masked error, decompressed if it was compressed."""
+
+    def __init__(self, inner: Any, key: bytes, inflate: Decompressor | None, error: type[Exception]) -> None:
+        self._inner = inner
+        self._key = key
+        self._inflate = inflate
+        self._error = error
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        mask = Mask(self._key)
+        async for raw in self._inner:
+            for piece in self._plain(raw):
+                yield mask.feed(piece)
+        yield mask.rest
+
+    def _plain(self, raw: bytes) -> Iterator[bytes]:
+        if self._inflate is None:
+            yield raw
+            return
+        try:
+            yield from self._inflate.feed(raw)
+        except zlib.error as error:
+            raise self._error(str(error)) from error
+
+    async def aclose(self) -> None:
+        """Close the answer."""
+        await self._inner.aclose()
+
+
+@cache
+def _stream_class(family: Family) -> Any:
+    return type("PromptoolsMaskedStream", (MaskedStream, family.module.AsyncByteStream), {})
+
+
+def _stars(key: bytes) -> bytes:
+    return b"*" * len(key)
