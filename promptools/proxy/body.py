@@ -12,7 +12,7 @@ from anyio.lowlevel import checkpoint
 from promptools.proxy.asgi import DisconnectedError, RefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
     from promptools.proxy.asgi import Message, Receive, Scope, Send
     from promptools.proxy.duplex import DuplexStream
@@ -119,7 +119,7 @@ class RequestBody:
 
 
 @contextmanager
-def streaming(body: RequestBody) -> Iterator[None]:
+def streaming(body: RequestBody) -> Generator[None]:
     """Send a request whose body is still coming; what has not come when it is answered is no longer wanted."""
     token = STREAMED.set(body)
     try:

@@ -61,6 +61,7 @@ class MaskedStream:
         self._inner = inner
         self._key = key
         self._inflate = inflate
+        self._inflated = False
         self._error = error
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -75,9 +76,14 @@ class MaskedStream:
             yield raw
             return
         try:
-            yield from self._inflate.feed(raw)
+            for piece in self._inflate.feed(raw):
+                self._inflated = True
+                yield piece
         except zlib.error as error:
-            raise self._error(str(error)) from error
+            if self._inflated:
+                raise self._error(str(error)) from error
+            self._inflate = None  # it is not compressed as it says: it goes on as it is
+            yield raw
 
     async def aclose(self) -> None:
         """Close the answer."""

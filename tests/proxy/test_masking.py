@@ -100,12 +100,20 @@ def test_a_server_is_asked_only_for_compression_that_can_be_undone(server, http,
     assert server.seen[0].headers["accept-encoding"] == "gzip"
 
 
-def test_an_error_that_is_not_compressed_as_it_says_is_a_502_or_breaks_off(server, http, monkeypatch):
-    server.play(Answer(500, (b"no gzip at all",), headers={"Content-Encoding": "gzip"}))
+@pytest.mark.parametrize("path", [CHAT, "/v1/models"])
+def test_an_error_that_is_not_compressed_as_it_says_is_masked_as_it_is(server, http, monkeypatch, path):
+    server.play(Answer(500, (ERROR,), headers={"Content-Encoding": "gzip"}))
     with serving(spending(server, monkeypatch)) as port:
-        assert http.post(f"http://127.0.0.1:{port}{CHAT}", json=HELLO).status_code in {500, 502}
-        with pytest.raises(installed().module.RemoteProtocolError):
-            http.get(f"http://127.0.0.1:{port}/v1/models")
+        answer = http.post(f"http://127.0.0.1:{port}{path}", json=HELLO)
+    assert answer.status_code == 500
+    assert answer.content == ERROR.replace(KEY.encode(), b"*" * len(KEY))
+
+
+def test_a_compressed_error_that_is_damaged_breaks_off(server, http, monkeypatch):
+    packed = gzip.compress(bytes(range(256)) * 4000)
+    server.play(Answer(500, (packed[:2000] + b"\xff" * 2000,), headers={"Content-Encoding": "gzip"}))
+    with serving(spending(server, monkeypatch)) as port, pytest.raises(installed().module.RemoteProtocolError):
+        http.get(f"http://127.0.0.1:{port}/v1/models")
 
 
 @given(st.lists(st.sampled_from([b"abcab", b"abc", b"a", b"b", b"", b"abcabd", b"d"])), st.integers(1, 4))
