@@ -65,13 +65,16 @@ def read_json(name: str) -> Any:
 
 
 def read_tools(name: str | None) -> list[Any] | None:
-    """Read the tools of `--tools`; None: not told."""
+    """Read the tools of `--tools`; None: not told. Raises UsageError for whatever is odd about one of them."""
     if name is None:
         return None
     found = read_json(name)
     tools = found.get("tools") if is_object(found) else found
     if not is_list(tools):
         raise UsageError(f"{name!r} holds no list of tools: write one, or a request body with a 'tools' key")
+    from promptools.schema import Tools
+
+    Tools(tools, strict=True)
     return tools
 
 

@@ -56,6 +56,7 @@ class Case:
         marks, prompt = target.marks or None, target.system_prompt or ""
         read = partial(read_ask, self.body, target.profile, self.defaults, marks=marks, system_prompt=prompt)
         ask = yield from ledger.compute(read)
+        ledger.notes.extend(ask.notes)
         less = None if target.profile.thinking else without_reasoning(ask)
         if less:
             ledger.notes.append("the reasoning parameters were left out: the model does not take them")

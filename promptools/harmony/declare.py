@@ -54,7 +54,7 @@ class Declared(NamedTuple):
 def namespace(name: str, functions: Sequence[Declared], description: str = "") -> str:
     """Write the section of one namespace; of one without functions only what its description says.
 
-    Raises UsageError for parameters that are no schema. O(n) in the schemas: references that multiply are cut.
+    Raises UsageError for parameters that are nested too deeply to be read. O(n) in the schemas: references that multiply are cut.
     """
     if not functions:
         return f"## {name}\n" + ("\n" + "\n".join(_lines(description)) if description else "")
@@ -72,7 +72,7 @@ def type_of(schema: Schema, name: str = "(unnamed)") -> str:
     try:
         text = json.dumps(schema)
     except (TypeError, ValueError, RecursionError):
-        return _write(schema, name)  # which says what is wrong
+        return _write(schema, name)  # nothing to remember it by
     found = _WRITTEN.get(text)
     if found is None:
         found = _write(json.loads(text), name)

@@ -166,8 +166,10 @@ class Ask:
     """The function tools of the request; empty when there are none."""
     offered: Tools
     """Those that may be called under its `tool_choice`: all, some (`allowed_tools`), the named one, or none."""
-    others: tuple[dict[str, Any], ...] = ()
-    """Offered tools of other types (`custom`, `web_search`, ...): native mode passes them on, prompt mode cannot."""
+    others: tuple[Any, ...] = ()
+    """Offered tools of other types (`custom`, ...), and what is no tool: native mode passes them on, no other can."""
+    notes: tuple[str, ...] = ()
+    """What of the tools was not as it should be, and how it was read."""
     choice: Choice = field(default_factory=Choice)
     parallel: bool = True
     """May the reply hold more than one call?"""
@@ -252,13 +254,13 @@ def read_ask(
 ) -> Ask:
     """Read a chat completions body. `model` replaces the body's; `marks` are the config's, by tool name.
 
-    Raises `UsageError` for bad tools, a `tool_choice` that cannot be met, messages that are none, more than
-    `MOST_CHOICES` choices, and unknown or wrong options.
+    No tool is refused, however odd: see `Ask.notes`. Raises `UsageError` for tools that are no list, a `tool_choice`
+    that cannot be met, messages that are none, more than `MOST_CHOICES` choices, and unknown or wrong options.
     """
     own = {key: value for key, value in body.items() if key != "promptools"}
     if model is not None:
         own["model"] = model
-    offered, others = _offered(own)
+    offered, others, odd = _offered(own)
     tools = _prepared(offered, marks)
     choice, allowed = _choice(own)
     _check_choice(choice, tools, others)
@@ -271,17 +273,18 @@ def read_ask(
         tools=tools,
         offered=tools
         if allowed is None
-        else _prepared([each for each in offered if _tool_name(each) in allowed], marks),
+        else _prepared([each for each in offered if _function_name(each) in allowed], marks),
         others=others,
+        notes=(*odd, *tools.notes),
         choice=choice,
-        parallel=own.get("parallel_tool_calls") is not False and not own.get("functions"),
+        parallel=own.get("parallel_tool_calls") is not False and (bool(own.get("tools")) or not own.get("functions")),
         stream=own.get("stream") is True,
         include_usage=as_object(own.get("stream_options")).get("include_usage") is True,
         n=n if n and n > 1 else 1,
         profile=profile,
         options=(options or Options()).override(body.get("promptools")),
         json_answer=as_object(own.get("response_format")).get("type") in {"json_object", "json_schema"},
-        legacy=bool(own.get("functions")),
+        legacy=bool(own.get("functions") and not own.get("tools")),
         system_prompt=system_prompt,
     )
 
@@ -292,20 +295,43 @@ def _prepared(tools: list[dict[str, Any]], marks: Mapping[str, Mapping[str, Any]
     return prepared.with_marks(marks) if marks else prepared
 
 
-def _offered(body: Mapping[str, Any]) -> tuple[list[dict[str, Any]], tuple[dict[str, Any], ...]]:
-    """Give the function tools, and the tools of other types."""
-    if body.get("tools") and body.get("functions"):
-        raise UsageError("'tools' and 'functions' are both given; 'functions' is the old form: use 'tools' alone")
-    key = "functions" if body.get("functions") else "tools"
+def _offered(body: Mapping[str, Any]) -> tuple[list[dict[str, Any]], tuple[Any, ...], list[str]]:
+    """Return the function tools, what else is offered, and what is to be said of that.
+
+    A server takes tools that are none, or share a name; so they go on to it. Of several with one name the last is the
+    one that calls are checked by: an app's table of its functions holds that one too.
+    """
+    key = "tools" if body.get("tools") else "functions"
+    both = bool(body.get("tools") and body.get("functions"))
+    notes = ["'functions' was left out: it is the old form of 'tools'"] if both else []
     given = body.get(key)
-    if given is None:
-        return [], ()
-    if not is_list(given) or not all(is_object(each) for each in given):
-        raise UsageError(f"{key!r} must be a list of objects, not {given!r}")
-    ours, others = list[dict[str, Any]](), list[dict[str, Any]]()
-    for tool in given:
-        (ours if tool.get("type", "function") == "function" or "function" in tool else others).append(tool)
-    return ours, tuple(others)
+    if not given:
+        return [], (), notes
+    if not is_list(given):
+        raise UsageError(f"{key!r} must be a list of objects, not {clip(repr(given))}")
+    ours: dict[str, dict[str, Any]] = {}
+    others: list[Any] = []
+    for position, tool in enumerate(given):
+        name = _function_name(tool)
+        if name is None:
+            others.append(tool)
+            if not is_object(tool) or tool.get("type", "function") == "function" or "function" in tool:
+                notes.append(f"{key}[{position}] is no function with a name: no call of it is known")
+            continue
+        if name in ours:
+            notes.append(f"the tool {name!r} is offered more than once: its calls are checked by the last of them")
+            others.append(ours.pop(name))
+        ours[name] = tool
+    return [*ours.values()], tuple(others), notes
+
+
+def _function_name(tool: Any) -> str | None:
+    """Return the name of a function tool; None for a tool of another type, and for what is none."""
+    if not is_object(tool) or (tool.get("type", "function") != "function" and "function" not in tool):
+        return None
+    function = tool if tool.get("function") is None else tool["function"]
+    name = function.get("name") if is_object(function) else None
+    return name if isinstance(name, str) and name.strip() else None
 
 
 def _choice(body: Mapping[str, Any]) -> tuple[Choice, frozenset[str] | None]:
@@ -338,7 +364,7 @@ def _tool_name(data: Any) -> str:
     return as_text(as_object(named.get("function")).get("name")) or as_text(named.get("name"))
 
 
-def _check_choice(choice: Choice, tools: Tools, others: tuple[dict[str, Any], ...]) -> None:
+def _check_choice(choice: Choice, tools: Tools, others: tuple[Any, ...]) -> None:
     if choice.kind == "named" and tools.get(choice.name or "") is None:
         offered = ", ".join(map(repr, tools.names)) or "none"
         raise UsageError(f"tool_choice names {choice.name!r}, which is not among the offered tools ({offered})")

@@ -73,12 +73,12 @@ class Foreign:
         every = list(turns)
         return [self._turn(turn, at, own=at >= len(every) - again) for at, turn in enumerate(every)]
 
-    def tools(self, tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def tools(self, tools: list[Any]) -> list[Any]:
         """Escape tools as they are sent, but for their names and types: the same list where there is nothing to do."""
         if not self.markup.may_be_in(json.dumps(tools, ensure_ascii=False)):
             return tools
         self._place = "the tools"
-        return [self._tool(tool) for tool in tools]
+        return [self._tool(tool) if is_object(tool) else tool for tool in tools]
 
     def prepared(self, tools: Tools) -> Tools:
         """Escape tools that are rendered here."""

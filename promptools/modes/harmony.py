@@ -19,7 +19,7 @@ from promptools.modes.foreign import Foreign
 from promptools.modes.mode import Upstream
 from promptools.modes.names import in_harmony, short
 from promptools.modes.reader import HARMONY, ReplyReader
-from promptools.modes.request import passed_on
+from promptools.modes.request import not_offered, passed_on
 from promptools.wire.raw.fates import Prompt
 from promptools.wire.shapes import as_object, as_text
 
@@ -49,7 +49,7 @@ class Harmony:
 
     def body(self, ask: Ask) -> Upstream:
         """Write the request; raises UsageError for a conversation that cannot be told, or an unknown effort."""
-        notes = [f"harmony mode cannot offer the tool of type {as_text(each.get('type'))!r}" for each in ask.others]
+        notes = not_offered(ask, self.name)
         template = as_object(ask.body.get("chat_template_kwargs"))
         lost = sorted(template.keys() - {"model_identity", *_EFFORT_IN_TEMPLATES})
         if lost:

@@ -16,11 +16,11 @@ from promptools.modes.messages import Message, place_system, plain, settle, take
 from promptools.modes.mode import Upstream
 from promptools.modes.names import in_harmony, renamed
 from promptools.modes.reader import HARMONY, ReplyReader
-from promptools.modes.request import passed_on
+from promptools.modes.request import not_offered, passed_on
 from promptools.profiles import Profile
 from promptools.schema import Tools
 from promptools.wire.content import split_parts
-from promptools.wire.shapes import as_list, as_text
+from promptools.wire.shapes import as_list
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,7 +44,7 @@ class Prompt:
         key = constraint(ask)
         dialect = dialects.get(PLAIN if key else ask.options.dialect or ask.profile.dialect)
         body = passed_on(ask)
-        notes = [f"prompt mode cannot offer the tool of type {as_text(each.get('type'))!r}" for each in ask.others]
+        notes = not_offered(ask, self.name)
         block = ""
         foreign = foreign_to(ask, dialect=dialect.name)
         turns, mended = read_history(ask.messages)

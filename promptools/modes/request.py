@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from promptools.wire.shapes import as_object
+from promptools.wire.shapes import as_object, as_text
 
 if TYPE_CHECKING:
     from promptools.modes.ask import Ask
@@ -22,3 +22,9 @@ def passed_on(ask: Ask) -> dict[str, Any]:
     elif "stream_options" in body:
         body.pop("stream_options")
     return body
+
+
+def not_offered(ask: Ask, mode: str) -> list[str]:
+    """Return a note for each tool that is no function with a name, where tools are told in words."""
+    types = [as_text(as_object(each).get("type")) or "function" for each in ask.others]
+    return [f"{mode} mode cannot offer the tool of type {each!r}" for each in types if each != "function"]

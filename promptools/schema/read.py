@@ -148,7 +148,8 @@ def _parameters(given: Any, notes: list[str]) -> Schema:
     """Return the schema of the arguments, which are always an object, whatever is said of them."""
     if not is_object(given):
         notes.append(
-            f"its parameters are {clip(repr(given))}; wanted is a schema such as {{'type': 'object', 'properties': {{}}}}"
+            f"its parameters are {clip(repr(given))}; wanted is a schema such as "
+            "{'type': 'object', 'properties': {}}"
         )
         return {}
     kind = given.get("type", "object")

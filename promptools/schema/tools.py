@@ -16,6 +16,7 @@ from promptools.schema.copies import copied
 from promptools.schema.graph import Graph, build
 from promptools.schema.read import Source, ToolLike, mark, read
 from promptools.schema.recent import Recent
+from promptools.schema.shapes import is_object
 from promptools.schema.validate import Validator, check_patterns, sentences
 from promptools.types import Fix, Schema, Tool
 
@@ -155,8 +156,16 @@ class Tools(Sequence[Tool]):
         return _LISTS.get(texts) or _listed(texts)
 
     def with_marks(self, marks: Mapping[str, Mapping[str, Any]]) -> Tools:
-        """Copy with marks set on the tools that are here; marks for others are left alone."""
-        return _made([_marked(entry, marks[name]) if name in marks else entry for name, entry in self._entries.items()])
+        """Copy with marks set on the tools that are here; marks for others are left alone.
+
+        So are aliases that do not fit a tool: a config's marks are for tools that it has not seen.
+        """
+        return _made(
+            [
+                _marked(entry, _fitting(marks[name], entry.shape.declared)) if name in marks else entry
+                for name, entry in self._entries.items()
+            ]
+        )
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -394,6 +403,15 @@ def _graph(source: Source, *, strict: bool) -> Graph:
         graph.rewritten = True
         graph.notes = (f"its calls are not checked by its schema, which goes on as it came: {said}",)
     return graph
+
+
+def _fitting(marks: Mapping[str, Any], declared: frozenset[str]) -> Mapping[str, Any]:
+    """Copy marks without the aliases that a tool with these parameters cannot have."""
+    aliases = marks.get("aliases")
+    if not is_object(aliases):
+        return marks
+    kept = {alias: name for alias, name in aliases.items() if name in declared and alias not in declared}
+    return {**marks, "aliases": kept}
 
 
 def _marked(entry: _Entry, marks: Mapping[str, Any]) -> _Entry:

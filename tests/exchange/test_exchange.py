@@ -139,7 +139,7 @@ def test_a_profile_without_a_mode():
 @pytest.mark.parametrize(
     ("body", "what"),
     [
-        (ask({"type": "function", "function": {"description": "no name"}}), "name"),
+        ({**ask(), "tools": {"name": "no list"}}, "'tools' must be a list"),
         (ask(WEATHER, promptools={"nope": 1}), "nope"),
         (ask(WEATHER, promptools=[]), "promptools"),
         (ask(WEATHER, tool_choice={"type": "function", "function": {"name": "gone"}}), "gone"),

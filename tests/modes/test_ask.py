@@ -57,11 +57,7 @@ def test_tool_choice(said, choice, offered):
         ({"tools": [A], "tool_choice": {"type": "function", "function": {"name": "z"}}}, "'z', which is not among"),
         ({"tool_choice": {"type": "function", "function": {"name": "z"}}}, r"offered tools \(none\)"),
         ({"tool_choice": "required"}, "no tool is offered"),
-        ({"tools": [A], "functions": [A["function"]]}, "both given"),
         ({"tools": {"a": 1}}, "'tools' must be a list of objects"),
-        ({"tools": ["a"]}, "'tools' must be a list of objects"),
-        ({"tools": [tool("")]}, "name"),
-        ({"tools": [A, A]}, "'a'"),
         ({"promptools": {"modus": "x"}}, "unknown option 'modus'"),
         (
             {"promptools": {"mode": "x"}},
@@ -79,6 +75,43 @@ def test_tool_choice(said, choice, offered):
 def test_what_cannot_be_met_is_the_callers_fault(body, words):
     with pytest.raises(UsageError, match=words):
         ask(**body)
+
+
+@pytest.mark.parametrize("odd", ["a", None, 5, [], {}, tool(""), tool(None), {"function": "a"}, {"type": "function"}])
+def test_what_is_no_tool_goes_on_to_the_server(odd):
+    read = ask(tools=[A, odd, B])
+    assert (read.tools.names, read.others) == (("a", "b"), (odd,))
+    assert read.notes == ("tools[1] is no function with a name: no call of it is known",)
+
+
+def test_of_tools_with_one_name_the_last_one_counts_and_all_go_on():
+    other = tool("a", properties={"n": {"type": "integer"}})
+    read = ask(tools=[A, B, other])
+    assert (read.tools.names, read.others) == (("b", "a"), (A,))
+    assert read.tools.keys("a") == {"n"}
+    assert read.notes == ("the tool 'a' is offered more than once: its calls are checked by the last of them",)
+
+
+def test_tools_and_functions_together_are_tools():
+    read = ask(tools=[A], functions=[B["function"]])
+    assert (read.tools.names, read.legacy, read.parallel) == (("a",), False, True)
+    assert read.notes == ("'functions' was left out: it is the old form of 'tools'",)
+
+
+@pytest.mark.parametrize("none", [None, [], {}, "", 0, False])
+def test_no_tools_are_no_tools_however_they_are_written(none):
+    assert ask(tools=none).tools.names == ()
+
+
+def test_a_tool_of_another_type_is_no_oddity():
+    search = {"type": "web_search"}
+    assert (ask(tools=[A, search]).others, ask(tools=[A, search]).notes) == ((search,), ())
+
+
+def test_marks_of_the_config_that_do_not_fit_a_tool_are_left_alone():
+    marks = {"a": {"dangerous": True, "aliases": {"town": "city", "b": "a"}}}
+    read = read_ask({"messages": [], "tools": [tool("a", properties={"a": {}, "b": {}})]}, Profile(), marks=marks)
+    assert (read.tools[0].dangerous, read.tools[0].aliases) == (True, {})
 
 
 def test_every_option_may_be_set_for_one_request():
