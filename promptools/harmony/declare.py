@@ -54,7 +54,8 @@ class Declared(NamedTuple):
 def namespace(name: str, functions: Sequence[Declared], description: str = "") -> str:
     """Write the section of one namespace; of one without functions only what its description says.
 
-    Raises UsageError for parameters that are nested too deeply to be read. O(n) in the schemas: references that multiply are cut.
+    Raises UsageError for parameters that are nested too deeply to be read. O(n) in the schemas: references that
+    multiply are cut.
     """
     if not functions:
         return f"## {name}\n" + ("\n" + "\n".join(_lines(description)) if description else "")

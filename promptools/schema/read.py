@@ -10,6 +10,7 @@ from typing import Any, TypeAlias, TypeGuard, cast
 
 from promptools.errors import UsageError, clip
 from promptools.schema.copies import copied
+from promptools.schema.docstrings import described
 from promptools.schema.graph import is_array, is_object
 from promptools.types import Schema, Tool
 
@@ -183,11 +184,14 @@ def _from_python(given: Callable[..., Any], position: int) -> Source:
         parameters: Schema = pydantic.TypeAdapter(given).json_schema()
     except (pydantic.PydanticUserError, NameError, TypeError) as error:
         raise UsageError(f"Tool {name!r}: no JSON Schema can be made of its signature: {clip(str(error))}") from error
-    description = inspect.cleandoc(given.__doc__ or "")
     parameters.pop("title", None)
     parameters.pop("description", None)
-    for each in parameters.get("properties", {}).values():
+    properties = parameters.get("properties", {})
+    description, told = described(inspect.cleandoc(given.__doc__ or ""), properties)
+    for key, each in properties.items():
         each.pop("title", None)
+        if key in told:
+            each.setdefault("description", told[key])  # what its annotation says is nearer
     if parameters.get("type", "object") != "object":
         raise UsageError(
             f"Tool {name!r}: its parameters are of type {parameters['type']!r}; arguments are always an object, so "

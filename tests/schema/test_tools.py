@@ -1,6 +1,8 @@
 """Preparing tools: every form they come in, every mistake that is refused, and what is handed back."""
 
 import functools
+import inspect
+import sys
 from typing import Annotated, Literal
 
 import pytest
@@ -70,6 +72,99 @@ def test_a_typed_function_is_a_tool():
         "kind": {"enum": ["web", "news"], "type": "string", "default": "web"},
     }
     assert tools[0].parameters["required"] == ["query"]
+
+
+def google(query: str, count: int = 3, kind: Annotated[str, Field(description="its own")] = "") -> str:
+    """Search the web.
+
+    All of it.
+
+    Args:
+        query: What to search for,
+            in words.
+        count (int): How many.
+        kind: Not heard.
+        other: No parameter.
+
+    Returns:
+        The hits.
+
+    Raises:
+        OSError: The net is down.
+    """
+    return query
+
+
+def numpy(query: str, count: int = 3) -> str:
+    """Search the web.
+
+    Parameters
+    ----------
+    query : str
+        What to search for,
+        in words.
+    count : int, optional
+        How many.
+    """
+    return query
+
+
+def sphinx(query: str, count: int = 3) -> str:
+    """Search the web.
+
+    :param query: What to search for,
+        in words.
+    :param int count: How many.
+    """
+    return query
+
+
+def with_examples(query: str) -> str:
+    """Search the web.
+
+    Args:
+        query: What to search for, in words.
+
+    Examples:
+        >>> with_examples("a")
+    """
+    return query
+
+
+@pytest.mark.parametrize("function", [google, numpy, sphinx])
+def test_what_a_docstring_says_of_parameters_describes_them(function):
+    pytest.importorskip("griffe")
+    (made,) = Tools([function])
+    properties = made.parameters["properties"]
+    assert properties["query"] == {"type": "string", "description": "What to search for, in words."}
+    assert properties["count"] == {"type": "integer", "default": 3, "description": "How many."}
+    if function is google:
+        assert properties["kind"]["description"] == "its own"
+        assert made.description == "Search the web.\n\nAll of it.\n\nReturns: The hits."
+    else:
+        assert made.description == "Search the web."
+
+
+def test_a_docstring_with_sections_of_other_kinds_stays_whole():
+    pytest.importorskip("griffe")
+    (made,) = Tools([with_examples])
+    assert made.parameters["properties"]["query"]["description"] == "What to search for, in words."
+    assert made.description == inspect.cleandoc(with_examples.__doc__)
+
+
+def test_a_docstring_that_only_mentions_a_parameter_stays_whole():
+    pytest.importorskip("griffe")
+
+    def find(query: str) -> None:
+        """Find what the query says."""
+
+    assert Tools([find])[0].description == "Find what the query says."
+    assert "description" not in Tools([find])[0].parameters["properties"]["query"]
+
+
+def test_without_the_library_a_docstring_stays_whole(monkeypatch):
+    monkeypatch.setitem(sys.modules, "griffe", None)
+    assert Tools([google])[0].description == inspect.cleandoc(google.__doc__)
 
 
 async def fetch(url: str) -> str:
