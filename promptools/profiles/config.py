@@ -70,6 +70,10 @@ class Provider:
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
     calling: Calling | None = None
 
+    def __repr__(self) -> str:
+        """Show all but the credentials of the base URL."""
+        return represent(self)
+
 
 @dataclass(frozen=True, slots=True)
 class Descriptions:
@@ -82,10 +86,6 @@ class Descriptions:
     def of(self, provider: str, model: str) -> dict[str, str]:
         """Return those that hold for a provider's model; the nearest decides."""
         return {**self.everywhere, **self.by_provider.get(provider, {}), **self.by_model.get(model, {})}
-
-    def __repr__(self) -> str:
-        """Show all but the credentials of the base URL."""
-        return represent(self)
 
 
 @dataclass(frozen=True, slots=True)
