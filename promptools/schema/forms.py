@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from promptools.types import Schema
 
 _REFERENCES = (*REFS, "$recursiveRef")
-_NAMING = ("$anchor", "$dynamicAnchor", "$id", "id")
+_NAMING = frozenset(("$anchor", "$dynamicAnchor", "$id", "id"))
 _SINGLE = (*ONE, *ONE_MORE, "additionalItems")
 _MAPS = (*MAPS, "dependencies")
+_HOLDERS = frozenset((*_SINGLE, *LISTS, *_MAPS))
 _SIZES = tuple(f"{end}{what}" for end in ("min", "max") for what in ("Length", "Items", "Properties", "Contains"))
 
 
@@ -69,7 +70,7 @@ class _Reading:
     def gather(self) -> None:
         """Find the nodes, and take their references out."""
         self.walk(None)
-        if any(word in node for node, _ in self.nodes for word in _NAMING):
+        if not all(_NAMING.isdisjoint(node) for node, _ in self.nodes):
             resolver = self.resolver()
             self.nodes.clear()
             self.walk(resolver)
@@ -118,7 +119,8 @@ class _Reading:
                     if isinstance(target, dict | bool):
                         self.targets.setdefault(id(here), []).append(target)
                         later.append((target, base, f"{at}/{word}"))
-            stack.extend((sub, resolver, at + step) for step, sub in _inside(here))
+            inside = [(sub, resolver, at + step) for step, sub in _inside(here)]
+            stack.extend(reversed(inside))
 
     def look_up(self, resolver: Any, reference: Any) -> tuple[Any, Any]:
         """Return what a reference means, and the resolver of the place where that is."""
@@ -134,16 +136,16 @@ class _Reading:
 
     def refer(self) -> None:
         """Write the references again, as JSON pointers to where their targets are by now."""
+        if not self.targets:
+            return
         where: dict[int, str] = {}
         _locate(self.root, "", where)
+        free = "_" * (1 + max(map(len, self.root.get("$defs", ())), default=0))  # longer than any name there
         for node, _ in self.nodes:
             for target in self.targets.get(id(node), ()):
                 if is_object(target) and id(target) not in where:
-                    definitions = self.root.setdefault("$defs", {})
-                    name = next(
-                        name for number in range(len(definitions) + 1) if (name := f"{number}") not in definitions
-                    )
-                    definitions[name] = target
+                    name = f"{free}{len(where)}"
+                    self.root.setdefault("$defs", {})[name] = target
                     _locate(target, pointer(["$defs", name]), where)
                 if target is False:
                     node.setdefault("allOf", []).append(False)
@@ -283,30 +285,28 @@ class _Reading:
     def required(self, node: Schema, at: str) -> None:
         """Move `required: true` of a property to the schema that has the property, as draft 3 means it."""
         properties = node.get("properties")
-        if not is_object(properties):
-            return
-        for name, each in properties.items():
+        required: list[str] = []
+        for name, each in properties.items() if is_object(properties) else ():
             if is_object(each) and "required" in each and not is_array(each["required"]):
                 said = each.pop("required")
-                if said is True:
-                    node["required"] = list(dict.fromkeys([*node.get("required", ()), name]))
+                required += [name] if said is True else []
                 what = f"read as {name!r} being required" if said is True else "left out"
                 self.note(at + pointer(["properties", name, "required"]), f"{_shown(said)} was {what}")
+        if required:
+            node["required"] = list(dict.fromkeys([*node.get("required", ()), *required]))
 
 
 def _inside(node: Schema) -> Iterator[tuple[str, Any]]:
     """Yield the subschemas of a node, whether or not its keywords have their form."""
-    for word in _SINGLE:
-        if is_object(node.get(word)):
-            yield f"/{word}", node[word]
-    for word in (*LISTS, "items"):
-        members = node.get(word)
-        if is_array(members):
-            yield from ((f"/{word}/{index}", each) for index, each in enumerate(members))
-    for word in _MAPS:
-        members = node.get(word)
-        if is_object(members):
-            yield from ((pointer([word, name]), each) for name, each in members.items())
+    for word, value in node.items():
+        if word not in _HOLDERS:
+            continue
+        if is_array(value):
+            yield from ((f"/{word}/{index}", each) for index, each in enumerate(value))
+        elif is_object(value) and word in _MAPS:
+            yield from ((pointer([word, name]), each) for name, each in value.items())
+        else:
+            yield f"/{word}", value
 
 
 def _locate(root: Schema, at: str, where: dict[int, str]) -> None:

@@ -127,7 +127,7 @@ def build(schema: Any, tool: str, *, strict: bool = False) -> Graph:
     try:
         graph = Graph(copied(schema))
         if not is_object(schema) or not _walk(graph, draft):
-            graph = _checked(schema, tool, draft) if strict else _read(schema, tool, draft)
+            graph = _checked(schema, tool, draft) if strict else _read(graph.root, tool, draft)
         if graph.targets:
             _cut_endless(graph, tool, strict=strict)
     except RecursionError:
@@ -139,7 +139,7 @@ def _checked(schema: Any, tool: str, draft: Draft) -> Graph:
     """Check a schema by the meta-schema of its draft, and link it."""
     _check(schema, tool, "", draft)
     if draft != LATEST:
-        graph = _rewritten(schema, tool, draft)
+        graph = _rewritten(copied(schema), tool, draft)
         if graph.notes:
             raise UsageError(f"Tool {tool!r}: its parameters hold what cannot be used: {graph.notes[0]}.")
         return graph
@@ -148,16 +148,16 @@ def _checked(schema: Any, tool: str, draft: Draft) -> Graph:
     return graph
 
 
-def _read(schema: Any, tool: str, draft: Draft) -> Graph:
-    """Read what can be read of a schema, and link it; the well-formed ones of the latest draft stay as they are."""
-    graph = Graph(copied(schema))
+def _read(root: Any, tool: str, draft: Draft) -> Graph:
+    """Read what can be read of a copy, and link it; the well-formed ones of the latest draft stay as they are."""
+    graph = Graph(root)
     try:
-        if draft == LATEST and _names_places(schema):
+        if draft == LATEST and _names_places(root):
             _link(graph, tool)
             return graph
     except UsageError:
         pass
-    return _rewritten(schema, tool, draft)
+    return _rewritten(root, tool, draft)
 
 
 def _names_places(schema: Any) -> bool:
@@ -174,10 +174,10 @@ def _names_places(schema: Any) -> bool:
     return False
 
 
-def _rewritten(schema: Any, tool: str, draft: Draft) -> Graph:
+def _rewritten(root: Any, tool: str, draft: Draft) -> Graph:
     from promptools.schema.forms import read_schema
 
-    root, notes = read_schema(copied(schema), draft)
+    root, notes = read_schema(root, draft)
     graph = Graph(root)
     if not _walk(graph, LATEST):  # it is nested deeply
         graph = Graph(root)
