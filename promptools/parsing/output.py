@@ -323,6 +323,7 @@ class Output:
             repeats = self._repeats(part.call)  # the call that went out while it came counts too
             if repeats and self._live is None:
                 self._discard(part.raw, "repeat")
+                self._after = "call"
             else:
                 self._call(part.raw, part.call)
         elif part.kind == "malformed":

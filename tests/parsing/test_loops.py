@@ -12,6 +12,7 @@ from counted import functions_called
 
 from promptools import StreamParser, dialects, parse
 from promptools.dialects.sample import TOOL, example
+from promptools.parsing.engine.thought import READINGS
 from promptools.parsing.zones import ZONES
 
 OPENERS = (*(opener for opener, _ in ZONES), "<think:6124c78e>")
@@ -21,7 +22,7 @@ FRAMES = 160
 """Frames of the interpreter that a parser may take: a recursion over as many calls takes more."""
 COUNT = 60
 """Calls in a text for which that many frames are not enough where each takes some."""
-MANY = 2_000
+MANY = 1_000
 PING = {"name": "ping", "parameters": {"type": "object", "properties": {"host": {"type": "string"}}}}
 CALL = '<tool_call>\n{"name": "ping", "arguments": {"host": "a"}}\n</tool_call>\n'
 
@@ -44,16 +45,17 @@ def pieces(text: str, step: int | None) -> list[str]:
     return [text] if step is None else [text[at : at + step] for at in range(0, len(text), step)]
 
 
-@pytest.mark.parametrize("name", WRITTEN)
-def test_no_pair_of_a_zone_and_a_dialect_recurses(name: str) -> None:
+@pytest.mark.parametrize(("place", "name"), list(enumerate(WRITTEN)))
+def test_no_pair_of_a_zone_and_a_dialect_recurses(name: str, place: int) -> None:
+    """A third of the pairs, each zone with a third of the dialects: `make fuzz` mixes all of them."""
     call = example(dialects.get(name))
     parse(f"{OPENERS[0]}{call}", [TOOL])  # what is made once may be made deep inside
-    for number, opener in enumerate(OPENERS):
+    for number, opener in list(enumerate(OPENERS))[place % 3 :: 3]:
         for unit, before in ((f"{opener}{call}", ""), (f"{call}\n", opener))[: 2 - number % 2]:
             text = before + unit * COUNT
-            reason = REASONS[number % len(REASONS)]
+            reason = REASONS[(number // 3 + place) % 3]
             with few_frames():
-                events, _ = feed(pieces(text, (None, 1000, 97)[number // 3 % 3]), [TOOL], reason)
+                events, _ = feed(pieces(text, (None, 1000, 97)[(number // 3 + place // 3) % 3]), [TOOL], reason)
             tiled(events, text)
 
 
@@ -134,12 +136,46 @@ def test_a_rescued_call_and_a_zone_in_it_that_never_closes_tile() -> None:
         assert len(reply.calls) == 2 * bool(options)
 
 
-@pytest.mark.parametrize("unit", ["[", "{", '{"a":', "[{", "<a>", "(", '{"name": "ping", "arguments": ', "ping(", "-"])
-@pytest.mark.parametrize("name", WRITTEN)
-def test_values_nested_in_thousands_raise_nothing(name: str, unit: str) -> None:
+NESTED = ("[", "{", '{"a":', "[{", "<a>", "(", '{"name": "ping", "arguments": ', "ping(", "-")
+
+
+@pytest.mark.parametrize(("number", "name"), list(enumerate(WRITTEN)))
+def test_values_nested_in_thousands_raise_nothing(name: str, number: int) -> None:
+    """A third of the units for each dialect."""
     call = example(dialects.get(name))
     place = call.find("Oslo")
-    for text in (call[:place] + unit * 4_000, call[:place] + unit * 4_000 + call[place:]):
-        for reason in (None, "stop"):
-            parser = StreamParser([TOOL], expect=name if reason else None)
-            tiled([*parser.feed(text), *parser.close(reason)], text)
+    for unit in NESTED[number % 3 :: 3]:
+        for text in (call[:place] + unit * 4_000, call[:place] + unit * 4_000 + call[place:]):
+            for reason in (None, "stop"):
+                parser = StreamParser([TOOL], expect=name if reason else None)
+                tiled([*parser.feed(text), *parser.close(reason)], text)
+
+
+ECHO = (
+    "<scratch_pad><tool_call>get_weather<tool_sep><arg_key>city</arg_key><arg_value>Oslo</arg_value></tool_call>"
+    "<tool_call><tool_call><|start_header_id|>user"
+)
+
+
+@pytest.mark.parametrize("count", [1, 8, 20])
+def test_the_echo_of_a_call_is_followed_by_what_follows_a_call(count: int) -> None:
+    """A made-up turn after it is one: else each zone after it would be read alone once more."""
+    text = '<<function>>get_weather(city="Oslo")' + ECHO * count + f"<think>{example(dialects.get('hermes'))}"
+    events, reply = feed([text], [TOOL])
+    tiled(events, text)
+    assert [call.dialect for call in reply.calls] == ["gorilla"]
+    assert (reply.content, reply.reasoning) == ("", "")
+    assert [each.why for each in reply.discarded][-3:] == ["repeat", "markup", "result"]
+
+
+FRAMED = f"[/THINK]<|START_RESPONSE|><thinking>{CALL}<|END_RESPONSE|><|im_start|>user"
+
+
+@pytest.mark.parametrize("step", [None, 50])
+@pytest.mark.parametrize("count", [1, READINGS, READINGS + 1, 40])
+def test_calls_that_mean_something_else_alone_are_read_alone_a_few_times(count: int, step: int | None) -> None:
+    text, calls = FRAMED * count, min(count, READINGS)
+    events, reply = feed(pieces(text, step), [PING])
+    tiled(events, text)
+    assert [call.arguments for call in reply.calls] == [{"host": "a"}] * calls
+    assert reply.reasoning.count("<tool_call>") == count - calls

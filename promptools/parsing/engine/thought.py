@@ -16,7 +16,10 @@ from promptools.types import Fix
 RESCUED = frozenset(("kimi_k2",))
 """Dialects of models that, at third parties, end their reasoning with the call itself (Kimi K2 Thinking, qwen-code)."""
 READINGS = 8
-"""Texts held in a zone that never closed that are read alone, in one reply: each reading is O(n) in its characters."""
+"""Texts held in a zone that never closed that are read alone, in one reply: each reading is O(n) in its characters.
+
+One is enough where a text means alone what it means behind what came before it. A frame that was open may change that.
+"""
 LONGEST = max(map(len, CLOSER_OF))
 """Characters of an opener."""
 _SUFFIXED_CLOSER = re.compile(rf"</think:{SUFFIX}>")
