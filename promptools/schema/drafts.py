@@ -24,7 +24,7 @@ URIS: dict[Draft, str] = {
 }
 LATEST: Draft = 2020
 
-_BY_PLACE = {uri.rstrip("#").partition("://")[2]: draft for draft, uri in URIS.items()}
+_BY_PLACE: dict[str, Draft] = {uri.rstrip("#").partition("://")[2]: draft for draft, uri in URIS.items()}
 _NEW: dict[Draft, frozenset[str]] = {
     6: frozenset(("const", "contains", "propertyNames")),
     7: frozenset(("else", "if", "then")),

@@ -116,7 +116,7 @@ class _Reading:
             for word in _REFERENCES:
                 if word in here:
                     target, base = self.look_up(resolver, here[word])
-                    if isinstance(target, dict | bool):
+                    if is_object(target) or isinstance(target, bool):
                         self.targets.setdefault(id(here), []).append(target)
                         later.append((target, base, f"{at}/{word}"))
             inside = [(sub, resolver, at + step) for step, sub in _inside(here)]
@@ -268,7 +268,7 @@ class _Reading:
 
     def member(self, given: Any, at: str, other: Any = None) -> Any:
         """Return a schema as it is, and that of a type for the type's name; `other` for what is neither."""
-        if isinstance(given, dict | bool):
+        if is_object(given) or isinstance(given, bool):
             return given
         kind = read_type(given) if isinstance(given, str) else None
         read = {"type": kind} if kind is not None else other

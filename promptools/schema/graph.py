@@ -282,24 +282,26 @@ def _look_up(resolver: Any, ref: str, tool: str, at: str) -> Any:
 
 def _cut_endless(graph: Graph, tool: str, *, strict: bool) -> None:
     """Leave out a reference of each circle that never moves on to a part of the value; raise where it is `strict`."""
-    for _ in range(MOST_CIRCLES):
-        circle = _endless(graph)
-        if not circle:
-            return
-        at = graph.where[id(circle[-1])] or "/"
-        if strict:
-            break
-        for node, after in zip(circle, (*circle[1:], circle[0]), strict=True):
-            if any(each is after for each in graph.targets.get(id(node), ())):
-                del graph.targets[id(node)]
-                for word in REFS:
-                    node.pop(word, None)
-                graph.notes += (f"{graph.where[id(node)] or '/'}: a reference without end was left out",)
-                break
-    raise UsageError(
-        f"Tool {tool!r}: the references at {at!r} lead back to themselves without end. Let one of them "
-        f"go through 'properties' or 'items', or take it out."
-    )
+    cut = 0
+    while circle := _endless(graph):
+        following = zip(circle, (*circle[1:], circle[0]), strict=True)
+        node = next((node for node, after in following if any(each is after for each in _meant(graph, node))), None)
+        if strict or node is None or cut == MOST_CIRCLES:
+            at = graph.where[id(circle[-1])] or "/"
+            raise UsageError(
+                f"Tool {tool!r}: the references at {at!r} lead back to themselves without end. Let one of them "
+                f"go through 'properties' or 'items', or take it out."
+            )
+        del graph.targets[id(node)]
+        for word in REFS:
+            node.pop(word, None)
+        graph.notes += (f"{graph.where[id(node)] or '/'}: a reference without end was left out",)
+        cut += 1
+
+
+def _meant(graph: Graph, node: Schema) -> list[Any]:
+    """Return what the references of a node lead to."""
+    return graph.targets.get(id(node), [])
 
 
 def _endless(graph: Graph) -> list[Schema]:
@@ -325,7 +327,7 @@ def _endless(graph: Graph) -> list[Schema]:
 
 
 def _again(graph: Graph, node: Schema) -> Iterator[Schema]:
-    for each in graph.targets.get(id(node), ()):
+    for each in _meant(graph, node):
         if is_object(each):
             yield each
     for word, _, sub in children(node):

@@ -191,6 +191,18 @@ ODD = [
         "a": {"items": [{"type": "integer"}], "additionalItems": {"type": "boolean"}},
         "b": {"$recursiveRef": "#"}}},
         [({"a": [1, "true"], "b": {"a": ["5"]}}, {"a": [1, True], "b": {"a": [5]}})], [{"a": [1, 2]}], []),
+    Odd("draft 7 with odd dependencies", {"$schema": DRAFT7, "dependencies": {"a": ["b"], "c": 5, "d": [None]}},
+        [({"c": 1, "d": 1}, None)], [{"a": 1}],
+        ["/dependencies/c: 5 was left out", "/dependencies/d: a list of 1 was left out"]),
+    Odd("draft 7 with a reference that leads nowhere", {"$schema": DRAFT7, "properties": {
+        "a": {"$ref": "#/definitions/lost", "type": "integer"}}},
+        [({"a": "5"}, {"a": 5})], [{"a": WORDS}],
+        ["/properties/a/$ref: '#/definitions/lost' leads nowhere and was left out"]),
+    Odd("two references at once, to true and to false", {"$schema": DRAFT2019, "properties": {
+        "a": {"$ref": "#/$defs/n", "$recursiveRef": "#/$defs/m"}, "b": {"$ref": "#/$defs/no"},
+        "c": {"$ref": "#/$defs/yes"}},
+        "$defs": {"n": {"minimum": 1}, "m": {"maximum": 2}, "no": False, "yes": True}},
+        [({"a": 1, "c": []}, None)], [{"a": 0}, {"a": 3}, {"b": 1}], []),
     Odd("a draft that nobody knows", {"$schema": "https://example.com/mine", "properties": {"a": {"type": "integer"}}},
         [({"a": "5"}, {"a": 5})], [{"a": WORDS}], []),
 ]  # fmt: skip

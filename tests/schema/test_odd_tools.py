@@ -20,6 +20,7 @@ from promptools.schema.drafts import LATEST, URIS, draft_of
 from promptools.schema.forms import read_schema
 from promptools.schema.patterns import translated
 from promptools.schema.validate import Validator, compile_pattern, is_integer
+from promptools.types import Tool
 
 MANY = settings(max_examples=80, deadline=None, suppress_health_check=[*HealthCheck])
 named_drafts = st.sampled_from([None, *URIS.values(), "urn:nobody"])
@@ -187,6 +188,20 @@ def test_a_schema_that_is_too_deep_goes_on_as_it_came_and_checks_nothing(levels)
     assert "too deeply" in tools.notes[0]
     assert tools.check(tools[0], {"a": 5, "b": "x"}).sure
     assert tools.infer({"a": 5}) is None
+
+
+def test_a_schema_of_python_that_holds_itself_leaves_a_tool_unchecked():
+    schema = {"$defs": {"n": {"type": "integer"}}, "properties": {"a": {"$ref": "#/$defs/n"}}}
+    schema["allOf"] = [schema]
+    assert "without end" in Tools([tool(schema)]).notes[0]
+
+
+def test_a_tool_made_in_code_that_is_too_deep_goes_on_as_it_came():
+    tools = Tools([Tool("t", "d", nested(500))])
+    assert tools.to_openai() == [tool(nested(500), description="d")]
+    assert (tools[0].description, tools.notes) != ("", ())
+    with pytest.raises(UsageError, match="has no name"):
+        Tools([{"function": {"parameters": nested(500)}}])
 
 
 def test_many_references_without_end_leave_a_tool_unchecked():
