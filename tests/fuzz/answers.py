@@ -39,12 +39,28 @@ def _bytes(text: str) -> bool:
     return all(not "\ud800" <= char <= "\udfff" or "\udc80" <= char <= "\udcff" for char in text)
 
 
+NO_REQUEST = (
+    "'messages' must",
+    "messages[",
+    "'tools' must be a list",
+    "'functions' must be a list",
+    "tool_choice",
+    "'n' is",
+    "promptools",
+    "'promptools'",
+)
+"""What an error of ours may be about: a body that is no Chat Completions request, or our own options; never a tool."""
+
+
 def answered(got: Answered) -> None:
     """There is an answer with a status, whatever came; an error of ours says what is wrong with server or request."""
     seen = got.seen
     assert seen.head is not None, "no answer was given"
     allowed = (200, 400) if got.given.odd_request else (200, 502)
     assert seen.head.status in allowed, f"the answer is HTTP {seen.head.status}: {seen.body[:200]!r}"
+    if seen.head.status == 400:
+        said = seen.json["error"]["message"]
+        assert said.startswith(NO_REQUEST), f"what a server may take was refused: {said}"
     assert len(seen.sent) < SENDS, "the server was asked again and again"
 
 
