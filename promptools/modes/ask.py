@@ -238,7 +238,7 @@ def concerns_tools(body: Any) -> bool:
     if data.get("tools") or data.get("functions"):
         return True
     return any(
-        message.get("role") in {"tool", "function"} or message.get("tool_calls") or message.get("function_call")
+        message.get("role") in ("tool", "function") or message.get("tool_calls") or message.get("function_call")
         for message in map(as_object, as_list(data.get("messages")))
     )
 

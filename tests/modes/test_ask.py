@@ -168,6 +168,11 @@ def test_n(n, heeded, wanted, sends):
     assert (read.n, read.sends) == (wanted, sends)
 
 
+@pytest.mark.parametrize("role", [["tool"], {}, None, 5])
+def test_a_role_that_is_none_has_nothing_to_do_with_tools(role):
+    assert not concerns_tools({"messages": [{"role": role, "content": "x"}]})
+
+
 def test_n_is_bounded():
     assert ask(n=128).n == 128
     with pytest.raises(UsageError, match="'n' is 1000000"):
