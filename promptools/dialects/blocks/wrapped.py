@@ -73,6 +73,8 @@ class WrappedCandidate(Undecided):
         """A list of calls was closed."""
         self._done: list[Part] = []
         self._gap: list[str] = []
+        self._surplus = ""
+        """Brackets too many after the last value, as far as they have come."""
         self._fenced = "`" in head
         """A fence inside the block is open."""
         self._look = ""
@@ -363,13 +365,18 @@ class WrappedCandidate(Undecided):
             closed = min(gap.count("]"), self._lists)
             self._lists -= closed
             self._listed = self._listed or closed > 0
-            surplus = "".join(each for each in gap.replace("]", "", closed) if each in "}]")
-            if surplus:
-                self._note(Fix("closer", f"{surplus!r} too many"))
+            self._surplus += "".join(each for each in gap.replace("]", "", closed) if each in "}]")
         self._gap.append(gap)
+
+    def _note_surplus(self) -> None:
+        """Note the brackets too many, all of them at once however they came."""
+        if self._surplus:
+            self._note(Fix("closer", f"{self._surplus!r} too many"))
+            self._surplus = ""
 
     def _next_body(self, again: re.Match[str] | None = None) -> None:
         """Start on one more value in the same block, behind what names its tool."""
+        self._note_surplus()
         if self._started:
             self._stands = len(self._done)
         if again is not None:
@@ -415,6 +422,7 @@ class WrappedCandidate(Undecided):
         return Fix("closer", f"no {self._closers.right[0]!r}" + (f", only {tail!r}" if tail else ""))
 
     def _finish(self, closing: str, fix: Fix | None) -> None:
+        self._note_surplus()
         if self._is_void:
             self._take_nothing()
         if self._lists:
@@ -468,7 +476,7 @@ class WrappedCandidate(Undecided):
         body = "" if self._ended else self._body.raw
         if self._stands:
             self.rest = "".join((*(part.raw for part in self._done[self._stands :]), body, *self._gap, self._look))
-            self._gap, self._look = [], ""
+            self._gap, self._look, self._surplus = [], "", ""
             del self._done[self._stands :]
             self._finish("", self._closing_fix())
             return

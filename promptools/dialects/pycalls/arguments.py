@@ -23,6 +23,7 @@ DEEPEST: Final = 100
 LONGEST_NUMBER: Final = 512
 
 _CROSSED: Final = "a string without its closing quote runs into the next call"
+_NEXT_CALL = re.compile(r"\)[\s,;]{0,64}+([^\W\d][\w.-]{0,127}+)[ \t]{0,8}+\(")
 _LITERALS: Final = {
     "True": "true", "False": "false", "None": "null", "true": "true", "false": "false", "null": "null",
 }  # fmt: skip
@@ -90,6 +91,7 @@ class Arguments:
     ) -> None:
         self._order = order
         self._strings = strings
+        self._calls = calls
         self._lexer = Lexer(calls)
         self._stack = [_Frame("call")]
         self._doubt = ""
@@ -166,6 +168,8 @@ class Arguments:
 
     def _behind_value(self, frame: _Frame, token: Token) -> None:
         if token.kind == "string" and frame.words is not None:
+            if any(self._calls(found[1]) for found in _NEXT_CALL.finditer(frame.words[-1])):
+                raise Refused(_CROSSED, "quotes")  # Python joins strings side by side; here a quote is missing
             frame.words.append(self._words(token))
         elif token.kind != "mark":
             raise Refused(f"{clip(token.text, 40)!r} follows a value")

@@ -45,7 +45,7 @@ class OneCall:
 
     def _calls(self, name: str) -> bool:
         """Whether a call may begin with this name."""
-        return self._rules.tools is None or self._rules.tools.find(name) is not None
+        return name == self._said or self._rules.tools is None or self._rules.tools.find(name) is not None
 
     def _types(self, key: str) -> frozenset[str]:
         assert self._rules.tools is not None
