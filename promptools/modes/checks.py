@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from promptools.harmony.tokens import IDS
 from promptools.modes.gate import FORBIDDEN
+from promptools.modes.structured import NATIVE
 from promptools.schema.spelling import listed
 from promptools.types import Call, Reply
 from promptools.wire.chunks import call_json
@@ -158,7 +159,7 @@ def _malformed(ask: Ask, reply: Reply, raw: str, sent: Mapping[str, str], *, har
         # asked again it would be cut again; another mode costs fewer tokens at best where the server set the limit
         elsewhere = reply.finish_reason != "length"
         return Verdict("truncated", _as_text(reply, raw), what, elsewhere=elsewhere)
-    if not harmony and reasons == {"unknown_tool"} and all(_misread(each.name or "") for each in reply.malformed):
+    if not harmony and reasons == {"unknown_tool"} and all(map(_misread, reply.malformed)):
         what = f"the server took a part of a Harmony header for a tool ({what})"
         return Verdict("swallowed", _as_text(reply, raw), what, elsewhere=True)
     kind: VerdictKind = "unknown_tool" if reasons == {"unknown_tool"} else "malformed"
@@ -168,8 +169,10 @@ def _malformed(ask: Ask, reply: Reply, raw: str, sent: Mapping[str, str], *, har
     return Verdict(kind, _handed_over(ask, reply, raw), what, again=True, elsewhere=True, feedback=feedback)
 
 
-def _misread(name: str) -> bool:
-    return name in HEADER_WORDS or _MARKUP.search(name) is not None
+def _misread(failed: Malformed) -> bool:
+    """Whether the server took a part of a header for a tool: what was read here from text is what the model wrote."""
+    name = failed.name or ""
+    return failed.dialect == NATIVE and (name in HEADER_WORDS or _MARKUP.search(name) is not None)
 
 
 def _mend(ask: Ask, reply: Reply, raw: str, sent: Mapping[str, str], *, harmony: bool) -> tuple[dict[str, Any], ...]:

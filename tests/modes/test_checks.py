@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from promptools.modes.ask import read_ask
@@ -209,8 +211,10 @@ def test_a_call_that_must_come_is_asked_for_by_the_name_that_the_server_was_give
     ],
 )
 def test_a_part_of_a_header_is_no_tool(names, kind):
-    verdict = judge(said(malformed=tuple(failed("unknown_tool", name) for name in names)))
+    malformed = tuple(failed("unknown_tool", name) for name in names)
+    verdict = judge(said(malformed=tuple(replace(each, dialect="native") for each in malformed)))
     assert (verdict.kind, verdict.elsewhere) == (kind, True)
+    assert judge(said(malformed=malformed)).kind == "unknown_tool", "a call that was read from text is as it was written"
 
 
 def test_another_tool_than_the_named_one_is_no_call():
