@@ -534,8 +534,9 @@ def test_the_breaker_is_shared_with_copies_and_may_be_handed_in(server):
 
 def test_a_bad_request_of_ours_is_a_400_and_is_not_retried(server, driver):
     server.play(completion())
-    with pytest.raises(openai.BadRequestError, match="no name") as caught:
-        driver.create(make(driver, server, max_retries=2), **HELLO, tools=[{"type": "function", "function": {}}])
+    gone = {"type": "function", "function": {"name": "gone"}}
+    with pytest.raises(openai.BadRequestError, match="names 'gone'") as caught:
+        driver.create(make(driver, server, max_retries=2), **ASK, tool_choice=gone)
     assert caught.value.body["type"] == "UsageError"
     assert not server.seen
     with pytest.raises(openai.BadRequestError, match="colour"):

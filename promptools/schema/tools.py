@@ -5,19 +5,17 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, NamedTuple, cast, overload
 
 from promptools.errors import UsageError, clip
-from promptools.schema import quick, spelling
+from promptools.schema import spelling
 from promptools.schema.budget import UncheckedError
 from promptools.schema.copies import copied
-from promptools.schema.graph import Graph, build
-from promptools.schema.read import Source, ToolLike, mark, read
+from promptools.schema.entry import Entry, fitting, marked, prepare
+from promptools.schema.read import ToolLike, read
 from promptools.schema.recent import Recent
-from promptools.schema.shapes import is_object
-from promptools.schema.validate import Validator, check_patterns, sentences
+from promptools.schema.validate import sentences
 from promptools.types import Fix, Schema, Tool
 
 LISTS = 64
@@ -61,42 +59,6 @@ def _unchecked(tool: Tool, arguments: dict[str, Any], fixes: tuple[Fix, ...], wh
     return Checked(arguments, (*fixes, Fix("unchecked", why)))
 
 
-@dataclass(slots=True)
-class _Shape:
-    """What is computed once for one schema."""
-
-    graph: Graph
-    validator: Validator
-    declared: frozenset[str]
-    required: frozenset[str]
-    open: bool
-    """Other parameters are welcome by the schema's own words."""
-    fits: quick.Predicate | None = None
-    compiled: bool = False
-    relaxed: tuple[Schema, tuple[str, ...]] | None = None
-    types: dict[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
-
-    def surely_fits(self, value: Any) -> bool:
-        """Tell whether the fast predicate takes the value; without one, and where it does not, jsonschema decides."""
-        if not self.compiled:
-            self.fits = quick.compile_schema(self.graph)
-            self.compiled = True
-        return self.fits is not None and self.fits(value)
-
-    def errors(self, value: Any) -> Iterable[Any]:
-        return () if self.fits is not None and self.fits(value) else self.validator.errors(value)
-
-
-@dataclass(slots=True, eq=False)
-class _Entry:
-    tool: Tool
-    sent: dict[str, Any]
-    shape: _Shape
-    aliases: dict[str, str] = field(default_factory=dict[str, str])
-    notes: tuple[str, ...] = ()
-    unread: bool = False
-
-
 class Tools(Sequence[Tool]):
     """The tools that one request offers; immutable once made.
 
@@ -127,9 +89,9 @@ class Tools(Sequence[Tool]):
         for name in marks or ():
             if name not in names:
                 raise UsageError(f"Marks are given for {name!r}, which is no tool here; the tools are {[*names]!r}.")
-        self._fill([_entry(source, (marks or {}).get(source.tool.name), strict=strict) for source in sources])
+        self._fill([prepare(source, (marks or {}).get(source.tool.name), strict=strict) for source in sources])
 
-    def _fill(self, entries: list[_Entry]) -> None:
+    def _fill(self, entries: list[Entry]) -> None:
         self._entries = {entry.tool.name: entry for entry in entries}
         self.names = tuple(self._entries)
         self.all_keys = frozenset[str]().union(*(entry.shape.declared for entry in entries))
@@ -137,7 +99,7 @@ class Tools(Sequence[Tool]):
             spelling.unique(self.names, str.casefold),
             spelling.unique(self.names, spelling.fold),
         )
-        self._by_key: dict[str, list[_Entry]] | None = None
+        self._by_key: dict[str, list[Entry]] | None = None
 
     @classmethod
     def prepare(cls, tools: Tools | Iterable[ToolLike] | None) -> Tools | None:
@@ -162,7 +124,7 @@ class Tools(Sequence[Tool]):
         """
         return _made(
             [
-                _marked(entry, _fitting(marks[name], entry.shape.declared)) if name in marks else entry
+                marked(entry, fitting(marks[name], entry.shape.declared)) if name in marks else entry
                 for name, entry in self._entries.items()
             ]
         )
@@ -286,23 +248,23 @@ class Tools(Sequence[Tool]):
                 return (found, (Fix("infer", f"arguments without a name fit {found.name!r} only"),)) if found else None
         return None
 
-    def _declaring(self, key: str) -> Sequence[_Entry]:
+    def _declaring(self, key: str) -> Sequence[Entry]:
         """Return the tools that have a parameter of this name, or know it as an alias of one."""
         if self._by_key is None:
-            by_key: dict[str, list[_Entry]] = {}
+            by_key: dict[str, list[Entry]] = {}
             for entry in self._entries.values():
                 for name in (*entry.shape.declared, *entry.aliases):
                     by_key.setdefault(name, []).append(entry)
             self._by_key = by_key
         return self._by_key.get(key, ())
 
-    def _fitting(self, entries: list[_Entry], arguments: Mapping[str, Any]) -> list[_Entry]:
+    def _fitting(self, entries: list[Entry], arguments: Mapping[str, Any]) -> list[Entry]:
         """Return the tools that arguments fit, two of them where they are more."""
         if len(entries) > MOST_ALIKE:
             return entries[:2]
         return list(islice((entry for entry in entries if self._fits(entry, arguments)), 2))
 
-    def _fits(self, entry: _Entry, arguments: Mapping[str, Any]) -> bool:
+    def _fits(self, entry: Entry, arguments: Mapping[str, Any]) -> bool:
         checked = self.check(entry.tool, dict(arguments))
         return checked.sure and checked.arguments.keys() <= entry.shape.declared
 
@@ -339,10 +301,10 @@ class Tools(Sequence[Tool]):
 
 
 _LISTS = Recent[Tools](LISTS, CHARACTERS)
-_TOOLS = Recent[_Entry](TOOLS, CHARACTERS)
+_TOOLS = Recent[Entry](TOOLS, CHARACTERS)
 
 
-def _made(entries: list[_Entry]) -> Tools:
+def _made(entries: list[Entry]) -> Tools:
     """Make tools of entries; `Tools` itself takes what callers have."""
     made = object.__new__(Tools)
     made._fill(entries)  # pyright: ignore[reportPrivateUsage]
@@ -358,10 +320,10 @@ def _listed(texts: tuple[str, ...]) -> Tools:
     return tools
 
 
-def _remembered(text: str, position: int) -> _Entry:
+def _remembered(text: str, position: int) -> Entry:
     found = _TOOLS.get(text)
     if found is None:
-        found = _entry(read(json.loads(text, parse_constant=_FINITE.__getitem__), position), None)
+        found = prepare(read(json.loads(text, parse_constant=_FINITE.__getitem__), position), None)
         _TOOLS.put(text, found)
     return found
 
@@ -370,61 +332,3 @@ def _refuse_twice(names: Iterable[str]) -> None:
     for name, times in Counter(names).items():
         if times > 1:
             raise UsageError(f"Tool {name!r} is given {times} times; give each name once.")
-
-
-def _entry(source: Source, marks: Mapping[str, Any] | None, *, strict: bool = False) -> _Entry:
-    tool = source.tool
-    graph = _graph(source, strict=strict)
-    if graph.rewritten:
-        tool = replace(tool, parameters=copied(graph.root))
-    every, sure = list(graph.spread(graph.root)), list(graph.spread(graph.root, ("allOf",)))
-    shape = _Shape(
-        graph,
-        Validator(graph),
-        declared=frozenset(name for node in every for name in node.get("properties", ())),
-        required=frozenset(name for node in sure for name in node.get("required", ())),
-        open=any(node.get("additionalProperties", False) is not False or "patternProperties" in node for node in sure),
-    )
-    notes = (*source.notes, *graph.notes)
-    return _marked(_Entry(tool, source.sent, shape, notes=notes, unread=source.unread), marks or {})
-
-
-def _graph(source: Source, *, strict: bool) -> Graph:
-    """Check and link a tool's schema; of one that cannot be read nothing is known."""
-    name = source.tool.name
-    try:
-        graph = build(source.tool.parameters, name, strict=strict)
-        check_patterns(graph, name, strict=strict)
-    except UsageError as error:
-        if strict:
-            raise
-        said = str(error).removeprefix(f"Tool {name!r}: ").partition(". ")[0]
-        graph = build({}, name)
-        graph.rewritten = True
-        graph.notes = (f"its calls are not checked by its schema, which goes on as it came: {said}",)
-    return graph
-
-
-def _fitting(marks: Mapping[str, Any], declared: frozenset[str]) -> Mapping[str, Any]:
-    """Copy marks without the aliases that a tool with these parameters cannot have."""
-    aliases = marks.get("aliases")
-    if not is_object(aliases):
-        return marks
-    kept = {alias: name for alias, name in aliases.items() if name in declared and alias not in declared}
-    return {**marks, "aliases": kept}
-
-
-def _marked(entry: _Entry, marks: Mapping[str, Any]) -> _Entry:
-    tool, declared = mark(entry.tool, marks), entry.shape.declared
-    for alias, name in tool.aliases.items():
-        if alias in declared:
-            raise UsageError(
-                f"Tool {tool.name!r}: the alias {alias!r} (for {name!r}) is itself declared by its schema; a declared "
-                f"parameter is never renamed. Take the alias out."
-            )
-        if name not in declared:
-            raise UsageError(
-                f"Tool {tool.name!r}: the alias {alias!r} stands for {name!r}, which its schema does not declare; the "
-                f"parameters are {sorted(declared)!r}."
-            )
-    return replace(entry, tool=tool, aliases=spelling.alias_table(declared, tool.aliases))
