@@ -318,7 +318,7 @@ def test_leaving_between_two_sends_closes_the_second(server):
 
 def test_a_bad_request_of_ours(server, proxy, http):
     server.play(completion())
-    answer = http.post(f"{proxy}/v1/chat/completions", json={**HELLO, "tools": [{"type": "function", "function": {}}]})
+    answer = http.post(f"{proxy}/v1/chat/completions", json={**HELLO, "tools": {"name": "no list"}})
     assert answer.status_code == 400
     assert answer.json()["error"]["type"] == "UsageError"
     assert answer.headers["x-should-retry"] == "false"
