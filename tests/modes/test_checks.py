@@ -214,7 +214,7 @@ def test_a_part_of_a_header_is_no_tool(names, kind):
     malformed = tuple(failed("unknown_tool", name) for name in names)
     verdict = judge(said(malformed=tuple(replace(each, dialect="native") for each in malformed)))
     assert (verdict.kind, verdict.elsewhere) == (kind, True)
-    assert judge(said(malformed=malformed)).kind == "unknown_tool", "a call that was read from text is as it was written"
+    assert judge(said(malformed=malformed)).kind == "unknown_tool", "what was read from text is as it was written"
 
 
 def test_another_tool_than_the_named_one_is_no_call():
