@@ -44,6 +44,8 @@ _CUT: Final = re.compile(
 )
 _CALL: Final = then(token(f"{OPEN}call"), _ATTRIBUTES, token(SEP))
 _CALL_TAG: Final = re.compile(_CALL)
+_ANOTHER = re.compile(rf"{re.escape(END_ARGUMENT)}[\s<|]{{0,8}}open\b")
+"""An argument's closer in a value, and behind it what was to open the next one."""
 _CLOSES = CLOSE[:3]
 """As much of a tag as tells that it is a closer."""
 _LONGEST = 450
@@ -96,6 +98,8 @@ class XtmlCandidate(TaggedText):
         self._known = False
         self._inner = 0
         """Calls inside the value that are open."""
+        self._undone = False
+        """A closer has come inside the value that closes nothing."""
         self._begin = self._base
 
     def feed(self, piece: str, start: int) -> int | None:
@@ -150,7 +154,7 @@ class XtmlCandidate(TaggedText):
 
     def _begin_value(self, tag: str) -> None:
         said = _attributes(tag)
-        self._key, self._kind = said.get("key"), said.get("type", "")
+        self._key, self._kind, self._undone = said.get("key"), said.get("type", ""), False
         if self._key is None:
             self._call.wrong = "a value has no key"
         self._step = self._in_value
@@ -175,16 +179,28 @@ class XtmlCandidate(TaggedText):
         if kind == "end_argument" and (after is None or after == "argument" or after in _ENDS):
             self._end_value()
         elif kind in ("end_call", "end_tools") and (at_end or after in _ENDS):
-            self._fix(f"the value of {self._key!r} had no closer")
-            self._end_value()
+            self._close_value()
             return self._between(kind, text, found, final)
         elif kind == "argument" and self._call.is_new(key := _attributes(found[0]).get("key", "")) and key != self._key:
-            self._fix(f"the value of {self._key!r} had no closer")
-            self._end_value()
+            self._close_value()
             self._begin_value(found[0])
         else:
+            if kind == "argument":
+                self._refuse_if_undone()
+            self._undone = self._undone or kind == "end_argument"
             self._say(found[0])
         return True
+
+    def _close_value(self) -> None:
+        """End a value that has no closer of its own."""
+        self._refuse_if_undone()
+        self._fix(f"the value of {self._key!r} had no closer")
+        self._end_value()
+
+    def _refuse_if_undone(self) -> None:
+        """Refuse the call if its value may be that of two."""
+        if self._undone:
+            self._call.wrong = f"the closers in {self._key!r} belong to no tags of its own: it may be of two calls"
 
     def _begins_call(self, text: str, at: int, final: bool) -> bool | None:
         """Tell whether a call inside the value is more than its opener; None: more must tell."""
@@ -206,6 +222,8 @@ class XtmlCandidate(TaggedText):
 
     def _end_value(self) -> None:
         text = self._spoken()
+        if self._undone and _ANOTHER.search(text):
+            self._refuse_if_undone()
         if self._key is None:
             pass
         elif self._kind in ("", "string"):

@@ -22,6 +22,9 @@ NOTHING = frozenset(("", "none", "null", "n/a", "{}", "()", "no input", "nothing
 _LABEL = re.compile(
     r"\s*[*_]{0,2}(?:Observation|Thought|Action|Final Answer|Question|Tool|Function|Answer)[ \w]{0,12}[*_]{0,2}\s{0,4}:"
 )
+_MEMBER = re.compile(r"[:\\\s`\"']{0,4}\{\s{0,16}[\"']?([^\W\d][\w.-]{0,80})[\"']?\s{0,4}:")
+"""The beginning of an object, whatever stands before it."""
+_NEXT_MEMBER = re.compile(r",\s{0,16}[\"']([^\W\d][\w.-]{0,80})[\"']\s{0,4}:")
 _PAIR = re.compile(r"\s*[\"'`*-]{0,2}\s{0,2}(\w[\w.-]{0,80})[\"'`*]{0,2}\s{0,4}[:=]\s{0,4}(.*)")
 
 
@@ -181,6 +184,9 @@ def read_input(said: str, tool: Tool, rules: Rules) -> tuple[dict[str, Any], lis
     key = only_parameter(tool)
     if key is None:
         raise NoCall(f"words are no input of {tool.name!r}")
+    member = _MEMBER.match(said)
+    if member is not None and rules.tools is not None and member[1] in rules.tools.keys(tool.name):
+        raise NoCall("it is JSON that cannot be read, and no words")
     try:
         text = json.loads(said) if said[0] == '"' else said
     except ValueError:
@@ -198,6 +204,9 @@ def _pairs(said: str, tool: Tool, rules: Rules) -> dict[str, Any] | None:
         if pair is None or pair[1] not in rules.tools.keys(tool.name) or pair[1] in found:
             return None
         text = pair[2].strip()
+        behind = _NEXT_MEMBER.search(text)
+        if behind is not None and behind[1] in rules.tools.keys(tool.name):
+            raise NoCall("it is JSON that cannot be read, and no lines")
         if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
             text = text[1:-1]
         found[pair[1]] = value_of(rules, tool.name, pair[1], text)[0]

@@ -35,6 +35,11 @@ _ITEM = re.compile(r"""\s*+(?:["'“‘\[{]|-?[0-9]|(?:true|false|null|True|Fals
 _BEYOND = re.compile(r"\s*+(?:\Z|</|<\||```|\[/)")
 _WHOLE = re.compile(r"[}\]]\s*+(?:```|</[^<>]*+>|<\|[^<>|]*+\|>)?+\s*+\Z")
 _BRACKET = re.compile(r"""[\]}]|[\[{](?:\s*+["'“]?([^\W\d][\w.-]{0,80}+)["'”]?\s*+:)?|<([|｜])[^<>|｜\n]{1,64}+\2>""")
+_MEMBER = re.compile(
+    r"""[\]}]|[\[{]|(?:[,"'“”]\s*+\\?\s*+["'“]([\w.$-]{1,80}+)\\?["'”]?|,\s*+\\?\s*+([\w.$-]{1,80}+)\\?["'”])"""
+    r"""\s*+\\?\s*+[:"'“]"""
+)
+"""A bracket, or a key behind a comma or a value: a quote or the colon may be missing."""
 _NEXT = re.compile(r"""[\s;,]*+[\[{]++\s*+["']([^"'\\\n]*+)["']\s*+:""")
 
 
@@ -85,22 +90,39 @@ class Guess:
             if even_maybe or (not even and follows is not _Follows.MAYBE_END and (maybe or skipped)):
                 raise Unreadable(where, "inner quotes are not escaped, and more than one may end it", "invalid_json")
             if follows is not _Follows.MAYBE_END:
-                return self._inside(text, start, where)
+                return self._inside(text, start, where, stack)
             maybe.append(where)
             even_maybe = even
         if len(maybe) == 1 and (even_maybe or not skipped):
             self.sure = True
-            return self._inside(text, start, maybe[0])
+            return self._inside(text, start, maybe[0], stack)
         if maybe or _WHOLE.search(text, max(start, len(text) - 100)):
             raise Unreadable(start, "inner quotes are not escaped, and none may end the string", "invalid_json")
         raise _cut(text)
 
-    def _inside(self, text: str, start: int, end: int) -> int:
-        """Return `end`, the end of a string with unescaped quotes. Raise `Unreadable` if it runs into another call."""
+    def _inside(self, text: str, start: int, end: int, stack: Sequence[Frame]) -> int:
+        """Return `end`, the end of a string with unescaped quotes.
+
+        Raise `Unreadable` if it runs into another call, or into the next argument of its own.
+        """
         at = self._crosses(text, start, end)
         if at >= 0:
             raise Unreadable(at, "a string without its closing quote runs into what follows the call", "invalid_json")
+        at = self._swallows(text, start, end, stack[-1][0] if stack else set())
+        if at >= 0:
+            raise Unreadable(at, "a string without its closing quote runs into the next argument", "invalid_json")
         return end
+
+    def _swallows(self, text: str, start: int, end: int, keys: set[str]) -> int:
+        """Return where a declared key that is missing yet stands in `text[start:end]`, outside of brackets; else -1."""
+        depth = 0
+        for found in _MEMBER.finditer(text, start, end):
+            key = found[1] or found[2]
+            if key is None:
+                depth = max(0, depth + (1 if found[0] in "[{" else -1))
+            elif not depth and key in self.anchors and key not in keys:
+                return found.start()
+        return -1
 
     def _crosses(self, text: str, start: int, end: int) -> int:
         """Return where `text[start:end]` leaves the call that it is in, -1 if it does not.

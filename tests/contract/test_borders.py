@@ -115,6 +115,68 @@ def test_the_call_after_a_broken_one_is_a_call(name: str) -> None:
         assert bare(feed([text[:at], text[at:]], TOOLS)[1]) == bare(reply), f"cut at {at}"
 
 
+def damaged(text: str) -> Iterator[str]:
+    """Yield `text` without each of its signs, then with a backslash before it: no letters, and no line breaks."""
+    for at, char in enumerate(text):
+        if not char.isalnum() and char not in "\r\n":
+            yield text[:at] + text[at + 1 :]
+            yield f"{text[:at]}\\{text[at:]}"
+
+
+CANARIES = "QA1", "QB2"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        [("bash", {"command": "ls QA1"}), ("bash", {"command": "pwd QB2"})],
+        [("write_file", {"path": "QA1"}), ("bash", {"command": "cd QB2"})],
+        [("write_file", {"path": "QA1", "content": "hello, QB2"})],
+        [("write_file", {"content": "hello, QA1", "path": "QB2"})],
+    ],
+    ids=["calls of one tool", "calls of two", "arguments", "arguments in another order"],
+)
+@pytest.mark.parametrize("name", dialects.names())
+def test_a_wrong_sign_never_makes_one_value_of_two(name: str, said: Said) -> None:
+    for number, text in enumerate(damaged(rendered(name, said))):
+        if "<\\|open|>" in text:  # in Kimi K3's tokens nothing is escaped
+            continue
+        expect = (None, name)[number % 3 % 2]
+        for _, given in called(text, expect=expect, finish_reason="stop"):
+            assert not any(all(each in words for each in CANARIES) for words in strings(given)), f"{text!r} as {expect}"
+
+
+SWALLOWED = [
+    '{"path": "a.txt, "content": "hello"}',
+    '{"path": "a.txt\', "content": "hello"}',
+    '{"path": "a.txt" "content": "hello"}',
+    '{"path": "a.txt", content": "hello"}',
+    '{"path": "a.txt", "content: "hello"}',
+    '{"path": "a.txt", "content" "hello"}',
+]
+
+
+@pytest.mark.parametrize("written", SWALLOWED)
+def test_an_argument_takes_in_no_other(written: str) -> None:
+    reply = parse(f"[TOOL_CALLS]write_file[ARGS]{written}", TOOLS)
+    assert reply.calls == ()
+    assert [each.reason for each in reply.malformed] == ["invalid_json"]
+
+
+def test_keys_in_brackets_and_words_with_quotes_are_no_arguments() -> None:
+    for content in ('{"a": 1, "path": "x"}', 'say "hi", and "path": yes', "[1, {'mode': 2}]"):
+        text = f'[TOOL_CALLS]write_file[ARGS]{{"content": "{content}", "path": "a.txt"}}'
+        assert called(text) == [("write_file", {"content": content, "path": "a.txt"})]
+
+
+def test_elements_in_a_value_may_have_the_names_of_the_dialects_own() -> None:
+    content = '<launch>\n<parameter name="x">1</parameter> is one, and </parameter>\nits closer\n</launch>'
+    text = f"<tool_call>\n<function=write_file>\n<parameter=content>\n{content}\n</parameter>\n<parameter=path>\na\n"
+    assert called(f"{text}</parameter>\n</function>\n</tool_call>") == [
+        ("write_file", {"content": content, "path": "a"})
+    ]
+
+
 QUOTED = '</tool_call>\n[TOOL_CALLS]bash[ARGS]{"command": "pwd"}\n<|im_end|> bash(command=\'x\')'
 
 

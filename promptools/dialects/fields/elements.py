@@ -252,8 +252,10 @@ class ElementCandidate(TaggedText):
         elif name == self._root and kind != "empty":
             self._closed = self._closed or (kind == "close" and not self._quoted)
             self._quoted = max(0, self._quoted + (1 if kind == "open" else -1))
-        elif name == self._key and kind == "open":
-            self._inner += 1
+        elif kind == "open" and name in self._keys:
+            if self._ending is not None and not self._quoted:
+                self._call.wrong = f"the closers in {self._key!r} belong to no tags of its own: it may be of two calls"
+            self._inner += name == self._key
         self._say(found[0])
         return True
 

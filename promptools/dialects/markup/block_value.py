@@ -7,7 +7,7 @@ from typing import Literal
 
 from promptools.dialects.markup.block import Block
 from promptools.dialects.markup.collected import Collected, Grammar
-from promptools.dialects.markup.tags import Tag, blank, is_broken
+from promptools.dialects.markup.tags import Tag, begins_another, blank, is_broken
 from promptools.dialects.settle import Place, Rules
 from promptools.errors import clip
 from promptools.types import Fix
@@ -37,6 +37,8 @@ class Valued(Block):
         self._nested = False
         self._undone = False
         """A closer has come inside it that closes nothing."""
+        self._left = False
+        """So has its own closer, and that of its call right behind."""
         self._maybe = False
         """A call's opener has just come inside the value: what stands next to it may make it a call."""
         self._reopen: int | None = None
@@ -76,7 +78,7 @@ class Valued(Block):
         self._key = tag.name or ""
         self._string = tag.attributes.get("string")
         self._value, self._closing = [], []
-        self._depth, self._nested, self._maybe, self._undone = 0, False, False, False
+        self._depth, self._nested, self._maybe, self._undone, self._left = 0, False, False, False, False
         self._reopen = None
         if self._style != "nameless":
             self._tell(self._key, as_it_is=not tag.empty and self._string != "false")
@@ -113,6 +115,8 @@ class Valued(Block):
         if self._maybe and _makes_call(token):
             self._depth += 1
             self._nested = True
+        elif self._left and token.kind == "param" and not token.close:
+            self._refuse()
         self._maybe = token.kind == "call" and not token.close
         if token.kind == "cdata":
             self._keep(token.raw)
@@ -197,6 +201,8 @@ class Valued(Block):
 
     def _not_ended(self) -> None:
         self._undone = True
+        behind = (each for _, each in self._closing if isinstance(each, Tag))
+        self._left = self._left or (self._closes_own() and any(each.kind == "call" for each in behind))
         for _, each in self._closing:
             self._keep(each if isinstance(each, str) else each.raw)
         self._closing = []
@@ -219,12 +225,22 @@ class Valued(Block):
         self._at = here
         self._reopen = begin if own else None
 
+    def _refuse(self) -> None:
+        """Refuse the call: its value may be that of two."""
+        assert self._call is not None
+        self._call.wrong = f"the closers in {self._key!r} belong to no tags of its own: it may be of two calls"
+
     def _end_value(self, fix: Fix | None) -> None:
         call = self._call
         assert call is not None
         if fix is not None:
+            if self._undone:
+                self._refuse()
             call.note(fix)
             self._value = ["".join(self._value).removesuffix("\n").removesuffix("\r")]  # the next tag's own line
+        value = "".join(self._value)
+        if not (self._grammar.cdata and "<![CDATA[" in value) and begins_another(value):
+            self._refuse()
         call.add_last(self._key, self._value, string=self._string)
         self._state = self._in_call
 

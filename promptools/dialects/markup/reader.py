@@ -15,7 +15,7 @@ from promptools.dialects.markup.block_end import Ended
 from promptools.dialects.markup.block_value import NAMING, given_in
 from promptools.dialects.markup.collected import Collected, Grammar
 from promptools.dialects.markup.live import LiveMarkup
-from promptools.dialects.markup.tags import Tag, blank, is_broken, unblank
+from promptools.dialects.markup.tags import Tag, blank, is_broken, read_tag, unblank
 from promptools.dialects.settle import Place, Rules
 from promptools.errors import clip
 from promptools.parsing.parts import Candidate
@@ -97,7 +97,7 @@ class MarkupCandidate(Ended):
                 if token.empty:
                     self._end_call(self._at + 1)
             case "param" | "element" if token.close and self._reopen is not None and self._spoke():
-                if is_broken("".join(self._words)):
+                if is_broken("".join(self._words)) or self._parameter_began():
                     self._call, self._start = None, self._segments[-1].end
                     self._give_up("its first tag cannot be read", token)
                 else:
@@ -111,6 +111,11 @@ class MarkupCandidate(Ended):
 
     def _spoke(self) -> bool:
         return any(not blank(each) for each in self._words)
+
+    def _parameter_began(self) -> bool:
+        """Whether a parameter has begun since the last call, which is no more of its value but of another call."""
+        behind = (read_tag(each, 0) for each in self._tokens[self._segments[-1].end : self._at])
+        return any(tag is not None and tag.kind == "param" and not tag.close for tag in behind)
 
     def _reopen_value(self, token: Tag) -> None:
         """Take what followed the call for the rest of its last value: it is closed here, not before."""

@@ -65,6 +65,10 @@ _EQUALS = re.compile(
 _TWICE = re.compile(rf"[\sĠĊ]{{0,8}}=[\sĠĊ]{{0,8}}(?P<bare>{_NAME}{{1,128}})=")
 _WORD = re.compile(rf"\s{{1,8}}(?P<bare>{_NAME}{{1,128}}?)[\sĠĊ]{{0,8}}>")  # `<function bash>`
 _CLOSER = re.compile(r"[^<>]{0,64}>")
+_BEHIND = re.compile(
+    rf"</[^\s<>/]{{0,24}}?(?:{'|'.join(_PARAMS)})>[\sĠĊ]{{0,64}}"
+    rf"(?P<tag><?[^\s<>/]{{0,24}}?(?:{'|'.join((*_PARAMS, *_CALLS))})[^<>\n]{{1,200}}>)"
+)
 _OPENING, _CLOSING_DATA = "<![CDATA[", "]]>"
 _QUOTED = re.compile(r'"[^"]*(?:"|\Z)')
 _ELEMENT = re.compile(r"<(/?)\s{0,4}([A-Za-z_][\w.:-]{0,63})\s{0,4}(/?)>")
@@ -187,6 +191,12 @@ def is_broken(words: str) -> bool:
     """Whether words begin with a tag of a call or a parameter that cannot be read."""
     lead = _LEAD.match(unblank(words))
     return lead is not None and lead["wrap"] is None
+
+
+def begins_another(value: str) -> bool:
+    """Whether a parameter's closer stands in a value, and right behind it a tag that has lost a part of its opening."""
+    found = (each.start("tag") for each in _BEHIND.finditer(value))
+    return any(read_tag(value, at) is None for at in found)
 
 
 def blank(words: str) -> bool:

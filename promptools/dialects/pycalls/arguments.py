@@ -33,6 +33,8 @@ _NUMBER = re.compile(
     r"([+-]?)(?:0[xX][\da-fA-F_]++|0[oO][0-7_]++|0[bB][01_]++|(\d[\d_]*+)?(\.[\d_]*+)?([eE][+-]?\d++)?)"
 )
 
+_MEMBER = re.compile(r"[)\]}]|[(\[{]|,\s*+([^\W\d]\w*+)\s*+=(?!=)")
+
 Why = Literal["code", "quotes", "limit"]
 
 
@@ -207,9 +209,21 @@ class Arguments:
         if self._doubt and token.quote == self._doubt:
             raise Refused("quotes inside a string are not escaped, and its end is not certain", "quotes")
         if token.doubtful:
+            if self._swallows(token.text):
+                raise Refused("a string without its closing quote runs into the next argument", "quotes")
             self._doubt = token.quote
             self.liberties.take("unescaped quotes in a string")
         return words_of(token, self.liberties)
+
+    def _swallows(self, words: str) -> bool:
+        """Whether a parameter that is still missing stands in a string, outside of brackets."""
+        depth = 0
+        for found in _MEMBER.finditer(words):
+            if found[1] is None:
+                depth = max(0, depth + (1 if found[0] in "([{" else -1))
+            elif not depth and self._order is not None and found[1] in self._order and found[1] not in self.keys:
+                return True
+        return False
 
     def _number(self, text: str, frame: _Frame) -> str:
         """Write a number as JSON; as a string where its parameter takes nothing else and it is spelled otherwise."""
