@@ -30,7 +30,7 @@ NEAR = 64
 """Characters before a bare call that may show that it is a part of something."""
 _STRUCT = re.compile(r"[^\W\d_a-z]\w*[ ]?\Z")
 """The name of a type, as Rust prints it before a struct's fields."""
-_QUOTE = re.compile(r"(?:\A|\n)[ ]{0,3}(?:>[ ]?)++\Z")
+_QUOTE = re.compile(r"[ ]{0,3}>")
 _FENCE = re.compile(r"\A(?:`{3,}|~{3,})[^\n`]*+\n?")
 _STEM = re.compile(rf"[^])}}<>\n]{{0,{STEM}}}+")
 """What follows a call's opener before anything that may end the call."""
@@ -350,4 +350,5 @@ def unfenced(raw: str) -> str:
 
 def _is_quoted(before: str) -> bool:
     """Tell whether what stands behind these words is in a block quote of Markdown, of one line."""
-    return ">" in before[-2:] and _QUOTE.search(before) is not None
+    _, begins, line = before.rpartition("\n")
+    return _QUOTE.match(line) is not None and (begins != "" or len(line) < NEAR)

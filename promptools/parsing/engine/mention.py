@@ -19,12 +19,25 @@ LINE = 256
 _OPEN_QUOTE = re.compile(r"(?:\A|[^\w\"'])[bfruBFRU]{0,2}([\"'])(?:\1\1)?\Z")
 _LITERAL = re.compile(r"[=(\[{,][ ]?[bfruBFRU]{0,2}([\"'])(?!\1)(?:\\.|(?!\1)[^\\\n])*+\Z")
 _ARGUMENT = re.compile(r"\w\(\Z")
+_TEMPLATE = re.compile(r"(?:[=(\[{,:]|\breturn) ?`[^`\n]*\Z")
+_TYPOGRAPHIC = re.compile(r"[“„«「『]\Z")
 _TRIPLE = re.compile(r"(?:\"\"\"|''')\Z")
+_LONG = re.compile(r"<<[-~]?[ ]?[\"']?\w+[\"']?[ ]*\Z|\w[\"']?:[ ]+[|>][+-]?[ ]*\Z")
+"""A line that ends by opening a long string: a shell's here-document, or a block of YAML."""
+_CELL = re.compile(r"[ ]{0,3}\|(?:.*\|)?[ ]+\Z")
+_HTML = re.compile(
+    r"<(?:pre|code|samp|kbd|blockquote)(?:\s[^<>\n]{0,64})?>\s{0,8}\Z|<!--\s{0,8}\Z|<!\[CDATA\[\s{0,8}\Z"
+)
+_ROLE = r"[ ]{0,3}(?:\*\*|#{1,6} )?"
+_ANSWERS = re.compile(
+    rf"(?:\A|\n){_ROLE}(?:assistant|ai|bot|model|agent)(?:\*\*:|:(?:\*\*)?)\s{{0,8}}\Z", re.IGNORECASE
+)
+_ASKS = re.compile(rf"(?:\A|\n){_ROLE}(?:user|human)(?:\*\*:|:)", re.IGNORECASE)
 _CLOCK = r"\d{1,2}:\d{2}:\d{2}"
 _LEVEL = r"(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|CRITICAL|FATAL)"
 _LOGGED = re.compile(
     rf"[\[(]?(?:\d{{4}}[-/]\d\d[-/]\d\d[T ]{_CLOCK}|[A-Z][a-z]{{2}}[ ]{{1,2}}\d{{1,2}} {_CLOCK}"
-    rf"|{_CLOCK}[.,]\d{{3}}\b|{_CLOCK}\]?[ ]{_LEVEL}\b|{_LEVEL}[\]:|])"
+    rf"|{_CLOCK}[.,]\d{{3}}\b|{_CLOCK}\]?[ ]{_LEVEL}\b|{_CLOCK}\][ ]|{_LEVEL}[\]:|])"
 )
 _PATCHED = re.compile(r"[+-]\Z|@@ -\d+")
 _INDENT = re.compile(r"(?:[ ]{4}|\t)[ \t]*\Z")
@@ -40,8 +53,9 @@ _NOT = r"(?:do not|don['’]?t|never|not|mustn['’]t|shouldn['’]t) (?:ever )?
 _IS = r"(?:(?:this|that|the following|it) (?:is|would be) )?(?:an? )?"
 _SHOWN = r"(?:(?:as|here is|here['’]s|this is|below is|see|consider) )?(?:an?|one|another) "
 _REST = r"[^,;:.!?\n]{0,48}"
+_NO_PLAN = r"(?!.*\b(?:I|we)(?:['’]ll| will| am going| are going| want| need)\b)"
 _EXAMPLES = (
-    rf"{_SHOWN}(?:[a-z-]+ )?examples?\b{_REST}",
+    rf"{_NO_PLAN}{_SHOWN}(?:[a-z-]+ )?examples?\b{_REST}",
     r"for (?:example|instance)",
     r"e\.? ?g\.?",
     r"(?:some )?examples?(?: (?:call|tool call|usage|format|output|\d+))?",
@@ -49,6 +63,7 @@ _EXAMPLES = (
     r"zum beispiel|z\. ?b\.|beispiel|par exemple|exemple|por ejemplo|ejemplo|per esempio|esempio|por exemplo|exemplo",
     r"например|пример|例如|比如|示例|例子|例|たとえば|例えば|예를 들어|예시",
 )
+_FORBIDDEN = rf"{_WHO}(?:do not|don['’]?t|never) (?:ever )?{_DO}{_REST}"
 _WRONG = (
     rf"{_WHO}{_NOT}{_DO}{_REST}",
     rf"{_WHO}avoid (?:writing|doing|using|sending|calling|making|printing)\b{_REST}",
@@ -61,6 +76,7 @@ _WRONG = (
 )
 _BESIDE = r"(?: ?\([^()]{0,80}\))?"
 _ANNOUNCED = re.compile(rf"(?:{'|'.join((*_EXAMPLES, *_WRONG))}){_BESIDE} ?", re.IGNORECASE)
+_FORBIDS = re.compile(rf"{_FORBIDDEN}{_BESIDE} ?", re.IGNORECASE)
 _NOT_RUN = re.compile(
     r"\b(?:I|we) (?:did not|didn['’]t|have not|haven['’]t|will not|won['’]t|do not|don['’]t|am not going to)"
     rf" (?:actually )?(?:run|ran|execute|executed|call|called|make|made|send|sent|invoke|invoked) {_IT}\)?\Z"
@@ -90,25 +106,31 @@ def may_be_mentioned(before: str) -> bool:
 
 def in_line(before: str) -> bool:
     """Whether the call is in a string literal, an argument, a log or a patch, by the text before it on its line."""
-    line = before[before.rfind("\n") + 1 :]
-    if not line:
-        return _TRIPLE.search(before[:-1]) is not None and _is_open(before[before.rfind("\n", 0, -1) + 1 : -1])
+    above, _, line = before.rpartition("\n")
+    if not line.strip() and _is_open(above[above.rfind("\n") + 1 :]):
+        return True
+    if _TYPOGRAPHIC.search(line):
+        return len(before.strip()) > 1
     quote = _OPEN_QUOTE.search(line)
     if quote is not None and line.count(quote[1]) % 2:
         return bool(before.strip("\"' \n"))  # the whole reply is in quotes
-    if _LITERAL.search(line) or _ARGUMENT.search(line):
+    if _LITERAL.search(line) or _TEMPLATE.search(line) or _ARGUMENT.search(line):
         return True
-    return len(line) < LINE and bool(_LOGGED.match(line.lstrip()) or _PATCHED.match(line))
+    return len(line) < LINE and bool(_LOGGED.match(line.lstrip()) or _PATCHED.match(line) or _CELL.match(line))
 
 
 def _is_open(line: str) -> bool:
     """Whether a line ends by opening a long string: what closes one stands alone, or after its opener."""
-    mark = line[-3:]
-    return len(line) > len(mark) and line.count(mark) % 2 == 1
+    if _TRIPLE.search(line):
+        mark = line[-3:]
+        return len(line) > len(mark) and line.count(mark) % 2 == 1
+    return _TEMPLATE.search(line) is not None or _LONG.search(line) is not None
 
 
 def in_block(before: str) -> bool:
-    """Whether the call is in a code block of Markdown that is one by its indent: not that of a list's item."""
+    """Whether the call is in a block of HTML, in a transcript, or in Markdown's code by indent: not that of an item."""
+    if _HTML.search(before) or (_ANSWERS.search(before) and _ASKS.search(before)):
+        return True
     text, _, indent = before.rpartition("\n")
     if not _INDENT.match(indent) or text[text.rfind("\n") + 1 :].strip():
         return False
@@ -126,4 +148,6 @@ def is_announced(before: str) -> bool:
     sentence = line[ends[-1] if ends else 0 :]
     if len(sentence) > LONGEST:
         return False
-    return _ANNOUNCED.fullmatch(sentence) is not None or _NOT_RUN.search(sentence) is not None
+    if _ANNOUNCED.fullmatch(sentence) or _NOT_RUN.search(sentence):
+        return True
+    return _FORBIDS.fullmatch(sentence.rpartition(", ")[2]) is not None
