@@ -20,7 +20,6 @@ from promptools.profiles import Profile, all_control_tokens
 from promptools.profiles.facts import SHAPES
 from promptools.schema import Tools
 from promptools.types import Fix
-from promptools.wire.chat import REASONING_FIELDS
 from promptools.wire.shapes import as_object, is_list, is_object
 
 if TYPE_CHECKING:
@@ -113,11 +112,7 @@ class Foreign:
         self._place = f"message {at}"
         words = self.said if own and turn.role == "assistant" else self.markup
         message = {
-            key: self._content(value, words)
-            if key == "content"
-            else self._text(value, words)
-            if isinstance(value, str) and key in _WORDS
-            else value
+            key: self._content(value, words) if key == "content" else self._field(key, value, words)
             for key, value in turn.message.items()
         }
         calls = tuple(map(self._call, turn.calls))
@@ -128,6 +123,22 @@ class Foreign:
             result = replace(result, call_id=self._text(result.call_id), name=name, content=content)
             self.places = counted  # it is the message's content once more
         return replace(turn, message=message, calls=calls, result=result)
+
+    def _field(self, key: str, value: Any, words: Markup) -> Any:
+        """Escape a field of a message beside its content: a template may write any, `tool_plan` for one."""
+        if key == "tool_calls" and is_list(value):
+            return [self._around_call(each, words) if is_object(each) else each for each in value]
+        return value if key in _READ else self._value(value, words)
+
+    def _around_call(self, given: dict[str, Any], words: Markup) -> dict[str, Any]:
+        """Escape what a call holds beside what is read from it."""
+        return {key: each if key in _READ_OF_CALLS else self._value(each, words) for key, each in given.items()}
+
+    def _part(self, part: Any, words: Markup) -> Any:
+        """Escape what a part holds beside its text; pictures and sound are no text."""
+        if not is_object(part):
+            return part
+        return {key: each if key == "text" or key in _MEDIA else self._value(each, words) for key, each in part.items()}
 
     def _call(self, call: Call) -> Call:
         arguments = self._value(call.arguments)
@@ -143,7 +154,8 @@ class Foreign:
         if isinstance(content, str):
             return self._text(content, words)
         if not is_list(content):
-            return self._value(content)
+            return self._value(content, words)
+        content = [self._part(part, words) for part in content]
         texts = [_text_of(part) for part in content]
         escaped = words.escape_parts([text for text in texts if text is not None], self._wrote)
         rest = iter(escaped)
@@ -154,8 +166,8 @@ class Foreign:
     def _text(self, text: str, words: Markup | None = None) -> str:
         return (words or self.markup).escape(text, self._wrote)
 
-    def _value(self, value: Any) -> Any:
-        return rewrite(value, self.markup.found, self._text)
+    def _value(self, value: Any, words: Markup | None = None) -> Any:
+        return rewrite(value, (words or self.markup).found, lambda text: self._text(text, words))
 
     def _tool(self, tool: dict[str, Any]) -> dict[str, Any]:
         """Escape a tool; a `pattern` with markup is left out, since it would be another pattern."""
@@ -180,7 +192,10 @@ class Foreign:
         return Restore(self.markup, frozenset(self.forms)) if self.forms else None
 
 
-_WORDS = frozenset(("name", "refusal", "tool_call_id", *REASONING_FIELDS))
+_READ = frozenset(("role", "content", "tool_calls", "function_call"))
+"""Fields of a message that are read, and written anew."""
+_READ_OF_CALLS = frozenset(("id", "index", "type", "function", "custom"))
+_MEDIA = frozenset(("image_url", "input_audio", "audio_url", "video_url"))
 _KEPT = frozenset(("name", "type"))
 
 

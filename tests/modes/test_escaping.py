@@ -67,6 +67,18 @@ def test_users_results_and_the_model_s_own_words_are_escaped(mode):
 
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda each: each.name)
+def test_fields_and_parts_that_nobody_knows_are_escaped_too(mode):
+    parts = [{"type": "refusal", "refusal": END}, {"type": "thinking", "thinking": [{"type": "text", "text": END}]}]
+    said = {**called(old="a"), "content": parts, "tool_plan": END, "reasoning_details": [{"text": END, "n": 1}]}
+    said["tool_calls"][0]["extra_content"] = {"note": END}
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}, "caption": END}
+    upstream = sent(mode, {**USER, "content": ["a", picture], "meta": {END: [END, None]}}, said, answered("b"))
+    written = json.dumps(upstream.body["messages"])
+    assert END not in written
+    assert picture["image_url"] in [each.get("image_url") for each in upstream.body["messages"][-3]["content"][1:]]
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda each: each.name)
 def test_the_app_s_own_words_are_not(mode):
     system = {"role": "system", "content": f"Never write {END}."}
     upstream = sent(mode, system, USER)
