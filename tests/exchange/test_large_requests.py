@@ -27,9 +27,10 @@ def test_all_that_a_large_request_costs_is_left_to_the_shell():
 
 
 def test_what_is_wrong_with_a_large_request_is_told_as_with_a_small_one():
-    seen = play({**HELLO, "tools": tools(500, "d" * 200) * 2}, [])
+    gone = {"type": "function", "function": {"name": "gone"}}
+    seen = play({**HELLO, "tools": tools(500, "d" * 200), "tool_choice": gone}, [])
     assert seen.head.status == 400
-    assert "'tool_0' is given 2 times" in seen.json["error"]["message"]
+    assert "tool_choice names 'gone'" in seen.json["error"]["message"]
 
 
 def test_a_large_body_that_is_no_json_goes_on_as_it_is():
