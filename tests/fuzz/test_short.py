@@ -16,15 +16,13 @@ EACH = 25
 """Inputs for one dialect."""
 SERVERS = 150
 """Answers of servers, and requests of clients."""
-OPEN = {"anthropic 7"}
-"""Inputs of which it is known what they break: text of a cut call is lost."""
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_damaged_replies_keep_every_promise(dialect: str) -> None:
     for number in range(EACH):
         given = make(f"short:{number}", dialect, tables=False)
-        assert f"{dialect} {number}" in OPEN or list(failures(given)) == [], f"seed short:{number}: {given}"
+        assert list(failures(given)) == [], f"seed short:{number}: {given}"
 
 
 def test_odd_answers_of_a_server_reach_the_client_whole() -> None:

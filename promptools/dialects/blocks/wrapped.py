@@ -485,5 +485,5 @@ class WrappedCandidate(Undecided):
         cut = len(raw) if keep is None else len(raw) + keep
         self.parts = self._given_up(raw[:cut], why)
         self.rest = raw[cut:]
-        self.tries.append(Tried(self._place.dialect, "text", why, len(raw)))
+        self.tries.append(Tried(self._place.dialect, "text", why, cut))
         self._over = True
