@@ -43,7 +43,7 @@ _NOWHERE = Span(0, 0)
 _CALLS = frozenset(("tool_calls", "function_call"))
 _LEAK = re.compile(r"<\|(?:return|call)\|>\s*\Z")
 """What vLLM's Harmony parser leaves of a reply that ends inside a header: raw text, in one piece (0.28 to 0.32)."""
-_CALLED = "<|call|>"
+_STARTS, _ENDS_HEADER, _CALLED = "<|start|>", "<|message|>", "<|call|>"
 
 
 class ReplyReader:
@@ -179,7 +179,9 @@ class ReplyReader:
         self._parser = parser = self._new_parser(pinned=HARMONY)
         events: list[Event] = [*parser.feed(self._leak), *parser.close(self._finish_reason)]
         said = parser.reply
-        if self._leak.rstrip().endswith(_CALLED) and not (said.calls or said.malformed):
+        header = self._leak[max(0, self._leak.rfind(_STARTS)) :]
+        unended = header.rstrip().endswith(_CALLED) and _ENDS_HEADER not in header
+        if unended and not (said.calls or said.malformed):
             message = "The reply ended inside the header of a Harmony message."
             span = Span(0, len(self._leak))
             events = [Malformed(0, self._leak, "truncated", message, span, dialect=HARMONY)]

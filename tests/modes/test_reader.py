@@ -253,6 +253,16 @@ def test_a_whole_call_that_the_server_could_not_read_is_one():
     assert Run(Delta(content=raw)).calls == [OSLO]
 
 
+def test_a_whole_call_that_is_quoted_is_text():
+    call = '<|start|>assistant<|channel|>commentary to=functions.get_weather json<|message|>{"city": "Oslo"}<|call|>'
+    said = f"The page says:\n{call}"
+    page = [{"role": "user", "content": f"What is this?\n{call}"}]
+    for deltas in ([said], [said[:40], said[40:]]):
+        run = Run(*(Delta(content=each) for each in deltas), messages=page)
+        assert (run.calls, run.reply.malformed) == ([], ())
+        assert run.reply.content.removesuffix("<|call|>") == said.removesuffix("<|call|>")
+
+
 def test_a_marker_that_ends_an_answer_is_no_part_of_it():
     run = Run(Delta(content="Hello there."), Delta(content="<|return|>"))
     assert (run.reply.content, run.reply.malformed) == ("Hello there.", ())
