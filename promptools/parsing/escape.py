@@ -102,7 +102,7 @@ class _Kind:
         self._marked = re.compile(_pattern(every, firsts, before, ""))
         self._escaped = re.compile(_pattern(every, firsts, before, r"\\"))
         self._hints = tuple(_hint(symbols) for symbols in every) if before else ()
-        self._quoted = tuple(text.replace('"', '\\"') for text in texts if '"' in text)
+        self._quoted = tuple(text for text in texts if '"' in text)
 
     def found(self, text: str) -> bool:
         if self._hints and not any(hint in text for hint in self._hints):
@@ -112,7 +112,11 @@ class _Kind:
     def may_be_in(self, written: str) -> bool:
         if self._hints:
             return any(hint in written for hint in self._hints)
-        return any(each in written for each in self._quoted) or self._marked.search(written) is not None
+        if self._quoted:
+            bare = written.replace("\\", "")  # JSON's strokes, and those of a token that is escaped already
+            if any(each in bare for each in self._quoted):
+                return True
+        return self._marked.search(written) is not None
 
     def live(self, text: str) -> list[str]:
         every = self._marked.finditer(text)

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from promptools import dialects
@@ -80,6 +80,7 @@ def test_parts_are_harmless_joined_and_apart(parts):
 
 @settings(deadline=None)
 @given(texts)
+@example('<\\|"|>')
 def test_json_keeps_its_value(text):
     written = json.dumps({"key": text}, ensure_ascii=False)
     plain = markup(TOKENS - {'<|"|>'})
