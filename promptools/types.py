@@ -242,12 +242,6 @@ class Seen:
     """The model's, in the server's words; None: not told."""
     context: int | None = None
     """Tokens that the model was made for, or that its server was started with; None: not told."""
-    num_ctx: int | None = None
-    """Tokens that an Ollama gives the model unless it is asked for more; None: not told."""
-    family: str | None = None
-    """The model's family, from what the server says of the model; None: not told."""
-    family_why: str = ""
-    """What tells the family."""
     asked: tuple[tuple[str, str], ...] = ()
     """Each question, and what came of it: `("GET /api/version", "HTTP 200")`."""
     why: str = ""
@@ -261,9 +255,6 @@ class Seen:
             "version": self.version,
             "capabilities": None if self.capabilities is None else list(self.capabilities),
             "context": self.context,
-            "num_ctx": self.num_ctx,
-            "family": self.family,
-            "family_why": self.family_why,
             "asked": [list(each) for each in self.asked],
             "why": self.why,
             "seconds": self.seconds,

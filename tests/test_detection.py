@@ -97,22 +97,10 @@ def test_detect_false_asks_nothing(server):
     assert {each.path for each in server.seen} == {"/v1/chat/completions"}
 
 
-def test_a_vllm_that_is_named_is_asked_only_for_its_version_and_models(server):
-    server.about = VLLM
-    server.play(completion("hi"))
-    told = Config(providers={"here": Provider("here", base_url=server.url, kind="vllm", detect=True)})
-    for settings in ({"provider": "vllm"}, {"config": told}):
-        with OpenAI(**made(server, **settings)) as client:
-            replies = [client.chat.completions.create(**HELLO) for _ in range(2)]
-        assert [each.promptools["seen"]["version"] for each in replies] == ["0.32.0"] * 2
-        assert paths(server) == ["/v1/models", "/version"]
-        server.looks.clear()
-
-
-def test_a_provider_of_the_config_and_one_that_is_not_to_be_asked_ask_nothing(server):
+def test_a_named_provider_and_one_of_the_config_ask_nothing(server):
     server.play(completion("hi"))
     config = Config(providers={"here": Provider("here", base_url=server.url)})
-    for settings in ({"provider": "vllm", "detect": False}, {"config": config}):
+    for settings in ({"provider": "vllm"}, {"config": config}):
         with OpenAI(**made(server, **settings)) as client:
             client.chat.completions.create(**HELLO)
     assert server.looks == []
@@ -212,15 +200,6 @@ def test_detect_shows_what_a_server_tells(server, capsys):
     assert "go: completion, tools, made for 8192 tokens" in printed
     assert "sk-mine" not in printed
     assert {each.headers["authorization"] for each in server.looks} == {"Bearer sk-mine"}
-
-
-def test_detect_shows_what_a_server_tells_of_its_model(server, capsys):
-    server.about = {"/v1/models": {"data": [{"id": "fast", "root": "openai/gpt-oss-20b", "owned_by": "vllm"}]}}
-    server.play()
-    assert main(["detect", server.root, "--model", "fast"]) == 0
-    assert "fast: family gpt-oss, by root 'gpt-oss-20b', which the server tells" in " ".join(
-        capsys.readouterr().out.split()
-    )
 
 
 def test_detect_tells_a_script(server, capsys, monkeypatch):

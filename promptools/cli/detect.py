@@ -24,7 +24,7 @@ NAME = "detect"
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("base_url", metavar="URL", help="root of the server's API, with /v1")
-    parser.add_argument("--model", metavar="M", help="ask what this model is, and an Ollama what it can do")
+    parser.add_argument("--model", metavar="M", help="ask an Ollama what this model can do")
     parser.add_argument("--api-key", metavar="KEY", help="key for it (default: OPENAI_API_KEY, if set)")
     add_json(parser)
 
@@ -81,6 +81,4 @@ def _show(base_url: str, target: Target, seen: Seen) -> None:
     if seen.capabilities is not None:
         made = f", made for {seen.context} tokens" if seen.context else ""
         lines.append((f"\n{target.model}: {', '.join(seen.capabilities)}{made}", ""))
-    if seen.family is not None:
-        lines.append((f"\n{target.model}: family {seen.family}, by {seen.family_why}", ""))
     print_styled(lines)

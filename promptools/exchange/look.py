@@ -9,16 +9,11 @@ from promptools.exchange.effects import Request
 from promptools.exchange.ledger import Ledger, base_of, upstream_headers
 from promptools.profiles.detect import (
     OLLAMA,
-    about_kind,
     about_model,
     about_server,
     about_version,
     is_certain,
-    is_settled,
-    of_model,
-    read_kind,
     read_model,
-    read_models,
     read_server,
     read_version,
     root_of,
@@ -32,41 +27,34 @@ if TYPE_CHECKING:
     from promptools.exchange.effects import Headers
     from promptools.exchange.ledger import Steps
     from promptools.profiles.detect import Answer, Question
-    from promptools.profiles.told import Told
 
 SECONDS = 2.0
 """For all that is asked of a server together."""
+_NAMED = "the server is named; only the model was asked about"
 _OF_THE_BODY = frozenset({"accept", "accept-encoding", "content-type", "user-agent"})
 
 
 class Sights:
-    """What was seen, by a server's root, the model (none: the server alone), and the kind that somebody named.
+    """What was seen, by a server's root, and for Ollama by its root and the model.
 
     At most `limit` are kept, the oldest go first. Threads may share it: each step is one operation of a dict.
     """
 
     def __init__(self, *, limit: int = 1024) -> None:
         self.limit = limit
-        self._seen: dict[tuple[str, str, str], tuple[Seen, tuple[Told, ...]]] = {}
+        self._seen: dict[tuple[str, str], Seen] = {}
 
-    def get(self, root: str, model: str = "", kind: str = "") -> Seen | None:
-        """Give what was seen there; it costs nothing any more. `kind` is the server's, where somebody named it."""
-        found = self._seen.get((root, model, kind))
-        return found and found[0]
+    def get(self, root: str, model: str = "") -> Seen | None:
+        """Give what was seen there; it costs nothing any more."""
+        return self._seen.get((root, model))
 
-    def listed(self, root: str, kind: str = "") -> tuple[Told, ...]:
-        """Return what the server told of its models."""
-        found = self._seen.get((root, "", kind))
-        return found[1] if found else ()
-
-    def put(self, root: str, model: str, seen: Seen, kind: str = "", listed: tuple[Told, ...] = ()) -> None:
+    def put(self, root: str, model: str, seen: Seen) -> None:
         """Remember what was seen there."""
-        key = (root, model, kind)
-        self._seen.pop(key, None)
-        self._seen[key] = (replace(seen, seconds=0.0), listed)
+        self._seen.pop((root, model), None)
+        self._seen[root, model] = replace(seen, seconds=0.0)
         if len(self._seen) > self.limit:
-            for old in tuple(self._seen)[: -self.limit]:
-                self._seen.pop(old, None)
+            for key in tuple(self._seen)[: -self.limit]:
+                self._seen.pop(key, None)
 
     def forget(self, root: str) -> None:
         """Forget a server: it is not there any more, and what comes back may be another."""
@@ -78,11 +66,17 @@ def look(ledger: Ledger, route: Route, model: str) -> Steps[Route]:
     """Look at the server of a route, unless that is settled or was done before; gives the route with what was seen."""
     if route.resolve is None:
         return route
-    base, began = base_of(route.url or ledger.client.url), ledger.now
-    kind = route.target.profile.kind if route.target.look == "model" else ""
-    seen = ledger.context.sights.get(root_of(base), model, kind)
+    base, sights, began = base_of(route.url or ledger.client.url), ledger.context.sights, ledger.now
+    root = root_of(base)
+    seen = sights.get(root, model)
     if seen is None:
-        seen = yield from _Looking(_Asking(ledger, route.headers), ledger.context.sights, base, kind).at(model)
+        ask = _Asking(ledger, route.headers)
+        if route.target.look == "model":
+            seen = Seen(OLLAMA, why=_NAMED)
+        else:
+            seen = sights.get(root) or (yield from _server(ask, sights, base))
+        if seen.kind == OLLAMA and model:
+            seen = yield from _model(ask, sights, base, seen, model)
         seen = replace(seen, seconds=ledger.now - began)
     ledger.seen = seen
     return replace(route, target=route.resolve(seen))
@@ -95,50 +89,28 @@ def examine(request: ClientRequest, context: Context, model: str) -> Steps[tuple
     return route, ledger.seen or Seen(why="what server it is has been settled")
 
 
-class _Looking:
-    """A look at one server, whose `kind` is empty where nobody named it."""
+def _server(ask: _Asking, sights: Sights, base: str) -> Steps[Seen]:
+    """Find out what server it is."""
+    questions = about_server(base)
+    answers = yield from ask(questions)
+    seen = read_server(questions, answers)
+    certain = is_certain(seen, answers)
+    more = about_version(base, seen)
+    if more:
+        seen = read_version(seen, more, (yield from ask(more)))
+    if certain:
+        sights.put(root_of(base), "", seen)
+    return seen
 
-    def __init__(self, ask: _Asking, sights: Sights, base: str, kind: str) -> None:
-        self._ask, self._sights, self._base, self._kind = ask, sights, base, kind
-        self._root = root_of(base)
 
-    def at(self, model: str) -> Steps[Seen]:
-        """Find out what server it is, and what the model that answers to a name."""
-        seen, listed = self._sights.get(self._root, "", self._kind), self._sights.listed(self._root, self._kind)
-        if seen is None:
-            seen, listed = yield from self._server()
-        if not model:
-            return seen
-        if seen.kind == OLLAMA:
-            return (yield from self._model(seen, model))
-        found = of_model(seen, listed, model)
-        if self._sights.get(self._root, "", self._kind):
-            self._sights.put(self._root, model, found, self._kind)
-        return found
-
-    def _server(self) -> Steps[tuple[Seen, tuple[Told, ...]]]:
-        """Find out what server it is, or its version where that is known; what may change is asked again."""
-        named = self._kind
-        questions = about_kind(self._base, named) if named else about_server(self._base)
-        answers = (yield from self._ask(questions)) if questions else ()
-        seen = read_kind(named, questions, answers) if named else read_server(questions, answers)
-        certain = is_settled(answers) if named else is_certain(seen, answers)
-        more = () if named else about_version(self._base, seen)
-        if more:
-            seen = read_version(seen, more, (yield from self._ask(more)))
-        listed = read_models(questions, answers)
-        if certain:
-            self._sights.put(self._root, "", seen, named, listed)
-        return seen, listed
-
-    def _model(self, seen: Seen, model: str) -> Steps[Seen]:
-        """Find out what a model of Ollama's can do; one that is not there yet is asked about again the next time."""
-        questions = about_model(self._base, model)
-        answers = yield from self._ask(questions)
-        seen = read_model(seen, questions, answers, model)
-        if any(each and each.status == 200 for each in answers):
-            self._sights.put(self._root, model, seen, self._kind)
-        return seen
+def _model(ask: _Asking, sights: Sights, base: str, seen: Seen, model: str) -> Steps[Seen]:
+    """Find out what a model of Ollama's can do; one that is not there yet is asked about again the next time."""
+    questions = about_model(base, model)
+    answers = yield from ask(questions)
+    seen = read_model(seen, questions, answers)
+    if any(each and each.status == 200 for each in answers):
+        sights.put(root_of(base), model, seen)
+    return seen
 
 
 class _Asking:

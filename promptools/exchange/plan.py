@@ -6,9 +6,7 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from promptools.errors import UsageError
 from promptools.exchange.mend import mend
-from promptools.exchange.registry import mode_of
 from promptools.fallback import COUNTED, LASTING, REMEDIES, Key, Mend, Step
 
 if TYPE_CHECKING:
@@ -35,11 +33,6 @@ WORDS: dict[Mend, str] = {
 }
 
 
-def _raw_last(ask: Ask, modes: Sequence[ModeName]) -> bool:
-    """Whether harmony mode may be tried last, though it is not among the modes."""
-    return ask.profile.raw_last and ask.profile.raw is not None and "harmony" not in modes
-
-
 class Plan:
     """What to send now (`mode`, `ask`), and after a failure what to send next."""
 
@@ -55,8 +48,6 @@ class Plan:
         self._forced = ask.options.mode is not None
         self._again = False
         self._used: set[tuple[ModeName, Mend]] = set()
-        self._raw_left = _raw_last(ask, modes) and not self._forced
-        self._before: ModeName | None = None
         self._rest = list(modes)
         self._recalled: int | None = None
         self._remember(context.windows.size(place, at))
@@ -104,16 +95,13 @@ class Plan:
     def after(self, failure: Failure, at: float) -> str | None:
         """Choose what to send after a failure, and say it in words; None when nothing is left to try."""
         steps = REMEDIES[failure.kind]
-        if failure.kind == "harmony" and self._raw_left:
-            self._raw_left = False
-            self._rest.append("harmony")
         for step in steps:
             words = self._take(step, failure, at)
             if words:
                 return words
         if "next" in steps:
             self._failed(failure, at)
-        return self._back(failure)
+        return None
 
     def pass_over(self, why: str, at: float) -> bool:
         """Leave out harmony mode, which cannot tell what the request holds; false where nothing else may be tried."""
@@ -166,34 +154,11 @@ class Plan:
             return None
         self._failed(failure, at)
         mode = self._next(at)
-        if mode == "harmony" and not self._can_render():
-            mode = self._next(at)
         if mode is None:
             return None
-        self._before, self.mode = self.mode if "again" in REMEDIES[failure.kind] else None, mode
+        self.mode = mode
         self.ask = replace(self.ask, feedback=())
         return f"{mode} mode is tried"
-
-    def _can_render(self) -> bool:
-        """Whether harmony mode can render the request; it is asked for what another mode failed to do."""
-        profile = self.ask.profile
-        if profile.raw == "completions" and "harmony" not in profile.modes:
-            # only vLLM and SGLang fail so, and both leave the markers out of a reply unless they are told not to
-            self.ask = replace(self.ask, profile=replace(profile, raw_ids=True))
-        try:
-            mode_of("harmony").body(self.ask)
-        except UsageError as error:
-            self.notes.append(f"harmony mode was passed over: {error}")
-            return False
-        return True
-
-    def _back(self, failure: Failure) -> str | None:
-        """Go back from a raw endpoint that is not there to the mode before, where sampling may go better."""
-        if failure.kind != "no_raw" or self._before is None or self._again:
-            return None
-        self._again = True
-        self.mode = self._before
-        return f"{self.mode} mode is tried once more"
 
     def _once_more(self, failure: Failure, at: float) -> str | None:
         if self._again:

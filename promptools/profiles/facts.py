@@ -1,7 +1,6 @@
 """Facts that ship with promptools: one TOML file for each kind of server and each family of models.
 
-A file holds `title`, `[[fact]]` tables, and for servers `aliases` and `base_url`, for families `globs`, `known_as` and
-`[[template]]` tables, by which a family is recognised in what a server says of its model. A fact is a
+A file holds `title`, `[[fact]]` tables, and for servers `aliases` and `base_url`, for families `globs`. A fact is a
 profile key, its value, why it is so, where that can be read (`repo#n` is a GitHub issue), and the day it was checked.
 `since` and `until` bound it by server version (`until` is the first version that it no longer holds for), `on` by kind
 of server.
@@ -26,9 +25,6 @@ from promptools.profiles.shape import Place, Section, is_table, near, read, tabl
 
 NOT_FACTS = {"kind": "name the server's kind on the provider", "family": "name the family on the model"}
 """Fields of a profile that say what it is about; no fact sets them."""
-
-KEYS = ("title", "aliases", "base_url", "globs", "known_as", "template", "fact")
-"""What a file of facts holds."""
 
 NO_FAMILY = "none"
 """The family of a model that shall have none, whatever its name matches."""
@@ -58,16 +54,6 @@ class Fact:
 
 
 @dataclass(frozen=True, slots=True)
-class Template:
-    """What the chat templates of a family hold, written by hand or by another engine than Jinja too."""
-
-    holds: tuple[str, ...]
-    """Fragments that are all in it, literally."""
-    source: str
-    date: date
-
-
-@dataclass(frozen=True, slots=True)
 class Builtin:
     """What ships about one kind of server or one family of models."""
 
@@ -80,10 +66,6 @@ class Builtin:
     """Where such a server listens when nobody says otherwise."""
     globs: tuple[str, ...] = ()
     """Patterns of model names, in the form that `plain` gives."""
-    known_as: tuple[str, ...] = ()
-    """What servers call the family: an architecture of GGUF files, a parser of Ollama's."""
-    templates: tuple[Template, ...] = ()
-    """How to recognise its chat template, each in one of several forms."""
 
 
 def numbers(version: str) -> tuple[int, ...]:
@@ -182,7 +164,9 @@ def _load(path: Path) -> Builtin:
     import tomllib  # only when a profile is wanted
 
     place = Place(f"{path.parent.name}/{path.name}")
-    data = table(tomllib.loads(path.read_text(encoding="utf-8")), place, KEYS)
+    data = table(
+        tomllib.loads(path.read_text(encoding="utf-8")), place, ("title", "aliases", "base_url", "globs", "fact")
+    )
     facts = tuple(_fact(each, place / "fact" / index) for index, each in enumerate(data.get("fact", ())))
     strings = tuple[str, ...]
     return Builtin(
@@ -192,15 +176,7 @@ def _load(path: Path) -> Builtin:
         read(strings, data.get("aliases", ()), place / "aliases"),
         read(str, data["base_url"], place / "base_url") if "base_url" in data else None,
         read(strings, data.get("globs", ()), place / "globs"),
-        read(strings, data.get("known_as", ()), place / "known_as"),
-        tuple(_template(each, place / "template" / index) for index, each in enumerate(data.get("template", ()))),
     )
-
-
-def _template(data: Any, place: Place) -> Template:
-    """Take one `[[template]]` table."""
-    given = table(data, place, [each.name for each in fields(Template)])
-    return Template(**{**given, "holds": read(tuple[str, ...], given["holds"], place / "holds")})
 
 
 def _fact(data: Any, place: Place) -> Fact:
@@ -239,28 +215,6 @@ def family_of(model: str) -> str | None:
         if fnmatchcase(name, glob)
     ]
     return max(found)[1] if found else None
-
-
-def families_of_template(template: str) -> tuple[str, ...]:
-    """Return the families whose chat template this may be, longest fragments first, then the plainest."""
-    found = [
-        (-sum(map(len, each.holds)), len(family), family)
-        for family in families()
-        for each in load_builtin(family).templates
-        if all(fragment in template for fragment in each.holds)
-    ]
-    return tuple(dict.fromkeys(family for _, _, family in sorted(found)))
-
-
-def agrees(family: str, by_template: tuple[str, ...]) -> bool:
-    """Whether a model with such a template may be of this family: not where it declares another template."""
-    return not by_template or family in by_template or not load_builtin(family).templates
-
-
-@cache
-def family_known_as(word: str) -> str | None:
-    """Return the family that servers call so."""
-    return next((family for family in families() if word in load_builtin(family).known_as), None)
 
 
 def take_kind(section: Section) -> str | None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
-from promptools.profiles.config import Calling, Config, Descriptions, Model, Provider, by_name
-from promptools.profiles.facts import check_facts, take_facts, take_family, take_kind
+from promptools.profiles.config import Config, Model, Provider, by_name
+from promptools.profiles.facts import take_facts, take_family, take_kind
 from promptools.profiles.profile import Placement
 from promptools.profiles.shape import Place, Section, is_array, is_table, read, table
 
@@ -77,11 +77,10 @@ class _Reader:
             models=by_name(models, section.place / "models"),
             facts={
                 **({"prompt_placement": placement} if placement else {}),
-                **tool_facts(calling),
+                **tool_facts(calling, native),
                 **take_facts(section),
             },
             defaults={**section.table("generation_params"), **section.table("extra_body"), **_parallel(calling)},
-            calling=calling_of(calling, native),
         )
 
     def models(self, section: Section, calling: Mapping[str, Any], native: bool | None) -> list[Model]:
@@ -95,20 +94,18 @@ class _Reader:
     def model(self, name: str, section: Section, above: Mapping[str, Any], native: bool | None) -> Model:
         """Read one model; its own `tool_calling` goes over its provider's."""
         own = self.calling(section)
-        limit, context = section.get(int, "max_tokens"), section.get(int, "context_limit")
-        context = check_facts({} if context is None else {"context": context}, section.place)
+        limit = section.get(int, "max_tokens")
         return Model(
             name=name,
             aliases=section.get(tuple[str, ...], "aliases", ()),
             family=take_family(section),
-            facts={**context, **tool_facts(own), **take_facts(section)},
+            facts={**(tool_facts({**above, **own}, native) if own else {}), **take_facts(section)},
             defaults={
                 **({} if limit is None else {"max_tokens": limit}),
                 **section.table("generation_params"),
                 **section.table("extra_body"),
                 **_parallel(own),
             },
-            calling=calling_of({**above, **own}, native) if own else None,
         )
 
     def calling(self, section: Section) -> dict[str, Any]:
@@ -126,16 +123,10 @@ def read_ppxai(data: Any, place: Place) -> Config:
         name: reader.provider(name, reader.section(each, entries.place / name, PROVIDER), top)
         for name, each in entries.data.items()
     }
-    tools = Section(top.table("tools"), top.place / "tools")
     return Config(
         file=place.file,
         default_provider=top.text("default_provider"),
         providers=providers,
-        descriptions=Descriptions(
-            tools.get(Mapping[str, str], "overrides", {}),
-            tools.get(Mapping[str, Mapping[str, str]], "provider_overrides", {}),
-            tools.get(Mapping[str, Mapping[str, str]], "model_overrides", {}),
-        ),
         warnings=tuple(reader.warnings),
     )
 
@@ -147,20 +138,22 @@ def uncommented(data: Any) -> Any:
     return [uncommented(each) for each in data] if is_array(data) else data
 
 
-def calling_of(calling: Mapping[str, Any], native: bool | None) -> Calling | None:
-    """Read what `tool_calling` and `capabilities.native_tool_calling` say of modes; the first goes first.
+def tool_facts(calling: Mapping[str, Any], native: bool | None) -> dict[str, Any]:
+    """Say in facts what `tool_calling` and `capabilities.native_tool_calling` say; the first goes first.
 
     `auto` and a missing mode leave it to the capability, a missing capability to the profile.
     """
+    facts: dict[str, Any] = {}
     mode = calling.get("mode", "auto")
-    if mode == "auto" and native is None:
-        return None
-    return Calling(native is True if mode == "auto" else mode == "native", calling.get("fallback_on_failure", True))
-
-
-def tool_facts(calling: Mapping[str, Any]) -> dict[str, Any]:
-    """Say in facts what else `tool_calling` says."""
-    return {"swallows": calling["fallback_on_empty"]} if "fallback_on_empty" in calling else {}
+    if mode == "auto" and native is not None:
+        mode = "native" if native else "prompt_based"
+    if mode == "native":
+        facts["modes"] = ("native", "prompt") if calling.get("fallback_on_failure", True) else ("native",)
+    elif mode == "prompt_based":
+        facts["modes"] = ("prompt",)
+    if "fallback_on_empty" in calling:
+        facts["swallows"] = calling["fallback_on_empty"]
+    return facts
 
 
 def _parallel(calling: Mapping[str, Any]) -> dict[str, Any]:

@@ -55,9 +55,6 @@ class Profile:
     # How to ask for tools
     modes: tuple[ModeName, ...] = ("native", "prompt")
     """Modes in the order to try them."""
-    raw_last: bool = True
-    """After a failure of kind `harmony`, is harmony mode tried last, though `modes` does not list it? `modes` of a
-    config or an override sets it to false."""
     dialect: str = "json"
     """Dialect that prompt mode asks for."""
     prompt_placement: Placement = "prepend"
