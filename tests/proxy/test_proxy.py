@@ -3,12 +3,12 @@
 import asyncio
 import json
 import socket
-import threading
 import time
 from contextlib import contextmanager
 
 import openai
 import pytest
+from serving import serving as served
 from upstream import Answer, chunk, completion, running, sse
 
 from promptools.errors import UsageError
@@ -16,26 +16,14 @@ from promptools.profiles import Config
 from promptools.proxy import Proxy
 from promptools.transport import installed
 
-uvicorn = pytest.importorskip("uvicorn")
 HELLO = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
 
 
 @contextmanager
 def serving(app):
-    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error", loop="asyncio", ws="none")
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        assert thread.is_alive()
-        time.sleep(0.01)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    try:
+    with served(app) as port:
         yield f"http://127.0.0.1:{port}"
-    finally:
-        server.should_exit = True
-        thread.join(5)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from promptools.dialects.base import A_TAG
 from promptools.dialects.settle import Place, Rules
 from promptools.parsing.engine.mention import LINE, is_mentioned
 from promptools.parsing.engine.plan import Plan
-from promptools.parsing.output import Output
+from promptools.parsing.output import SPACE, Output
 from promptools.parsing.parts import Candidate, Part
 from promptools.parsing.scanner import Scanner, Sweep
 from promptools.parsing.zones import CLOSER_OF, TAGS
@@ -126,6 +126,15 @@ class Machine(ABC):
     def let_go(self) -> None:
         """Drop the states: bound to the parser, they would keep it and all its text until the collector comes."""
         del self._state, self._back, self._lost, self._then
+
+    def _take_space(self, text: str, at: int) -> int:
+        """Take white space for words of the reply, and return where it ends."""
+        bare = at
+        while bare < len(text) and text[bare] in SPACE:
+            bare += 1
+        if bare > at:
+            self._out.words(text[at:bare])
+        return bare
 
     def _line_heads(self, text: str, at: int) -> Iterator[tuple[str, int]]:
         """Give the heads that the first word of a line may begin, and their ends."""

@@ -166,11 +166,8 @@ class Prose(Machine):
 
     def _first_word(self, text: str, at: int, final: bool) -> int:
         """Look whether the first word of a line begins a call; elsewhere in a line other markers may."""
-        bare = at
-        while bare < len(text) and text[bare] in SPACE:
-            bare += 1
+        bare = self._take_space(text, at)
         if bare > at:
-            self._out.words(text[at:bare])
             return bare
         for group, end in self._line_heads(text, at):
             ready = self._begins(group, text, at, end, final, first=True)
@@ -211,9 +208,8 @@ class Prose(Machine):
 
     def _opening(self, text: str, at: int, final: bool) -> int:
         """Look whether the reply begins with the words of a header that has lost its tokens."""
-        bare = len(text) - len(text[at:].lstrip(SPACE))
+        bare = self._take_space(text, at)
         if bare > at:
-            self._out.words(text[at:bare])
             return bare
         if text[at] not in self._plan.firsts:
             self._state = self._prose
@@ -295,11 +291,8 @@ class Prose(Machine):
 
     def _after(self, text: str, at: int, final: bool) -> int:
         """After a call: what a made-up result opens with, a separator before the next call, or prose."""
-        bare = at
-        while bare < len(text) and text[bare] in SPACE:
-            bare += 1
+        bare = self._take_space(text, at)
         if bare > at:
-            self._out.words(text[at:bare])
             return bare
         for opener in RESULTS:
             if text.startswith(opener, at):

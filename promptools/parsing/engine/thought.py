@@ -98,11 +98,8 @@ class Thought(Machine):
 
     def _zone_begins(self, text: str, at: int, final: bool) -> int:
         """Take an opener that a server put back before a reply that starts inside the zone."""
-        bare = at
-        while bare < len(text) and text[bare] in SPACE:
-            bare += 1
+        bare = self._take_space(text, at)
         if bare > at:
-            self._out.words(text[at:bare])
             return bare
         opener = next((each for each in CLOSER_OF if text.startswith(each, at)), None)
         if opener is None and not final and any(each.startswith(text[at : at + LONGEST]) for each in CLOSER_OF):
