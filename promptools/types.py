@@ -242,11 +242,26 @@ class Seen:
     """The model's, in the server's words; None: not told."""
     context: int | None = None
     """Tokens that the model was made for, or that its server was started with; None: not told."""
+    num_ctx: int | None = None
+    """Tokens that an Ollama gives the model unless it is asked for more; None: not told."""
+    parser: str | None = None
+    """The parser of an Ollama's own that reads the model's replies; None: not told."""
+    family: str | None = None
+    """The model's family, from what the server says of the model; None: not told."""
+    family_why: str = ""
+    """What tells the family."""
+    template_tools: bool = True
+    """Whether the model's chat template shows it the tools of a request; true where the server does not tell."""
     asked: tuple[tuple[str, str], ...] = ()
     """Each question, and what came of it: `("GET /api/version", "HTTP 200")`."""
     why: str = ""
     seconds: float = 0.0
     """What the look cost this request; 0 when it was remembered."""
+
+    @property
+    def answered(self) -> bool:
+        """Whether any question came back with an HTTP status."""
+        return any(answer.startswith("HTTP") for _, answer in self.asked)
 
     def to_dict(self) -> dict[str, Any]:
         """Give the JSON form."""
@@ -255,6 +270,11 @@ class Seen:
             "version": self.version,
             "capabilities": None if self.capabilities is None else list(self.capabilities),
             "context": self.context,
+            "num_ctx": self.num_ctx,
+            "parser": self.parser,
+            "family": self.family,
+            "family_why": self.family_why,
+            "template_tools": self.template_tools,
             "asked": [list(each) for each in self.asked],
             "why": self.why,
             "seconds": self.seconds,

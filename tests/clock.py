@@ -1,5 +1,7 @@
 """Time as a last resort: what no count can see, such as a pattern that is matched again from its start at every piece.
 
+What is decided by it has the marker `clock`: `make fuzz` runs it, `make test` does not.
+
 Work that grows with the square of the text fails on every try; a machine that is busy with something else does not.
 """
 

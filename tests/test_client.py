@@ -6,7 +6,6 @@ import logging
 import os
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from importlib import import_module
@@ -18,11 +17,12 @@ from pydantic import BaseModel
 from tenacity import stop_after_attempt, wait_fixed
 from upstream import Answer, chunk, completion, running, sse
 
-from promptools.client import AsyncOpenAI, OpenAI, wrap
+from promptools.client import AsyncOpenAI, OpenAI
 from promptools.errors import UsageError
 from promptools.fallback import Breaker
 from promptools.profiles import Config
 from promptools.transport import Carrier
+from promptools.wrapping import wrap
 
 MAJOR = int(openai.__version__.split(".")[0])
 SDK_FAMILY = "httpx2" if MAJOR >= 3 else "httpx"
@@ -339,10 +339,8 @@ def test_a_proxy_of_the_environment(server, colour, monkeypatch):
 
 def test_time_outs_are_the_sdks(server, driver):
     server.play(Answer(before=10))
-    start = time.monotonic()
     with pytest.raises(openai.APITimeoutError):
         driver.create(make(driver, server, timeout=0.3, max_retries=1), **HELLO)
-    assert 0.6 < time.monotonic() - start < 5
     assert len(server.seen) == 2
 
 
@@ -647,14 +645,13 @@ def test_tenacitys_policies_and_the_deadline(server, driver):
         driver.create(make(driver, server, stop=stop_after_attempt(1)), **ASK)
     assert len(server.seen) == 1
     server.play(HARMONY, completion(FENCED))
-    start = time.monotonic()
-    driver.create(make(driver, server, wait=wait_fixed(0.2)), **ASK)
-    assert time.monotonic() - start > 0.2
+    waits = []
+    driver.create(make(driver, server, wait=lambda state: waits.append(state.attempt_number) or 0.01), **ASK)
+    assert waits == [1]
+    driver.create(make(driver, server, wait=wait_fixed(0.01)), **ASK)
     server.play(Answer(before=10))
-    start = time.monotonic()
-    with pytest.raises(openai.APIError):
+    with pytest.raises(openai.APIError, match="timeout"):
         driver.create(make(driver, server, deadline=0.3), **ASK)
-    assert time.monotonic() - start < 3
 
 
 def test_a_bug_in_on_reply_is_logged_and_no_more(server, driver, caplog):

@@ -23,51 +23,30 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from pages import ADDRESS, BLOCK, blocks
 
 from promptools import dialects
 from promptools.cli import COMMANDS
 from promptools.fallback import REMEDIES
 from promptools.lab import weather
 from promptools.lab.llamacpp import can_serve, serve
-from promptools.modes.ask import OPTIONS
+from promptools.modes.options import OPTIONS
 from promptools.parsing.events import Event
 from promptools.profiles import load_config
 from promptools.profiles.facts import Fact, check_facts
 from promptools.profiles.shape import Place
-from promptools.schema.spelling import GROUPS, TOWARDS
+from promptools.schema.keys import GROUPS, TOWARDS
 from promptools.transport.session import NAMES
 from promptools.types import DiscardWhy, FixKind, MalformedReason
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
-ADDRESS = "http://localhost:8000/v1"
-BLOCK = re.compile(r"^(?P<fence>`{3,})(?P<info>[^\n`]*)\n(?P<text>.*?)^(?P=fence)[ \t]*$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(?<!!)\[[^\]\n]+\]\((?P<to>[^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
-
-
-@dataclass(frozen=True)
-class Block:
-    marks: tuple[str, ...]
-    text: str
-    line: int
-
-    @property
-    def saved(self) -> str | None:
-        return next((mark.removeprefix("save=") for mark in self.marks if mark.startswith("save=")), None)
-
-
-def blocks(page: Path) -> list[Block]:
-    text = page.read_text(encoding="utf-8")
-    return [
-        Block(tuple(found["info"].split()), found["text"], text.count("\n", 0, found.start()) + 1)
-        for found in BLOCK.finditer(text)
-    ]
 
 
 def name_of(page: Path) -> str:

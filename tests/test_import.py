@@ -5,7 +5,11 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 HEAVY = {"httpx", "httpx2", "jsonschema", "ollama", "openai", "pydantic", "regex", "rich", "tenacity", "xllamacpp"}
+MODULES = 90
+"""Modules that may be loaded beyond those of Python's own start, the standard library's included."""
 LIMIT = 0.060
 """Seconds beyond Python's own start, on a machine that has nothing else to do."""
 ASYNCIO = 0.030
@@ -46,6 +50,11 @@ def test_it_opens_nothing():
     assert probe()["opened"] == []
 
 
+def test_it_loads_few_modules():
+    assert len(probe()["modules"]) <= MODULES
+
+
+@pytest.mark.clock
 def test_it_takes_little_time():
     run(PROBE)  # compiles what is not compiled yet
     ours = yardstick = float("inf")

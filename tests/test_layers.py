@@ -25,11 +25,13 @@ ROWS = {
     "exchange": 5,
     "transport": 6,
     "client": 7,
+    "frameworks": 7,
     "ollama": 7,
     "proxy": 7,
     "agent": 7,
     "testing": 7,
     "lab": 7,
+    "wrapping": 8,
     "cli": 8,
     "__main__": 9,
 }

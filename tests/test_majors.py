@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-SUITES = ("tests/test_client.py", "tests/transport", "tests/proxy", "tests/agent")
+SUITES = ("tests/test_client.py", "tests/test_wrapping.py", "tests/transport", "tests/proxy", "tests/agent")
 
 
 @pytest.mark.majors

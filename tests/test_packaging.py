@@ -1,9 +1,13 @@
 """The wheel and the editable install both find what is no Python: the facts of `providers/`, the lab's templates."""
 
+import ast
 import os
+import re
 import subprocess
 import sys
+import tomllib
 import zipfile
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -71,3 +75,26 @@ def test_the_checkout_finds_the_same(wheel, tmp_path):
     checkout = ask(tmp_path, PYTHONPATH=str(ROOT))
     assert Path(checkout[0]) == ROOT / "promptools" / "__init__.py"
     assert checkout[1:] == installed[1:]
+
+
+def test_all_that_the_package_imports_is_declared():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    listed = [*project["dependencies"], *(each for name in extras if name != "dev" for each in extras[name])]
+    declared = {re.split(r"[\[<>=;, ]", each)[0] for each in listed}
+    imported = {name for path in (ROOT / "promptools").rglob("*.py") for name in top_level_imports(path)}
+    foreign = imported - set(sys.stdlib_module_names) - {"promptools"}
+    distributions = packages_distributions()
+    of_module = {name: {each.replace("_", "-").lower() for each in distributions.get(name, [name])} for name in foreign}
+    assert {name for name in foreign if not declared & of_module[name]} == set()
+    assert {"anyio", "openai", "referencing"} <= foreign
+
+
+def top_level_imports(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (each.name.partition(".")[0] for each in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            yield node.module.partition(".")[0]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in {"import_module", "library"}:
+            yield from (each.value.partition(".")[0] for each in node.args if isinstance(each, ast.Constant))

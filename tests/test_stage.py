@@ -3,6 +3,7 @@
 import environments
 import pytest
 import stage
+from pages import blocks
 from recipes.recipe import CannotMakeError
 
 SHARED = ("-n", "auto", "--dist", "loadgroup")
@@ -79,3 +80,21 @@ def test_whatever_compares_with_openai_harmony_is_looked_for():
     places = [stage.ROOT / each for each in stage.COMPARING.split()]
     assert comparing
     assert [path for path in comparing if not any(path.is_relative_to(place) for place in places)] == []
+
+
+def test_every_example_of_the_page_on_frameworks_is_run():
+    page = stage.ROOT / "docs" / "tasks" / "frameworks.md"
+    makefile = (stage.ROOT / "Makefile").read_text("utf-8")
+    examples = [block for block in blocks(page) if block.marks[0] in {"python", "js", "go"} and not block.saved]
+    used = {block.marks[1] for block in examples} | {"opencode"}
+    assert used == {name for name in environments.ENVIRONMENTS if stage.folder(name) == stage.FRAMEWORKS}
+    assert [name for name in used if name not in makefile] == []
+
+
+def test_models_are_asked_one_after_the_other(ran, monkeypatch):
+    monkeypatch.setattr(environments, "path_of", lambda name: name)
+    assert stage.main(["model-smollm2", "model-qwen-0.5b"], ["-n", "0"]) == 5
+    (command,) = ran
+    assert command[command.index("pytest") :] == [
+        *("pytest", "-o", "testpaths=tests/models", "-m", "models", *SHARED, "-n", "0"),
+    ]

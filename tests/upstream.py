@@ -9,6 +9,7 @@ import socket
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.message import Message
@@ -21,7 +22,11 @@ import pytest
 
 @dataclass
 class Answer:
-    """One answer: `pieces` are sent as HTTP chunks with `pause` seconds between; `then` says how it ends."""
+    """One answer: `pieces` are sent as HTTP chunks with `pause` seconds between; `then` says how it ends.
+
+    `first` is called before the answer begins, `between` before each piece but the first: with them a test holds the
+    server until something has happened, and measures no time.
+    """
 
     status: int = 200
     pieces: tuple[bytes, ...] = ()
@@ -29,6 +34,8 @@ class Answer:
     headers: dict[str, str] = field(default_factory=dict)
     pause: float = 0.0
     before: float = 0.0
+    first: Callable[[], object] | None = None
+    between: Callable[[], object] | None = None
     then: str = "end"  # end | cut (close without the last chunk) | hang (until the client goes)
     gzip: bool = False
 
@@ -156,6 +163,8 @@ class Upstream:
         self.say(http, answer)
 
     def say(self, http, answer):
+        if answer.first:
+            answer.first()
         http.send_response(answer.status)
         http.send_header("Content-Type", answer.type)
         pieces = answer.pieces
@@ -171,7 +180,9 @@ class Upstream:
             http.send_header("Transfer-Encoding", "chunked")
         http.end_headers()
         try:
-            for piece in pieces:
+            for place, piece in enumerate(pieces):
+                if place and answer.between:
+                    answer.between()
                 http.wfile.write(piece if whole else b"%x\r\n%s\r\n" % (len(piece), piece))
                 http.wfile.flush()
                 self.sent += 1

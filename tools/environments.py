@@ -3,7 +3,7 @@
     python tools/environments.py NAME      make it if it is not there, print the path of what it is made for
     python tools/environments.py           list the names
 
-That is the path of its Python, or of the server that it holds. They live under PROMPTOOLS_CACHE (default
+That is the path of its Python, or of the server or the model that it holds. They live under PROMPTOOLS_CACHE (default
 ~/.cache/promptools), in a folder named after what is pinned in it, so a changed pin is a new environment. One that was
 left half-made is made again. promptools itself is not installed in them: put the checkout on PYTHONPATH.
 
@@ -24,14 +24,15 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from recipes import frameworks, models
 from recipes.ollama import OLLAMA
 from recipes.recipe import CannotMakeError, Recipe, install
 from recipes.vllm import OLD_VERSION, OLD_VLLM, VLLM, VOCABULARY
 
-CORE = ("jsonschema==4.26.0", "ollama==0.6.3", "pydantic==2.14.3", "regex==2026.11.15", "tenacity==9.2.1")
+CORE = ("griffelib==2.4.1", "jsonschema==4.26.0", "ollama==0.6.3", "pydantic==2.14.3", "regex==2026.11.15")
 """What promptools needs at run time, without the OpenAI client."""
 
-TESTS = ("httptools==0.9.0", "hypothesis==6.170.15", "pytest==9.2.0", "uvicorn==0.54.0")
+TESTS = ("httptools==0.9.0", "hypothesis==6.170.15", "pytest==9.2.0", "tenacity==9.2.1", "uvicorn==0.54.0")
 
 ENVIRONMENTS: dict[str, Recipe] = {
     # the last release of each major: 3.x runs on httpx2, the others on httpx
@@ -56,6 +57,17 @@ ENVIRONMENTS: dict[str, Recipe] = {
     "vllm": VLLM,
     f"vllm-{OLD_VERSION}": OLD_VLLM,
     "o200k": VOCABULARY,
+    # real models, small enough for a CPU
+    "model-smollm2": models.SMOLLM2,
+    "model-qwen-0.5b": models.QWEN_0_5B,
+    "model-qwen-1.5b": models.QWEN_1_5B,
+    "model-gemma-270m": models.GEMMA_270M,
+    # what the examples of docs/tasks/frameworks.md run in
+    "frameworks-openai-3": Recipe((*frameworks.OPENAI_3, *CORE)),
+    "frameworks-openai-2": Recipe((*frameworks.OPENAI_2, *CORE)),
+    "frameworks-node": frameworks.NODE,
+    "frameworks-go": frameworks.GO,
+    "opencode": frameworks.OPENCODE,
 }
 
 UNAVAILABLE = 69
@@ -122,7 +134,7 @@ def _told(recipe: Recipe) -> list[object]:
 def _alone(folder: Path) -> Iterator[None]:
     """Let one process at a time make `folder`; the system drops the lock of a process that died."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with folder.with_suffix(".lock").open("w", encoding="utf-8") as lock:
+    with folder.with_name(f"{folder.name}.lock").open("w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
@@ -136,4 +148,4 @@ if __name__ == "__main__":
             sys.exit(UNAVAILABLE)
     else:
         for each in ENVIRONMENTS:
-            print(f"{each:12} {'made' if is_made(each) else 'not made':9} {folder_of(each)}")
+            print(f"{each:20} {'made' if is_made(each) else 'not made':9} {folder_of(each)}")

@@ -23,7 +23,8 @@ from typing import Any, cast
 
 from promptools import StreamParser, dialects
 from promptools.dialects.sample import TOOL, example
-from promptools.parsing.zones import DEBRIS, FRAMES, RESULTS, ZONES
+from promptools.parsing.tokens import END_TOKENS
+from promptools.parsing.zones import FRAMES, RESULTS, ZONES
 
 SMALL, LARGE = 6_000, 48_000
 GROWTH = 1.5
@@ -92,7 +93,7 @@ class Mixture:
 def tokens() -> tuple[list[str], list[str]]:
     """Return the markers of all dialects, and the calls that they write."""
     every = [dialects.get(name) for name in dialects.names()]
-    marks = {text for pair in (*ZONES, *FRAMES.items()) for text in pair} | {*DEBRIS, *RESULTS}
+    marks = {text for pair in (*ZONES, *FRAMES.items()) for text in pair} | {*END_TOKENS, *RESULTS}
     for each in every:
         marks |= {*each.closers, *each.stop, *(text for head in each.heads for text in head.literals)}
         if each.channels is not None:

@@ -2,9 +2,10 @@
 
     python tools/stage.py ollama vllm [ARGUMENTS OF PYTEST]
 
-Installs it first (see `environments.py`): servers, then the tests that are marked with their names are run, or `o200k`,
-the vocabulary without which the tests of Harmony compare nothing with openai-harmony. Where one cannot be installed, a
-line says why and nothing has failed; but with PROMPTOOLS_E2E=required, as in CI, that is a failure.
+Installs it first (see `environments.py`): servers, then the tests that are marked with their names are run; `o200k`,
+the vocabulary without which the tests of Harmony compare nothing with openai-harmony; or a real model, such as
+`model-qwen-0.5b`. Where one cannot be installed, a line says why and nothing has failed; but with
+PROMPTOOLS_E2E=required, as in CI, that is a failure.
 
 All tests are shared by several processes, so that some run while a vLLM boots, which takes it a minute.
 """
@@ -26,6 +27,10 @@ SERVERS = "tests/e2e"
 """Where tests ask servers."""
 COMPARING = "tests/harmony tests/cli tests/test_tool_tokens.py"
 """Where tests compare with openai-harmony."""
+MODELS = "tests/models"
+"""Where real models are asked."""
+FRAMEWORKS = "tests/frameworks"
+"""Where the examples of docs/tasks/frameworks.md are run, by the names of what they need."""
 
 
 def main(names: Sequence[str], arguments: Sequence[str]) -> int:
@@ -44,11 +49,27 @@ def main(names: Sequence[str], arguments: Sequence[str]) -> int:
     if not there:
         return 0
     # collecting the other tests would take longer than some of these
-    folders = dict.fromkeys(COMPARING if name == VOCABULARY else SERVERS for name in there)
-    marks = " or ".join("oracle" if name == VOCABULARY else name for name in there)
+    folders = dict.fromkeys(folder(name) for name in there)
+    marks = " or ".join(dict.fromkeys(map(mark, there)))
     chosen = ["-o", f"testpaths={' '.join(folders)}", "-m", marks, "-n", "auto", "--dist", "loadgroup"]
     command = [sys.executable, "-m", "pytest", *chosen, *arguments]
     return subprocess.run(command, check=False, cwd=ROOT).returncode
+
+
+def folder(name: str) -> str:
+    """Return where the tests are that need what is called `name`."""
+    if name == VOCABULARY:
+        return COMPARING
+    if name.startswith("model-"):
+        return MODELS
+    return FRAMEWORKS if name.startswith("frameworks-") or name == "opencode" else SERVERS
+
+
+def mark(name: str) -> str:
+    """Return the mark of the tests that need what is called `name`."""
+    if name == VOCABULARY:
+        return "oracle"
+    return "models" if name.startswith("model-") else name
 
 
 def told(words: list[str]) -> tuple[list[str], list[str]]:

@@ -6,10 +6,12 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-from promptools.errors import UsageError
+from promptools.errors import UsageError, clip
 from promptools.profiles import Config, find_config, load_config
 from promptools.wire.shapes import is_list, is_object
 
@@ -36,10 +38,63 @@ def add_detect(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_provider(parser: argparse.ArgumentParser) -> None:
+    """Add `--provider`."""
+    parser.add_argument("--provider", metavar="NAME", help="a provider of the config, or a kind of server")
+
+
+def add_base_url(parser: argparse.ArgumentParser, *, required: bool = False) -> None:
+    """Add `--base-url`."""
+    about = "root of the server's API, as http://HOST:PORT/v1 (/v1 is added where there is no path)"
+    parser.add_argument("--base-url", type=_base_url, metavar="URL", required=required, help=about)
+
+
+def _base_url(text: str) -> str:
+    """Check a base URL; one without a path, not even a slash, gets /v1."""
+    from promptools.proxy.target import parse_base_url
+    from promptools.transport import installed
+
+    try:
+        parse_base_url(text, installed().module)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text if urlsplit(text).path else f"{text}/v1"
+
+
+def at_least(least: int, unit: str) -> Callable[[str], int]:
+    """Return a reader of whole numbers from `least` on."""
+
+    def read(text: str) -> int:
+        if not (text.isascii() and text.isdigit() and len(text) < 16 and int(text) >= least):
+            raise argparse.ArgumentTypeError(f"{clip(text)!r} is no number of {unit}; write {least} or more")
+        return int(text)
+
+    return read
+
+
+def seconds(text: str) -> float:
+    """Read a number of seconds above zero."""
+    number = seconds_or_none(text)
+    if number == 0:
+        raise argparse.ArgumentTypeError(f"{clip(text)!r} is no number of seconds above 0")
+    return number
+
+
+def seconds_or_none(text: str) -> float:
+    """Read a number of seconds, or zero."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{clip(text)!r} is no number of seconds")
+    return number
+
+
 def add_endpoint(parser: argparse.ArgumentParser) -> None:
     """Add what names a server and model: `--provider`, `--base-url`, `--api-key`, `--model`, `--config`, and a look."""
-    parser.add_argument("--provider", metavar="NAME", help="a provider of the config, or a kind of server")
-    parser.add_argument("--base-url", metavar="URL", help="root of the server's API, with /v1")
+    add_provider(parser)
+    add_base_url(parser)
     parser.add_argument("--api-key", metavar="KEY", help="key for --base-url (default: OPENAI_API_KEY, if set)")
     parser.add_argument("--model", metavar="M", help="model to ask (default: the provider's)")
     add_config(parser)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from promptools.agent.reply import Gathered
 from promptools.cli.gather import Answer
 from promptools.errors import clip
 from promptools.lab import weather
@@ -25,6 +26,8 @@ class Route:
     model: str
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The request's `promptools` key."""
+    sampling: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Further keys of the request: `temperature`, `max_tokens`."""
     stream: bool = False
     key: str = "none"
     direct: bool = False
@@ -37,6 +40,17 @@ class Route:
     """Must an attempt have failed before?"""
     answer: str | None = None
     """The answer that must come (None: any)."""
+    lenient: bool = False
+    """May the model call nothing, something else or too often? Then only the calls of the tool, and the mode of what
+    was answered, are judged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call as the app got it; without arguments where they were no JSON object."""
+
+    name: str
+    arguments: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +63,8 @@ class Seen:
     app: str
     why: str
     direct: bool
+    calls: tuple[Call, ...]
+    """What the app was asked to carry out, in order."""
 
 
 @dataclass(slots=True)
@@ -58,7 +74,7 @@ class _Notes:
     server: list[str] = field(default_factory=list[str])
     app: list[str] = field(default_factory=list[str])
     why: list[str] = field(default_factory=list[str])
-    calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list[tuple[str, dict[str, Any]]])
+    calls: list[Call] = field(default_factory=list[Call])
     modes: list[str | None] = field(default_factory=list[str | None])
     failed: int = 0
     answer: str | None = None
@@ -74,12 +90,11 @@ def hold(route: Route) -> Seen:
     messages: list[Any] = [{"role": "user", "content": weather.QUESTION}]
     try:
         for _ in range(_TURNS):
-            message = _turn(client, route, messages, notes)
+            reply = _turn(client, route, messages, notes)
+            message = reply.message(reasoning=False)
             messages.append(message)
             if not message.get("tool_calls"):
-                answer = str(message["content"] or "")
-                notes.answer = answer
-                notes.app.append(f"answer: {clip(answer, 100)!r}")
+                _end(reply, notes)
                 break
             messages.extend(_run(call, notes) for call in message["tool_calls"])
     except openai.APIError as error:
@@ -90,14 +105,14 @@ def hold(route: Route) -> Seen:
     finally:
         client.close()
     server, app, why = ("\n".join(part) for part in (notes.server, notes.app, notes.why))
-    return Seen(route.title, _fine(route, notes), server, app, why, route.direct)
+    return Seen(route.title, _fine(route, notes), server, app, why, route.direct, tuple(notes.calls))
 
 
-def _turn(client: Any, route: Route, messages: list[Any], notes: _Notes) -> dict[str, Any]:
-    """Ask once; give the answer as a message for the history."""
+def _turn(client: Any, route: Route, messages: list[Any], notes: _Notes) -> Gathered:
+    """Ask once, and return the answer."""
     extra = {} if route.direct else {"extra_body": {"promptools": {**route.options, "trace": True}}}
     raw = client.chat.completions.with_raw_response.create(
-        model=route.model, messages=messages, tools=[weather.TOOL], stream=route.stream, **extra
+        model=route.model, messages=messages, tools=[weather.TOOL], stream=route.stream, **route.sampling, **extra
     )
     answer = Answer()
     parsed: Any = raw.parse()
@@ -105,8 +120,7 @@ def _turn(client: Any, route: Route, messages: list[Any], notes: _Notes) -> dict
         for _ in answer.take(part):
             pass
     if route.direct:
-        called = "".join(f" {call.name}" for call in answer.reply.calls)
-        notes.server.append(f"{raw.status_code}, {answer.reply.finish_reason}{called}")
+        notes.server.append(f"{raw.status_code}, {_said(answer.reply)}")
     attempts = answer.attempts
     if attempts:
         notes.server.extend(f"{each['mode']}: {each['status']}, {each['outcome']}" for each in attempts)
@@ -115,7 +129,22 @@ def _turn(client: Any, route: Route, messages: list[Any], notes: _Notes) -> dict
     answered = [each for each in attempts if each["outcome"] == "answered"]
     notes.modes.append(answered[-1]["mode"] if answered else None)
     notes.failed += len(attempts) - len(answered)
-    return answer.reply.message(reasoning=False)
+    return answer.reply
+
+
+def _said(reply: Gathered) -> str:
+    """Return what a server answered in one line: why it ended, the calls, and the content as it is."""
+    called = "".join(f" {call.name}" for call in reply.calls)
+    content = f": {clip(reply.content, 200)!r}" if reply.content else ""
+    return f"{reply.finish_reason}{called}{content}"
+
+
+def _end(reply: Gathered, notes: _Notes) -> None:
+    """Note the answer that ends the conversation."""
+    notes.answer = reply.content
+    none = "" if notes.calls else "no call, "
+    cut = " (cut off)" if reply.finish_reason == "length" else ""
+    notes.app.append(f"{none}answer{cut}: {clip(reply.content, 100)!r}")
 
 
 def _run(call: Mapping[str, Any], notes: _Notes) -> dict[str, Any]:
@@ -128,23 +157,35 @@ def _run(call: Mapping[str, Any], notes: _Notes) -> dict[str, Any]:
         result = weather.get_weather(str(given["city"]))
     except (ValueError, KeyError, TypeError) as error:
         result = f"error: {error!r}"
-    notes.calls.append((name, given))
+    notes.calls.append(Call(name, given))
     return {"role": "tool", "tool_call_id": call["id"], "content": result}
 
 
 def _fine(route: Route, notes: _Notes) -> bool:
-    """Judge it: exactly the call that was wanted, and the answer after it."""
+    """Judge it: exactly the call that was wanted, and the answer after it; less where the route is lenient."""
     if route.direct:
         return notes.error if route.breaks else True
-    called = [name == weather.NAME and "paris" in str(arguments.get("city")).lower() for name, arguments in notes.calls]
+    if notes.error:
+        return False
+    mode = notes.modes[0]
+    if route.lenient:
+        return all(_fits(call) for call in notes.calls) and (mode is None or route.mode in (None, mode))
+    called = [call.name == weather.NAME and "paris" in str(call.arguments.get("city")).lower() for call in notes.calls]
     return (
-        not notes.error
-        and called == [True]
+        called == [True]
         and bool(notes.answer)
         and route.answer in (None, notes.answer)
-        and route.mode in (None, notes.modes[0])
+        and route.mode in (None, mode)
         and (notes.failed > 0 or not route.mended)
     )
+
+
+def _fits(call: Call) -> bool:
+    """Whether a call of the offered tool has arguments as it declares them."""
+    from jsonschema import Draft202012Validator
+
+    validator: Any = Draft202012Validator(weather.TOOL["function"]["parameters"])
+    return call.name != weather.NAME or bool(validator.is_valid(call.arguments))
 
 
 def _words(error: Any) -> str:

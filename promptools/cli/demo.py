@@ -12,12 +12,12 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from promptools.cli.arguments import add_json
+from promptools.cli.arguments import add_base_url, add_json
 from promptools.cli.conversation import Route, Seen, hold
 from promptools.cli.screen import print_json, print_table, say
 from promptools.errors import UsageError
 from promptools.lab import weather
-from promptools.lab.llamacpp import can_serve, serve
+from promptools.lab.llamacpp import can_serve, check_gguf, serve, serve_file
 
 NAME = "demo"
 
@@ -31,13 +31,17 @@ base_url = "{base_url}"
 default_model = "{name}"
 """
 
+_STEADY = {"temperature": 0, "max_tokens": 256}
+"""The same answers each time, and an end to them: a model may never stop by itself."""
+
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("--base-url", metavar="URL", help="use this server instead of the built-in one, with /v1")
-    parser.add_argument("--model", metavar="M", help="model to ask there")
+    add_base_url(parser)
+    about = "model to ask there; without --base-url a GGUF file, which the demo runs with its own llama.cpp"
+    parser.add_argument("--model", metavar="M", help=about)
     parser.add_argument("--api-key", metavar="KEY", help="key for it (default: OPENAI_API_KEY, if set)")
-    parser.add_argument("--kind", metavar="KIND", help="what server it is (see: promptools providers)")
+    parser.add_argument("--provider", metavar="KIND", help="what server it is (see: promptools providers)")
     add_json(parser)
 
 
@@ -47,13 +51,17 @@ def run(arguments: argparse.Namespace) -> int:
         if not arguments.model:
             raise UsageError("--base-url also needs --model: the name that the server knows its model by")
         seen = list(_theirs(arguments))
-    elif arguments.model or arguments.kind:
-        raise UsageError("--model and --kind belong to --base-url: without it the demo brings its own server")
-    elif not can_serve():
-        say("xllamacpp has no wheel here; run it against your own server: promptools demo --base-url URL --model M")
-        return 1
+    elif arguments.provider:
+        raise UsageError("--provider belongs to --base-url: without it the demo brings its own server, llama.cpp")
     else:
-        seen = list(_ours())
+        path = _model_file(arguments.model) if arguments.model else None
+        if not can_serve():
+            say(
+                "the demo's own server needs xllamacpp, gguf and numpy: pip install 'promptools-compat[demo]';"
+                " where xllamacpp has no wheel, use a server of yours: promptools demo --base-url URL --model M"
+            )
+            return 1
+        seen = list(_real(path) if path else _ours())
     if arguments.json:
         print_json([asdict(each) for each in seen])
     else:
@@ -86,16 +94,40 @@ def _ours() -> Iterator[Seen]:
         yield hold(replace(broken, title="promptools, fallback, streamed", stream=True))
 
 
+def _model_file(name: str) -> Path:
+    path = Path(name)
+    if not path.is_file() and path.suffix.lower() != ".gguf":
+        raise UsageError(
+            f"--model {name!r} is no file: write the path of a GGUF file,"
+            " or add --base-url for a model of your own server"
+        )
+    check_gguf(path)
+    return path
+
+
+def _real(path: Path) -> Iterator[Seen]:
+    """Hold the conversation with the model in the file `path`, on a llama.cpp started for it."""
+    say(f"starting llama.cpp on {path.name} ...")
+    with serve_file(path) as server, _proxy("--base-url", server.base_url) as proxy:
+        route = Route("", proxy, server.name, sampling=_STEADY, lenient=True)
+        yield hold(replace(route, title="straight to the server", base_url=server.base_url, direct=True))
+        yield from _ways(route)
+
+
 def _theirs(arguments: argparse.Namespace) -> Iterator[Seen]:
     """Hold the conversation with the user's server."""
-    kind = ["--provider", arguments.kind] if arguments.kind else []
+    kind = ["--provider", arguments.provider] if arguments.provider else []
     with _proxy("--base-url", arguments.base_url, *kind) as proxy:
         key = arguments.api_key or os.environ.get("OPENAI_API_KEY") or "none"
         yield hold(Route("straight to the server", arguments.base_url, arguments.model, key=key, direct=True))
-        route = Route("promptools, as it chooses", proxy, arguments.model, key=key)
-        yield hold(route)
-        yield hold(replace(route, title="promptools, prompt", options={"mode": "prompt"}, mode="prompt"))
-        yield hold(replace(route, title="promptools, streamed", stream=True))
+        yield from _ways(Route("", proxy, arguments.model, key=key))
+
+
+def _ways(route: Route) -> Iterator[Seen]:
+    """Hold the conversation by `route`, through promptools."""
+    yield hold(replace(route, title="promptools, as it chooses"))
+    yield hold(replace(route, title="promptools, prompt", options={"mode": "prompt"}, mode="prompt"))
+    yield hold(replace(route, title="promptools, streamed", stream=True))
 
 
 @contextlib.contextmanager
@@ -138,4 +170,6 @@ def _show(seen: Sequence[Seen]) -> None:
 def _verdict(seen: Seen) -> str:
     if seen.direct:
         return "without promptools" if seen.fine else "WRONG: no failure to show"
-    return "as it should be" if seen.fine else "WRONG"
+    if not seen.fine:
+        return "WRONG"
+    return "as it should be" if seen.calls else "the model called nothing"

@@ -10,9 +10,9 @@ from promptools import dialects
 from promptools.cli.arguments import add_json, add_tools, read_text, read_tools
 from promptools.cli.screen import print_json, print_styled, print_table
 from promptools.errors import clip
-from promptools.parsing.engine import StreamParser
+from promptools.parsing.engine.parser import ExplainingParser
 from promptools.parsing.events import CallEnd, Event, Reasoning, Text, WasReasoning, join
-from promptools.types import Discarded, Fix, Malformed, Reply, Span, Strictness
+from promptools.types import Discarded, Fix, Malformed, Reply, Span, Strictness, Try
 
 NAME = "parse"
 
@@ -49,7 +49,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Parse and print."""
     text = read_text(arguments.file)
-    parser = StreamParser(
+    parser = ExplainingParser(
         read_tools(arguments.tools),
         dialect=arguments.dialect,
         expect=arguments.expect,
@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
         print_json(reply.to_dict())
         return 0
     if arguments.explain:
-        _explain(text, events, reply)
+        _explain(text, events, (*reply.trace.tries, *parser.refusals))
     _show(reply)
     return 0
 
@@ -88,8 +88,8 @@ def _show(reply: Reply) -> None:
         print_styled([("No call in this reply.", "dim")])
 
 
-def _explain(text: str, events: Iterable[Event], reply: Reply) -> None:
-    """Print the reply coloured by what each part is, a legend, and a table of tries."""
+def _explain(text: str, events: Iterable[Event], tries: Iterable[Try]) -> None:
+    """Print the reply coloured by what each part is, a legend, and a table of tries, refused heads among them."""
     parts = spans(events)
     print_styled([("The reply: ", "bold"), *((f"{kind} ", style) for kind, style in STYLES.items())])
     print_styled([(text[span.start : span.end], STYLES[kind]) for span, kind in parts])
@@ -110,7 +110,7 @@ def _explain(text: str, events: Iterable[Event], reply: Reply) -> None:
                 clip(each.why),
                 str(each.cost),
             )
-            for each in reply.trace.tries
+            for each in sorted(tries, key=lambda each: each.span)
         ),
     )
 

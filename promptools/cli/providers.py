@@ -7,7 +7,7 @@ import os
 from dataclasses import asdict
 from typing import Any, cast
 
-from promptools.cli.arguments import add_config, add_json, read_config
+from promptools.cli.arguments import add_base_url, add_config, add_json, read_config
 from promptools.cli.screen import print_json, print_styled, print_table
 from promptools.errors import without_credentials
 from promptools.profiles import Config, Provider, Target, families, kinds, load_builtin, resolve
@@ -20,7 +20,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("name", nargs="?", help="explain this provider, or this kind of server")
     parser.add_argument("--model", metavar="M", help="explain this model there")
-    parser.add_argument("--base-url", metavar="URL", help="explain what is known of this address")
+    add_base_url(parser)
     add_config(parser)
     add_json(parser)
 

@@ -9,27 +9,42 @@ import socket
 from typing import TYPE_CHECKING, Any, get_args
 
 from promptools import dialects
-from promptools.cli.arguments import add_config, add_detect, read_config, read_text
+from promptools.cli.arguments import (
+    add_base_url,
+    add_config,
+    add_detect,
+    add_provider,
+    at_least,
+    read_config,
+    read_text,
+    seconds,
+    seconds_or_none,
+)
+from promptools.cli.detect import look_at
+from promptools.cli.screen import say
 from promptools.errors import UsageError
-from promptools.modes.ask import Hold
+from promptools.modes.options import Hold
+from promptools.profiles import load_builtin
+from promptools.profiles.profile import GENERIC
 from promptools.types import ModeName, Strictness
 
 if TYPE_CHECKING:
     from promptools.proxy import Proxy
+    from promptools.types import Call, Reply
 
 NAME = "serve"
 
 _BACKLOG = 2048
 _OPTIONS = (
     *("base_url", "provider", "mode", "dialect", "accept", "strictness", "hold", "deadline", "detect"),
-    *("escape", "allow_provider", "max_body", "max_reply", "max_tools"),
+    *("escape", "allow_provider", "max_body", "max_reply", "max_tools", "heartbeat"),
 )
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("--base-url", metavar="URL", help="the server behind the proxy, with /v1")
-    parser.add_argument("--provider", metavar="NAME", help="a provider of the config, or a kind of server")
+    add_base_url(parser)
+    add_provider(parser)
     add_config(parser)
     add_detect(parser)
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
@@ -46,7 +61,10 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--hold", choices=get_args(Hold), help="all: stream nothing before the reply is known to be good"
     )
     parser.add_argument(
-        "--max-tools", type=int, metavar="N", help="most tools a request; 0: any number (default: 4096)"
+        "--max-tools",
+        type=at_least(0, "tools"),
+        metavar="N",
+        help="most tools a request (default: 4096; 0: any)",
     )
     parser.add_argument(
         "--no-escape",
@@ -55,9 +73,21 @@ def add(parser: argparse.ArgumentParser) -> None:
         const=False,
         help="send control tokens in messages, results and tools as they are",
     )
-    parser.add_argument("--deadline", type=float, metavar="SECONDS", help="bounds all that is sent for one request")
     parser.add_argument(
-        "--max-reply", type=int, metavar="BYTES", help="the most that is held of one reply (default: 64 MiB)"
+        "--heartbeat",
+        type=seconds_or_none,
+        metavar="SECONDS",
+        help="silence after which the client of a stream gets a comment; 0: never (default: 5)",
+    )
+    parser.add_argument("--deadline", type=seconds, metavar="SECONDS", help="bounds all that is sent for one request")
+    parser.add_argument(
+        "--max-reply",
+        type=at_least(1, "bytes"),
+        metavar="BYTES",
+        help="the most that is held of one reply (default: 64 MiB)",
+    )
+    parser.add_argument(
+        "--verbose", action="store_true", help="write a line to stderr for each exchange that was healed"
     )
     _add_access(parser)
 
@@ -93,7 +123,10 @@ def _add_access(parser: argparse.ArgumentParser) -> None:
         help="let requests choose another provider of the config, with its key",
     )
     parser.add_argument(
-        "--max-body", type=int, metavar="BYTES", help="the longest body of a chat completion (default: 64 MiB)"
+        "--max-body",
+        type=at_least(1, "bytes"),
+        metavar="BYTES",
+        help="the longest body of a chat completion (default: 64 MiB)",
     )
 
 
@@ -107,21 +140,60 @@ def run(arguments: argparse.Namespace) -> int:
     """Serve until interrupted. The line `listening URL` on stdout says that it is up."""
     from promptools.proxy import Proxy
 
+    config = read_config(arguments.config)
+    if not (arguments.base_url or arguments.provider or config.providers):
+        raise UsageError("the proxy does not know its server: add --base-url URL, or --config FILE with a provider")
     settings: dict[str, Any] = {
         name: getattr(arguments, name) for name in _OPTIONS if getattr(arguments, name) is not None
     }
+    if arguments.verbose:
+        settings["on_reply"] = _log_healed
     proxy = Proxy(
-        config=read_config(arguments.config),
+        config=config,
         api_keys=_keys(arguments),
         allowed_hosts=(*arguments.allowed_host, arguments.host),
         **settings,
     )
     listener = _listen(arguments.host, arguments.port, beyond=proxy.access.keyed or arguments.no_api_key)
     host, port = listener.getsockname()[:2]
-    print(f"promptools stands before {proxy.base_url}")
+    print(f"forwarding to {proxy.base_url}")
+    if proxy.session.detect:
+        _describe(proxy)
     print(f"listening http://{f'[{host}]' if ':' in host else host}:{port}/v1", flush=True)
-    _serve(proxy, listener)
+    _serve(proxy, listener, verbose=arguments.verbose)
     return 0
+
+
+def _describe(proxy: Proxy) -> None:
+    """Print whether the server answers, what it is, and the modes in which tools are asked for."""
+    sights = proxy.session.context.sights
+    _, seen = look_at(proxy.base_url, proxy.target.model, proxy.authorization, sights)
+    target = proxy.session.target(None, base_url=proxy.base_url, provider=proxy.session.provider, seen=seen)
+    kind = target.profile.kind
+    title = "no kind that is known" if kind == GENERIC else load_builtin(kind).title
+    version = f" {seen.version}" if seen.version and seen.kind == kind else ""
+    answers = "it answers" if seen.answered else "it does not answer yet; requests fail until it does"
+    print(f"server: {title}{version}; {answers}")
+    if seen.answered and seen.kind not in {None, kind}:
+        say(f"warning: the server says that it is {seen.kind}, the settings say {kind}")
+    options = proxy.session.context.options
+    modes = (options.mode,) if options and options.mode else target.profile.modes
+    print(f"modes: {', then '.join(modes)}{f' (for {target.model})' if target.model else ''}")
+
+
+def _log_healed(reply: Reply) -> None:
+    """Log what was done to a reply that the server alone would not have answered so; no word of the model's."""
+    failed = [f"{each.mode} failed ({each.outcome})" for each in reply.trace.attempts if each.outcome != "answered"]
+    native = reply.trace.mode == "native"
+    calls = [_healed(call) for call in reply.calls if call.fixes or (native and call.dialect != "native")]
+    if failed or calls:
+        answered = f"answered in {reply.trace.mode} mode"
+        logging.getLogger("promptools").info("healed: %s", "; ".join([*failed, answered, *calls]))
+
+
+def _healed(call: Call) -> str:
+    fixes = ", ".join(sorted({fix.kind for fix in call.fixes}))
+    return f"{call.name} read as {call.dialect}" + (f" with fixes: {fixes}" if fixes else "")
 
 
 def _keys(arguments: argparse.Namespace) -> list[str]:
@@ -134,12 +206,14 @@ def _keys(arguments: argparse.Namespace) -> list[str]:
     return [*arguments.api_key, *kept]
 
 
-def _serve(proxy: Proxy, listener: socket.socket) -> None:
+def _serve(proxy: Proxy, listener: socket.socket, *, verbose: bool = False) -> None:
     try:
         import uvicorn
     except ImportError as error:
         raise UsageError("serving needs uvicorn: pip install 'promptools-compat[server]'") from error
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
+    if verbose:
+        logging.getLogger("promptools").setLevel(logging.INFO)
     config = uvicorn.Config(proxy, log_level="warning", lifespan="on", timeout_graceful_shutdown=2)
     logging.getLogger("uvicorn.error").addFilter(_no_cancelled)
     config.server_header = config.date_header = False  # the server's own pass: no second ones beside them

@@ -19,7 +19,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from promptools.dialects.base import Head
-from promptools.dialects.declaration import NAME, functions
+from promptools.dialects.declaration import functions
+from promptools.dialects.example import NAME
 from promptools.dialects.markup.block_value import NAMING
 from promptools.dialects.markup.collected import Grammar
 from promptools.dialects.markup.openers import WITHIN, first_tags, offered
@@ -46,8 +47,8 @@ GRAMMAR = Grammar(
 
 def wrapped_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
     """Tell whether a call follows the wrapper's opener: Olmo 3 writes Python in the same tag."""
-    del fresh, rules
-    first = first_tags(text, start, end)
+    del fresh
+    first = first_tags(text, start, end, rules)
     if not first.tags or first.tags[0].kind != "wrap":
         return None if first.more and not first.tags else False
     if len(first.tags) == 1:
@@ -58,7 +59,7 @@ def wrapped_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules
 def bare_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
     """Tell whether `<invoke>` names an offered tool."""
     del fresh
-    first = first_tags(text, start, end)
+    first = first_tags(text, start, end, rules)
     if not first.tags:
         return None if first.more else False
     tag = first.tags[0]

@@ -22,12 +22,13 @@ from promptools.dialects.envelope import NoCall
 from promptools.dialects.pycalls.calls import CallBlock
 from promptools.dialects.pycalls.code import calls_of
 from promptools.dialects.pycalls.marked import MarkedCalls
+from promptools.dialects.pycalls.names import PROGRAM, is_offered, name_of, plain, unescaped
 from promptools.dialects.pycalls.parts import Layout
 from promptools.dialects.settle import STOPPED, Place, Rules, broken
-from promptools.parsing.parts import Candidate, Part, Tried, Undecided, size_of
+from promptools.parsing.parts import Candidate, Part, Tried, Undecided, note, size_of
 from promptools.types import Call
 
-_NAME = r"[A-Za-z_][\w.-]{0,63}+"
+_NAME = name_of("[A-Za-z_]", r"[\w.-]", 63)
 _LABEL = r"(?:tool_name|tool|function)"
 _GAP = r"[ \t]{0,8}+"
 _QUOTE = r"[\"'`*]{0,3}+"
@@ -57,10 +58,7 @@ _ARGUMENTS = re.compile(r"\n\W*(?:arguments|parameters|args|input)\W*\Z")
 def _offered(text: str, start: int, rules: Rules) -> bool:
     """Tell whether an offered tool's name stands here, spelled as it was declared."""
     found = _NAMED.match(text, start)
-    if found is None or rules.tools is None:
-        return False
-    said = found[1]
-    return rules.tools.get(said) is not None or ("." in said and rules.tools.find(said) is not None)
+    return found is not None and is_offered(found[1], rules)
 
 
 def _may_be(rules: Rules) -> bool | None:
@@ -80,6 +78,11 @@ def _empty_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules)
     if text[end - 1] != ")":
         return _may_be(rules)
     return fresh and _offered(text, start, rules)
+
+
+def _program_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
+    """Tell whether a call begins in a fence for programs, which must be the whole reply."""
+    return fresh and _begins(text, start, end, fresh=fresh, rules=rules)
 
 
 def _label_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
@@ -108,8 +111,10 @@ class Bare(MarkedCalls):
             line=True,
             labels=_FENCES,
         ),
+        Head((), _CALL, opens="", gate=A_NAME, begins=_program_begins, first=True, line=True, labels=PROGRAM),
+        Head((), _EMPTY, opens="", gate=A_NAME, begins=_empty_begins, first=True, line=True, labels=PROGRAM),
     )
-    layout = Layout(brackets=False)
+    layout = Layout(brackets=False, row=True)
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
         """Start at the name, or at the object behind it."""
@@ -141,7 +146,7 @@ class NamedObject(Undecided):
         self._body = JsonBody()
         found = _NAMED.match(head)
         assert found is not None
-        self._name = found[1]
+        self._name, self._fixes = plain(found[1]), unescaped(found[1])
 
     def feed(self, piece: str, start: int) -> int | None:
         """Take more of the object."""
@@ -168,6 +173,8 @@ class NamedObject(Undecided):
                 self.parts = [Part("text", head + raw)]
                 self.tries.append(Tried(self._place.dialect, "text", str(no), len(head + raw)))
                 return
+        for fix in self._fixes:
+            note(parts, fix)
         self.rest = raw[size_of(parts) :]
         parts[0].raw = head + parts[0].raw
         self.head = ""

@@ -17,7 +17,7 @@ from promptools.dialects.base import Head, JsonCandidate, Textual, Tier
 from promptools.dialects.blocks.marked import FENCE, SPACE
 from promptools.dialects.blocks.markers import Closers
 from promptools.dialects.blocks.wrapped import WrappedCandidate
-from promptools.dialects.declaration import ARGUMENTS, NAME, explain, functions
+from promptools.dialects.declaration import explain, functions
 from promptools.dialects.json import Json
 from promptools.dialects.openings import then, token
 from promptools.dialects.settle import Place, Rules, dump
@@ -70,11 +70,7 @@ class Llama3Json(Bare):
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Write the block of the system message that declares the tools and the format."""
         declared = "\n\n".join(dump({"type": "function", "function": each}) for each in functions(tools))
-        several = (
-            "Do not use variables. To call several functions, write one such object after the other, with ; between."
-        )
-        form = f'{{"name": {NAME}, "parameters": {ARGUMENTS}}}'
-        return explain(declared, form, several=several, parallel=parallel, required=required)
+        return explain(self.render_calls, tools, declared, parallel=parallel, required=required)
 
     def render_calls(self, calls: Sequence[Call]) -> str:
         """Write calls as the model would have."""
@@ -99,9 +95,7 @@ class Xlam(Bare):
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Write the block of the system message that declares the tools and the format."""
         declared = "\n\n".join(dump(each) for each in functions(tools))
-        several = "To call several functions, put one object for each into the list."
-        form = f'[{{"name": {NAME}, "arguments": {ARGUMENTS}}}]'
-        return explain(declared, form, several=several, parallel=parallel, required=required)
+        return explain(self.render_calls, tools, declared, parallel=parallel, required=required)
 
     def render_calls(self, calls: Sequence[Call]) -> str:
         """Write calls as the model would have."""

@@ -239,7 +239,8 @@ class JsonCandidate(Undecided):
         lossy = close and finish_reason == "length"
         try:
             stopped = finish_reason in STOPPED
-            parts = self._body.calls(self._rules, self._place, close=close and not lossy, stopped=stopped)
+            place = self._place if raw.startswith("{") else self._place._replace(first=False)
+            parts = self._body.calls(self._rules, place, close=close and not lossy, stopped=stopped)
             self.parts = self._live.begun(parts) if self._live is not None else parts
             self.tries.append(tried("json", len(raw), self.parts))
             self.rest = raw[size_of(self.parts) :]

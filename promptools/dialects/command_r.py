@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from promptools.dialects.base import Head, Textual, Tier
 from promptools.dialects.blocks.markers import Closers
 from promptools.dialects.blocks.wrapped import WrappedCandidate
-from promptools.dialects.declaration import ARGUMENTS, NAME, explain
+from promptools.dialects.declaration import explain
 from promptools.dialects.openings import perhaps, then, token
 from promptools.dialects.settle import Place, Rules, dump
 from promptools.dialects.signature import describe
@@ -53,9 +53,7 @@ class CommandR(Textual):
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Write the block of the system message that declares the tools and the format."""
         declared = "\n\n".join(describe(tool) for tool in tools)
-        several = "To call several functions, put one object for each into the list."
-        form = _written([_object(NAME, ARGUMENTS)])
-        return explain(declared, form, several=several, parallel=parallel, required=required)
+        return explain(self.render_calls, tools, declared, parallel=parallel, required=required)
 
     def render_calls(self, calls: Sequence[Call]) -> str:
         """Write calls as the model would have."""

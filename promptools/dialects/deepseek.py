@@ -21,7 +21,7 @@ from promptools.dialects.base import Head, Textual, Tier
 from promptools.dialects.blocks.marked import FENCE
 from promptools.dialects.blocks.markers import Closers
 from promptools.dialects.blocks.wrapped import WrappedCandidate
-from promptools.dialects.declaration import ARGUMENTS, explain
+from promptools.dialects.declaration import explain
 from promptools.dialects.openings import either, perhaps, then, token
 from promptools.dialects.settle import Place, Rules, dump
 from promptools.parsing.parts import Candidate
@@ -131,13 +131,7 @@ class DeepSeek(Textual):
         declared = "\n\n".join(
             f"### {tool.name}\nDescription: {tool.description}\n\nParameters: {dump(tool.parameters)}" for tool in tools
         )
-        return explain(
-            declared,
-            f"{CALLS}{CALL}function_name{SEP}{ARGUMENTS}{END}{ENDS}",
-            several=f"To call several functions, write one {CALL}...{END} after the other, between the outer markers.",
-            parallel=parallel,
-            required=required,
-        )
+        return explain(self.render_calls, tools, declared, parallel=parallel, required=required)
 
     def render_calls(self, calls: Sequence[Call]) -> str:
         """Write calls as V3.1 would have; a name that stands behind the separator may be longer."""

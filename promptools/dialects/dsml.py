@@ -19,7 +19,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from promptools.dialects.base import Head, Tier
-from promptools.dialects.declaration import NAME, functions
+from promptools.dialects.declaration import functions
+from promptools.dialects.example import NAME
 from promptools.dialects.markup.collected import Grammar
 from promptools.dialects.markup.openers import WITHIN, at_once
 from promptools.dialects.markup.reader import Markup

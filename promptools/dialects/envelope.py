@@ -31,6 +31,8 @@ NAME_KEYS = (
     "recipient_name",
     "toolName",
 )
+UNSURE_NAME_KEYS = frozenset({"action", "command"})
+"""Those that are parameters just as often: `{"command": "ls -l"}` names no tool."""
 ARGUMENT_KEYS = (
     "arguments",
     "parameters",

@@ -22,7 +22,6 @@ phi4: Final = partial(
     "phi4",
     {"functools": ""},  # Phi-4-mini model card, 2025-02
     models="Phi-4-mini",
-    tier="B",  # ordinary text
     shape="list",
     opens="[",
     result='{"result": {json}}',
@@ -32,7 +31,6 @@ firefunction: Final = partial(
     "firefunction",
     {"functools": ""},  # Firefunction v2 model card, 2024-06
     models="Firefunction v2",
-    tier="B",
     shape="list",
     opens="[",
     asked=True,  # the same marker as Phi-4-mini's

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 from promptools.dialects.base import A_NAME, Head, Textual, Tier
 from promptools.dialects.blocks.markers import Closers
 from promptools.dialects.blocks.wrapped import WrappedCandidate
-from promptools.dialects.declaration import ARGUMENTS, explain, lines
+from promptools.dialects.declaration import explain, lines
 from promptools.dialects.interpreter import CODE, NAMES, CodeCandidate, interpreter
 from promptools.dialects.openings import either, then, token, tokens
 from promptools.dialects.settle import Place, Rules
@@ -134,9 +134,7 @@ class Functionary(Textual):
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Write the block of the system message that declares the tools and the format."""
-        several = "To call several functions, write one after the other, each on a line of its own with its own >>>."
-        form = f">>>function_name\n{ARGUMENTS}"
-        return explain(lines(tools), form, several=several, parallel=parallel, required=required)
+        return explain(self.render_calls, tools, lines(tools), parallel=parallel, required=required)
 
     def render_calls(self, calls: Sequence[Call]) -> str:
         """Write calls as the model would have."""

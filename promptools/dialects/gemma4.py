@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from promptools.schema import Tools
 
 _CALLEE = re.compile(
-    r"(?:(?:call|function|declaration|\w{1,32}(?=:default_api)):[ \t]?)?(\w[\w.:/-]{0,127}+)[ \t]{0,8}+(?:\Z|\{)"
+    r"(?:(?:call|function|declaration|\w{1,32}(?=:default_api))?:[ \t]?)?(\w[\w.:/-]{0,127}+)[ \t]{0,8}+(?:\Z|\{)"
 )
 _BARE_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,100}")
 
@@ -97,7 +97,7 @@ class Gemma4(Textual):
     heads: tuple[Head, ...] = (
         Head(
             ("<|tool_call>",),
-            rf"<\|tool_call>\s{{0,64}}+(?:\Z|(?=call:|function:)|[a-z]{{1,8}}+\Z|(?={_NAME}[:{{])|{_NAME}\Z)",
+            rf"<\|tool_call>\s{{0,64}}+(?:\Z|(?=call:|function:)|[a-z]{{1,8}}+\Z|(?=:?{_NAME}[:{{])|:?(?:{_NAME})?\Z)",
             opens="c",
             begins=behind,
         ),
@@ -183,7 +183,7 @@ class FunctionGemma(Gemma4):
     heads: tuple[Head, ...] = (
         Head(
             ("<start_function_call>",),
-            rf"<start_function_call>\s{{0,64}}+(?:\Z|(?=call:)|[a-z]{{1,4}}+\Z|(?={_NAME}[:{{])|{_NAME}\Z)",
+            rf"<start_function_call>\s{{0,64}}+(?:\Z|(?=call:)|[a-z]{{1,4}}+\Z|(?=:?{_NAME}[:{{])|:?(?:{_NAME})?\Z)",
             opens="c",
             begins=behind,
         ),

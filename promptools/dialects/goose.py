@@ -16,7 +16,7 @@ from promptools.dialects.base import Head, Textual
 from promptools.dialects.blocks.marked import FENCE, SPACE
 from promptools.dialects.blocks.markers import Closers
 from promptools.dialects.blocks.wrapped import WrappedCandidate
-from promptools.dialects.declaration import ARGUMENTS, explain, lines
+from promptools.dialects.declaration import explain, lines
 from promptools.dialects.openings import then, token
 from promptools.dialects.settle import Place, Rules
 from promptools.parsing.parts import Candidate
@@ -50,11 +50,8 @@ class Goose(Textual):
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Write the block of the system message that declares the tools and the format."""
-        form = f"{OPENER}<function_name>{ARGUMENTS}</function_name>{CLOSER}"
-        several = f"To call several functions, write one {OPENER} block for each."
-        return explain(
-            f"<tools>\n{lines(tools)}\n</tools>", form, several=several, parallel=parallel, required=required
-        )
+        declared = f"<tools>\n{lines(tools)}\n</tools>"
+        return explain(self.render_calls, tools, declared, parallel=parallel, required=required)
 
     def render_calls(self, calls: Sequence[Call]) -> str:
         """Write calls as the model would have."""

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 
 from promptools.dialects.base import Head, Textual
 from promptools.dialects.blocks.wrapped import Closers, WrappedCandidate
+from promptools.dialects.declaration import explain, lines
 from promptools.dialects.fields.yaml_calls import YAML, YamlCandidate, yaml_head
 from promptools.dialects.openings import either, then, token, tokens
 from promptools.dialects.settle import Place, Rules, dump
 from promptools.parsing.parts import Candidate
-from promptools.schema.graph import is_object
 from promptools.types import Call, Fix, Result
 
 TAGS = (
@@ -132,22 +132,9 @@ class Hermes(Textual):
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Write the block of the system message that declares the tools and the format."""
-        listed = "\n".join(dump(_declaration(each)) for each in tools.to_openai())
-        how_many = "You may call one or more functions" if parallel else "You may call one function"
-        when = "\n\nYou must call a function in this turn." if required else ""
-        return f"""# Tools
-
-{how_many} to help with the user's request.
-
-The functions are described here, one JSON object a line:
-<tools>
-{listed}
-</tools>
-
-For each call write a JSON object with the function's name and arguments between <tool_call> tags:
-<tool_call>
-{{"name": "function_name", "arguments": {{"parameter": "value"}}}}
-</tool_call>{when}"""
+        return explain(
+            self.render_calls, tools, f"<tools>\n{lines(tools)}\n</tools>", parallel=parallel, required=required
+        )
 
     def render_calls(self, calls: Sequence[Call]) -> str:
         """Write calls as the model would have."""
@@ -159,11 +146,3 @@ For each call write a JSON object with the function's name and arguments between
     def render_results(self, results: Sequence[Result]) -> str:
         """Write results as one user turn."""
         return "\n".join(f"<tool_response>\n{result.content}\n</tool_response>" for result in results)
-
-
-def _declaration(tool: dict[str, object]) -> dict[str, object]:
-    """Give the keys that the templates show: the model has seen no others."""
-    function = tool["function"]
-    assert is_object(function)
-    shown = {key: function[key] for key in ("name", "description", "parameters") if key in function}
-    return {"type": "function", "function": shown}

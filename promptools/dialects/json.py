@@ -1,7 +1,9 @@
-"""The default dialect: one JSON object a call, in a fence or bare.
+"""The default dialect: a list of calls as JSON, or one JSON object a call, in a fence or bare.
 
     ```json
-    {"tool": "get_weather", "arguments": {"city": "Oslo"}}
+    [
+      {"tool": "get_weather", "arguments": {"city": "Oslo"}}
+    ]
     ```
 
 Its markers are braces, which prose has too: tier B, so position decides (see `promptools.parsing.engine`).
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING
 from promptools.dialects.base import Head, JsonCandidate, Textual, Tier
 from promptools.dialects.blocks.quoted import QuotedCandidate
 from promptools.dialects.blocks.wrapped import WrappedCandidate, fence_closers
+from promptools.dialects.declaration import explain
 from promptools.dialects.envelope import FIRST_KEYS
 from promptools.dialects.settle import Place, Rules, dump
 from promptools.dialects.signature import describe
@@ -87,36 +90,13 @@ class Json(Textual):
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Write the block of the system message that declares the tools and the format."""
-        how_many = (
-            "To call several tools at once, write one block for each, one after the other."
-            if parallel
-            else "Call one tool at a time."
-        )
-        when = (
-            "You must call a tool in this turn."
-            if required
-            else "If no tool is needed, answer in plain words, without such a block."
-        )
-        listed = "\n\n".join(describe(tool) for tool in tools)
-        return f"""# Tools
-
-You can call tools. To call one, end your message with a block like this, and nothing after it:
-
-```json
-{{"tool": "tool_name", "arguments": {{"parameter": "value"}}}}
-```
-
-{how_many} The result of each call is then given to you. Never write a result yourself. {when}
-
-## Available tools
-
-{listed}"""
+        declared = "\n\n".join(describe(tool) for tool in tools)
+        return explain(self.render_calls, tools, declared, parallel=parallel, required=required)
 
     def render_calls(self, calls: Sequence[Call]) -> str:
-        """Write calls as the model would have."""
-        return "\n".join(
-            f'```json\n{{"tool": {dump(call.name)}, "arguments": {call.arguments_json}}}\n```' for call in calls
-        )
+        """Write calls as the model would have: one list, since small models end their turn where a fence ends."""
+        written = ",\n  ".join(f'{{"tool": {dump(call.name)}, "arguments": {call.arguments_json}}}' for call in calls)
+        return f"```json\n[\n  {written}\n]\n```"
 
     def render_results(self, results: Sequence[Result]) -> str:
         """Write results as one user turn."""

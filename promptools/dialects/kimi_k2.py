@@ -13,11 +13,11 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from promptools.dialects.base import Head, Textual, Tier
+from promptools.dialects.base import A_NAME, Head, Textual, Tier
 from promptools.dialects.blocks.marked import FENCE
 from promptools.dialects.blocks.markers import Closers
 from promptools.dialects.blocks.wrapped import WrappedCandidate
-from promptools.dialects.declaration import ARGUMENTS, explain, lines
+from promptools.dialects.declaration import explain, lines
 from promptools.dialects.openings import either, perhaps, then, token, tokens
 from promptools.dialects.settle import Place, Rules
 from promptools.parsing.parts import Candidate
@@ -38,10 +38,23 @@ _HEADER = r"[^<{]{1,200}+"
 _OPENER = either(token(CALL), then(tokens(SECTIONS), _TALK, token(CALL)))
 _FORM = re.compile(r"functions\.(.+):\d+\Z", re.DOTALL)
 _RESIDUE = then(token("functions."), r"[^\W\d][\w./-]{0,127}+", r"\s{0,4}", ":", r"\s{0,4}", r"\d{1,4}", r"\s{0,8}")
-_RESIDUE_FORM = re.compile(r"functions\.([^\W\d][\w./-]*)\s*:\s*\d+\s*")
+_RESIDUE_FORM = re.compile(r"(?:functions\.)?([^\W\d][\w./-]*)\s*:\s*\d+\s*")
+_INDEXED = then(r"[^\W\d][\w./-]{0,127}+", ":", r"\d{1,4}", r"[ \t]{0,8}")
+_INDEXED_FORM = re.compile(r"([^\W\d][\w./-]*):\d+[ \t]*")
 
 CLOSERS = Closers(right=(END,), wrong=(*SECTION_ENDS, "</think>"), openers=(CALL, *SECTIONS))
 UNMARKED = Closers(right=(), wrong=(END, *SECTION_ENDS), openers=("functions.",), needed=False)
+
+
+def _indexed_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
+    """Whether a name and its number are those of an offered tool."""
+    del fresh
+    if rules.tools is None:
+        return False
+    form = _INDEXED_FORM.fullmatch(text, start, end)
+    if form is None:
+        return None if end == len(text) else False
+    return rules.tools.get(form[1]) is not None
 
 
 class KimiK2(Textual):
@@ -59,6 +72,7 @@ class KimiK2(Textual):
         ),
         Head((CALL, *SECTIONS), then(_OPENER, _HEADER, perhaps(token(ARGUMENT)), _GAP, FENCE), opens="{"),
         Head(("functions.",), _RESIDUE, opens="{", tier="B"),
+        Head((), _INDEXED, opens="{", gate=A_NAME, begins=_indexed_begins, line=True, flush=True, tier="B"),
     )
     closers = (*SECTION_ENDS, END, *SECTIONS)
     stop = (SECTION_END,)
@@ -74,13 +88,8 @@ class KimiK2(Textual):
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Write the block of the system message that declares the tools and the format."""
-        return explain(
-            f"<tools>\n{lines(tools)}\n</tools>",
-            f"{SECTION}{CALL}functions.function_name:0{ARGUMENT}{ARGUMENTS}{END}{SECTION_END}",
-            several=f"To call several functions, write one {CALL}...{END} after the other in the section, counted.",
-            parallel=parallel,
-            required=required,
-        )
+        declared = f"<tools>\n{lines(tools)}\n</tools>"
+        return explain(self.render_calls, tools, declared, parallel=parallel, required=required)
 
     def call_id(self, call: Call, number: int) -> str:
         """Write the header, counted through the conversation from 0."""

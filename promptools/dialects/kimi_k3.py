@@ -268,10 +268,7 @@ class KimiK3(Textual):
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Write the block of the system message that declares the tools and the format."""
-        pair = f'{OPEN}argument key="parameter" type="string"{SEP}its value{END_ARGUMENT}'
-        form = f'{TOOLS}{OPEN}call tool="<function name>" index="1"{SEP}{pair}{END_CALL}{END_TOOLS}'
-        several = "Write one call behind the other to make several, and count them by their index."
-        return explain(lines(tools), form, several=several, parallel=parallel, required=required)
+        return explain(self.render_calls, tools, lines(tools), parallel=parallel, required=required)
 
     def render_calls(self, calls: Sequence[Call]) -> str:
         """Write calls as the model would have. A string that holds a tag is written as JSON."""

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from promptools.dialects.base import Head
-from promptools.dialects.declaration import NAME, lines
+from promptools.dialects.declaration import lines
+from promptools.dialects.example import NAME
 from promptools.dialects.markup.collected import Grammar
 from promptools.dialects.markup.openers import WITHIN
 from promptools.dialects.markup.reader import Markup

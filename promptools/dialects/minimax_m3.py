@@ -16,7 +16,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from promptools.dialects.base import Head, Textual, Tier
-from promptools.dialects.declaration import NAME, functions
+from promptools.dialects.declaration import functions
+from promptools.dialects.example import NAME
 from promptools.dialects.markup.collected import Grammar
 from promptools.dialects.markup.nested import ITEM, members, tree
 from promptools.dialects.markup.nested_block import MARK, MarkedTags, NestedCandidate

@@ -18,7 +18,7 @@ from promptools.dialects.base import A_NAME, Head, Textual, Tier
 from promptools.dialects.blocks.marked import FENCE, SPACE
 from promptools.dialects.blocks.markers import Closers
 from promptools.dialects.blocks.wrapped import WrappedCandidate
-from promptools.dialects.declaration import ARGUMENTS, explain, functions
+from promptools.dialects.declaration import explain, functions
 from promptools.dialects.openings import perhaps, then, token
 from promptools.dialects.pycalls.heads import Either, marked, offered
 from promptools.dialects.pycalls.instead import InsteadBlock
@@ -40,8 +40,12 @@ _ARGS = then(token("[ARGS"), r"\]?", _SOME)
 _MARKS = rf"(?:{re.escape(MARK)}\s{{0,8}}){{0,4}}"
 _OPENER = then(_MARKS + token("[TOOL_CALLS"), r"\]?", _SOME)
 
+_BEFORE = then(_NAME, r"[ \t]{0,8}", token("[TOOL_CALLS"), r"\]?", _SOME, perhaps(_ARGS), FENCE)
+"""The name before the marker, and nothing between that and the arguments."""
+_NAME_FIRST = re.compile(rf"({_NAME})[ \t]*\[TOOL_CALLS")
+
 _HEAD = re.compile(
-    rf"(?:\[TOOL_CALLS\]?\s*)+(?:({_NAME})\s*(?:\[CALL_ID\]?\s*([\w-]*)\s*)?(?:\[ARGS\]?\s*)?)?(?:```[\w+-]*\s*)?"
+    rf"(?:\[TOOL_CALLS\]?\s*)+(?:({_NAME})\s*(?:\[CALL_ID\]?\s*([\w-]*)\s*)?)?(?:\[ARGS\]?\s*)?(?:```[\w+-]*\s*)?"
 )
 _AGAIN = re.compile(then(rf"({_NAME})", _SOME, _ID, _ARGS))
 _STRING = re.compile(r'[^"\\]*+(?:\\[\s\S][^"\\]*+)*+')
@@ -71,6 +75,24 @@ def _glued(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> boo
     return None if near else False
 
 
+def _named_before(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
+    """Tell whether a line begins with an offered tool's name, the marker, and arguments."""
+    del fresh
+    if rules.tools is None:
+        return False
+    found = _NAME_FIRST.match(text, start)
+    word = found[1] if found is not None else text[start:end].partition("[")[0].rstrip()
+    marked = found is not None or len(word) < end - start
+    if not (rules.tools.find(word) is not None if marked else _may_be_named(word, rules.tools)):
+        return False
+    return None if end == len(text) else found is not None and text[end] == "{"
+
+
+def _may_be_named(word: str, tools: Tools) -> bool:
+    """Whether a word may become a name that is offered."""
+    return any(name.startswith(word) for name in tools.names) or tools.find(word) is not None
+
+
 class Mistral(Textual):
     """`[TOOL_CALLS]name[ARGS]{...}`, or a list behind the marker."""
 
@@ -82,8 +104,9 @@ class Mistral(Textual):
             ("[TOOL_CALLS",), then(_OPENER, _NAME, _SOME, _ID, _ARGS, FENCE), opens='{<["', alone=r"(?s:.*\[ARGS\]?\s*)"
         ),
         Head(("[TOOL_CALLS",), then(_OPENER, _NAME, _SOME, _ID, FENCE), opens="{", alone=rf"{_MARKS}{_NAME}\s*"),
-        Head(("[TOOL_CALLS",), then(_OPENER, SPACE, FENCE)),
+        Head(("[TOOL_CALLS",), then(_OPENER, perhaps(_ARGS), SPACE, FENCE)),
         marked(MARK)._replace(begins=offered),
+        Head((), _BEFORE, opens="{", gate=A_NAME, begins=_named_before, line=True),
         Head((), _RESIDUE, opens="{", gate=A_NAME, begins=_glued, line=True, tier="B"),
     )
     closers = (CLOSER, MARK)
@@ -91,6 +114,10 @@ class Mistral(Textual):
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
         """Start at the bracket of the list, or of the arguments."""
+        before = _NAME_FIRST.match(head)
+        if before is not None:
+            moved = Fix("marker", "the name stands before the marker")
+            return NamedCandidate(head, CLOSERS, rules, place, firm=firm, name=before[1], fixes=[moved])
         found = _HEAD.fullmatch(head)
         if found is None:
             lost = Fix("marker", "the markers around its name and id are missing")
@@ -108,13 +135,8 @@ class Mistral(Textual):
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Write the block of the system message that declares the tools and the format."""
         listed = dump([{"type": "function", "function": each} for each in functions(tools)])
-        return explain(
-            f"[AVAILABLE_TOOLS]{listed}[/AVAILABLE_TOOLS]",
-            f"{MARK}function_name[ARGS]{ARGUMENTS}",
-            several=f"To call several functions, write one after the other, each with its own {MARK}.",
-            parallel=parallel,
-            required=required,
-        )
+        declared = f"[AVAILABLE_TOOLS]{listed}[/AVAILABLE_TOOLS]"
+        return explain(self.render_calls, tools, declared, parallel=parallel, required=required)
 
     def render_calls(self, calls: Sequence[Call]) -> str:
         """Write calls as the model would have; in the old form where a name holds what the new one cannot."""

@@ -12,20 +12,23 @@ import re
 
 from promptools.dialects.base import Head, Tier
 from promptools.dialects.blocks.wrapped import Closers, WrappedCandidate
+from promptools.dialects.pycalls import quoted
 from promptools.dialects.pycalls.calls import CallBlock
-from promptools.dialects.pycalls.heads import Either, marked
+from promptools.dialects.pycalls.heads import SPACED, Either, marked
 from promptools.dialects.pycalls.marked import MarkedCalls
+from promptools.dialects.pycalls.names import PROGRAM, plain
 from promptools.dialects.pycalls.parts import Layout
 from promptools.dialects.settle import PLAUSIBLE_NAME, Place, Rules
 from promptools.dialects.tool_code import LABEL
 from promptools.parsing.parts import Candidate
 
-LIST = r"\[\s{0,64}+(?:\Z|\w[\w.:/ -]{0,80}+(?:\Z|\())"
+LIST = rf"\[\s{{0,64}}+(?:\Z|{SPACED}(?:\Z|\())"
 BARE = Layout(brackets=True, spaced=True)
 _BETWEEN = Layout(right=("<|python_end|>",), spaced=True, lines=True)
 _TAGGED = Layout(right=("</tool_call>",), spaced=True, lines=True)
 _CLOSERS = Closers(right=_BETWEEN.right, wrong=(), openers=("<|python_start|>",))
 FENCES = (None, "", "json", "tool_call", LABEL)
+_DATA = (None, "", "json")
 _NAME = re.compile(r"\[\s*([^(]*)\(")
 
 
@@ -35,8 +38,13 @@ def list_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -
     if found is None:
         return None
     if rules.tools is None:
-        return fresh and PLAUSIBLE_NAME.match(found[1].strip()) is not None
-    return rules.tools.find(found[1]) is not None
+        return fresh and PLAUSIBLE_NAME.match(plain(found[1].strip())) is not None
+    return rules.tools.find(plain(found[1])) is not None
+
+
+def _program_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
+    """Tell whether such a list begins in a fence for programs, which must be the whole reply."""
+    return fresh and list_begins(text, start, end, fresh=fresh, rules=rules)
 
 
 class Pythonic(MarkedCalls):
@@ -49,6 +57,8 @@ class Pythonic(MarkedCalls):
         marked("<|python_start|>", json=True, spaced=True, tier="S"),
         marked("<tool_call>", tier="A"),
         Head(("[",), LIST, opens="", gate=LIST, begins=list_begins, labels=FENCES),
+        Head(("[",), LIST, opens="", gate=LIST, begins=_program_begins, first=True, labels=PROGRAM),
+        quoted.head(_DATA),
     )
     closers = ("<|python_end|>",)
     opener, closer, between = "[", "]", ", "
@@ -56,6 +66,8 @@ class Pythonic(MarkedCalls):
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
         """Start at the list, or at its first call."""
+        if head == '"':
+            return quoted.QuotedCalls(rules, place, firm=firm)
         if not head:
             return CallBlock(head, BARE, rules, place, firm=firm)
         if head.startswith("<tool"):

@@ -47,7 +47,7 @@ _NAMED = re.compile(
 def wrapped_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
     """Tell whether the tag of many dialects opens a block of this one: by the tag that comes next."""
     del fresh
-    first = first_tags(text, start, end)
+    first = first_tags(text, start, end, rules)
     if not first.tags or first.tags[0].kind != "wrap" or first.tags[0].close:
         return None if first.more and not first.tags else False
     words = first.words[0].strip()
@@ -71,7 +71,7 @@ def wrapped_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules
 def bare_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
     """Tell whether `<function=NAME>` without its wrapper is a call: the tool is offered, and its body follows."""
     del fresh
-    first = first_tags(text, start, end)
+    first = first_tags(text, start, end, rules)
     if not first.tags:
         return None if first.more else False
     tag = first.tags[0]

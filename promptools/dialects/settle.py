@@ -7,7 +7,16 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from promptools.dialects.envelope import ARGUMENT_KEYS, ASIDE_KEYS, NAME_KEYS, NoCall, Node, Said, argument_key
+from promptools.dialects.envelope import (
+    ARGUMENT_KEYS,
+    ASIDE_KEYS,
+    NAME_KEYS,
+    UNSURE_NAME_KEYS,
+    NoCall,
+    Node,
+    Said,
+    argument_key,
+)
 from promptools.errors import clip
 from promptools.parsing.tolerant import Unreadable, Value, read
 from promptools.schema.graph import is_object
@@ -57,13 +66,16 @@ class Place(NamedTuple):
     """Where a candidate stands.
 
     `wrapped`: inside an unmistakable wrapper; `expected`: in the dialect asked for; `sentinel`: behind a marker that
-    prose cannot contain, so that a call is meant even of a tool that nobody offers.
+    prose cannot contain, so that a call is meant even of a tool that nobody offers; `alone`: in a wrapper, and no words
+    came before it; `first`: nothing was said or called before it, and it stands in no fence.
     """
 
     dialect: str
     wrapped: bool
     expected: bool
     sentinel: bool = False
+    alone: bool = False
+    first: bool = False
 
     @property
     def meant(self) -> bool:
@@ -86,6 +98,8 @@ def settle(said: Said, rules: Rules, place: Place) -> Call | Malformed:
     if rules.tools is None:
         return _unchecked(said, place)
     found = rules.tools.find(said.name)
+    if found is None and said.arguments is None and said.name_key in UNSURE_NAME_KEYS and place.wrapped:
+        return _inferred(Said(said.node, None, said.node, {}, said.fixes), rules, place)
     if found is None:
         return _unknown(said, rules, place)
     tool, renamed = found
@@ -186,10 +200,14 @@ def _unchecked(said: Said, place: Place) -> Call | Malformed:
 
 
 def _unknown(said: Said, rules: Rules, place: Place) -> Call | Malformed:
-    """Give a well-formed call of a tool that was not offered, flagged, where a call was asked for: the host decides."""
+    """Return a well-formed call of a tool that was not offered, flagged, where a call was asked for: the host decides.
+
+    Where only its wrapper tells of a call it is a malformed one, and text if words follow.
+    """
     assert said.name is not None
     assert rules.tools is not None
-    if not place.meant or said.arguments is None or not PLAUSIBLE_NAME.match(said.name):
+    likely = place.meant or (place.alone and " " not in said.name)
+    if not likely or said.arguments is None or not PLAUSIBLE_NAME.match(said.name):
         raise NoCall(f"no tool {clip(said.name, 60)!r} is offered")
     fixes = list(said.fixes)
     try:
@@ -198,7 +216,11 @@ def _unknown(said: Said, rules: Rules, place: Place) -> Call | Malformed:
         message = unknown_message(said.name, rules.tools)
         return Malformed(0, "", "unknown_tool", message, name=said.name, dialect=place.dialect)
     written = _as_written(node, arguments)
-    return Call("", said.name, arguments, written, tuple(fixes), dialect=place.dialect, unknown_tool=True)
+    call = Call("", said.name, arguments, written, tuple(fixes), dialect=place.dialect, unknown_tool=True)
+    if place.meant:
+        return call
+    message = unknown_message(said.name, rules.tools)
+    return Malformed(0, "", "unknown_tool", message, name=said.name, dialect=place.dialect, call=call)
 
 
 def _as_written(node: Node | None, arguments: dict[str, Any]) -> str:
@@ -247,7 +269,7 @@ def _arguments(
         _refuse_strange(said, tool, flat, rules, place)
         fixes.append(_BESIDE if flat else _NONE)
         return None, flat
-    if _is_schema(said.arguments.value) and "properties" not in keys:
+    if _is_schema(said.arguments.value) and "properties" not in keys and not _holds_values(said, tool, rules):
         raise NoCall("it is a tool's definition, not a call")
     if said.arguments.value == {"type": "object"} and "description" in said.flat and "type" not in keys:
         raise NoCall("it is a tool's definition, not a call")
@@ -263,14 +285,39 @@ def _refuse_strange(said: Said, tool: Tool, flat: dict[str, Any], rules: Rules, 
     assert rules.tools is not None
     sure = place.wrapped or place.expected or rules.strictness == "lenient"
     if not flat:
-        if place.wrapped or (sure and said.name_key != "name"):
+        if place.wrapped or (sure and said.name_key != "name") or _calls_nothing(said, tool, rules, place):
             return
         raise NoCall("it has a name, but no arguments")
-    checked_flat = rules.tools.check(tool, flat)
+    checked_flat = rules.tools.check(tool, flat, guess=False)
     keys = rules.tools.keys(tool.name)
     fits = keys.issuperset(checked_flat.arguments) and not checked_flat.errors
     if not fits and (not sure or keys.isdisjoint(checked_flat.arguments)):
         raise NoCall(f"the keys beside the name are not all parameters of {tool.name!r}")
+
+
+def _holds_values(said: Said, tool: Tool, rules: Rules) -> bool:
+    """Whether what looks like a schema of the tool's parameters holds values for them."""
+    assert rules.tools is not None
+    assert said.arguments is not None
+    if "description" in said.flat:
+        return False
+    result = rules.tools.check(tool, said.arguments.value)
+    return result.sure and rules.tools.keys(tool.name).issuperset(result.arguments)
+
+
+def _calls_nothing(said: Said, tool: Tool, rules: Rules, place: Place) -> bool:
+    """Tell whether a name alone is a call: all that is said so far is the very name of a tool that needs no arguments.
+
+    It is none where the same object may be the arguments of another tool.
+    """
+    tools = rules.tools
+    assert tools is not None
+    key = said.name_key
+    alone = place.first and is_object(said.node.value) and said.node.value == {key: tool.name}
+    if not alone or tools.check(tool, {}).errors:
+        return False
+    others = (each for each in tools if key in tools.keys(each.name))
+    return all(tools.check(each, {key: tool.name}).errors for each in others)
 
 
 def _reads_flat(said: Said, tool: Tool, flat: dict[str, Any], rules: Rules) -> bool:
@@ -280,7 +327,7 @@ def _reads_flat(said: Said, tool: Tool, flat: dict[str, Any], rules: Rules) -> b
     keys = rules.tools.keys(tool.name)
     if not flat or not keys.issuperset(flat):
         return False
-    if rules.tools.check(tool, flat).errors:
+    if rules.tools.check(tool, flat, guess=False).errors:
         return False
     inner = said.arguments.value
     return not is_object(inner) or bool(rules.tools.check(tool, inner).errors)

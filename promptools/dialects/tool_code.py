@@ -17,6 +17,7 @@ from promptools.dialects.base import A_NAME, Head
 from promptools.dialects.pycalls.calls import CallBlock
 from promptools.dialects.pycalls.heads import behind
 from promptools.dialects.pycalls.marked import MarkedCalls
+from promptools.dialects.pycalls.names import name_of
 from promptools.dialects.pycalls.parts import Layout
 from promptools.dialects.settle import Place, Rules
 from promptools.parsing.parts import Candidate
@@ -45,7 +46,7 @@ class ToolCode(MarkedCalls):
     name = "tool_code"
     models = "Gemma 2, Gemma 3, prompted as Google's guide says"
     heads: tuple[Head, ...] = (
-        _statement(r"[A-Za-z_][\w.]{0,63}+[ \t]{0,4}+(?:\Z|\()", A_NAME),
+        _statement(name_of("[A-Za-z_]", r"[\w.]", 63) + r"[ \t]{0,4}+(?:\Z|\()", A_NAME),
         _statement(_OTHER, _OTHER),
     )
     stop: tuple[str, ...] = ("```tool_output",)

@@ -32,9 +32,16 @@ if TYPE_CHECKING:
     from promptools.schema import Tools
 
 _WORD = r"[A-Za-z_][\w.-]{0,80}+"
-ELEMENT: Final = then("<", _WORD, r"(?:\s[^<>]{0,400}+)?", r"/?", ">")
+_ATTRIBUTE = r"""\s{1,8}+[\w.:-]{1,80}+\s{0,4}=\s{0,4}(?:"[^"\n]{0,256}+"|'[^'\n]{0,256}+')"""
+_BEGUN = then(r"\s{1,8}+", r"[\w.:-]{1,80}+", r"\s{0,4}", "=", r"\s{0,4}", r"""(?:"[^"\n]{0,256}+|'[^'\n]{0,256}+)\Z""")
+"""An attribute that the text ends in."""
+_ATTRIBUTES = rf"(?:(?:{_ATTRIBUTE}){{0,6}}(?:{_BEGUN}|\s{{0,8}}(?=/?(?:>|\Z)))|\s[^<>]{{0,400}}+)?"
+"""Attributes, whose values may hold brackets, or what else may stand in a tag."""
+ELEMENT: Final = then("<", _WORD, _ATTRIBUTES, r"/?", ">")
 _BARE = then(_WORD, r"[ \t]{0,8}\r?", r"\n", r"[ \t]{0,8}", rf"(?:(?=<{_WORD}>)|<(?:\Z|{_WORD}\Z))")
 _NAME = re.compile(_WORD)
+_UNFINISHED = re.compile(rf"<{_WORD}(?:{_ATTRIBUTE}){{0,6}}{_BEGUN}")
+"""A tag that ends inside an attribute."""
 _SAFE = re.compile(rf"{_WORD}\Z")
 
 
@@ -47,6 +54,8 @@ def element_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules
     if found is not None and found.end() < len(text):
         if rules.tools.get(found[0]) is None and found[0] != MCP:
             return False
+        if end == len(text) and _UNFINISHED.fullmatch(text, start, end):
+            return None
         return True if text[end - 1] == ">" else None if end == len(text) else False
     said = found[0] if found is not None else ""
     return None if any(name.startswith(said) for name in (*rules.tools.names, MCP)) else False

@@ -20,6 +20,7 @@ from promptools.exchange.effects import (
     Read,
     Request,
     Send,
+    Tick,
     Wait,
 )
 from promptools.exchange.look import Sights
@@ -50,6 +51,7 @@ __all__ = [
     "Router",
     "Send",
     "Sights",
+    "Tick",
     "Wait",
     "run",
 ]

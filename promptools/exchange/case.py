@@ -15,10 +15,13 @@ from promptools.errors import UsageError
 from promptools.exchange.look import look
 from promptools.exchange.mend import REASONING_KEYS, without_reasoning
 from promptools.exchange.outlet import dump
-from promptools.modes.ask import Ask, Options, concerns_tools, read_ask
+from promptools.modes.ask import Ask, concerns_tools, read_ask
+from promptools.modes.options import Options
 from promptools.wire.shapes import as_list, as_object, as_text, is_object
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from promptools.exchange.context import Route
     from promptools.exchange.front import Front
     from promptools.exchange.ledger import Ledger, Steps
@@ -54,6 +57,8 @@ class Case:
         marks, prompt = target.marks or None, target.system_prompt or ""
         read = partial(read_ask, self.body, target.profile, self.defaults, marks=marks, system_prompt=prompt)
         ask = yield from ledger.compute(read)
+        if not ledger.front.pieces:
+            ask = replace(ask, options=ask.options.override({"arguments": "whole"}))
         ledger.notes.extend(ask.notes)
         less = None if target.profile.thinking else without_reasoning(ask)
         if less:
@@ -79,6 +84,7 @@ def open_case(ledger: Ledger) -> Steps[Case]:
         own["model"] = route.target.model
     body, notes = front.read(own, route.target.profile)
     tools = concerns_tools(body)
+    body = _described(body, route.target.descriptions)
     touch = tools or "promptools" in data or options.mode is not None or _unlike(body, route.target, front)
     as_it_is = request.body if own == data else dump(own)
     payload = None if touch else as_it_is
@@ -102,6 +108,19 @@ def _check_number(body: dict[str, Any], most: int | None) -> None:
                 f"{key!r} holds {offered} tools; at most {most} are taken here. Offer those that the request needs, or "
                 f"have the limit raised: it is the option max_tools, --max-tools of `promptools serve`"
             )
+
+
+def _described(body: dict[str, Any], descriptions: Mapping[str, str]) -> dict[str, Any]:
+    """Copy with descriptions of tools that go over their own."""
+    if not descriptions or not as_list(body.get("tools")):
+        return body
+    return {**body, "tools": [_retold(each, descriptions) for each in body["tools"]]}
+
+
+def _retold(tool: Any, descriptions: Mapping[str, str]) -> Any:
+    function = as_object(as_object(tool).get("function"))
+    said = descriptions.get(as_text(function.get("name")))
+    return tool if said is None else {**tool, "function": {**function, "description": said}}
 
 
 def _unlike(body: dict[str, Any], target: Target, front: Front) -> bool:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from promptools.exchange.effects import Headers, Request
     from promptools.harmony.vocabulary import Vocabulary
-    from promptools.modes.ask import Options
+    from promptools.modes.options import Options
     from promptools.profiles import Target
     from promptools.types import NewId, Reply, Seen
 

@@ -11,6 +11,9 @@ The exchange is a generator. It yields an effect and is sent one happening:
     Emit(head)      -> Done                the status and headers for the client; once, before any bytes
     Emit(bytes)     -> Done                bytes of the body for the client
 
+While a Look, Send, Read or Wait takes its time, a shell may send `Tick` in between: the exchange answers with what it
+emits meanwhile, and then with the same effect, which goes on.
+
 Every happening carries the shell's clock, `at`, in seconds of any monotonic origin. A shell that is closed early (the
 client went away) throws `GeneratorExit` into the exchange and closes the upstream itself.
 """
@@ -156,4 +159,11 @@ class Computed:
     at: float
 
 
-Happening: TypeAlias = Looked | Opened | Piece | Ended | Failed | Done | Computed
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed, and the effect is not done yet."""
+
+    at: float
+
+
+Happening: TypeAlias = Looked | Opened | Piece | Ended | Failed | Done | Computed | Tick

@@ -101,6 +101,7 @@ _KINDS: dict[VerdictKind, FailureKind] = {
     "forbidden": "choice",
     "swallowed": "swallowed",
     "empty_calls": "empty_calls",
+    "format": "format",
     "cut": "cut",
 }
 
@@ -110,7 +111,7 @@ def of_verdict(verdict: Verdict, opened: Opened, *, lost: bool = False) -> Failu
     return Failure(_KINDS[verdict.kind], verdict.why, opened=opened, verdict=verdict, lost=lost)
 
 
-def of_live(call: Malformed, verdict: Verdict, opened: Opened) -> Failure:
-    """Read a call that failed after its beginning had gone to the client."""
+def of_live(call: Malformed, reply: Reply, opened: Opened) -> Failure:
+    """Read a call that failed after its beginning had gone to the client; nothing of the reply can be handed over."""
     why = f"{call.name or 'a call'}: {call.reason}, after its arguments had been streamed"
-    return Failure("malformed", why, opened=opened, verdict=verdict)
+    return Failure("malformed", why, opened=opened, part=reply)

@@ -6,7 +6,6 @@ Nothing between the two knows which it was.
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from promptools.exchange.failure import OLLAMAS
@@ -32,6 +31,8 @@ class Front(Protocol):
 
     wire: Wire
     """The same API as servers speak it; a request that concerns no tools passes to such a server untouched."""
+    pieces: bool
+    """Whether a call can go out in pieces."""
     path: str
     """Its route below a server's API base, or from the server's root on when it begins with `/`."""
 
@@ -60,6 +61,7 @@ class ChatFront:
     """OpenAI's Chat Completions."""
 
     wire: Wire = "chat"
+    pieces = True
     path = "chat/completions"
 
     def read(self, body: dict[str, Any], profile: Profile) -> tuple[dict[str, Any], tuple[str, ...]]:  # noqa: ARG002 one signature for all fronts
@@ -90,6 +92,7 @@ class OllamaFront:
     """Ollama's `/api/chat`."""
 
     wire: Wire = "ollama"
+    pieces = False  # its arguments are an object
     path = "/api/chat"
 
     def read(self, body: dict[str, Any], profile: Profile) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -97,8 +100,7 @@ class OllamaFront:
         return read_request(body, profile)
 
     def outlet(self, ask: Ask, *, begun: bool = False) -> Outlet:
-        """Make a stream of lines, or a whole answer; calls are objects here and cannot go out in pieces."""
-        ask = replace(ask, options=replace(ask.options, arguments="whole"))
+        """Make a stream of lines, or a whole answer."""
         return LinesOutlet(ask, begun=begun) if ask.stream else AnswerOutlet(ask)
 
     def error(self, message: str, *, kind: str, code: str, attempts: Iterable[Attempt] = ()) -> bytes:  # noqa: ARG002 one signature for all fronts

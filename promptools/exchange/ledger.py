@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from promptools.errors import clip, without_credentials
 from promptools.exchange.effects import (
     Abandon,
     Compute,
@@ -23,6 +24,7 @@ from promptools.exchange.effects import (
     Read,
     Request,
     Send,
+    Tick,
     Wait,
 )
 from promptools.fallback import Policy
@@ -45,6 +47,15 @@ _CHAT = "/chat/completions"
 _PER_HOP = frozenset({"content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer", "upgrade"})
 
 
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """What a client gets after so many seconds without a byte, so that nobody takes the connection for dead."""
+
+    seconds: float
+    data: bytes
+    head: Callable[[], Head]
+
+
 class Ledger:
     """Carries out single effects for one request, and keeps account of them."""
 
@@ -55,6 +66,8 @@ class Ledger:
         self.now = client.at
         self.url: str | None = None
         self.headers: Headers = ()
+        self.place: tuple[str, str] = ("", "")
+        """The provider, or its base URL, and the model."""
         self.policy = Policy(client.at, stop=context.stop, wait=context.wait, deadline=context.deadline)
         self.attempts: list[Attempt] = []
         self.notes: list[str] = []
@@ -62,9 +75,11 @@ class Ledger:
         self.opened: Opened | None = None
         """The last answer's status and headers."""
         self.head_sent = False
+        self.heartbeat: Heartbeat | None = None
+        """None: nothing goes to the client before there is something to show."""
         self.seen: Seen | None = None
         """What a look at the server found out, if there was one."""
-        self._came = self._began = client.at
+        self._came = self._began = self._emitted = client.at
 
     @property
     def seconds(self) -> float:
@@ -75,8 +90,7 @@ class Ledger:
 
     def look(self, requests: tuple[Request, ...], seconds: float) -> Steps[tuple[Answer | None, ...]]:
         """Send small requests side by side; gives their answers."""
-        happened = yield Look(requests, seconds)
-        self.now = happened.at
+        happened = yield from self._do(Look(requests, seconds))
         assert isinstance(happened, Looked), happened
         return happened.answers
 
@@ -87,13 +101,11 @@ class Ledger:
         url = endpoint(self.url or self.client.url, path)
         headers = upstream_headers(self.client.headers, self.headers)
         request = Request(method, url, headers, body)
-        happened = yield Send(request, self.policy.left(self.now))
-        self.now = happened.at
+        happened = yield from self._do(Send(request, self.policy.left(self.now)))
         if self.opened is not None and isinstance(happened, Failed) and happened.kind == "closed":
             # uvicorn closes the connection of an HTTP 500 and does not say so: the next to take it finds it dead
             self.notes.append("the server had closed the connection after its last answer: sent again on another")
-            happened = yield Send(request, self.policy.left(self.now))
-            self.now = happened.at
+            happened = yield from self._do(Send(request, self.policy.left(self.now)))
         assert isinstance(happened, (Opened, Failed)), happened
         if isinstance(happened, Opened):
             self.opened = happened
@@ -103,8 +115,7 @@ class Ledger:
 
     def read(self) -> Steps[bytes | Failed | None]:
         """Read on: the next piece, None at the end, or how the reply broke off."""
-        happened = yield Read()
-        self.now = happened.at
+        happened = yield from self._do(Read())
         if isinstance(happened, Piece):
             return happened.data
         return happened if isinstance(happened, Failed) else None
@@ -126,7 +137,7 @@ class Ledger:
     def wait(self, seconds: float) -> Steps[None]:
         """Let time pass; no time is no effect."""
         if seconds > 0:
-            self.now = (yield Wait(seconds)).at
+            yield from self._do(Wait(seconds))
 
     def compute(self, work: Callable[[], T]) -> Steps[T]:
         """Call a function that only computes; for a large request where nothing else waits for it."""
@@ -147,6 +158,21 @@ class Ledger:
             self.now = (yield Emit(head())).at
         if data:
             self.now = (yield Emit(data)).at
+        self._emitted = self.now
+
+    def beat(self) -> Steps[None]:
+        """Send the heartbeat if it is due."""
+        beat = self.heartbeat
+        if beat is not None and self.now - self._emitted >= beat.seconds:
+            yield from self.emit(beat.data, beat.head)
+
+    def _do(self, effect: Effect) -> Steps[Happening]:
+        """Have an effect done; while it takes its time the heartbeat goes on."""
+        while isinstance(happened := (yield effect), Tick):
+            self.now = happened.at
+            yield from self.beat()
+        self.now = happened.at
+        return happened
 
     # -- account
 
@@ -166,7 +192,11 @@ class Ledger:
         self.attempts[number] = replace(told, why="; ".join(filter(None, (told.why, words))))
         if self.context.log:
             status = "no answer" if failure.status is None else f"HTTP {failure.status}"
-            self.context.log(f"send {number + 1} in {told.mode} mode failed: {failure.kind} ({status}); {words}")
+            provider, model = without_credentials(self.place[0].partition("?")[0]), clip(self.place[1])
+            self.context.log(
+                f"promptools: send {number + 1} in {told.mode} mode failed: {failure.kind} ({status}); {words}"
+                f" (provider {provider!r}, model {model!r})"
+            )
 
     def traced(self, reply: Reply, mode: str) -> Reply:
         """Put the account into a reply's trace."""

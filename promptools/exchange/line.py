@@ -2,8 +2,8 @@
 
 A choice is open until its first content character or its first complete, valid call has gone out; reasoning and the
 role do not count. While it is open a failed attempt can be forgotten (`drop`) and another one take its place. What may
-yet be found wrong is held: blank text before anything else, all text while a call is required, everything with
-`hold="all"`, and whatever follows a malformed call until it is known whether a good one comes.
+yet be found wrong is held: blank text before anything else, all text while a call is required or a certain form of the
+answer, everything with `hold="all"`, and whatever follows a malformed call until it is known whether a good one comes.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from promptools.parsing.events import CallArgs, CallEnd, CallStart, Event, Reasoning, Text, WasReasoning
+from promptools.parsing.output import SPACE
 from promptools.types import Discarded, Malformed, Span
 from promptools.wire.shapes import as_list
 
@@ -46,7 +47,10 @@ class Line:
     def __init__(self, ask: Ask, writer: Callable[[Envelope], Writer], *, begun: bool = False) -> None:
         self.committed = False
         self.broken: Malformed | None = None
-        """The live call that failed: its JSON stays open and an error has to follow."""
+        """The live call that failed: its JSON stays open and an error has to follow.
+
+        One that was cut off is none: the finish reason may say so as well.
+        """
         self._ask = ask
         self._make = writer
         self._writer: Writer | None = None
@@ -55,9 +59,16 @@ class Line:
         self._doubt = False
         self._thought = -1
         """Where the last thought ended in the text."""
+        self._thinking = False
+        """Its closer has not come."""
         self._live: set[int] = set()
         self._given: set[str] = set()
         self._logprobs: list[Any] = []
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether a call has gone out in part."""
+        return bool(self._live)
 
     def take(self, events: Iterable[Event], envelope: Envelope, logprobs: Any = None) -> list[dict[str, Any]]:
         """Give the chunks that may go out now."""
@@ -98,16 +109,22 @@ class Line:
                 self._live.add(index)
                 self._given.add(event.id)
                 return self._commit(event, envelope)
-            case CallArgs(index=index) | CallEnd(index=index) if index in self._live:
+            case CallArgs(index=index) if index in self._live:
+                return self._write(event, envelope)
+            case CallEnd(index=index) if index in self._live:
+                self._live.discard(index)
                 return self._write(event, envelope)
             case CallEnd(call=call) if self._wanted(call):
                 self._given.add(call.id)
                 return self._commit(event, envelope)
             case Malformed():
+                self._thinking = False
                 self._fail(event)
             case WasReasoning():
                 return self._take_back(envelope)
-            case Discarded() if event.span.start != self._thought:
+            case Discarded() if self._thinking or event.span.start == self._thought:
+                self._thinking = self._thinking and event.why != "markup"  # the tag that closed the thought
+            case Discarded():
                 self._held.append(event)
             case _:
                 pass
@@ -115,29 +132,32 @@ class Line:
 
     def _think(self, event: Reasoning, envelope: Envelope) -> list[dict[str, Any]]:
         """Send a thought; the tags around it are none of the words that a failed call gives back."""
-        last = self._held[-1] if self._held else None
-        if isinstance(last, Discarded) and last.span.end == event.span.start:
+        start = event.span.start
+        while self._held and isinstance(last := self._held[-1], Discarded) and last.span.end == start:
+            start = -1 if last.why == "markup" else last.span.start
             self._held.pop()
-        self._thought = event.span.end
+        self._thought, self._thinking = event.span.end, True
         return self._write(event, envelope)
 
     def _text(self, event: Text, envelope: Envelope) -> list[dict[str, Any]]:
-        waits = (self._ask.choice.forced or self._doubt) and not self._given
+        self._thinking = False
+        waits = (self._ask.choice.forced or self._ask.checks_form or self._doubt) and not self._given
         if waits or (not self.committed and not event.text.strip()):
             self._held.append(event)
             return []
         return self._commit(event, envelope)
 
     def _fail(self, event: Malformed) -> None:
-        if event.index in self._live:
-            self.broken = event
-        else:
+        if event.index not in self._live:
             self._doubt = True
             self._held.append(event)
+        elif event.reason != "truncated":
+            self.broken = event
 
     def _goes_live(self, event: CallStart) -> bool:
         tool = self._ask.tools.get(event.name)
-        if self._ask.options.arguments != "live" or self._ask.legacy or tool is None or tool.strict:
+        live = event.early or self._ask.options.arguments == "live"
+        if not live or self._ask.legacy or tool is None or tool.strict:
             return False
         return self._ask.choice.name in {None, event.name}
 
@@ -147,8 +167,9 @@ class Line:
     def _take_back(self, envelope: Envelope) -> list[dict[str, Any]]:
         """Send held text on as the reasoning that it was; what has gone out has gone out."""
         held, self._held = self._held, []
-        thoughts = [Reasoning(each.text, each.span) for each in held if isinstance(each, Text)]
-        return [chunk for each in thoughts for chunk in self._write(each, envelope)]
+        thought = "".join(each.text for each in held if isinstance(each, Text))
+        thought = thought.lstrip(SPACE) if self._thought < 0 else thought
+        return self._write(Reasoning(thought, _NOWHERE), envelope) if thought else []
 
     # -- writing
 
@@ -163,7 +184,9 @@ class Line:
         """Send what was held after the commit: the text alone, or every word in its order."""
         held, self._held = self._held, []
         words = [
-            each.text if isinstance(each, Text) else _raw(each) for each in held if isinstance(each, Text) or not good
+            each.text if isinstance(each, Text) else _raw(each)
+            for each in sorted(held, key=lambda event: event.span)
+            if isinstance(each, Text) or not good
         ]
         text = "".join(words)
         return self._write(Text(text, _NOWHERE), envelope) if text else []

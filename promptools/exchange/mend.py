@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from promptools.fallback import fitting
 from promptools.fallback.overflow import LEAST
+from promptools.modes.form import formed
 from promptools.wire.shapes import as_object
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ def mend(what: Mend, ask: Ask, failure: Failure, mode: ModeName) -> Ask | None:
             return _less_choice(ask)
         case "functions_only":
             return replace(ask, others=()) if ask.others else None
+        case "format":
+            return formed(ask, failure.verdict.feedback) if failure.verdict is not None else None
         case "roles":
             text = failure.text.lower()
             fold = "system" in text and "not supported" in text

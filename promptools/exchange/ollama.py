@@ -22,6 +22,7 @@ class LinesOutlet(StreamOutlet):
     """Writes newline-delimited JSON."""
 
     content_type = NDJSON
+    heartbeat = b""
 
     def end(self, account: Account) -> bytes:
         """Write the last line, with what it all cost."""

@@ -46,6 +46,8 @@ class Outlet(Protocol):
     """The client's side of one request, whatever it asked for."""
 
     content_type: str
+    heartbeat: bytes
+    """What may go out at any time and says nothing; empty: there is no such thing."""
 
     def take(self, index: int, events: Iterable[Event], envelope: Envelope, logprobs: Any) -> bytes:
         """Take events of a choice, and give what may go out now."""
@@ -57,6 +59,10 @@ class Outlet(Protocol):
 
     def broken(self, index: int) -> Malformed | None:
         """Give the live call of a choice that failed, if one did."""
+        ...
+
+    def unfinished(self, index: int) -> bool:
+        """Tell whether a call of a choice has gone out in part."""
         ...
 
     def drop(self, index: int) -> None:
@@ -76,6 +82,7 @@ class StreamOutlet:
     """Writes server-sent events; what other streams do otherwise stands in the methods with an underscore."""
 
     content_type = "text/event-stream; charset=utf-8"
+    heartbeat = comment("keep-alive")
 
     def __init__(self, ask: Ask, *, begun: bool = False) -> None:
         self._ask = ask
@@ -99,6 +106,10 @@ class StreamOutlet:
     def broken(self, index: int) -> Malformed | None:
         """Give the live call of a choice that failed, if one did."""
         return self._line(index).broken
+
+    def unfinished(self, index: int) -> bool:
+        """Tell whether a call of a choice has gone out in part."""
+        return self._line(index).unfinished
 
     def drop(self, index: int) -> None:
         """Forget what a failed attempt left behind."""
@@ -130,8 +141,7 @@ class StreamOutlet:
         return b"".join(b"data: %b\n\n" % dump(body) for body in bodies)
 
     def _writer(self, index: int, envelope: Envelope) -> Writer:
-        live = self._ask.options.arguments == "live"
-        return chunks.ChunkWriter(envelope, index, live=live, legacy=self._ask.legacy)
+        return chunks.ChunkWriter(envelope, index, live=True, legacy=self._ask.legacy)
 
     def _line(self, index: int) -> Line:
         if index not in self._lines:
@@ -143,6 +153,7 @@ class WholeOutlet:
     """Gathers the choices of a whole reply."""
 
     content_type = "application/json"
+    heartbeat = b""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
@@ -163,6 +174,10 @@ class WholeOutlet:
     def broken(self, index: int) -> Malformed | None:  # noqa: ARG002 one signature for all outlets
         """Nothing goes out live."""
         return None
+
+    def unfinished(self, index: int) -> bool:  # noqa: ARG002 one signature for all outlets
+        """Nothing goes out in part."""
+        return False
 
     def drop(self, index: int) -> None:
         """Forget what a failed attempt left behind."""

@@ -6,7 +6,9 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from promptools.errors import UsageError
 from promptools.exchange.mend import mend
+from promptools.exchange.registry import mode_of
 from promptools.fallback import COUNTED, LASTING, REMEDIES, Key, Mend, Step
 
 if TYPE_CHECKING:
@@ -29,8 +31,14 @@ WORDS: dict[Mend, str] = {
     "plain_content": "sent again with content as plain strings",
     "no_stream_options": "sent again without `stream_options`",
     "no_parallel": "sent again without `parallel_tool_calls`",
+    "format": "the answer is asked for again in its form, without tools",
     "fit": "sent again with a context that holds the prompt",
 }
+
+
+def _raw_last(ask: Ask, modes: Sequence[ModeName]) -> bool:
+    """Whether harmony mode may be tried last, though it is not among the modes."""
+    return ask.profile.raw_last and ask.profile.raw is not None and "harmony" not in modes
 
 
 class Plan:
@@ -48,6 +56,8 @@ class Plan:
         self._forced = ask.options.mode is not None
         self._again = False
         self._used: set[tuple[ModeName, Mend]] = set()
+        self._raw_left = _raw_last(ask, modes) and not self._forced
+        self._before: ModeName | None = None
         self._rest = list(modes)
         self._recalled: int | None = None
         self._remember(context.windows.size(place, at))
@@ -92,16 +102,25 @@ class Plan:
         if self.ask.num_ctx is not None:
             self._context.windows.raised(self._place, self.ask.num_ctx, at)
 
+    def failed(self, failure: Failure, at: float) -> None:
+        """Report a failure that is the server's; one that the model may mend is the model's."""
+        if failure.kind not in COUNTED or (failure.verdict is not None and failure.verdict.again):
+            return
+        self._breaker.failed(self.key, at, why=failure.kind, lasting=failure.kind in LASTING)
+
     def after(self, failure: Failure, at: float) -> str | None:
         """Choose what to send after a failure, and say it in words; None when nothing is left to try."""
         steps = REMEDIES[failure.kind]
+        if failure.kind == "harmony" and self._raw_left:
+            self._raw_left = False
+            self._rest.append("harmony")
         for step in steps:
             words = self._take(step, failure, at)
             if words:
                 return words
         if "next" in steps:
-            self._failed(failure, at)
-        return None
+            self.failed(failure, at)
+        return self._back(failure)
 
     def pass_over(self, why: str, at: float) -> bool:
         """Leave out harmony mode, which cannot tell what the request holds; false where nothing else may be tried."""
@@ -152,19 +171,42 @@ class Plan:
     def _move(self, failure: Failure, at: float) -> str | None:
         if not self._rest or (failure.verdict and not failure.verdict.elsewhere):
             return None
-        self._failed(failure, at)
+        self.failed(failure, at)
         mode = self._next(at)
+        if mode == "harmony" and not self._can_render():
+            mode = self._next(at)
         if mode is None:
             return None
-        self.mode = mode
+        self._before, self.mode = self.mode if "again" in REMEDIES[failure.kind] else None, mode
         self.ask = replace(self.ask, feedback=())
         return f"{mode} mode is tried"
+
+    def _can_render(self) -> bool:
+        """Whether harmony mode can render the request; it is asked for what another mode failed to do."""
+        profile = self.ask.profile
+        if profile.raw == "completions" and "harmony" not in profile.modes:
+            # only vLLM and SGLang fail so, and both leave the markers out of a reply unless they are told not to
+            self.ask = replace(self.ask, profile=replace(profile, raw_ids=True))
+        try:
+            mode_of("harmony").body(self.ask)
+        except UsageError as error:
+            self.notes.append(f"harmony mode was passed over: {error}")
+            return False
+        return True
+
+    def _back(self, failure: Failure) -> str | None:
+        """Go back from a raw endpoint that is not there to the mode before, where sampling may go better."""
+        if failure.kind != "no_raw" or self._before is None or self._again:
+            return None
+        self._again = True
+        self.mode = self._before
+        return f"{self.mode} mode is tried once more"
 
     def _once_more(self, failure: Failure, at: float) -> str | None:
         if self._again:
             return None
         self._again = True
-        self._failed(failure, at)
+        self.failed(failure, at)
         return "the same is sent once more"
 
     def _next(self, at: float) -> ModeName | None:
@@ -185,9 +227,3 @@ class Plan:
             f"every mode failed lately ({self._breaker.why(self._key(first))}): they are tried all the same"
         ]
         return first
-
-    def _failed(self, failure: Failure, at: float) -> None:
-        """Report a failure that is the server's; one that the model may mend is the model's."""
-        if failure.kind not in COUNTED or (failure.verdict is not None and failure.verdict.again):
-            return
-        self._breaker.failed(self.key, at, why=failure.kind, lasting=failure.kind in LASTING)

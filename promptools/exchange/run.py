@@ -9,7 +9,7 @@ from promptools.errors import UsageError
 from promptools.exchange.answers import conclude, refuse
 from promptools.exchange.case import open_case
 from promptools.exchange.effects import Effect, Happening, Head
-from promptools.exchange.ledger import Ledger
+from promptools.exchange.ledger import Heartbeat, Ledger
 from promptools.exchange.plan import Plan
 from promptools.exchange.registry import modes_for
 from promptools.exchange.serve import Service, single
@@ -36,6 +36,7 @@ def run(request: ClientRequest, context: Context) -> Exchange:
     try:
         case = yield from open_case(ledger)
         ledger.url, ledger.headers = case.route.url, case.route.headers
+        ledger.place = case.place
         ledger.notes.extend(case.notes)
         replies = yield from _touch(ledger, case) if case.payload is None else _pass(ledger, case, case.payload)
     except UsageError as error:
@@ -68,6 +69,8 @@ def _touch(
     ask = yield from case.ask(ledger)
     outlet = ledger.front.outlet(ask, begun=ledger.head_sent)
     service = Service(ledger, outlet, strict=ask.options.on_malformed == "error")
+    if ask.options.heartbeat and outlet.heartbeat:
+        ledger.heartbeat = Heartbeat(ask.options.heartbeat, outlet.heartbeat, service.head)
     fatal = yield from _choices(service, case, ask, failure)
     if fatal is None:
         yield from service.end(ask)

@@ -13,6 +13,7 @@ from promptools.exchange.letter import write_letter
 from promptools.exchange.outlet import Outlet, dump, own_headers
 from promptools.exchange.registry import mode_of
 from promptools.modes.checks import HARMONY_CALL, Verdict, verify
+from promptools.modes.reader import BLANKS
 from promptools.parsing.events import Text
 from promptools.wire.chat import Envelope
 
@@ -28,6 +29,7 @@ Outcome: TypeAlias = "Failure | dict[int, Verdict]"
 """The whole send failed, or this became of each choice; one that the server never sent is left out."""
 
 
+OVER = f"the read was ended after a whole call and {BLANKS} characters of white space"
 CALL_REASONS = frozenset({"tool_calls", "function_call"})
 
 
@@ -84,7 +86,7 @@ class Sending:
     def head(self) -> Head:
         """Write the head of the answer, if this send is the one that gives it."""
         opened = self._ledger.opened
-        headers = opened.headers if opened else ()
+        headers = opened.headers if opened and 200 <= opened.status < 300 else ()  # not those of a failed attempt
         sends = self._ledger.policy.state.attempt_number
         return Head(200, own_headers(headers, self._outlet.content_type, self._plan.mode, sends))
 
@@ -98,11 +100,16 @@ class Sending:
                 place = self._places.get(delta.index or 0)
                 if place is not None:
                     yield from self._hand_on(place, self.readers[place].feed(delta), delta.logprobs)
+                if self.intake.streamed and self._over():
+                    self._ledger.notes.append(OVER)
+                    yield from self._ledger.abandon()
+                    return None
             if piece is None:
                 return None
             if self.intake.problem or self.intake.garbled or self.intake.excess or self._spoiled():
                 yield from self._ledger.abandon()
                 return None
+            yield from self._ledger.beat()  # pieces come, and may all be part of a call that is not whole yet
             if self.intake.done:  # the server may keep the connection open; what is left of it is not waited for
                 return None
 
@@ -110,6 +117,12 @@ class Sending:
         data = self._outlet.take(index, events, self.intake.envelope, logprobs)
         if data:
             yield from self._ledger.emit(data, self.head)
+
+    def _over(self) -> bool:
+        """Whether every choice has ended, or goes on with nothing but white space after a call."""
+        if not any(reader.over for reader in self.readers.values()):
+            return False
+        return all(self.readers[index].over or said in self.intake.finish for said, index in self._places.items())
 
     def _spoiled(self) -> bool:
         return any(self._outlet.broken(index) for index in self.readers)
@@ -137,6 +150,8 @@ class Sending:
         verdicts: dict[int, Verdict] = {}
         for said, index in self._sent().items():
             finish = intake.finish.get(said)
+            if self.readers[index].over and finish in {None, "length"}:
+                finish = "stop"  # what was cut is white space
             if finish is None and (intake.done or not intake.streamed):
                 finish = "stop"  # some servers never say why they ended, but say that they did
             if finish in CALL_REASONS and self._plan.ask.choice.kind == "none":

@@ -7,12 +7,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from promptools.errors import UsageError
+from promptools.exchange.effects import Head
 from promptools.exchange.failure import Failure, of_live, of_verdict
-from promptools.exchange.outlet import Account
+from promptools.exchange.outlet import Account, own_headers
 from promptools.exchange.recover import recover
 from promptools.exchange.sending import Sending
 from promptools.wire.chat import Envelope
-from promptools.wire.chunks import finish_reason
+from promptools.wire.chunks import CUT, finish_reason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from promptools.exchange.plan import Plan
     from promptools.modes.ask import Ask
     from promptools.modes.checks import Verdict
-    from promptools.types import Reply
+    from promptools.types import Malformed, Reply
 
 
 class Service:
@@ -47,6 +48,13 @@ class Service:
     def now(self) -> float:
         """Give the shell's clock."""
         return self._ledger.now
+
+    def head(self) -> Head:
+        """Write the head of the answer, before there is any."""
+        if self._sending is not None:
+            return self._sending.head()
+        sends = len(self._ledger.attempts)
+        return Head(200, own_headers((), self._outlet.content_type, self._ledger.attempts[-1].mode, sends))
 
     def traced(self) -> list[Reply]:
         """Give the replies in the order of their choices, with the account in their traces."""
@@ -112,14 +120,20 @@ class Service:
         opened = self._ledger.opened
         assert opened is not None
         for index, verdict in verdicts.items():
-            live = self._outlet.broken(index)
+            live = self._outlet.broken(index) or self._left_open(index, verdict.reply)
             if live:
-                failed[index] = of_live(live, verdict, opened)
+                failed[index] = of_live(live, verdict.reply, opened)
             elif verdict.ok:
                 yield from self._finish(index, verdict.reply, good=True)
             else:
                 failed[index] = of_verdict(verdict, opened, lost=sending.lost(index))
         return failed
+
+    def _left_open(self, index: int, reply: Reply) -> Malformed | None:
+        """Return the call that went out in part and was cut off, unless the finish reason says that it was."""
+        if not self._outlet.unfinished(index) or finish_reason(reply) in CUT:
+            return None
+        return next((each for each in reply.malformed if each.reason == "truncated"), None)
 
     def _singly(self, plan: Plan, failed: Mapping[int, Failure | None]) -> Steps[Failure | None]:
         """Serve each choice that failed, or never came, by itself."""
@@ -131,13 +145,14 @@ class Service:
 
     def _recover(self, plan: Plan, indices: Sequence[int], failure: Failure) -> Steps[bool]:
         """Make the best of a failure: read the calls out of it, plan another send (true), or hand it over."""
-        if len(indices) == 1 and not self._outlet.broken(indices[0]):
+        if len(indices) == 1 and not self._outlet.unfinished(indices[0]):
             saved = recover(plan, failure, self._ledger.context.new_id)
             if saved:
                 self._ledger.amend(failure, saved.trace.notes[-1])
                 yield from self._finish(indices[0], saved, good=True)
                 return False
         if any(self._outlet.committed(index) for index in indices):
+            plan.failed(failure, self.now)
             self._ledger.amend(failure, "too much has gone to the client to begin again")
             yield from self._hand_over(indices, failure)
             return False
@@ -158,7 +173,7 @@ class Service:
     def _hand_over(self, indices: Sequence[int], failure: Failure) -> Steps[None]:
         """Finish a choice with what a failed reply holds, if that may be; else it stays unfinished."""
         verdict = failure.verdict
-        if verdict is None or len(indices) > 1 or not self._may_show(failure) or self._outlet.broken(indices[0]):
+        if verdict is None or len(indices) > 1 or not self._may_show(failure):
             return
         reply = verdict.reply.with_trace(notes=(*verdict.reply.trace.notes, f"{failure.kind}: {failure.why}"))
         yield from self._finish(indices[0], reply, good=bool(reply.calls))
@@ -188,7 +203,7 @@ def _presentable(failure: Failure, verdict: Verdict, *, strict: bool) -> bool:
         return not strict
     if failure.kind == "swallowed":  # it thought and then said nothing: a poor answer, but perhaps all of it
         return bool(verdict.reply.reasoning) and not failure.lost
-    return failure.kind in {"choice", "empty_calls"}
+    return failure.kind in {"choice", "empty_calls", "format"}
 
 
 def single(ask: Ask) -> Ask:

@@ -49,6 +49,7 @@ FailureKind = Literal[
     "truncated",  # the reply was cut inside its only call
     "unknown_tool",  # a tool that was not offered
     "choice",  # `tool_choice` was not kept
+    "format",  # an answer that is not in the form that `response_format` asks for
 ]
 
 Mend = Literal[
@@ -64,6 +65,7 @@ Mend = Literal[
     "no_stream_options",
     "no_parallel",
     "fit",  # ask for a longer context, where the request can
+    "format",  # ask for the answer in its form, without tools: a grammar may force it then
 ]
 """One thing changed in the request, in the same mode."""
 
@@ -208,6 +210,7 @@ REMEDIES: dict[FailureKind, tuple[Step, ...]] = {
     "truncated": ("next",),
     "unknown_tool": ("correct",),
     "choice": ("correct", "next"),
+    "format": ("format",),
 }
 """What may mend a failure, in the order in which it is tried; each step once a mode, and nothing means: hand it on."""
 
@@ -254,6 +257,7 @@ NOT_COUNTED: Mapping[FailureKind, str] = MappingProxyType(
         "truncated": "the limit is the request's own",
         "unknown_tool": "the model's doing, with the request's tools",
         "choice": "the model's doing, with the request's own choice",
+        "format": "the model's doing, with the request's own form",
     }
 )
 """Failures that the breaker hears nothing of, with the reason: one app's requests would close a mode for all others."""

@@ -6,13 +6,40 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from promptools.harmony.convert import Options
+    from promptools.harmony.count import Part
+    from promptools.harmony.prompts import count_tokens, render_ids, render_text
     from promptools.harmony.transcript import Heard, Parsed, StreamParser, parse, parse_ids, parse_trace
+    from promptools.harmony.vocabulary import load_encode
 
-__all__ = ["Heard", "Parsed", "StreamParser", "parse", "parse_ids", "parse_trace"]
+__all__ = [
+    "Heard",
+    "Options",
+    "Parsed",
+    "Part",
+    "StreamParser",
+    "count_tokens",
+    "load_encode",
+    "parse",
+    "parse_ids",
+    "parse_trace",
+    "render_ids",
+    "render_text",
+]
+
+_HOMES = {
+    "Options": "convert",
+    "Part": "count",
+    "count_tokens": "prompts",
+    "load_encode": "vocabulary",
+    "render_ids": "prompts",
+    "render_text": "prompts",
+}
+"""The modules of what is not in `transcript`."""
 
 
 def __getattr__(name: str) -> Any:
-    """Load the reader of transcripts when it is first named: a reply is looked at for Harmony without it."""
+    """Load what reads and writes when it is first named: a reply is looked at for Harmony without it."""
     if name in __all__:
-        return getattr(_import_module("promptools.harmony.transcript"), name)
+        return getattr(_import_module(f"promptools.harmony.{_HOMES.get(name, 'transcript')}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

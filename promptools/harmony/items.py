@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from promptools.harmony.bare import BareWords
+from promptools.harmony.callers import Callers
 from promptools.harmony.header import Known
 from promptools.harmony.machine import Item, Machine, Words
 from promptools.harmony.scan import NAMES, Piece, Scanner, Token
@@ -58,12 +59,13 @@ class ItemParser:
         self._scanner = Scanner(broken=broken)
         self._bare = None if strict else BareWords(known)
         self._machine = Machine(role, strict=strict, known=known)
+        self._callers = None if strict else Callers(known)
         self._tokens = Detokenizer(decode) if decode is not None else None
 
     def feed(self, text: str) -> list[Item]:
         """Take a piece of text."""
         if self._scanner.passes(text) and (self._bare is None or self._bare.done) and self._machine.says(text):
-            return [Words(text)]
+            return self._told([Words(text)])
         return self._take(self._scanner.feed(text))
 
     def feed_ids(self, ids: Iterable[int]) -> list[Item]:
@@ -80,14 +82,19 @@ class ItemParser:
         left = self._tokens.close() if self._tokens is not None else ()
         items = self._take([*left, *self._scanner.close()])
         if self._bare is not None:
-            items += self._machine.take(self._bare.close())
-        return [*items, *self._machine.close()]
+            items += self._told(self._machine.take(self._bare.close()))
+        items += self._told(self._machine.close())
+        return [*items, *self._callers.close()] if self._callers is not None else items
 
     def _take(self, pieces: Iterable[Piece]) -> list[Item]:
         bare = self._bare
         if bare is not None:
             pieces = (each for piece in pieces for each in bare.feed(piece))
-        return list(self._machine.take(pieces))
+        return self._told(self._machine.take(pieces))
+
+    def _told(self, items: Iterable[Item]) -> list[Item]:
+        """Return the items that are certain."""
+        return list(self._callers.feed(items) if self._callers is not None else items)
 
 
 def _bytes(token: int, decode: Decode) -> bytes:

@@ -1,14 +1,15 @@
-"""llama.cpp's own HTTP server, from the wheel xllamacpp, on a scripted model."""
+"""llama.cpp's own HTTP server, from the wheel xllamacpp, on a scripted model or on any in a GGUF file."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from promptools.errors import UsageError
 from promptools.lab.model import CONTEXT, make_model
@@ -19,7 +20,11 @@ Template = Literal["hermes", "harmony", "plain"]
 """Chat templates that ship with the lab: ChatML with Hermes tool tags, gpt-oss's Harmony, ChatML without tools."""
 
 TEMPLATES = Path(__file__).parent / "templates"
+FILE_CONTEXT = 8192
+"""Tokens for each slot of a model in a file: a conversation with tools, in a moderate amount of memory."""
 _BOOT_SECONDS = 60.0
+_FILE_BOOT_SECONDS = 600.0  # gigabytes from a slow disk
+_MAGIC = b"GGUF"
 
 
 def can_serve() -> bool:
@@ -54,11 +59,61 @@ def serve(
         "slots": slots,
         "context": context,
     }
+    return _start(settings, folder, _BOOT_SECONDS)
+
+
+def serve_file(
+    path: Path,
+    *,
+    name: str | None = None,
+    folder: Path | None = None,
+    slots: int = 1,
+    context: int = FILE_CONTEXT,
+    threads: int | None = None,
+) -> Server:
+    """Start the server on the model in the GGUF file `path`, with its own chat template, and wait until it answers.
+
+    `name` is the file's, without `.gguf`, unless another is passed. `context` is in tokens, for each of `slots`;
+    `threads` are as many as there are cores. `folder` keeps the log, as for `serve`. Raises `UsageError` where there is
+    no such model or xllamacpp is not installed, and `UpstreamError` where the server does not come up.
+    """
+    check_gguf(path)
+    if importlib.util.find_spec("xllamacpp") is None:
+        raise UsageError("running llama.cpp here needs xllamacpp: pip install 'promptools-compat[demo]'")
+    settings = {
+        "model": str(path.resolve()),
+        "name": name or path.stem,
+        "slots": slots,
+        "context": slots * context,
+        "threads": threads or _cores(),
+    }
+    return _start(settings, folder or cache() / "lab", _FILE_BOOT_SECONDS)
+
+
+def check_gguf(path: Path) -> None:
+    """Raise `UsageError` where there is no GGUF file at `path`."""
+    try:
+        with path.open("rb") as stream:
+            magic = stream.read(len(_MAGIC))
+    except OSError as error:
+        raise UsageError(f"cannot read the model {str(path)!r}: {error.strerror}; pass a GGUF file") from error
+    if magic != _MAGIC:
+        raise UsageError(
+            f"{str(path)!r} is no GGUF file: it begins with {magic!r}, not {_MAGIC!r}; convert the model to GGUF first"
+        )
+
+
+def _cores() -> int:
+    """Return how many cores this process may use; Python before 3.13 knows only how many there are."""
+    return getattr(os, "process_cpu_count", os.cpu_count)() or 1
+
+
+def _start(settings: dict[str, Any], folder: Path, seconds: float) -> Server:
     with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as told:
         json.dump(settings, told)
         told.flush()
         command = [sys.executable, "-m", "promptools.lab.llamacpp_host", told.name]
-        return start(name, command, folder, _address, health="/health", seconds=_BOOT_SECONDS)
+        return start(settings["name"], command, folder, _address, health="/health", seconds=seconds)
 
 
 def _address(printed: str) -> str | None:

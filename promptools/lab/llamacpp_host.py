@@ -16,7 +16,10 @@ from typing import Any
 
 
 def run(settings: dict[str, Any]) -> None:
-    """Serve until standard input closes."""
+    """Serve until standard input closes.
+
+    With a `template` the model is a scripted one; without one it is any model, which has its own.
+    """
     xllamacpp: Any = importlib.import_module("xllamacpp")  # it ships no types
 
     params = xllamacpp.CommonParams()
@@ -24,18 +27,14 @@ def run(settings: dict[str, Any]) -> None:
     params.model_alias = {settings["name"]}
     params.hostnames = ["127.0.0.1"]
     params.port = 0  # any free one
-    params.chat_template = settings["template"]
     params.use_jinja = True
     params.n_ctx = settings["context"]
     params.n_parallel = settings["slots"]
     params.kv_unified = True
-    # cues are told apart by small angles: full precision costs nothing at this size
-    params.cache_type_k = xllamacpp.ggml_type.GGML_TYPE_F32
-    params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
-    params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
-    params.cpuparams.n_threads = 1
-    params.cpuparams_batch.n_threads = 1
-    params.cache_ram_mib = 64
+    if "template" in settings:
+        _suit_script(xllamacpp, params, settings["template"])
+    else:
+        params.cpuparams.n_threads = params.cpuparams_batch.n_threads = settings["threads"]
     params.warmup = False
     params.ui = False
     server = xllamacpp.Server(params)
@@ -44,6 +43,17 @@ def run(settings: dict[str, Any]) -> None:
     sys.stdin.buffer.read()
     # the server's threads have no orderly end: leave without running their destructors
     os._exit(0)
+
+
+def _suit_script(xllamacpp: Any, params: Any, template: str) -> None:
+    params.chat_template = template
+    # cues are told apart by small angles: full precision costs nothing at this size
+    params.cache_type_k = xllamacpp.ggml_type.GGML_TYPE_F32
+    params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
+    params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    params.cpuparams.n_threads = 1
+    params.cpuparams_batch.n_threads = 1
+    params.cache_ram_mib = 64
 
 
 if __name__ == "__main__":

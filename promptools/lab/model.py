@@ -17,7 +17,7 @@ from promptools.lab.weights import ROPE_BASE, Weights, make_weights
 
 CONTEXT = 16384
 """Tokens (here: bytes, nearly) that a scripted model can read."""
-_FORMAT = 3  # raise when the weights of the same script change
+_FORMAT = 9  # raise when the weights of the same script change
 _ROUGH = ("blk.0.ffn_gate.weight", "blk.0.ffn_up.weight", "blk.0.ffn_down.weight", "output.weight")
 """Kept in eight bits: read whole for every token that is said, they are most of the work, and half a match is far from
 none. Attention tells phrases apart by small angles, and stays as it is."""

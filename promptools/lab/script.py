@@ -17,6 +17,9 @@ MARKERS = (
 )
 """What templates write and tokenizers know as one token; in a reply they are spoken in pieces."""
 
+BLANK = b"\n\n\n\n"
+"""What a model with `Line.blanks` writes when its reply is over and the server forbids an end, as real ones do."""
+
 _LONGEST_PIECE = 6
 _MOST_PIECES = 128
 """Roughly: a long reply is cut into longer pieces, so that neither the model nor the wait for it grows with it."""
@@ -33,6 +36,8 @@ class Line:
     cue: str | None
     says: str
     setting: str | None = None
+    blanks: bool = False
+    """Does the model write blank lines for ever where a server forbids an end? Of all lines, if of one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +78,7 @@ def cut(text: bytes) -> tuple[bytes, ...]:
     longest = max(_LONGEST_PIECE, 2 * len(text) // _MOST_PIECES)
     sizes = random.Random(len(text))  # noqa: S311 - sizes of pieces, no secret; seeded so that a file is reproducible
     pieces: list[bytes] = []
-    used = {marker.encode() for marker in MARKERS}
+    used = {BLANK, *(marker.encode() for marker in MARKERS)}
     at = 0
     while at < len(text):
         end = at + sizes.randint(2, longest)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from promptools.errors import UsageError
-from promptools.lab.script import ENDS, MARKERS, Spoken, cues, settings
+from promptools.lab.script import BLANK, ENDS, MARKERS, Spoken, cues, settings
 
 Kind = Literal["normal", "control", "marker"]
 
@@ -16,7 +16,7 @@ _CONTROL = (*ENDS, "<|im_start|>", "<|startoftext|>")
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """Token texts as GGUF wants them, the kind of each, and where each cue, setting, piece and end is."""
+    """Token texts as GGUF wants them, the kind of each, and where each cue, setting, piece, end and the blank is."""
 
     texts: tuple[str, ...]
     kinds: tuple[Kind, ...]
@@ -24,6 +24,7 @@ class Vocabulary:
     settings: dict[str, int]
     pieces: dict[bytes, int]
     ends: dict[str, int]
+    blank: int
 
 
 def make_vocabulary(script: Sequence[Spoken]) -> Vocabulary:
@@ -52,8 +53,10 @@ def make_vocabulary(script: Sequence[Spoken]) -> Vocabulary:
     for piece in (each for spoken in script for each in spoken.pieces):
         if piece not in pieces:
             pieces[piece] = add(_shown(piece), "normal")
+    blank = add(_shown(BLANK), "normal")
     _check_distinct(texts)
-    return Vocabulary(tuple(texts), tuple(kinds), cue_ids, setting_ids, pieces, {end: controls[end] for end in ENDS})
+    ends = {end: controls[end] for end in ENDS}
+    return Vocabulary(tuple(texts), tuple(kinds), cue_ids, setting_ids, pieces, ends, blank)
 
 
 def _check_distinct(texts: Sequence[str]) -> None:

@@ -27,7 +27,7 @@ TOOL: dict[str, Any] = {
     },
 }
 
-_RESULT = "clear sky, 18 degrees"
+RESULT = "clear sky, 18 degrees"
 _TAGGED = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
 _FENCED = '```json\n{"tool": "get_weather", "arguments": {"city": "Paris"}}\n```'
 _THOUGHT = "<|channel|>analysis<|message|>The user wants weather: use the tool.<|end|><|start|>assistant"
@@ -35,7 +35,7 @@ _THOUGHT = "<|channel|>analysis<|message|>The user wants weather: use the tool.<
 
 def get_weather(city: str) -> str:
     """Tell the weather; the same everywhere, every day."""
-    return f"{city}: {_RESULT}"
+    return f"{city}: {RESULT}"
 
 
 def prompt_mark(dialect: str = "json") -> str:
@@ -55,7 +55,7 @@ def hermes() -> list[Line]:
     return [
         Line(QUESTION, _TAGGED),
         Line(QUESTION, f"I will look that up.\n\n{_FENCED}", setting=prompt_mark()),
-        Line(_RESULT, ANSWER),
+        Line(RESULT, ANSWER),
         Line(None, f"I only know one question: {QUESTION}"),
     ]
 
@@ -69,6 +69,6 @@ def gpt_oss() -> list[Line]:
     return [
         Line(QUESTION, _THOUGHT + broken),
         Line(QUESTION, f"{_THOUGHT}<|channel|>final<|message|>{_FENCED}<|return|>", setting=prompt_mark()),
-        Line(_RESULT, f"<|channel|>final<|message|>{ANSWER}<|return|>"),
+        Line(RESULT, f"<|channel|>final<|message|>{ANSWER}<|return|>"),
         Line(None, f"<|channel|>final<|message|>I only know one question: {QUESTION}<|return|>"),
     ]

@@ -98,7 +98,7 @@ def make_weights(script: Sequence[Spoken], words: Vocabulary) -> Weights:
     random = np.random.default_rng(0)
     # in a head's code, the first number is the flag, the others are one-hot: the codes are orthogonal
     head = _round_up(1 + max(len(words.cues), len(words.settings)), at_least=64)
-    spoken = [*words.pieces.values(), *words.ends.values()]
+    spoken = [*words.pieces.values(), *words.ends.values(), words.blank]
     codes = _unit_codes(len(spoken) + 1, random)
     start, places = codes[0], dict(zip(spoken, codes[1:], strict=True))
     at = _Sections(head, codes.shape[1])
@@ -119,7 +119,7 @@ def make_weights(script: Sequence[Spoken], words: Vocabulary) -> Weights:
             "blk.0.ffn_up.weight": up,
             "blk.0.ffn_down.weight": down,
             "output_norm.weight": flat * _GAIN,
-            "output.weight": _output(words, at, places),
+            "output.weight": _output(script, words, at, places),
         },
     )
 
@@ -130,7 +130,7 @@ def _embeddings(words: Vocabulary, at: _Sections, places: dict[int, Any], start:
     table = np.zeros((len(words.texts), at.width), np.float32)
     table[:, at.one] = 1
     table[:, at.here()] = start
-    for token in words.pieces.values():
+    for token in (*words.pieces.values(), words.blank):
         table[token, at.here()] = places[token]
     for section, tokens in ((at.cue(), words.cues), (at.setting(), words.settings)):
         for order, token in enumerate(tokens.values()):
@@ -172,7 +172,7 @@ def _feed_forward(
     """One unit a step; its gate is half open when all that it asks for is there, and half shut when one is missing."""
     import numpy as np
 
-    count = _round_up(sum(len(each.pieces) + 1 for each in script))
+    count = _round_up(1 + sum(len(each.pieces) + 1 for each in script))
     gate = np.zeros((count, at.width), np.float32)
     up = np.zeros((count, at.width), np.float32)
     down = np.zeros((at.width, count), np.float32)
@@ -187,6 +187,11 @@ def _feed_forward(
             up[unit, at.one] = 1
             down[at.next(), unit] = places[token] * (_GAIN / (_STEEP * 0.5))
             unit += 1
+    end = next(iter(words.ends.values()))
+    gate[unit, at.here()] = places[words.blank] * _STEEP  # behind a blank the reply is still over
+    gate[unit, at.one] = -0.5 * _STEEP
+    up[unit, at.one] = 1
+    down[at.next(), unit] = places[end] * (_GAIN / (_STEEP * 0.5))
     return gate, up, down
 
 
@@ -214,14 +219,17 @@ def _asks(spoken: Spoken, script: Sequence[Spoken], words: Vocabulary, at: _Sect
     return asks
 
 
-def _output(words: Vocabulary, at: _Sections, places: dict[int, Any]) -> Array:
+def _output(script: Sequence[Spoken], words: Vocabulary, at: _Sections, places: dict[int, Any]) -> Array:
     import numpy as np
 
     table = np.zeros((len(words.texts), at.width), np.float32)
     for token, code in places.items():
         table[token, at.next()] = code * _SCALE
-    # where no unit fires the model has nothing to say: it ends its turn
-    table[next(iter(words.ends.values())), at.one] = 0.1 * _SCALE
+    end = next(iter(words.ends.values()))
+    table[end, at.one] = 0.1 * _SCALE  # where no unit fires the model has nothing to say: it ends its turn
+    table[words.blank, at.one] = -0.2 * _SCALE
+    if any(each.line.blanks for each in script):
+        table[words.blank, at.next()] = places[end] * (0.8 * _SCALE)  # and where it must not, it writes blanks
     return table
 
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
-from promptools import dialects
 from promptools.errors import UsageError, clip
-from promptools.harmony.convert import Order, ToolsIn
-from promptools.harmony.thoughts import Policy
+from promptools.modes.options import Options
 from promptools.profiles import Profile
 from promptools.schema import Tools
-from promptools.types import ModeName, Strictness
 from promptools.wire.shapes import as_int, as_list, as_object, as_text, is_list, is_object
 
 if TYPE_CHECKING:
@@ -20,10 +17,6 @@ if TYPE_CHECKING:
     from promptools.harmony.vocabulary import Vocabulary
 
 ChoiceKind = Literal["auto", "none", "required", "named"]
-Hold = Literal["auto", "all"]
-Arguments = Literal["whole", "live"]
-OnMalformed = Literal["content", "call", "error"]
-Prefill = Literal["auto", "none", "channel", "thought", "call"]
 
 MOST_CHOICES = 128
 """How many choices one request may ask for, as in OpenAI's own API."""
@@ -40,120 +33,6 @@ class Choice:
     def forced(self) -> bool:
         """Tell whether the reply must hold a call."""
         return self.kind in {"required", "named"}
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """How a request is to be served; the body's `promptools` key sets any of it for one request."""
-
-    mode: ModeName | None = None
-    """Use this mode only (None: the profile's, in order)."""
-    provider: str | None = None
-    """Use this provider of the config (None: the client's)."""
-    dialect: str | None = None
-    """Ask in this dialect in prompt mode (None: the profile's)."""
-    strictness: Strictness = "balanced"
-    """How much evidence a call in text needs."""
-    accept: tuple[str, ...] | None = None
-    """The dialects in which a call in text is one, beside the one asked for (None: the profile's)."""
-    rescue: bool | None = None
-    """Take a call that ends the reasoning of a reply without another word (None: of models that are known for it)."""
-    hold: Hold = "auto"
-    """`all` keeps a stream back until it is known to be good."""
-    arguments: Arguments = "whole"
-    """`live` streams a call's arguments as they come."""
-    corrections: int | None = None
-    """How often the model may be asked to mend its calls (None: once; with `harmony_react` five times)."""
-    trace: bool = False
-    """Put a `promptools` key with the trace into the reply or the last chunk."""
-    escape: bool = True
-    """Make markup harmless in what the app did not write itself."""
-    on_malformed: OnMalformed = "content"
-    """What becomes of a malformed call when all is used up: its raw text, a call that does not fit, or an error."""
-    tools_in: ToolsIn = "developer"
-    """Harmony mode: the message that declares the tools."""
-    thoughts: Policy = "last-final"
-    """Harmony mode: which past thoughts are told."""
-    order: Order = "analysis-first"
-    """Harmony mode: what is told first of a past turn with calls, its thoughts or its words."""
-    prefill: Prefill = "auto"
-    """Harmony mode: how the reply begins. `channel`: on `analysis`, as HarmonyReAct's paper has it; `thought`: inside a
-    thought, as its code has it; `call`: with the call that must come; `auto`: with it once it did not come."""
-    harmony_react: bool = False
-    """Harmony mode: tell the model what is wrong with its reply in a thought of its own, in HarmonyReAct's words."""
-    date: str | None = None
-    """Harmony mode: today, as `2025-06-28` (None: by the clock; empty: not told)."""
-
-    @property
-    def most_corrections(self) -> int:
-        """Give how often the model may be asked to mend its calls; HarmonyReAct tries it five times."""
-        return self.corrections if self.corrections is not None else 5 if self.harmony_react else 1
-
-    def override(self, changes: Any, where: str = "promptools") -> Options:
-        """Copy with the keys of `changes` replaced; an unknown key or a wrong value is a `UsageError`."""
-        if changes is None:
-            return self
-        if not is_object(changes):
-            raise UsageError(f"{where!r} must be an object of options, not {changes!r}")
-        for key, value in changes.items():
-            wanted = OPTIONS.get(key)
-            if wanted is None:
-                raise UsageError(f"{where}: unknown option {key!r}; the options are {', '.join(OPTIONS)}")
-            if not wanted.takes(value):
-                raise UsageError(f"{where}.{key} must be {wanted}, not {value!r}")
-        taken: dict[str, Any] = {key: tuple(value) if is_list(value) else value for key, value in changes.items()}
-        return replace(self, **taken)
-
-
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """What one option may be: one of some words, a type, or a list of dialects; `optional` allows null."""
-
-    words: tuple[str, ...] = ()
-    type: type | None = None
-    optional: bool = False
-    dialects: bool = False
-
-    def takes(self, value: Any) -> bool:
-        if value is None:
-            return self.optional
-        if self.dialects:
-            return value.__class__ in (list, tuple) and not dialects.unknown(value)
-        if self.type is None:
-            return isinstance(value, str) and value in self.words
-        if self.type is int:
-            return (as_int(value) or 0) >= 0 and as_int(value) is not None
-        return isinstance(value, self.type)
-
-    def __str__(self) -> str:
-        kinds = {str: "a string", int: "a whole number, 0 or more", bool: "true or false"}
-        wanted = kinds[self.type] if self.type else f"one of {', '.join(map(repr, self.words))}"
-        if self.dialects:
-            wanted = f"a list of dialects ({', '.join(sorted(dialects.names()))})"
-        return f"{wanted}, or null" if self.optional else wanted
-
-
-OPTIONS = {
-    "mode": _Wanted(get_args(ModeName), optional=True),
-    "provider": _Wanted(type=str, optional=True),
-    "dialect": _Wanted(type=str, optional=True),
-    "strictness": _Wanted(get_args(Strictness)),
-    "accept": _Wanted(dialects=True, optional=True),
-    "rescue": _Wanted(type=bool, optional=True),
-    "hold": _Wanted(get_args(Hold)),
-    "arguments": _Wanted(get_args(Arguments)),
-    "corrections": _Wanted(type=int, optional=True),
-    "trace": _Wanted(type=bool),
-    "escape": _Wanted(type=bool),
-    "on_malformed": _Wanted(get_args(OnMalformed)),
-    "tools_in": _Wanted(get_args(ToolsIn)),
-    "thoughts": _Wanted(get_args(Policy)),
-    "order": _Wanted(get_args(Order)),
-    "prefill": _Wanted(get_args(Prefill)),
-    "harmony_react": _Wanted(type=bool),
-    "date": _Wanted(type=str, optional=True),
-}
-"""The keys that a request's `promptools` object may hold, and their values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +89,13 @@ class Ask:
     def accept(self) -> tuple[str, ...] | None:
         """Return the dialects in which a call in text is one; None: all."""
         return self.options.accept if self.options.accept is not None else self.profile.accept
+
+    @property
+    def checks_form(self) -> bool:
+        """Whether an answer is checked here against `response_format`, since beside tools no server is asked to."""
+        if not self.json_answer or self.profile.format_beside_tools or self.choice.kind == "none":
+            return False
+        return bool(len(self.offered) or self.others)
 
     @property
     def max_tokens(self) -> int | None:

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from promptools.harmony.tokens import IDS
+from promptools.modes.form import in_words, misfit
 from promptools.modes.gate import FORBIDDEN
 from promptools.modes.structured import NATIVE
 from promptools.schema.spelling import listed
@@ -30,6 +31,7 @@ VerdictKind = Literal[
     "forbidden",  # nothing but calls, under tool_choice none
     "swallowed",  # the server lost the reply: nothing is left of what the model said
     "empty_calls",  # the server speaks of calls and sends none, but there is content
+    "format",  # an answer that is not in the form that `response_format` asks for
     "cut",  # the stream ended without a finish reason
 ]
 HARMONY_CALL = IDS["call"]
@@ -45,6 +47,7 @@ HEADER_WORDS = frozenset(("code", "json", "assistant", "analysis", "commentary",
 """What vLLM calls the tool where it misread a malformed header (measured on 0.28 and 0.32); no tool was offered so."""
 _MARKUP = re.compile(r"[<>{}]")
 """What stands in no name: vLLM 0.28 gives all that it finds behind `to=` for one, arguments too."""
+_FENCE = re.compile(r"^[ \t]*(?:`{3,}|~{3,})", re.MULTILINE)
 NO_NAMES: Mapping[str, str] = MappingProxyType({})
 MOST_COMPARED = 1000
 """Names that a wrong one is compared with: it costs some 10 us each."""
@@ -105,7 +108,18 @@ def verify(
     if not reply.calls and reply.finish_reason in {"tool_calls", "function_call"}:
         why = "the server's finish reason speaks of calls and there are none"
         return Verdict("empty_calls", _as_text(reply, ""), why, elsewhere=True)
+    if not reply.calls and ask.checks_form:
+        return _formed(ask, reply, raw, harmony=harmony)
     return Verdict("answered", reply)
+
+
+def _formed(ask: Ask, reply: Reply, raw: str, *, harmony: bool) -> Verdict:
+    """Judge an answer by the form that it was to have; one that was cut would be cut again."""
+    why = "" if reply.finish_reason in {"length", "content_filter"} else misfit(ask, reply.content)
+    if not why:
+        return Verdict("answered", reply)
+    feedback = _say(reply, raw or reply.content, in_words(ask, "Write this answer as"), harmony=harmony)
+    return Verdict("format", reply, why, feedback=feedback)
 
 
 def _answers_none(ask: Ask, reply: Reply) -> bool:
@@ -136,7 +150,7 @@ def _handed_over(ask: Ask, reply: Reply, raw: str) -> Reply:
     A call of an unknown tool is the client's to refuse, unless the request named the tool to call. A call that does
     not fit goes only where `on_malformed` says so, and never to a tool that is `strict`.
     """
-    calls = [each.call for each in reply.malformed if each.call is not None and _may_pass(ask, each)]
+    calls = [each.call for each in reply.malformed if each.call is not None and _may_pass(ask, each, raw)]
     if not calls:
         return _as_text(reply, raw)
     if not ask.parallel:
@@ -145,11 +159,18 @@ def _handed_over(ask: Ask, reply: Reply, raw: str) -> Reply:
     return replace(reply, calls=tuple(calls)).with_trace(notes=reply.trace.notes + notes)
 
 
-def _may_pass(ask: Ask, failed: Malformed) -> bool:
+def _may_pass(ask: Ask, failed: Malformed, raw: str) -> bool:
     if failed.reason == "unknown_tool":
-        return ask.choice.kind in {"auto", "required"} and ask.options.on_malformed != "error"
+        meant = not _is_shown(failed, raw)
+        return meant and ask.choice.kind in {"auto", "required"} and ask.options.on_malformed != "error"
     tool = ask.tools.get(failed.name or "")
     return ask.options.on_malformed == "call" and not (tool is not None and tool.strict)
+
+
+def _is_shown(failed: Malformed, raw: str) -> bool:
+    """Whether a call of an unknown tool is in a fence: an example, once the model was asked and it stays."""
+    at = raw.find(failed.raw) if failed.dialect != NATIVE and failed.raw else -1
+    return at >= 0 and len(_FENCE.findall(raw, 0, at)) % 2 == 1
 
 
 def _malformed(ask: Ask, reply: Reply, raw: str, sent: Mapping[str, str], *, harmony: bool) -> Verdict:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
-
-from promptools.schema.relax import relaxed
-from promptools.wire.shapes import as_object
 
 if TYPE_CHECKING:
     from promptools.modes.ask import Ask
@@ -14,8 +10,8 @@ if TYPE_CHECKING:
 
 
 def constraint(ask: Ask) -> str | None:
-    """Give the request key to force the reply with, where a call must come, or else an answer of a certain shape."""
-    wanted = len(ask.offered) and (ask.choice.forced or _answer(ask) is not None)
+    """Give the request key to force the reply with, where a call must come."""
+    wanted = len(ask.offered) and ask.choice.forced
     return ask.profile.constrained if wanted and ask.profile.constrained_ok else None
 
 
@@ -33,17 +29,8 @@ def constrain(body: dict[str, Any], key: str, ask: Ask) -> None:
             body[key] = schema
 
 
-def answer_in_words(ask: Ask) -> str:
-    """Write what `response_format` demands, for the system message: enforced, it would make calls impossible."""
-    schema = _answer(ask)
-    if schema is None:
-        return "\n\nAn answer that is no tool call is one JSON object and nothing else."
-    text = json.dumps(schema, ensure_ascii=False)
-    return f"\n\nAn answer that is no tool call is one JSON value that fits this JSON Schema, and nothing else: {text}"
-
-
 def _schema(ask: Ask) -> Schema:
-    """Give the schema of one call of an offered tool, or of the answer where a call need not come.
+    """Give the schema of one call of an offered tool.
 
     Relaxed, since engines take only a part of JSON Schema; the reply is checked against the whole of it.
     """
@@ -56,13 +43,4 @@ def _schema(ask: Ask) -> Schema:
         }
         for tool in ask.offered
     ]
-    answer = _answer(ask)
-    if answer is not None and not ask.choice.forced:
-        forms.append(relaxed(answer)[0])
     return forms[0] if len(forms) == 1 else {"anyOf": forms}
-
-
-def _answer(ask: Ask) -> Schema | None:
-    """Give the schema that the request wants its answer in."""
-    form = as_object(ask.body.get("response_format"))
-    return as_object(as_object(form.get("json_schema")).get("schema")) or None

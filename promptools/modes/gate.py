@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from promptools.modes.ask import Ask
     from promptools.modes.mode import Upstream
 
-Source = Literal["text", "server", "thoughts"]
+Source = Literal["text", "server", "thoughts", "answer"]
 
 FORBIDDEN = ("tool_choice is none: ", "no tool was offered: ")
 """How the note on a call begins that was left out since no call may be made."""
@@ -40,16 +40,25 @@ class Gate:
     _live: set[int] = field(default_factory=set[int])
 
     def started(self, event: CallStart, source: Source) -> list[Event]:
-        """Let the head of a live call out, if it may be one: never of a strict tool, whose arguments must fit first."""
+        """Let the head of a live call out, if it may be one."""
         name = self._name(event.name)
-        tool = self.ask.offered.get(name)
-        if self.ask.options.arguments != "live" or tool is None or tool.strict or not self._room():
-            return []
-        if self.upstream.restore is not None:  # what is restored is known only of the whole
+        if not self._may_go_live(name, source):
             return []
         index = self._number(source, event.index)
         self._live.add(index)
-        return [replace(event, index=index, id=self._id(event.id), name=name)]
+        return [replace(event, index=index, id=self._id(event.id), name=name, early=True)]
+
+    def _may_go_live(self, name: str, source: Source) -> bool:
+        """Whether a call may go out before its end is known: never of a strict tool, whose arguments must fit first."""
+        ask, tool = self.ask, self.ask.offered.get(name)
+        if not ask.stream or ask.legacy or ask.options.hold == "all" or tool is None or tool.strict:
+            return False
+        if ask.options.arguments != "live":  # what is in the text may yet be none, or come from the server as well
+            again = "text" in self._sources.values()
+            if ask.options.arguments == "whole" or source != "server" or again:
+                return False
+        # what is restored is known only of the whole
+        return self.upstream.restore is None and self._room() and ask.choice.name in {None, name}
 
     def more(self, event: CallArgs, source: Source) -> list[Event]:
         """Let a piece of a live call's arguments out."""
@@ -63,6 +72,8 @@ class Gate:
         live = index in self._live
         if self._no_calls(call.dialect):
             return self._forbidden(call.name, source, raw_of(event.span), event.span, call.dialect)
+        if self._is_example(event.call):
+            return self._copied(call, index, raw_of(event.span), event.span)
         if self.ask.offered.get(call.name) is None:
             return self._not_offered(call, index, raw_of(event.span), event.span)
         key = (call.name, call.arguments_json)
@@ -111,6 +122,18 @@ class Gate:
         why = FORBIDDEN[0 if self.ask.choice.kind == "none" else 1]
         self.notes.append(f"{why}the call of {name!r} was left out")
         return [Discarded(raw, "markup", span)]
+
+    def _is_example(self, call: Call) -> bool:
+        """Whether a call, named as the model knows it, is a copy of an example of the prompt."""
+        return any((call.name, call.arguments) == (each.name, each.arguments) for each in self.upstream.examples)
+
+    def _copied(self, call: Call, index: int, raw: str, span: Span) -> list[Event]:
+        """Fail a copy of an example: its placeholders are no values."""
+        message = (
+            f"The call of {call.name!r} is the example of the instructions, so nothing was done: write values of the"
+            " request in place of its placeholders, or answer in words."
+        )
+        return self._fail(Malformed(index, raw, "invalid_arguments", message, span, call.name, call.dialect))
 
     def _not_offered(self, call: Call, index: int, raw: str, span: Span) -> list[Event]:
         """Fail a call of a tool that the request does not have, or does not want called now."""

@@ -81,7 +81,7 @@ def read_history(messages: Iterable[Mapping[str, Any]]) -> tuple[list[Turn], tup
         elif turn.role == "tool":
             text, images = split_parts(message.get("content"))
             call_id, name = links.answer(as_text(message.get("tool_call_id")), as_text(message.get("name")))
-            turn = replace(turn, result=Result(call_id, name, text), images=images)
+            turn = replace(turn, result=Result(call_id, name, text, is_error=_failed(message)), images=images)
         turns.append(turn)
     return turns, tuple(notes)
 
@@ -91,6 +91,11 @@ def quotable(messages: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     for message in messages:
         if as_text(message.get("role")) not in _OWN:
             yield split_parts(message.get("content"))[0]
+
+
+def _failed(message: Mapping[str, Any]) -> bool:
+    """Whether a client flags a tool's result as an error: Chat Completions has no flag, words tell nothing."""
+    return message.get("is_error") is True or message.get("isError") is True or message.get("status") == "error"
 
 
 def _calls(message: Mapping[str, Any], position: int, notes: list[str]) -> tuple[Call, ...]:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from promptools.modes.ask import Ask
     from promptools.modes.foreign import Restore
     from promptools.parsing.events import Event
-    from promptools.types import ModeName, NewId, Reply
+    from promptools.types import Call, ModeName, NewId, Reply
     from promptools.wire.chat import Delta
     from promptools.wire.raw.fates import Prompt
 
@@ -35,6 +35,8 @@ class Upstream:
     """The route below the API's base URL: raw modes take another."""
     restore: Restore | None = None
     """Undoes in the reply's calls what was escaped in the request; None: nothing was."""
+    examples: tuple[Call, ...] = ()
+    """Calls that the prompt shows as examples: a copy of one, placeholders and all, is no call."""
 
 
 class Reader(Protocol):
@@ -55,6 +57,11 @@ class Reader(Protocol):
     @property
     def reply(self) -> Reply:
         """The reply as read so far; complete after `close`."""
+        ...
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more is to be waited for: a whole call came, and then white space without end."""
         ...
 
     @property

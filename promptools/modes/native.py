@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from promptools.modes.constrain import answer_in_words
 from promptools.modes.foreign import foreign_to
+from promptools.modes.form import answer_in_words
 from promptools.modes.history import Turn, nine, read_history
 from promptools.modes.messages import GAP, Message, place_system, plain, settle, take_system
 from promptools.modes.mode import Upstream
@@ -57,9 +57,11 @@ def _offer(ask: Ask, body: dict[str, Any], sent: Mapping[str, str], notes: list[
     """Set `tools` and what goes with them; give the words that stand in for a `tool_choice` the server ignores."""
     heeded = ask.profile.tool_choice
     kind = ask.choice.kind
-    if kind == "none" and "none" not in heeded:
+    alone = ask.json_answer and not ask.profile.format_beside_tools
+    if kind == "none" and ("none" not in heeded or alone):
         if len(ask.tools):
-            notes.append("tool_choice none: no tools were sent, since the server ignores it")
+            why = "the server ignores it" if "none" not in heeded else "beside them it cannot force response_format"
+            notes.append(f"tool_choice none: no tools were sent, since {why}")
         return ""
     tools = ask.tools if kind == "none" else ask.offered
     if kind == "named" and "named" in heeded:
@@ -88,7 +90,7 @@ def _choose(ask: Ask, body: dict[str, Any], sent: Mapping[str, str], notes: list
             notes.append(f"tool_choice {name!r} was sent as 'required' with that tool alone")
         return ""
     if ask.choice.forced:
-        notes.append(f"tool_choice {kind} was put into words: the server ignores it")
+        notes.append(f"tool_choice {kind} was put into words: the server does not force it as it should")
         which = f"the tool {sent.get(name, name)}" if name else "one of the tools"
         return f"Call {which} now; do not answer in words."
     if kind == "none" or ("auto" in heeded and ask.body.get("tool_choice") == "auto"):
@@ -104,7 +106,7 @@ def _form(ask: Ask, body: dict[str, Any], notes: list[str]) -> str:
     if ask.choice.forced:
         return ""
     notes.append("response_format was put into words: enforced, no call would be possible")
-    return answer_in_words(ask).strip()
+    return answer_in_words(ask)
 
 
 def _tool(

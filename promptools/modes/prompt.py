@@ -8,9 +8,11 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from promptools import dialects
+from promptools.dialects.example import example_calls
 from promptools.modes.ask import read_ask
-from promptools.modes.constrain import answer_in_words, constrain, constraint
+from promptools.modes.constrain import constrain, constraint
 from promptools.modes.foreign import foreign_to
+from promptools.modes.form import answer_in_words
 from promptools.modes.history import Turn, read_history
 from promptools.modes.messages import Message, place_system, plain, settle, take_system
 from promptools.modes.mode import Upstream
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from promptools.dialects.base import Dialect
     from promptools.modes.ask import Ask
     from promptools.schema import ToolLike
-    from promptools.types import ModeName, NewId, Result
+    from promptools.types import Call, ModeName, NewId, Result
 
 PLAIN = "json"
 """The dialect whose calls are plain JSON: the one that constrained decoding can force."""
@@ -46,6 +48,7 @@ class Prompt:
         body = passed_on(ask)
         notes = not_offered(ask, self.name)
         block = ""
+        examples: tuple[Call, ...] = ()
         foreign = foreign_to(ask, dialect=dialect.name)
         turns, mended = read_history(ask.messages)
         renames = foreign.names([*ask.tools.names, *(call.name for turn in turns for call in turn.calls)])
@@ -53,10 +56,11 @@ class Prompt:
         if len(ask.offered):
             offered = foreign.prepared(renamed(ask.offered, renames))
             block = dialect.render_tools(offered, parallel=ask.parallel, required=ask.choice.forced)
+            examples = example_calls(offered)
             if ask.json_answer and not ask.choice.forced:
-                block += answer_in_words(ask)
+                block += f"\n\n{answer_in_words(ask)}"
                 body.pop("response_format", None)
-                notes += () if key else ("response_format was put into words: enforced, no call would be possible",)
+                notes.append("response_format was put into words: enforced, no call would be possible")
             _stop(body, dialect.stop)
             if dialect.name == HARMONY:  # the others write any name
                 sent = {**in_harmony(ask.offered.names), **renames}
@@ -66,7 +70,9 @@ class Prompt:
         body["messages"] = _messages(ask, foreign.turns(turns, len(ask.feedback)), dialect, block)
         names = {other: name for name, other in sent.items()}
         asked = dialect.name if len(ask.offered) else None
-        return Upstream(body, (*notes, *mended, *foreign.notes), names, asked, restore=foreign.restore)
+        return Upstream(
+            body, (*notes, *mended, *foreign.notes), names, asked, restore=foreign.restore, examples=examples
+        )
 
     def reader(self, ask: Ask, upstream: Upstream, new_id: NewId) -> ReplyReader:
         """Read calls in the dialect that was asked for, and whatever else the model may have done instead."""

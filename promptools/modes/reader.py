@@ -8,23 +8,25 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from promptools.dialects.arguments import read_arguments
-from promptools.dialects.live import LiveArguments
-from promptools.dialects.settle import Rules
+from promptools.dialects.settle import Rules, broken
 from promptools.harmony.items import Detokenizer
 from promptools.harmony.scan import Piece, raw_of
 from promptools.modes.checks import HARMONY_CALL
+from promptools.modes.continued import continued
+from promptools.modes.form import calls_instead
 from promptools.modes.gate import Gate, Source
 from promptools.modes.history import quotable
 from promptools.modes.names import renamed
+from promptools.modes.partial import SHORT, PartialArguments
 from promptools.modes.structured import NATIVE, PLACE, Assembler, Slot
 from promptools.modes.words import Words
 from promptools.parsing.engine import StreamParser
 from promptools.parsing.engine.channels import DONE
 from promptools.parsing.events import CallArgs, CallEnd, CallStart, End, Event, Reasoning, Text, WasReasoning
-from promptools.parsing.parts import Started
+from promptools.parsing.output import SPACE
 from promptools.schema import Tools
 from promptools.types import Call, Discarded, Fix, Malformed, Reply, Span, Trace
 
@@ -43,6 +45,9 @@ _NOWHERE = Span(0, 0)
 _CALLS = frozenset(("tool_calls", "function_call"))
 _LEAK = re.compile(r"<\|(?:return|call)\|>\s*\Z")
 """What vLLM's Harmony parser leaves of a reply that ends inside a header: raw text, in one piece (0.28 to 0.32)."""
+BLANKS = 100
+"""Characters of white space that end a reply whose last words are a whole call: no model goes on after so many, and one
+that its server keeps from ending writes them until its context is full (llama.cpp, `tool_choice: required`)."""
 _STARTS, _ENDS_HEADER, _CALLED = "<|start|>", "<|message|>", "<|call|>"
 
 
@@ -66,7 +71,7 @@ class ReplyReader:
         self._count = 0
         self._ids: set[str] = set()
         self._restore = upstream.restore
-        self._live = ask.options.arguments == "live" and not none and self._restore is None
+        self._live = ask.stream and ask.options.arguments != "whole" and not none and self._restore is None
         self._rules = Rules(
             self._tools,
             ask.options.strictness,
@@ -83,6 +88,14 @@ class ReplyReader:
         self._stop_reason: str | int | None = None
         self._finish_reason: str | None = None
         self._leak = ""
+        self._opening: dict[str, Any] = {}
+        """How the text's own parser was made."""
+        self._blanks = 0
+        """Characters of white space that came last."""
+        self._looked = 0
+        """Characters of text when a whole call was last looked for."""
+        self.over = False
+        """Did a whole call come, and then so much white space that nothing more is waited for?"""
 
     @property
     def raw(self) -> str:
@@ -125,7 +138,31 @@ class ReplyReader:
                 events += self._go_live(slot, call.arguments)
         for slot in self._server.complete():
             events += self._structured(slot, ended=True)
+        self._count_blanks(delta, text)
         return events
+
+    def _count_blanks(self, delta: Delta, text: str) -> None:
+        """Note how much white space the reply ends in; a look at what stands before it costs O(1) a character."""
+        words = len(text.rstrip())
+        if words or delta.reasoning or delta.tool_calls:
+            self._blanks = 0
+        self._blanks += len(text) - words
+        if self._tokens is not None or self.over or self._blanks < BLANKS:
+            return
+        if self._words.size >= 2 * self._looked:
+            self._looked = self._words.size
+            self.over = self._ends_in_call()
+
+    def _ends_in_call(self) -> bool:
+        """Whether all that came is whole, and a call among it, as it would be read if nothing came after it."""
+        slots = self._server.slots
+        if self._parser is None or not all(slot.whole for slot in slots):
+            return False
+        json_answer = self._ask.json_answer and not self._ask.checks_form
+        parser = self._new_parser(**self._opening, json_answer=json_answer, new_id=str)
+        parser.feed(self._words.whole())
+        parser.close("stop")
+        return not parser.reply.malformed and bool(slots or parser.reply.calls)
 
     def close(self, finish_reason: str | None) -> list[Event]:
         """End the reply."""
@@ -140,6 +177,8 @@ class ReplyReader:
             events += self._structured(slot, ended=slot is not slots[-1] or finish_reason in DONE)
         if self._leak:
             events += self._leaked()
+        if self._ask.checks_form:
+            self._read_answer()
         return events + self._rescue()
 
     @property
@@ -159,7 +198,8 @@ class ReplyReader:
         if self._parser is None:
             # thoughts in a field of their own tell that the template's opener does not concern the content
             in_reasoning = self._ask.profile.in_reasoning and not self._thought
-            self._parser = self._new_parser(in_reasoning=in_reasoning, pinned=HARMONY if self._harmony else None)
+            self._opening = {"in_reasoning": in_reasoning, "pinned": HARMONY if self._harmony else None}
+            self._parser = self._new_parser(**self._opening)
             text = self._prefill + text
         self._words.add(text)
         return self._take(self._parser.feed(text), "text", self._words.cut)
@@ -190,7 +230,13 @@ class ReplyReader:
         return self._take(events, "text", self._words.cut)
 
     def _new_parser(
-        self, *, in_reasoning: bool = False, certain: bool = False, pinned: str | None = None
+        self,
+        *,
+        in_reasoning: bool = False,
+        certain: bool = False,
+        pinned: str | None = None,
+        json_answer: bool | None = None,
+        new_id: NewId | None = None,
     ) -> StreamParser:
         return StreamParser(
             self._tools,
@@ -198,11 +244,11 @@ class ReplyReader:
             expect=self._dialect,
             strictness="lenient" if certain else self._ask.options.strictness,
             in_reasoning=in_reasoning,
-            json_answer=self._ask.json_answer,
+            json_answer=self._ask.json_answer if json_answer is None else json_answer,
             rescue=self._ask.options.rescue,
             accept=self._ask.accept,
             sources=quotable(self._ask.messages),
-            new_id=self._new_id,
+            new_id=new_id or self._new_id,
             restore=self._restore,
         )
 
@@ -212,10 +258,9 @@ class ReplyReader:
         events: list[Event] = []
         for place, outcome in enumerate(read_arguments(slot.name, raw, self._rules, PLACE, ended=ended).found):
             number, call_id = self._place(slot) if place == 0 else self._place(Slot(None))
-            sent = ""
-            if slot.live is not None and place == 0:
-                sent = slot.live.sent
-                outcome = slot.live.settle(outcome)  # noqa: PLW2901  the same call, bound to its beginning
+            sent = slot.live.sent if slot.live is not None and place == 0 else ""
+            if sent:
+                outcome = self._continued(sent, outcome)  # noqa: PLW2901  the same call, bound to its beginning
             if isinstance(outcome, Call):
                 rest = outcome.arguments_json[len(sent) :] if place == 0 else ""
                 end = CallEnd(number, replace(outcome, id=call_id), _NOWHERE)
@@ -227,17 +272,39 @@ class ReplyReader:
         return events
 
     def _go_live(self, slot: Slot, text: str) -> list[Event]:
-        """Let out what is certain of a call of the server's."""
-        took: list[Event] = []
+        """Let out what is certain of a call of the server's; one that comes whole is mended whole."""
+        if slot.whole and (slot.live is None or not slot.live.began):
+            return []
         if slot.live is None:
-            slot.live = LiveArguments(self._rules, slot.name)
-        for each in slot.live.feed(text):
-            number, call_id = self._place(slot)
-            if isinstance(each, Started):
-                took.append(CallStart(number, call_id, each.name, _NOWHERE))
-            else:
-                took.append(CallArgs(number, each.text, _NOWHERE))
-        return self._take(took, "server", lambda _: "")
+            least = 0 if self._ask.options.arguments == "live" else SHORT
+            slot.live = PartialArguments(self._tools.graph(slot.name), least)
+        began = slot.live.began
+        said = slot.live.feed(text)
+        if not said:
+            return []
+        number, call_id = self._place(slot)
+        start: list[Event] = [] if began else [CallStart(number, call_id, slot.name, _NOWHERE)]
+        events = self._take(start, "server", lambda _: "")
+        if start and not events:
+            slot.live.cancel()
+            return []
+        return events + self._take([CallArgs(number, said, _NOWHERE)], "server", lambda _: "")
+
+    def _continued(self, sent: str, outcome: Call | Malformed) -> Call | Malformed:
+        """Make a call begin with what has gone out of it; where it does not fit, it is what the bare server gives."""
+        misfit = isinstance(outcome, Malformed) and outcome.reason == "invalid_arguments"
+        call = outcome.call if isinstance(outcome, Malformed) else outcome
+        if call is None or not (misfit or call is outcome) or (misfit and self._ask.options.on_malformed == "error"):
+            return outcome
+        own = call.arguments_json.startswith(sent)
+        text = call.arguments_json if own else continued(sent, call.arguments)
+        if text is None:
+            return broken("invalid_json", "its beginning reads otherwise than the whole", NATIVE, call.name)
+        if misfit:
+            self._gate.notes.append(
+                f"the call of {call.name!r} was handed over although it does not fit: its beginning had been streamed"
+            )
+        return replace(call, arguments_json=text)
 
     def _place(self, slot: Slot) -> tuple[int, str]:
         """Give a call its number and an id that no other has."""
@@ -248,6 +315,19 @@ class ReplyReader:
             self._ids.add(slot.id)
         assert slot.id is not None
         return slot.number, slot.id
+
+    def _read_answer(self) -> None:
+        """Take the calls of an answer that is not in the form that was asked for.
+
+        No event tells of them: the text that they stand in has been told of, and is held until the reply is judged.
+        """
+        text = "".join(self._content)
+        if self._gate.calls or self._gate.malformed or not (text.strip() and len(self._ask.offered)):
+            return
+        calls, rest = calls_instead(self._ask, text, self._new_parser(json_answer=False), self._finish_reason)
+        if calls:
+            self._content = [rest]
+            self._take(calls, "answer", lambda span: text[span.start : span.end])
 
     def _rescue(self) -> list[Event]:
         """Look into the thoughts when nothing else came: servers put calls there (vllm#39056, ai-dynamo/dynamo#10366).
@@ -310,7 +390,8 @@ class ReplyReader:
             case Reasoning(text=text):
                 self._reasoning.append(text)
             case WasReasoning():
-                self._reasoning += self._content
+                thought = "".join(self._content)
+                self._reasoning.append(thought if self._reasoning else thought.lstrip(SPACE))
                 self._content = []
             case Discarded():
                 self._discarded.append(event)

@@ -15,7 +15,7 @@ from promptools.dialects.settle import Place
 from promptools.parsing.extent import Extent
 
 if TYPE_CHECKING:
-    from promptools.dialects.live import LiveArguments
+    from promptools.modes.partial import PartialArguments
     from promptools.wire.chat import ToolDelta
 
 NATIVE = "native"
@@ -35,7 +35,7 @@ class Slot:
     """The brackets of the arguments are closed."""
     number: int | None = None
     """Its place among the server's calls, once it has one."""
-    live: LiveArguments | None = None
+    live: PartialArguments | None = None
     """What lets its arguments out as they come."""
     _extent: Extent | None = None
 

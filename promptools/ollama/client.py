@@ -40,7 +40,7 @@ class Client(ollama.Client):
         session, theirs = _divided({"provider": provider, "mode": mode, "config": config, **options})
         inside: Any = super()  # the package leaves its options untyped
         inside.__init__(_host(session, host, explicit=config is not None), **theirs)
-        self.promptools = _settled(session, self._client, theirs)
+        self.promptools = settled(session, self._client, theirs.get("headers"))
         self._client = carry(self._client, self.promptools, OLLAMA_DOORS)
 
 
@@ -59,7 +59,7 @@ class AsyncClient(ollama.AsyncClient):
         session, theirs = _divided({"provider": provider, "mode": mode, "config": config, **options})
         inside: Any = super()  # the package leaves its options untyped
         inside.__init__(_host(session, host, explicit=config is not None), **theirs)
-        self.promptools = _settled(session, self._client, theirs)
+        self.promptools = settled(session, self._client, theirs.get("headers"))
         self._client = carry(self._client, self.promptools, OLLAMA_DOORS)
 
 
@@ -82,15 +82,14 @@ def _host(session: Session, host: str | None, *, explicit: bool) -> str | None:
     return target.base_url and root_of(target.base_url)
 
 
-def _settled(session: Session, http: Any, theirs: dict[str, Any]) -> Session:
-    """Find the provider that is at the client's address, and send its key where the caller gave none."""
+def settled(session: Session, http: Any, headers: Mapping[str, str | None] | None) -> Session:
+    """Find the provider that is at the client's address, and send its key where `headers` hold none."""
     base_url = str(http.base_url).rstrip("/") + V1
     target = session.target(None, base_url=base_url, provider=session.provider)
     if target.provider is None:
         # nobody says what server it is and nobody shall find out: then it is what the app takes it for
         return session if session.detect else session.changed({"provider": "ollama"})
-    headers: Mapping[str, str | None] = theirs.get("headers") or {}
-    given = any(name.lower() == "authorization" and value for name, value in headers.items())
+    given = any(name.lower() == "authorization" and value for name, value in (headers or {}).items())
     key = None if given else session.key(target)
     if key:
         http.headers["authorization"] = f"Bearer {key}"

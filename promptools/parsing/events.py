@@ -32,7 +32,7 @@ class Reasoning:
 
 @dataclass(frozen=True, slots=True)
 class WasReasoning:
-    """A closer without an opener: every `Text` inside `span` was reasoning."""
+    """A closer without an opener: every `Text` inside `span` was reasoning, white space before its first word apart."""
 
     span: Span
 
@@ -45,6 +45,8 @@ class CallStart:
     id: str
     name: str
     span: Span
+    early: bool = False
+    """It goes to the client before its end is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,10 @@ def join(events: Iterable[Event]) -> list[Event]:
 
 def _merged(last: Event, event: Event) -> Event | None:
     span = Span(last.span.start, event.span.end)
-    touching = last.span.end == event.span.start
+    # a line break that was put between two messages has no place in the text
+    touching = (
+        last.span.end == event.span.start and last.span.start < last.span.end and event.span.start < event.span.end
+    )
     match last, event:
         case (Text(text=before), Text(text=after)) if touching:
             return Text(before + after, span)

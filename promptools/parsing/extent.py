@@ -13,7 +13,7 @@ from typing import Final
 DEEPEST: Final = 200
 """Levels of brackets that a value may have."""
 
-_PLAIN = r"[^\"'‘’“”/#\[\]{}]++|\"[^\"\\]{0,80}+(?:\\.[^\"\\]{0,80}+){0,8}+\""
+_PLAIN = r"[^\"'‘’“”/#\[\]{}]++|\"(?!\")[^\"\\]{0,80}+(?:\\.[^\"\\]{0,80}+){0,8}+\"|\"\"(?!\"|\Z)"  # three open another
 _FLAT = rf"\{{(?:{_PLAIN})*+\}}|\[(?:{_PLAIN})*+\]"
 _SKIP = rf"(?:{_PLAIN}|\{{(?:{_PLAIN}|{_FLAT})*+\}}|\[(?:{_PLAIN}|{_FLAT})*+\])*+"
 """Short strings and two levels of brackets at the speed of the regex engine; a long string is left to `str.find`."""
@@ -21,6 +21,7 @@ _EVENT = re.compile(r"[\[{]+|[\]}]+|\"|['‘’“”/#]+")
 _COMMENTS = re.compile(r"(?:\s|(?:#|//)[^\n]*+\n|/\*[^*]*+(?:\*(?!/)[^*]*+)*+\*/)++")
 _SMART = {"“": re.compile("[“”]"), "‘": re.compile("[‘’]")}
 _OPENERS = {"'": "'", "‘": "‘", "’": "‘", "“": "“", "”": "“"}
+_IN_TRIPLE = {quote: re.compile(rf"[^\\{quote}]*+(?:\\.[^\\{quote}]*+)*+", re.DOTALL) for quote in "\"'"}
 _STARTERS = "{[,:"
 """A key or a value may start after these; anywhere else a single quote is an apostrophe."""
 
@@ -36,7 +37,7 @@ class Extent:
     Cost: O(1) calls of the regex engine per bracket and per string, O(n) characters in all.
     """
 
-    __slots__ = ("_comment", "_escaped", "_last", "_quote", "_slash", "deep", "depth")
+    __slots__ = ("_comment", "_empty", "_escaped", "_fresh", "_last", "_quote", "_run", "_slash", "deep", "depth")
 
     def __init__(self) -> None:
         self.depth = 0
@@ -44,6 +45,12 @@ class Extent:
         self.deep = False
         """The value went deeper than `DEEPEST` levels: no end is looked for any more, since `read` refuses it."""
         self._quote = ""
+        self._fresh = False
+        """A value's string has just been opened."""
+        self._empty = ""
+        """The quote of a value's string that has just ended, and was empty: a third quote opens a longer one."""
+        self._run = 0
+        """Quotes that stand last in a string in triple quotes."""
         self._escaped = False
         self._comment = ""
         self._slash = False
@@ -76,6 +83,10 @@ class Extent:
             self._escaped = False
             at += 1
         quote = self._quote
+        if len(quote) > 1:
+            return self._triple(piece, at)
+        fresh, self._fresh = self._fresh, False
+        begin = at
         while True:
             if quote in _SMART:
                 found = _SMART[quote].search(piece, at)
@@ -95,10 +106,36 @@ class Extent:
             if not odd:
                 self._quote = ""
                 self._last = quote
+                self._empty = quote if fresh and end == begin and quote in "\"'" else ""
                 return at
+
+    def _triple(self, piece: str, at: int) -> int:
+        """Go past the quotes that close a string in triple quotes: a run of three or more, so it may end in a quote."""
+        quote = self._quote[0]
+        while at < len(piece):
+            if piece[at] == quote:
+                self._run += 1
+                at += 1
+            elif self._run >= len(self._quote):
+                self._quote, self._last, self._run = "", quote, 0
+                return at
+            else:
+                self._run = 0
+                found = _IN_TRIPLE[quote].match(piece, at)
+                assert found is not None
+                at = found.end()
+                if at < len(piece) and piece[at] == "\\":  # it escapes what comes in the next piece
+                    self._escaped = True
+                    return len(piece)
+        return at
 
     def _outside(self, piece: str, at: int) -> int:
         """Go past the next bracket, quote or comment opener; minus the end if that was the last bracket."""
+        if self._empty:
+            quote, self._empty = self._empty, ""
+            if piece[at] == quote:
+                self._quote = quote * 3
+                return at + 1
         skipped = _skip().match(piece, at) if self.depth else None  # the value itself is no part to skip
         found = _EVENT.match(piece, skipped.end() if skipped else at)
         if found is None:
@@ -107,7 +144,8 @@ class Extent:
         where, end = found.span()
         char = piece[where]
         if char == '"':
-            self._quote = char
+            self._note(piece, at, where)
+            self._quote, self._fresh = char, self._last in _STARTERS
             return where + 1
         if char in "[{":
             self.depth += end - where
@@ -126,7 +164,7 @@ class Extent:
             self._last = char
             return end
         if char in _OPENERS:
-            self._quote = _OPENERS[char]
+            self._quote, self._fresh = _OPENERS[char], True
             return where + 1
         comments = _COMMENTS.match(piece, where)
         if comments:

@@ -2,6 +2,9 @@
 
 White space before a call or a tag, and after it, is `Discarded`; anywhere else it is text. So trailing white space is
 held until the next word shows which it is: at most `SPACE_HOLD` characters, the rest of a longer run is text for good.
+Words on both sides of what was taken out stay apart: the white space after it stays between them, or that before it.
+
+A *token* that no dialect reads is held too: at the end of the reply, or where no sentence is about it, it is no word.
 
 A *group* holds tentative calls and what stands between them. It is accepted when the reply ends, and given back as
 text, byte for byte, when words follow.
@@ -13,8 +16,10 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
+from promptools.errors import clip
 from promptools.parsing.events import CallArgs, CallEnd, CallStart, End, Event, Reasoning, Text, WasReasoning
 from promptools.parsing.parts import Fragment, Part, Started, note
+from promptools.parsing.tokens import FREE, LINE, is_html, is_quoted
 from promptools.types import Call, Discarded, DiscardWhy, Fix, Malformed, NewId, Reply, Span, Trace, Try
 
 if TYPE_CHECKING:
@@ -40,10 +45,16 @@ class Output:
         self._at = 0
         self._space: list[str] = []
         self._held = 0
+        self._parted: dict[Zone, tuple[str, Span]] = {}
+        """White space between words and what was taken out behind them: it is kept if the next words have none."""
+        self._tokens: list[Part] = []
+        """Tokens, and white space behind them, of which the next words show whether they are talked about."""
         self._after: Literal["", "call", "tag"] = ""
         self._group: list[tuple[Part, bool]] = []
         self._called = False
         self._zone: Zone = "text"
+        self._apart: Zone | None = None
+        """Words of another message are told in this zone: a line break is between them and the next ones."""
         self._content: list[str] = []
         self._reasoning: list[str] = []
         self._digest: hashlib.blake2b | None = None
@@ -62,8 +73,13 @@ class Output:
         self._fixes: list[Fix] = []
         self.quoting = False
         """There is a call in the group that is quoted from the conversation: no closer shows that it is meant."""
+        self.quotes_tokens = False
+        """A special token was a word, or began a call that is none: so are those of the rest of the reply."""
         self.told = True
         """Somebody takes the events."""
+        self.explains = False
+        """Heads that began no call are noted too."""
+        self._refusals: dict[tuple[str, int], Try] = {}
         self.fresh = True
         """Nothing but white space, reasoning and markup has been seen since the start."""
 
@@ -126,6 +142,11 @@ class Output:
                 self._group.append((Part("space", raw), False))
                 return
             self.reject()
+        if self._tokens:
+            if not raw.strip(SPACE):
+                self._tokens.append(Part("space", raw))
+                return
+            self._settle_tokens(raw)
         self._say(raw)
 
     def _say(self, raw: str) -> None:
@@ -134,16 +155,38 @@ class Output:
             self._hold(raw)
             return
         held = self._release()
-        if self._after and self._zone == "text" and not self._content:
-            bare = body.lstrip(SPACE)
-            self._discard(held + body[: len(body) - len(bare)], "space")
-            self._utter(bare)
-        else:  # the white space after a call joins the words on both sides of it
+        if self._after or self._parted:
+            self._join(held, body)
+        else:
             self._utter(held + body if held else body)
         self.fresh = self.fresh and self._zone == "reasoning"
         self._after = ""
         if len(body) < len(raw):
             self._hold(raw[len(body) :])
+
+    def _join(self, held: str, body: str) -> None:
+        """Say words behind what was taken out: one white space stays between them and the words before that."""
+        bare = body.lstrip(SPACE)
+        space = held + body[: len(body) - len(bare)]
+        before, span = self._parted.pop(self._zone, ("", Span(0, 0)))
+        if self._after and not (self._content if self._zone == "text" else self._reasoning):
+            self._discard(space, "space")
+            space = ""
+        elif before and not space:
+            self._add(before, span)
+            before = ""
+        if before:
+            self._drop(before, "space", span)
+        self._utter(space + bare)
+
+    def _leave_space(self, space: str) -> None:
+        """Leave out white space before what is no word, but for what the next words may need."""
+        if not space or self._after or self._zone in self._parted:
+            self._discard(space, "space")
+        elif self._content if self._zone == "text" else self._reasoning:
+            self._parted[self._zone] = space, self._advance(space)
+        else:
+            self._discard(space, "space")
 
     def _hold(self, space: str) -> None:
         self._space.append(space)
@@ -162,7 +205,7 @@ class Output:
         """Leave out the space that is held: what it stands beside is no text."""
         if self._space:
             self._overflow()
-            self._discard(self._release(), "space")
+            self._leave_space(self._release())
 
     def _release(self) -> str:
         if not self._space:
@@ -172,7 +215,11 @@ class Output:
         return held
 
     def _utter(self, text: str) -> None:
-        span = self._advance(text)
+        if self._apart == self._zone:
+            self._break_line(text)
+        self._add(text, self._advance(text))
+
+    def _add(self, text: str, span: Span) -> None:
         self._unhashed.append(text)
         if self._zone == "text":
             self._content.append(text)
@@ -186,17 +233,27 @@ class Output:
         self._at = start + len(raw)
         return Span(start, self._at)
 
+    def apart(self, zone: Zone) -> None:
+        """Keep the words of the next message from those that were told before it."""
+        self._apart = zone
+
+    def _break_line(self, following: str) -> None:
+        """Say a line break that is in no place of the text, where no white space is between two messages."""
+        self._apart = None
+        before = self._content if self._zone == "text" else self._reasoning
+        if not before or before[-1][-1].isspace() or following[0].isspace():
+            return
+        before.append("\n")
+        if self.told:
+            here = Span(self._at, self._at)
+            self._events.append(Text("\n", here) if self._zone == "text" else Reasoning("\n", here))
+
     # --- tags of reasoning ---------------------------------------------------------------------------------------
 
     def junction(self, raw: str, zone: Zone) -> None:
         """Take a tag that opens or closes a zone. Thinking is no prose: a group before it stands."""
         self.accept()
-        self._overflow()
-        held = self._release()
-        if held and self._zone == "reasoning":
-            self._utter(held)
-        else:
-            self._discard(held, "space")
+        self._leave_out()
         self._discard(raw, "markup")
         self._zone = zone
         self._after = "tag"
@@ -224,38 +281,111 @@ class Output:
         if len(self._fixes) < TRY_LIMIT:
             self._fixes.append(fix)
 
+    def token(self, raw: str, why: DiscardWhy) -> None:
+        """Take a token that begins no call: it is no word, unless the words around it are about it."""
+        if self._group:
+            self._enter_group(Part(why, raw), firm=False)
+        elif why == "markup" and self.quotes_tokens:
+            self.words(raw)
+        else:
+            self._tokens.append(Part(why, raw))
+
+    def _settle_tokens(self, following: str) -> None:
+        """Leave out the tokens that are held, or say them; `following`: the words behind them, empty where none are."""
+        tokens, self._tokens = self._tokens, []
+        words = self._count_words(tokens, following)
+        for part in tokens[:words]:
+            self.quotes_tokens = self.quotes_tokens or part.kind == "markup"
+            self._say(part.raw)
+        last = len(tokens)
+        while last > words and tokens[last - 1].kind == "space":
+            last -= 1
+        left_out = tokens[words:last]
+        if left_out:
+            shown = "".join(part.raw for part in left_out).strip(SPACE)
+            self.liberty(Fix("marker", f"{clip(shown)!r} {'amid words' if following else 'at the end'} was taken out"))
+            self._leave_out()
+            for part in left_out:
+                assert part.kind in ("debris", "markup", "space")
+                self._discard(part.raw, part.kind)
+            self._after = self._after or "tag"
+        for part in tokens[last:]:
+            self._hold(part.raw)
+
+    def _count_words(self, tokens: list[Part], following: str) -> int:
+        """Return how many of the tokens are words; those that end a turn are none at the end."""
+        last = len(tokens)
+        if not following:
+            while last and tokens[last - 1].kind != "markup":
+                last -= 1
+        before = self.last_words(LINE)
+        if not last:
+            return len(tokens) if is_html(tokens[0].raw, before) else 0
+        if all(part.kind != "markup" for part in tokens):
+            return last
+        bare = following.lstrip(SPACE)
+        space = following[: len(following) - len(bare)]
+        for part in reversed(tokens):
+            if part.kind != "space":
+                free = part.raw in FREE and following != ""
+                return last if free or is_quoted(before, space, bare) else 0
+            space = part.raw + space
+        raise AssertionError("no token is held")
+
     def mark(self, raw: str, why: DiscardWhy) -> None:
         """Take what is neither words nor call."""
         self.parts([Part(why, raw)], firm=not self._group)
 
     def was_reasoning(self, raw: str) -> None:
         """Take a closer without an opener: the text so far was reasoning."""
+        if self._tokens:
+            self._settle_tokens("")
         self.reject()
         self._leave_out()
         self._events.append(WasReasoning(Span(0, self._at)))
-        self._reasoning.extend(self._content)
-        self._content = []
+        self._take_back()
         self._discard(raw, "markup")
         self._after = "tag"
         self.fresh = True
 
+    def _take_back(self) -> None:
+        """Make reasoning of the content, but for the white space that it begins with."""
+        thought = "".join(self._content)
+        bare = thought if self._reasoning else thought.lstrip(SPACE)
+        if bare:
+            self._reasoning.append(bare)
+        if len(bare) < len(thought):
+            lead = thought[: len(thought) - len(bare)]
+            self._discarded.insert(0, [Discarded(lead, "space", Span(0, len(lead)))])
+        self._content = []
+        if "text" in self._parted:
+            self._parted["reasoning"] = self._parted.pop("text")
+
     def cut_short(self) -> None:
         """Leave reasoning without a closer."""
-        self._discard(self._release(), "space")
+        self._leave_out()
         self._zone = "text"
         self._after = "tag"
 
     def zone(self, zone: Zone) -> None:
         """Set the zone without a tag (the template printed the opener, or the reply ended inside a zone)."""
         self._zone = zone
+        self._after = "tag"
 
     # --- parts ---------------------------------------------------------------------------------------------------
 
     def parts(self, parts: list[Part], *, firm: bool) -> None:
         """Take what a candidate left behind."""
+        if self._tokens:
+            if firm:
+                self._settle_tokens("")
+            else:
+                tokens, self._tokens = self._tokens, []
+                for part in tokens:
+                    self._enter_group(part, firm=False)
         for part in parts:
             if self._group or not firm:
-                self._enter_group(part, firm)
+                self._enter_group(part, firm=firm)
             else:
                 self._emit(part)
 
@@ -264,7 +394,7 @@ class Output:
         self.quoting = True
         self.parts(parts, firm=False)
 
-    def _enter_group(self, part: Part, firm: bool) -> None:
+    def _enter_group(self, part: Part, *, firm: bool) -> None:
         if not self._group:
             self._overflow()
             held = self._release()
@@ -284,12 +414,18 @@ class Output:
 
     def accept(self) -> None:
         """Let the group stand, if there is a call in it."""
+        if self._tokens:
+            self._settle_tokens("")
         if not self._called:
             self.reject()
             return
         group, self._group, self._called, self.quoting = self._group, [], False, False
         for part, _ in group:
-            self._emit(part)
+            if part.kind == "space":
+                self._hold(part.raw)
+            else:
+                self._emit(part)
+        self._leave_out()
 
     def reject(self) -> None:
         """Give the group back as text; its firm parts stand."""
@@ -334,9 +470,11 @@ class Output:
             self._discard(part.raw, part.kind)
 
     def _discard(self, raw: str, why: DiscardWhy) -> None:
-        if not raw:
-            return
-        event = Discarded(raw, why, self._advance(raw))
+        if raw:
+            self._drop(raw, why, self._advance(raw))
+
+    def _drop(self, raw: str, why: DiscardWhy, span: Span) -> None:
+        event = Discarded(raw, why, span)
         if self.told:
             self._events.append(event)
         last = self._discarded[-1] if self._discarded else None
@@ -350,6 +488,8 @@ class Output:
     def go_live(self, started: Started | Fragment) -> None:
         """Let a call out while it comes: its name, then pieces of its arguments."""
         if isinstance(started, Started):
+            if self._tokens:
+                self._settle_tokens("")
             self._leave_out()
             self._live = CallStart(self._index, self._id(), started.name, Span(self._at, self._at))
             if self.told:
@@ -418,14 +558,28 @@ class Output:
         if len(self._tries) < TRY_LIMIT:
             self._tries.append(each)
 
+    def refused(self, each: Try) -> None:
+        """Note a head that began no call, once."""
+        if len(self._refusals) < TRY_LIMIT:
+            self._refusals[each.strategy, each.span.start] = each
+
+    @property
+    def refusals(self) -> list[Try]:
+        """The heads that began no call, without those that another look let by."""
+        tried = {(each.strategy, each.span.start) for each in self._tries}
+        return [each for key, each in self._refusals.items() if key not in tried]
+
     def end(self, finish_reason: str | None) -> None:
         """Settle what is held and close the reply."""
         self.accept()
         held = self._release()
-        if self._after and self._zone == "text":
+        if self._zone == "reasoning" or self._after:
             self._discard(held, "space")
         elif held:
             self._utter(held)
+        for space, span in self._parted.values():
+            self._drop(space, "space", span)
+        self._parted.clear()
         self._finish_reason = finish_reason
         if self.told:
             self._events.append(End(finish_reason, Span(self._at, self._at)))
@@ -438,7 +592,7 @@ class Output:
             content="".join(self._content),
             reasoning="".join(self._reasoning),
             malformed=tuple(self._malformed),
-            discarded=tuple(map(_joined, self._discarded)),
+            discarded=tuple(sorted(map(_joined, self._discarded), key=lambda each: each.span)),
             finish_reason=self._finish_reason,
             fixes=tuple(self._fixes),
             trace=Trace(tries=tuple(self._tries)),

@@ -33,10 +33,18 @@ def _runs(string: str, literals: str) -> tuple[re.Pattern[str], re.Pattern[str]]
     return re.compile(rf"(?:{atoms})*+"), re.compile(rf"(?:{bare})*+")
 
 
-_RUN, _RUN_TO_STRING = _runs(STRICT, "true|false|null")
-_SINGLE_RUN, _ = _runs(r"'[^'\"\\\x00-\x1f]*+'", "true|false|null|True|False|None")
+_RUN, _RUN_TO_STRING = _runs(rf'(?!""")(?:{STRICT})', "true|false|null")
+_SINGLE_RUN, _ = _runs(r"(?!''')'[^'\"\\\x00-\x1f]*+'", "true|false|null|True|False|None")
 """What Python prints: strings in single quotes, with no quote of any kind and no escape inside."""
 
+_NO_END = r"(?!\s*+(?:[}\],]|\Z))"
+_TRIPLE = {
+    quote: re.compile(
+        rf"(?:[^\\{quote}]++|\\.|{quote}(?!{quote * 2})|{quote * 3}{quote}*+{_NO_END})*+{quote * 3}{quote}*+", re.DOTALL
+    )
+    for quote in "\"'"
+}
+"""From just inside triple quotes up to those behind which the value may end."""
 _WORD = re.compile(r"[^\W\d][\w$-]*+")
 _COLON = re.compile(r"\s*+:")
 _TOKEN = re.compile(r"-?[\w.+-]++|.?", re.DOTALL)
@@ -186,7 +194,7 @@ class Reader:
     def _string(self, quote: str) -> None:
         """Mend a string whose opening quote is at hand."""
         self.strings = True
-        if quote == "'" and self.guess is None and self._python():
+        if self._triple(quote) or (quote == "'" and self.guess is None and self._python()):
             return
         start = self.at + 1
         is_key = bool(self._stack) and self._stack[-1][1] != "]" and self._last() in "{,"
@@ -206,6 +214,19 @@ class Reader:
         self.at = end + 1
         if self.guess and is_key:
             self._stack[-1][0].add(value)
+
+    def _triple(self, quote: str) -> bool:
+        """Mend a value in triple quotes, as Python has it; tell whether there is one."""
+        if quote not in _TRIPLE or not self.text.startswith(quote * 3, self.at) or self._last() not in ":[,":
+            return False
+        found = _TRIPLE[quote].match(self.text, self.at + 3)
+        if found is None:
+            raise self._cut()
+        self.liberties.take("triple quotes")
+        value = decode(self.text[self.at + 3 : found.end() - 3], self.liberties)
+        self._put(self.at, encode(value), found.end())
+        self.at = found.end()
+        return True
 
     def _word(self) -> None:
         """Mend an unquoted key or a Python literal."""

@@ -16,6 +16,8 @@ ZONES: Final[tuple[tuple[str, str], ...]] = (
     ("<|START_THINKING|>", "<|END_THINKING|>"),  # Cohere
     ("◁think▷", "◁/think▷"),  # Kimi VL
     ("<|open|>think<|sep|>", "<|close|>think<|sep|>"),  # Kimi K3
+    ("<|open|> think <|sep|>", "<|close|> think <|sep|>"),  # as a detokenizer prints it that sets tokens apart
+    ("<|plamo:begin_think:plamo|>", "<|plamo:end_think:plamo|>"),  # PLaMo 3
     ("<|channel>thought\n", "<channel|>"),  # Gemma 4
     ("<ifm|think>", "</ifm|think>"),  # K2 Horizon, which thinks at three speeds
     ("<ifm|think_fast>", "</ifm|think_fast>"),
@@ -35,18 +37,28 @@ SUFFIXED: Final = rf"</?think:(?:\Z|{SUFFIX}(?:>|\Z))"
 whose opener is missing."""
 
 
+CHANNEL: Final = "<|channel>"
+"""Gemma 4's opener without its label, where nothing was said before it."""
+CHANNEL_LABEL: Final = "thought\n"
+
+
 def closer_of(opener: str) -> str:
     """Give the tag that closes a zone."""
+    if opener == CHANNEL:
+        return CLOSER_OF[CHANNEL + CHANNEL_LABEL]
     return CLOSER_OF.get(opener) or f"</{opener[1:]}"
 
 
 FRAMES: Final[dict[str, str]] = {
     "<|open|>response<|sep|>": "<|close|>response<|sep|>",  # Kimi K3
+    "<|open|> response <|sep|>": "<|close|> response <|sep|>",
     "<|START_RESPONSE|>": "<|END_RESPONSE|>",  # Command R7B and Command A
     "<|START_TEXT|>": "<|END_TEXT|>",  # Cohere since 2026
     "[BEGIN FINAL RESPONSE]": "[END FINAL RESPONSE]",  # Apriel
     "<|content_text|>": "<|end_message|>",  # Inkling, as above
     "<|message_model|><|content_text|>": "<|end_message|>",
+    "<|content_tool_error|>": "<|end_message|>",  # an error in words
+    "<|message_model|><|content_tool_error|>": "<|end_message|>",
     "<response>": "</response>",  # Granite 3.3 and Ernie 4.5, when they think
     "<answer>": "</answer>",  # Hunyuan A13B, when it thinks
     "助手：": "",  # "assistant:", Hunyuan A13B
@@ -55,6 +67,9 @@ FRAMES: Final[dict[str, str]] = {
 
 PLAIN: Final = frozenset(("<response>", "</response>", "<answer>", "</answer>"))
 """Frames that an answer may hold for reasons of its own: they are some only where they follow reasoning at once."""
+
+READABLE: Final = frozenset(("助手：", "[BEGIN FINAL RESPONSE]"))
+"""Frames that are words where they stand around no answer."""
 
 CLOSERS: Final = tuple(closer for _, closer in ZONES if closer not in FRAMES.values())
 """Closers that tell of thinking even where its opener is missing."""
@@ -93,6 +108,7 @@ RESULTS: Final = (
     "<|turn>user",
     "<|turn>tool",
     "<｜User｜>",
+    "<|user|>\n",
     "<|im_system|>",
     "<|im_user|>",
     "]~b]tool",
@@ -103,33 +119,3 @@ RESULTS: Final = (
 
 TAGS: Final = frozenset((*CLOSER_OF, *FRAMES, *RESULTS))
 """Tags that have a meaning of their own, though a tool may be named like one."""
-
-DEBRIS: Final = (
-    "<|im_end|>",
-    "<|eot_id|>",
-    "<|eom_id|>",
-    "<|eot|>",
-    "</s>",
-    "<|end|>",
-    "<|return|>",
-    "<|call|>",
-    "<|stop|>",
-    "<end_of_turn>",
-    "<turn|>",
-    "<|observation|>",
-    "<|end_of_text|>",
-    "<|endoftext|>",
-    "<｜end▁of▁sentence｜>",
-    "<|END_OF_TURN_TOKEN|>",
-    "<end_of_sentence>",
-    "[e~[",
-    "<|role_end|>",
-    "<seed:eos>",
-    "<|end_of_msg|>",
-    "<|eom|>",
-    "[|endofturn|]",
-    "<|content_model_end_sampling|>",
-    "<|assistant_end|>",
-    "<|tool_response>",  # at which Gemma 4 stops
-)
-"""End-of-turn tokens that servers let through: no part of what was said when they stand beside a call."""

@@ -12,9 +12,29 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from promptools.profiles.shape import Place
+    from promptools.types import ModeName
 
 DEFAULT = "default"
 """The model name that stands for a provider's `default_model`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calling:
+    """How a config of ppxai's wants tools to be asked for; it has no word for harmony mode."""
+
+    native: bool
+    """By the server's own tools, or by the prompt?"""
+    fallback: bool = True
+    """May another mode be tried after a failure?"""
+
+    def modes(self, order: tuple[ModeName, ...]) -> tuple[ModeName, ...]:
+        """Return the modes for a model whose own order is this: one that has harmony mode keeps it."""
+        first: ModeName = "native" if self.native else "prompt"
+        if not self.fallback:
+            return (first,)
+        if "harmony" in order:
+            return order if self.native else ("prompt", "harmony")
+        return ("native", "prompt") if self.native else ("prompt",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +49,7 @@ class Model:
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     """Request keys that are set when the request does not set them."""
+    calling: Calling | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +63,29 @@ class Provider:
     default_model: str | None = None
     server_version: str | None = None
     detect: bool | None = None
-    """May its server be looked at? None: not to find out its kind; for what a model of Ollama's can do."""
+    """May its server be looked at? None: for its version and its models, not to find out its kind."""
     system_prompt: str | None = None
     models: Mapping[str, Model] = field(default_factory=dict[str, Model])
     facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    calling: Calling | None = None
 
     def __repr__(self) -> str:
         """Show all but the credentials of the base URL."""
         return represent(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptions:
+    """Descriptions of tools that go over those in a request, by tool name: of all, by provider, by model."""
+
+    everywhere: Mapping[str, str] = field(default_factory=dict[str, str])
+    by_provider: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
+    by_model: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
+
+    def of(self, provider: str, model: str) -> dict[str, str]:
+        """Return those that hold for a provider's model; the nearest decides."""
+        return {**self.everywhere, **self.by_provider.get(provider, {}), **self.by_model.get(model, {})}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +108,7 @@ class Config:
     providers: Mapping[str, Provider] = field(default_factory=dict[str, Provider])
     tools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
     """Marks by tool name: `dangerous`, `infer`, `aliases`."""
+    descriptions: Descriptions = field(default_factory=Descriptions)
     proxy: ProxyOptions = field(default_factory=ProxyOptions)
     warnings: tuple[str, ...] = ()
 

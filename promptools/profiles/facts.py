@@ -1,6 +1,7 @@
 """Facts that ship with promptools: one TOML file for each kind of server and each family of models.
 
-A file holds `title`, `[[fact]]` tables, and for servers `aliases` and `base_url`, for families `globs`. A fact is a
+A file holds `title`, `[[fact]]` tables, and for servers `aliases` and `base_url`, for families `globs`, `known_as` and
+`[[template]]` tables, by which a family is recognised in what a server says of its model. A fact is a
 profile key, its value, why it is so, where that can be read (`repo#n` is a GitHub issue), and the day it was checked.
 `since` and `until` bound it by server version (`until` is the first version that it no longer holds for), `on` by kind
 of server.
@@ -9,19 +10,20 @@ of server.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import date
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
+
+from pydantic import Field, create_model
 
 import promptools
 from promptools.errors import UsageError, clip
 from promptools.parsing.escape import LONGEST, fits
 from promptools.profiles.profile import Profile
-from promptools.profiles.shape import Place, Section, is_table, near, read, table
+from promptools.profiles.shape import Place, Strings, Table, arrays, given, is_table, near, read
 
 NOT_FACTS = {"kind": "name the server's kind on the provider", "family": "name the family on the model"}
 """Fields of a profile that say what it is about; no fact sets them."""
@@ -30,8 +32,7 @@ NO_FAMILY = "none"
 """The family of a model that shall have none, whatever its name matches."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
+class Fact(Table):
     """One dated, sourced statement about a server or a family."""
 
     key: str
@@ -41,7 +42,7 @@ class Fact:
     date: date
     since: str | None = None
     until: str | None = None
-    on: tuple[str, ...] = ()
+    on: Strings = ()
 
     def holds(self, kind: str, version: str | None) -> bool:
         """Tell whether it holds for this server. A version that nobody names is taken for the newest."""
@@ -51,6 +52,15 @@ class Fact:
             return self.until is None
         at = numbers(version)
         return (self.since is None or numbers(self.since) <= at) and (self.until is None or at < numbers(self.until))
+
+
+class Template(Table):
+    """What the chat templates of a family hold, written by hand or by another engine than Jinja too."""
+
+    holds: Strings
+    """Fragments that are all in it, literally."""
+    source: str
+    date: date
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +76,10 @@ class Builtin:
     """Where such a server listens when nobody says otherwise."""
     globs: tuple[str, ...] = ()
     """Patterns of model names, in the form that `plain` gives."""
+    known_as: tuple[str, ...] = ()
+    """What servers call the family: an architecture of GGUF files, a parser of Ollama's."""
+    templates: tuple[Template, ...] = ()
+    """How to recognise its chat template, each in one of several forms."""
 
 
 def numbers(version: str) -> tuple[int, ...]:
@@ -82,24 +96,26 @@ def plain(model: str) -> str:
 
 
 @cache
-def fact_types() -> Mapping[str, Any]:
-    """Give the type of each profile key that a fact may set."""
-    hints = get_type_hints(Profile)
-    return {each.name: hints[each.name] for each in fields(Profile) if each.name not in NOT_FACTS}
+def fact_types() -> type[Table]:
+    """Return the table of the profile keys that a fact may set; none of them is required."""
+    kinds = {name: (arrays(kind), None) for name, kind in get_type_hints(Profile).items() if name not in NOT_FACTS}
+    types: Any = kinds
+    return create_model("Facts", __base__=Table, **types)
 
 
 def check_facts(value: Any, place: Place) -> dict[str, Any]:
-    """Take a table of profile keys and values; values come back in the profile's own types."""
+    """Read a table of profile keys and values; values come back in the profile's own types."""
     for key in NOT_FACTS if is_table(value) else ():
         if key in value:
             raise (place / key).error(f"not a fact: {NOT_FACTS[key]}")
-    known = fact_types()
-    return {key: _fact_value(key, each, place / key) for key, each in table(value, place, known).items()}
+    facts = given(read(fact_types(), value, place))
+    for key, each in facts.items():
+        _check_fact(key, each, place / key)
+    return facts
 
 
-def _fact_value(key: str, value: Any, place: Place) -> Any:
-    """Take one fact's value, and look at those that a type cannot describe."""
-    taken = read(fact_types()[key], value, place)
+def _check_fact(key: str, taken: Any, place: Place) -> None:
+    """Look at what a type cannot describe."""
     if key == "modes" and not taken:
         raise place.error("name at least one mode")
     if key == "control_tokens":
@@ -111,7 +127,6 @@ def _fact_value(key: str, value: Any, place: Place) -> Any:
             re.compile(taken)
         except re.error as error:
             raise place.error(f"{taken!r} is no regular expression: {error}") from None
-    return taken
 
 
 def _check_tokens(said: str | int, place: Place) -> None:
@@ -164,26 +179,34 @@ def _load(path: Path) -> Builtin:
     import tomllib  # only when a profile is wanted
 
     place = Place(f"{path.parent.name}/{path.name}")
-    data = table(
-        tomllib.loads(path.read_text(encoding="utf-8")), place, ("title", "aliases", "base_url", "globs", "fact")
-    )
-    facts = tuple(_fact(each, place / "fact" / index) for index, each in enumerate(data.get("fact", ())))
-    strings = tuple[str, ...]
+    file = read(_File, tomllib.loads(path.read_text(encoding="utf-8")), place)
     return Builtin(
         path.stem,
-        read(str, data.get("title"), place / "title"),
-        facts,
-        read(strings, data.get("aliases", ()), place / "aliases"),
-        read(str, data["base_url"], place / "base_url") if "base_url" in data else None,
-        read(strings, data.get("globs", ()), place / "globs"),
+        file.title,
+        tuple(_checked(each, place / "fact" / index) for index, each in enumerate(file.fact)),
+        file.aliases,
+        file.base_url,
+        file.globs,
+        file.known_as,
+        file.template,
     )
 
 
-def _fact(data: Any, place: Place) -> Fact:
-    """Take one `[[fact]]` table."""
-    given = table(data, place, [each.name for each in fields(Fact)])
-    value = check_facts({given["key"]: given["value"]}, place)[given["key"]]
-    return Fact(**{**given, "value": value, "on": read(tuple[str, ...], given.get("on", ()), place / "on")})
+class _File(Table):
+    """What a file of facts holds."""
+
+    title: str
+    aliases: Strings = ()
+    base_url: str | None = None
+    globs: Strings = ()
+    known_as: Strings = ()
+    template: Annotated[tuple[Template, ...], Field(strict=False)] = ()
+    fact: Annotated[tuple[Fact, ...], Field(strict=False)] = ()
+
+
+def _checked(fact: Fact, place: Place) -> Fact:
+    """Return a fact with its value in the profile's own type."""
+    return fact.model_copy(update={"value": check_facts({fact.key: fact.value}, place)[fact.key]})
 
 
 SHAPES = ("<|{word}|>", "<｜{word}｜>")
@@ -217,23 +240,38 @@ def family_of(model: str) -> str | None:
     return max(found)[1] if found else None
 
 
-def take_kind(section: Section) -> str | None:
-    """Read a section's `kind`: the name or an alias of a kind of server."""
-    name = section.text("kind")
+def families_of_template(template: str) -> tuple[str, ...]:
+    """Return the families whose chat template this may be, longest fragments first, then the plainest."""
+    found = [
+        (-sum(map(len, each.holds)), len(family), family)
+        for family in families()
+        for each in load_builtin(family).templates
+        if all(fragment in template for fragment in each.holds)
+    ]
+    return tuple(dict.fromkeys(family for _, _, family in sorted(found)))
+
+
+def agrees(family: str, by_template: tuple[str, ...]) -> bool:
+    """Whether a model with such a template may be of this family: not where it declares another template."""
+    return not by_template or family in by_template or not load_builtin(family).templates
+
+
+@cache
+def family_known_as(word: str) -> str | None:
+    """Return the family that servers call so."""
+    return next((family for family in families() if word in load_builtin(family).known_as), None)
+
+
+def check_kind(name: str | None, place: Place) -> str | None:
+    """Return the kind of server that a name or an alias means."""
     kind = kind_of(name) if name else None
     if name and not kind:
-        raise (section.place / "kind").error(f"{name!r} is no kind of server; {near(name, kinds())}")
+        raise (place / "kind").error(f"{name!r} is no kind of server; {near(name, kinds())}")
     return kind
 
 
-def take_family(section: Section) -> str | None:
-    """Read a section's `family`: the name of a family, or `none`."""
-    name = section.text("family")
+def check_family(name: str | None, place: Place) -> str | None:
+    """Return the name of a family, or `none`."""
     if name and name not in (NO_FAMILY, *families()):
-        raise (section.place / "family").error(f"{name!r} is no family; {near(name, (NO_FAMILY, *families()))}")
-    return name
-
-
-def take_facts(section: Section) -> dict[str, Any]:
-    """Read a section's `profile`: facts that patch what ships."""
-    return check_facts(section.data.get("profile", {}), section.place / "profile")
+        raise (place / "family").error(f"{name!r} is no family; {near(name, (NO_FAMILY, *families()))}")
+    return name or None

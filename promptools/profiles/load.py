@@ -3,33 +3,74 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Discriminator, Field, Tag
 
 from promptools.profiles.config import Config, Model, Provider, ProxyOptions, by_name
-from promptools.profiles.facts import take_facts, take_family, take_kind
+from promptools.profiles.facts import check_facts, check_family, check_kind
 from promptools.profiles.ppxai import read_ppxai
-from promptools.profiles.shape import Place, Section, is_array, read, table
+from promptools.profiles.shape import Place, Strings, Table, array_or_table, given, read
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-TOP = ("default_provider", "providers", "tools", "proxy")
-PROXY = ("api_key_env", "allowed_hosts", "allow_provider", "max_body")
-PROVIDER = (
-    "kind",
-    "base_url",
-    "api_key_env",
-    "default_model",
-    "server_version",
-    "detect",
-    "system_prompt",
-    "models",
-    "profile",
-    "defaults",
-)
-MODEL = ("aliases", "family", "profile", "defaults")
-MARKS: Mapping[str, Any] = {"dangerous": bool, "infer": bool, "aliases": Mapping[str, str]}
+
+class MarksTable(Table):
+    """The marks of one tool."""
+
+    dangerous: bool = False
+    infer: bool | None = None
+    aliases: dict[str, str] = Field(default_factory=dict)
+
+
+class ModelTable(Table):
+    """One model of a provider."""
+
+    aliases: Strings = ()
+    family: str | None = None
+    profile: Any = Field(default_factory=dict)
+    defaults: dict[str, Any] = Field(default_factory=dict)
+
+
+Models = Annotated[
+    Annotated[Strings, Tag("[array]")] | Annotated[dict[str, ModelTable], Tag("[table]")], Discriminator(array_or_table)
+]
+"""A table of models, or only their names."""
+
+
+class ProviderTable(Table):
+    """One provider."""
+
+    kind: str | None = None
+    base_url: str | None = None
+    api_key_env: str | None = None
+    default_model: str | None = None
+    server_version: str | None = None
+    detect: bool | None = None
+    system_prompt: str | None = None
+    models: Models = Field(default_factory=dict)
+    profile: Any = Field(default_factory=dict)
+    defaults: dict[str, Any] = Field(default_factory=dict)
+
+
+class ProxyTable(Table):
+    """What is said of the proxy itself."""
+
+    api_key_env: str | None = None
+    allowed_hosts: Strings = ()
+    allow_provider: bool = False
+    max_body: int | None = None
+
+
+class FileTable(Table):
+    """A whole `promptools.toml`."""
+
+    default_provider: str | None = None
+    providers: dict[str, ProviderTable] = Field(default_factory=dict)
+    tools: dict[str, MarksTable] = Field(default_factory=dict)
+    proxy: ProxyTable = Field(default_factory=ProxyTable)
 
 
 def load_config(path: Path) -> Config:
@@ -62,58 +103,46 @@ def _read_toml(text: str, place: Place) -> Config:
     """Read the text of a `promptools.toml`."""
     import tomllib  # only for a file in TOML
 
-    top = Section(table(_parse(tomllib.loads, "TOML", text, place), place, TOP), place)
+    file = read(FileTable, _parse(tomllib.loads, "TOML", text, place), place)
     return Config(
         file=place.file,
-        default_provider=top.text("default_provider"),
-        providers={name: _provider(name, each) for name, each in top.sections("providers", PROVIDER)},
-        tools={name: _marks(each) for name, each in top.sections("tools", tuple(MARKS))},
-        proxy=_proxy(Section(table(top.data.get("proxy", {}), place / "proxy", PROXY), place / "proxy")),
+        default_provider=file.default_provider or None,
+        providers={name: _provider(name, each, place / "providers" / name) for name, each in file.providers.items()},
+        tools={name: given(each) for name, each in file.tools.items()},
+        proxy=_proxy(file.proxy),
     )
 
 
-def _proxy(section: Section) -> ProxyOptions:
-    """Read what is said of the proxy."""
-    return ProxyOptions(
-        api_key_env=section.text("api_key_env"),
-        allowed_hosts=section.get(tuple[str, ...], "allowed_hosts", ()),
-        allow_provider=section.get(bool, "allow_provider", default=False),
-        max_body=section.get(int, "max_body"),
-    )
+def _proxy(table: ProxyTable) -> ProxyOptions:
+    """Make the proxy's options of their table."""
+    return ProxyOptions(table.api_key_env or None, table.allowed_hosts, table.allow_provider, table.max_body)
 
 
-def _provider(name: str, section: Section) -> Provider:
-    """Read one provider."""
-    if is_array(section.data.get("models")):
-        models = [Model(each) for each in section.get(tuple[str, ...], "models")]
-    else:
-        models = [_model(each, sub) for each, sub in section.sections("models", MODEL)]
+def _provider(name: str, table: ProviderTable, place: Place) -> Provider:
+    """Make a provider of its table."""
+    models = table.models.items() if isinstance(table.models, dict) else ((each, ModelTable()) for each in table.models)
     return Provider(
         name=name,
-        kind=take_kind(section),
-        base_url=section.text("base_url"),
-        api_key_env=section.text("api_key_env"),
-        default_model=section.text("default_model"),
-        server_version=section.text("server_version"),
-        detect=section.get(bool, "detect"),
-        system_prompt=section.text("system_prompt"),
-        models=by_name(models, section.place / "models"),
-        facts=take_facts(section),
-        defaults=section.table("defaults"),
+        kind=check_kind(table.kind, place),
+        base_url=table.base_url or None,
+        api_key_env=table.api_key_env or None,
+        default_model=table.default_model or None,
+        server_version=table.server_version or None,
+        detect=table.detect,
+        system_prompt=table.system_prompt or None,
+        models=by_name((_model(each, entry, place / "models") for each, entry in models), place / "models"),
+        facts=check_facts(table.profile, place / "profile"),
+        defaults=table.defaults,
     )
 
 
-def _model(name: str, section: Section) -> Model:
-    """Read one model of a provider."""
+def _model(name: str, table: ModelTable, models: Place) -> Model:
+    """Make a model of its table."""
+    place = models / name
     return Model(
         name=name,
-        aliases=section.get(tuple[str, ...], "aliases", ()),
-        family=take_family(section),
-        facts=take_facts(section),
-        defaults=section.table("defaults"),
+        aliases=table.aliases,
+        family=check_family(table.family, place),
+        facts=check_facts(table.profile, place / "profile"),
+        defaults=table.defaults,
     )
-
-
-def _marks(section: Section) -> dict[str, Any]:
-    """Read the marks of one tool."""
-    return {key: read(MARKS[key], value, section.place / key) for key, value in section.data.items()}

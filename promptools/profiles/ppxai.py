@@ -7,127 +7,173 @@ are warned about by name. Keys that begin with `__comment` are comments. A provi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from promptools.profiles.config import Config, Model, Provider, by_name
-from promptools.profiles.facts import take_facts, take_family, take_kind
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+
+from promptools.profiles.config import Calling, Config, Descriptions, Model, Provider, by_name
+from promptools.profiles.facts import check_facts, check_family, check_kind
 from promptools.profiles.profile import Placement
-from promptools.profiles.shape import Place, Section, is_array, is_table, read, table
-
-TOP = frozenset((
-    "$schema", "version", "default_provider", "system_prompt", "system_prompt_mode", "server", "session", "context",
-    "bootstrap", "paths", "tui", "visualization", "providers", "tools",
-))  # fmt: skip
-PROVIDER = frozenset((
-    "name", "base_url", "api_key_env", "models", "default_model", "coding_model", "pricing", "capabilities",
-    "system_prompt", "system_prompt_mode", "generation_params", "extra_body", "options", "web_search", "tool_calling",
-    "kind", "server_version", "detect", "profile",
-))  # fmt: skip
-MODEL = frozenset((
-    "name", "description", "context_limit", "max_tokens", "generation_params", "tool_calling", "extra_body",
-    "aliases", "family", "profile",
-))  # fmt: skip
-CAPABILITIES = frozenset((
-    "web_search", "web_fetch", "weather", "realtime_info", "citations", "streaming", "native_tool_calling",
-))  # fmt: skip
-TOOL_CALLING: Mapping[str, Any] = {
-    "mode": Literal["native", "prompt_based", "auto"],
-    "fallback_on_empty": bool,
-    "fallback_on_failure": bool,
-    "strip_json_from_text": bool,
-    "parallel_tool_calls": bool,
-    "api_path": str,
-}
+from promptools.profiles.shape import (
+    OpenTable,
+    Place,
+    Strings,
+    array_or_table,
+    given,
+    is_array,
+    is_table,
+    read,
+    unknown_keys,
+)
 
 
-class _Reader:
-    """Reads one file and collects the warnings about it."""
+class _Capabilities(OpenTable):
+    web_search: Any = None
+    web_fetch: Any = None
+    weather: Any = None
+    realtime_info: Any = None
+    citations: Any = None
+    streaming: Any = None
+    native_tool_calling: bool | None = None
 
-    def __init__(self) -> None:
-        self.warnings: list[str] = []
 
-    def section(self, value: Any, place: Place, known: Collection[str]) -> Section:
-        """Take a table; unknown keys go and are warned about."""
-        data = table(value, place)
-        for key in data:
-            if key not in known:
-                self.warnings.append(f"{place / key}: unknown key, ignored")
-        return Section({key: each for key, each in data.items() if key in known}, place)
+class ToolCalling(OpenTable):
+    """How tools are asked for."""
 
-    def part(self, section: Section, key: str, known: Collection[str]) -> Section:
-        """Take a table inside a section; empty where it is not there."""
-        return self.section(section.data.get(key, {}), section.place / key, known)
+    mode: Literal["native", "prompt_based", "auto"] = "auto"
+    fallback_on_empty: bool = True
+    fallback_on_failure: bool = True
+    strip_json_from_text: bool = True
+    parallel_tool_calls: bool = True
+    api_path: str = ""
 
-    def provider(self, name: str, section: Section, top: Section) -> Provider:
-        """Read one provider; what it does not say about system prompts, the top of the file says."""
-        calling = self.calling(section)
-        native = self.part(section, "capabilities", CAPABILITIES).get(bool, "native_tool_calling")
-        placement = section.get(Placement, "system_prompt_mode") or top.get(Placement, "system_prompt_mode")
-        models = list(self.models(section, calling, native))
-        return Provider(
-            name=name,
-            kind=take_kind(section),
-            base_url=section.text("base_url"),
-            api_key_env=section.text("api_key_env"),
-            default_model=section.text("default_model") or (models[0].name if models else None),
-            server_version=section.text("server_version"),
-            detect=section.get(bool, "detect"),
-            system_prompt=section.text("system_prompt") or top.text("system_prompt"),
-            models=by_name(models, section.place / "models"),
-            facts={
-                **({"prompt_placement": placement} if placement else {}),
-                **tool_facts(calling, native),
-                **take_facts(section),
-            },
-            defaults={**section.table("generation_params"), **section.table("extra_body"), **_parallel(calling)},
-        )
 
-    def models(self, section: Section, calling: Mapping[str, Any], native: bool | None) -> list[Model]:
-        """Read a provider's models: a table, or only their names in an array."""
-        if is_array(section.data.get("models")):
-            return [Model(each) for each in section.get(tuple[str, ...], "models")]
-        entries = self.part(section, "models", section.table("models"))
-        found = [(name, self.section(each, entries.place / name, MODEL)) for name, each in entries.data.items()]
-        return [self.model(name, each, calling, native) for name, each in found]
+class _Model(OpenTable):
+    name: Any = None
+    description: Any = None
+    context_limit: int | None = None
+    max_tokens: int | None = None
+    generation_params: dict[str, Any] = Field(default_factory=dict)
+    tool_calling: ToolCalling = Field(default_factory=ToolCalling)
+    extra_body: dict[str, Any] = Field(default_factory=dict)
+    aliases: Strings = ()
+    family: str | None = None
+    profile: Any = Field(default_factory=dict)
 
-    def model(self, name: str, section: Section, above: Mapping[str, Any], native: bool | None) -> Model:
-        """Read one model; its own `tool_calling` goes over its provider's."""
-        own = self.calling(section)
-        limit = section.get(int, "max_tokens")
-        return Model(
-            name=name,
-            aliases=section.get(tuple[str, ...], "aliases", ()),
-            family=take_family(section),
-            facts={**(tool_facts({**above, **own}, native) if own else {}), **take_facts(section)},
-            defaults={
-                **({} if limit is None else {"max_tokens": limit}),
-                **section.table("generation_params"),
-                **section.table("extra_body"),
-                **_parallel(own),
-            },
-        )
 
-    def calling(self, section: Section) -> dict[str, Any]:
-        """Read a section's `tool_calling`."""
-        part = self.part(section, "tool_calling", TOOL_CALLING)
-        return {key: read(TOOL_CALLING[key], each, part.place / key) for key, each in part.data.items()}
+Models = Annotated[
+    Annotated[Strings, Tag("[array]")] | Annotated[dict[str, _Model], Tag("[table]")], Discriminator(array_or_table)
+]
+"""A table of models, or only their names."""
+
+
+class _Provider(OpenTable):
+    name: Any = None
+    base_url: str | None = None
+    api_key_env: str | None = None
+    models: Models = Field(default_factory=dict)
+    default_model: str | None = None
+    coding_model: Any = None
+    pricing: Any = None
+    capabilities: _Capabilities = Field(default_factory=_Capabilities)
+    system_prompt: str | None = None
+    system_prompt_mode: Placement | None = None
+    generation_params: dict[str, Any] = Field(default_factory=dict)
+    extra_body: dict[str, Any] = Field(default_factory=dict)
+    options: Any = None
+    web_search: Any = None
+    tool_calling: ToolCalling = Field(default_factory=ToolCalling)
+    kind: str | None = None
+    server_version: str | None = None
+    detect: bool | None = None
+    profile: Any = Field(default_factory=dict)
+
+
+class _Tools(BaseModel):
+    """Of all that ppxai keeps there, the descriptions of tools."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+
+    overrides: dict[str, str] = Field(default_factory=dict)
+    provider_overrides: dict[str, dict[str, str]] = Field(default_factory=dict)
+    model_overrides: dict[str, dict[str, str]] = Field(default_factory=dict)
+
+
+class _File(OpenTable):
+    schema_: Any = Field(None, alias="$schema")
+    version: Any = None
+    default_provider: str | None = None
+    system_prompt: str | None = None
+    system_prompt_mode: Placement | None = None
+    server: Any = None
+    session: Any = None
+    context: Any = None
+    bootstrap: Any = None
+    paths: Any = None
+    tui: Any = None
+    visualization: Any = None
+    providers: dict[str, _Provider] = Field(default_factory=dict)
+    tools: _Tools = Field(default_factory=_Tools)
 
 
 def read_ppxai(data: Any, place: Place) -> Config:
     """Read the whole file's data."""
-    reader = _Reader()
-    top = reader.section(uncommented(data), place, TOP)
-    entries = reader.part(top, "providers", top.table("providers"))
-    providers = {
-        name: reader.provider(name, reader.section(each, entries.place / name, PROVIDER), top)
-        for name, each in entries.data.items()
-    }
+    file = read(_File, uncommented(data), place)
+    tools = file.tools
     return Config(
         file=place.file,
-        default_provider=top.text("default_provider"),
-        providers=providers,
-        warnings=tuple(reader.warnings),
+        default_provider=file.default_provider or None,
+        providers={
+            name: _provider(name, each, file, place / "providers" / name) for name, each in file.providers.items()
+        },
+        descriptions=Descriptions(tools.overrides, tools.provider_overrides, tools.model_overrides),
+        warnings=tuple(f"{key}: unknown key, ignored" for key in unknown_keys(file, place)),
+    )
+
+
+def _provider(name: str, table: _Provider, file: _File, place: Place) -> Provider:
+    """Make a provider of its table; what it does not say about system prompts, the top of the file says."""
+    calling, native = given(table.tool_calling), table.capabilities.native_tool_calling
+    placement = table.system_prompt_mode or file.system_prompt_mode
+    entries = table.models.items() if isinstance(table.models, dict) else ((each, _Model()) for each in table.models)
+    models = [_model(each, entry, calling, native, place / "models" / each) for each, entry in entries]
+    return Provider(
+        name=name,
+        kind=check_kind(table.kind, place),
+        base_url=table.base_url or None,
+        api_key_env=table.api_key_env or None,
+        default_model=table.default_model or (models[0].name if models else None),
+        server_version=table.server_version or None,
+        detect=table.detect,
+        system_prompt=table.system_prompt or file.system_prompt or None,
+        models=by_name(models, place / "models"),
+        facts={
+            **({"prompt_placement": placement} if placement else {}),
+            **tool_facts(calling),
+            **check_facts(table.profile, place / "profile"),
+        },
+        defaults={**table.generation_params, **table.extra_body, **_parallel(calling)},
+        calling=calling_of(calling, native),
+    )
+
+
+def _model(name: str, table: _Model, above: Mapping[str, Any], native: bool | None, place: Place) -> Model:
+    """Make a model of its table; its own `tool_calling` goes over its provider's."""
+    own, limit = given(table.tool_calling), table.max_tokens
+    context = check_facts({} if table.context_limit is None else {"context": table.context_limit}, place)
+    return Model(
+        name=name,
+        aliases=table.aliases,
+        family=check_family(table.family, place),
+        facts={**context, **tool_facts(own), **check_facts(table.profile, place / "profile")},
+        defaults={
+            **({} if limit is None else {"max_tokens": limit}),
+            **table.generation_params,
+            **table.extra_body,
+            **_parallel(own),
+        },
+        calling=calling_of({**above, **own}, native) if own else None,
     )
 
 
@@ -138,22 +184,20 @@ def uncommented(data: Any) -> Any:
     return [uncommented(each) for each in data] if is_array(data) else data
 
 
-def tool_facts(calling: Mapping[str, Any], native: bool | None) -> dict[str, Any]:
-    """Say in facts what `tool_calling` and `capabilities.native_tool_calling` say; the first goes first.
+def calling_of(calling: Mapping[str, Any], native: bool | None) -> Calling | None:
+    """Read what `tool_calling` and `capabilities.native_tool_calling` say of modes; the first goes first.
 
     `auto` and a missing mode leave it to the capability, a missing capability to the profile.
     """
-    facts: dict[str, Any] = {}
     mode = calling.get("mode", "auto")
-    if mode == "auto" and native is not None:
-        mode = "native" if native else "prompt_based"
-    if mode == "native":
-        facts["modes"] = ("native", "prompt") if calling.get("fallback_on_failure", True) else ("native",)
-    elif mode == "prompt_based":
-        facts["modes"] = ("prompt",)
-    if "fallback_on_empty" in calling:
-        facts["swallows"] = calling["fallback_on_empty"]
-    return facts
+    if mode == "auto" and native is None:
+        return None
+    return Calling(native is True if mode == "auto" else mode == "native", calling.get("fallback_on_failure", True))
+
+
+def tool_facts(calling: Mapping[str, Any]) -> dict[str, Any]:
+    """Say in facts what else `tool_calling` says."""
+    return {"swallows": calling["fallback_on_empty"]} if "fallback_on_empty" in calling else {}
 
 
 def _parallel(calling: Mapping[str, Any]) -> dict[str, Any]:

@@ -55,6 +55,9 @@ class Profile:
     # How to ask for tools
     modes: tuple[ModeName, ...] = ("native", "prompt")
     """Modes in the order to try them."""
+    raw_last: bool = True
+    """After a failure of kind `harmony`, is harmony mode tried last, though `modes` does not list it? `modes` of a
+    config or an override sets it to false."""
     dialect: str = "json"
     """Dialect that prompt mode asks for."""
     prompt_placement: Placement = "prepend"
@@ -71,8 +74,9 @@ class Profile:
     """The request key that forces the reply into a JSON Schema; None: there is none that can be relied on."""
     constrained_ok: bool = True
     """May constrained decoding be used with this model? Grammars garble Harmony on some engines."""
-    format_beside_tools: bool = True
-    """May a reply that `response_format` forces into a form still hold calls? If not, it is put into words instead."""
+    format_beside_tools: bool = False
+    """May a reply that `response_format` forces into a form still hold calls? If not, it is put into words instead, and
+    an answer that does not fit is asked for again without tools."""
     relax_schema: bool = False
     """Does the server choke on legal JSON Schema? Then it is sent a relaxed copy; the original checks the reply."""
     tool_names: str = r"[a-zA-Z0-9_-]{1,64}"

@@ -1,20 +1,21 @@
-"""Read plain data (TOML, JSON, a request's override) as typed values, with errors that name the file and the key.
+"""Plain data (TOML, JSON, a request's override) as typed values: pydantic reads it, errors name the file and the key.
 
-Types understood: `bool`, `int`, `str`, `Literal`, `X | None`, `Literal | int`, `tuple[X, ...]`, `frozenset[X]` and
-`Mapping[str, X]`.
-A bool is no number. `None` is never written: leave the key out.
+Nothing is converted but arrays, which become tuples and frozensets: a bool is no number, and text is none either.
 """
 
 from __future__ import annotations
 
-import types
+import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from promptools.errors import UsageError, clip
 
-WANTED: dict[Any, str] = {bool: "true or false", int: "a whole number", str: "a string"}
+_T = TypeVar("_T", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,80 +58,109 @@ def is_array(value: Any) -> bool:
     return isinstance(value, (list, tuple, set, frozenset))
 
 
-def table(value: Any, place: Place, known: Collection[str] | None = None) -> dict[str, Any]:
-    """Take a table; with `known`, a key outside it is an error."""
-    if not is_table(value):
-        raise place.error(f"a table is wanted, not {clip(repr(value), 80)}")
-    items: dict[str, Any] = {str(key): each for key, each in value.items()}
-    for key in items if known is not None else ():
-        if known is not None and key not in known:
-            raise (place / key).error(f"unknown key; {near(key, known)}")
-    return items
+class Table(BaseModel):
+    """A table of a file: a key that is not declared is an error."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, data: Any) -> Any:
+        for key in data if is_table(data) else ():
+            if key not in cls.model_fields:
+                raise PydanticCustomError("unknown_key", "", {"key": str(key), "known": tuple(cls.model_fields)})
+        return data
 
 
-def read(kind: Any, value: Any, place: Place) -> Any:
-    """Take `value` as the annotated type `kind`; arrays become tuples and frozensets."""
-    origin, args = get_origin(kind), get_args(kind)
-    if origin in (Union, types.UnionType):
-        return read(_way(args, value), value, place)
-    if origin is Literal:
-        return _literal(args, value, place)
-    if origin in (tuple, frozenset):
-        return _array(origin, args[0], value, place)
-    if origin is not None:
-        return {key: read(args[1], each, place / key) for key, each in table(value, place).items()}
-    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise place.error(f"{WANTED[kind]} is wanted, not {clip(repr(value), 80)}")
+class OpenTable(BaseModel):
+    """A table of a file that others read too: keys that are not declared are kept apart, in `model_extra`."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+
+
+def unknown_keys(value: Any, place: Place) -> Iterator[Place]:
+    """Find the keys of open tables that are not declared, at any depth."""
+    if isinstance(value, OpenTable):
+        yield from (place / key for key in value.model_extra or ())
+        value = given(value)
+    if is_table(value):
+        for key, each in value.items():
+            yield from unknown_keys(each, place / key)
+
+
+def given(table: BaseModel) -> dict[str, Any]:
+    """Return the declared keys that a table holds."""
+    return {name: getattr(table, name) for name in type(table).model_fields if name in table.model_fields_set}
+
+
+def _once(value: Any) -> Any:
+    """Refuse an array that holds an entry twice."""
+    entries = list(map(repr, value)) if is_array(value) else []
+    if len(set(entries)) < len(entries):
+        raise PydanticCustomError("entry_twice", "")
     return value
 
 
-def _way(args: tuple[Any, ...], value: Any) -> Any:
-    """Choose how to read a value that may be of several kinds: a number as a number, else by the first kind."""
-    if int in args and isinstance(value, int):
-        return int
-    return next(arg for arg in args if arg is not type(None))
+def arrays(kind: Any) -> Any:
+    """Return an annotation whose tuples and frozensets, also in a union, are read from any array."""
+    if get_origin(kind) in {tuple, frozenset}:
+        return Annotated[kind, Field(strict=False), BeforeValidator(_once)]
+    args = [arrays(each) for each in get_args(kind)]
+    return kind if args == [*get_args(kind)] else Union[tuple(args)]  # noqa: UP007 - of arguments known here only
 
 
-def _literal(words: tuple[str, ...], value: Any, place: Place) -> str:
-    """Take one of a closed set of words."""
-    if not isinstance(value, str):
-        raise place.error(f"a string is wanted, not {clip(repr(value), 80)}")
-    if value not in words:
-        raise place.error(f"{clip(repr(value), 80)} is not possible here; {near(value, words)}")
-    return value
+Strings = Annotated[tuple[str, ...], Field(strict=False), BeforeValidator(_once)]
 
 
-def _array(origin: Any, kind: Any, value: Any, place: Place) -> Any:
-    """Take an array; nothing may stand in it twice."""
-    if not is_array(value):
-        raise place.error(f"an array is wanted, not {clip(repr(value), 80)}")
-    items = [read(kind, each, place / index) for index, each in enumerate(value)]
-    if len(set(items)) < len(items):
-        raise place.error(f"an entry stands twice in {clip(repr(value), 80)}")
-    return origin(items)
+def read(kind: type[_T], value: Any, place: Place) -> _T:
+    """Read a table; `UsageError` for the first thing in it that is not as declared."""
+    try:
+        return kind.model_validate(value)
+    except ValidationError as error:
+        raise _error(error.errors(include_url=False), place) from None
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
-    """One table of a file, read key by key."""
+_WANTED = {
+    "bool": "true or false",
+    "int": "a whole number",
+    "string": "a string",
+    "literal": "a string",
+    "dict": "a table",
+    "model": "a table",
+    "tuple": "an array",
+    "frozen": "an array",
+    "set": "an array",
+}
+"""What is wanted, by the first word of pydantic's name for an error."""
 
-    data: Mapping[str, Any]
-    place: Place
 
-    def get(self, kind: Any, key: str, default: Any = None) -> Any:
-        """Read one key as the type `kind`; the default where it is not there."""
-        return read(kind, self.data[key], self.place / key) if key in self.data else default
+def _error(errors: list[ErrorDetails], place: Place) -> UsageError:
+    """Write the first error in our words; of the ways that a union has, the one that is of the value's type."""
+    first = errors[0]
+    if len(errors) > 1 and isinstance(first["input"], int) and errors[1]["type"].startswith("int"):
+        first = errors[1]
+    value, kind, more = clip(repr(first["input"]), 80), first["type"], first.get("ctx", {})
+    for part in first["loc"]:
+        if not (_TAG.fullmatch(str(part)) or (part == "int" and kind == "int_type")):
+            place = place / str(part)
+    if kind == "unknown_key":
+        key = str(more["key"])
+        return (place / key).error(f"unknown key; {near(key, more['known'])}")
+    if kind == "entry_twice":
+        return place.error(f"an entry stands twice in {value}")
+    if kind == "literal_error" and isinstance(first["input"], str):
+        words = re.findall(r"'([^']*)'", more["expected"])
+        return place.error(f"{value} is not possible here; {near(first['input'], words)}")
+    wanted = _WANTED.get(kind.partition("_")[0])
+    return place.error(
+        f"{wanted} is wanted, not {value}" if wanted else f"{value} is not possible here: {first['msg']}"
+    )
 
-    def text(self, key: str) -> str | None:
-        """Read a string; None where it is not there or empty."""
-        return self.get(str, key) or None
 
-    def table(self, key: str) -> dict[str, Any]:
-        """Read a table of anything; empty where it is not there."""
-        return table(self.data.get(key, {}), self.place / key)
+_TAG = re.compile(r"literal\[.*|\[(?:array|table)\]")
+"""What pydantic writes into a path for the way of a union that was taken."""
 
-    def sections(self, key: str, known: Collection[str]) -> Iterator[tuple[str, Section]]:
-        """Read a table of tables that hold known keys only."""
-        for name, each in self.table(key).items():
-            place = self.place / key / name
-            yield name, Section(table(each, place, known), place)
+
+def array_or_table(value: Any) -> str:
+    """Return the tag of the way to read a value that may be either."""
+    return "[array]" if is_array(value) else "[table]"

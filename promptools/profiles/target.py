@@ -8,15 +8,15 @@ from typing import Any, Literal
 
 from promptools import dialects
 from promptools.errors import UsageError, represent, without_credentials
-from promptools.profiles.config import DEFAULT, Config, Model, Provider
-from promptools.profiles.detect import OLLAMA, facts_of
+from promptools.profiles.config import DEFAULT, Calling, Config, Model, Provider
+from promptools.profiles.detect import NAMED, facts_of
 from promptools.profiles.facts import NO_FAMILY, check_facts, family_of, kind_of, kinds, load_builtin
 from promptools.profiles.profile import GENERIC, Profile
 from promptools.profiles.shape import Place, near
-from promptools.types import Seen
+from promptools.types import ModeName, Seen
 
 WorthALook = Literal["server", "model"]
-"""Which server it is and what its model can do, or the latter alone (of Ollama, which tells)."""
+"""Which server it is and what its model is, or the latter and its version alone, where the server is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,8 @@ class Target:
     reasons: tuple[str, ...] = ()
     marks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
     """Marks of tools by tool name, as `Tools(marks=...)` takes them."""
+    descriptions: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Descriptions by tool name that go over those in the request."""
     system_prompt: str | None = None
     """Text that prompt mode adds to the system message, placed as `profile.prompt_placement` says."""
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -61,6 +63,14 @@ class _Draft:
         self.facts.update(facts)
         self.why.update(dict.fromkeys(facts, why))
 
+    def lay_own(
+        self, facts: Mapping[str, Any], why: str, calling: Calling | None = None, order: tuple[ModeName, ...] = ()
+    ) -> None:
+        """Lay facts of a config or a request; a list of modes in them is all that may be tried."""
+        if calling:
+            self.lay({"modes": calling.modes(order), "raw_last": calling.fallback}, why)
+        self.lay({"raw_last": False, **facts} if "modes" in facts else facts, why)
+
     def lay_shipped(self, version: str | None, url: str | None) -> None:
         """Lay what ships about the kind, then about the family, as far as it holds here."""
         self.lay_builtin(self.kind, version)
@@ -71,9 +81,14 @@ class _Draft:
 
     def lay_seen(self, seen: Seen) -> None:
         """Lay what the server told about the model."""
-        modes = self.facts.get("modes", Profile().modes)
-        for key, value, why in facts_of(seen, modes):
+        for key, value, why in facts_of(seen, self.modes):
             self.lay({key: value}, why)
+
+    @property
+    def modes(self) -> tuple[ModeName, ...]:
+        """Return the modes so far."""
+        modes: tuple[ModeName, ...] = self.facts.get("modes", Profile().modes)
+        return modes
 
     def lay_builtin(self, name: str, version: str | None) -> None:
         """Lay those facts about a kind or family that hold here."""
@@ -112,7 +127,7 @@ def resolve(
     entry, model_why = _model(model, chosen, config)
     kind, kind_why = _kind(chosen, seen)
     url, url_why = _base_url(base_url, chosen, kind, config)
-    family, family_why = _family(entry)
+    family, family_why = _family(entry, seen)
     version = server_version or chosen.server_version or (seen.version if seen and seen.kind == kind else None)
     draft = _Draft(kind, family)
     draft.lay_shipped(version, url)
@@ -122,9 +137,10 @@ def resolve(
     _check_dialect(chosen.facts, place / "profile")
     _check_dialect(entry.facts, place / "models" / entry.name / "profile")
     _check_dialect(own, Place("overrides"))
-    draft.lay(chosen.facts, f"{config.file}, provider {chosen.name!r}")
-    draft.lay(entry.facts, f"{config.file}, model {entry.name!r}")
-    draft.lay(own, "the request's override")
+    order = draft.modes
+    draft.lay_own(chosen.facts, f"{config.file}, provider {chosen.name!r}", chosen.calling, order)
+    draft.lay_own(entry.facts, f"{config.file}, model {entry.name!r}", entry.calling, order)
+    draft.lay_own(own, "the request's override")
     return Target(
         provider=chosen.name or None,
         base_url=url,
@@ -133,10 +149,11 @@ def resolve(
         profile=draft.profile(),
         reasons=(provider_why, url_why, kind_why, model_why, family_why, *draft.reasons()),
         marks=config.tools,
+        descriptions=config.descriptions.of(chosen.name, entry.name),
         system_prompt=chosen.system_prompt,
         defaults={**chosen.defaults, **entry.defaults},
         server_version=version,
-        look=_look(chosen, kind),
+        look=_look(chosen),
     )
 
 
@@ -224,12 +241,14 @@ def _kind(provider: Provider, seen: Seen | None) -> tuple[str, str]:
     return GENERIC, f"kind {GENERIC!r}: {seen.why if seen else 'nothing says what server it is'}"
 
 
-def _look(provider: Provider, kind: str) -> WorthALook | None:
-    """Say what a look may tell: all where nobody named the server, what its model can do where it is an Ollama."""
-    named = bool(provider.name)
-    if provider.detect is False or (named and kind != OLLAMA and not provider.detect):
+def _look(provider: Provider) -> WorthALook | None:
+    """Say what a look may tell: all where nobody named the server, else its version and its models, if it tells."""
+    if provider.detect is False:
         return None
-    return "model" if provider.kind or kind_of(provider.name) else "server"
+    kind = provider.kind or kind_of(provider.name)
+    if kind:
+        return "model" if kind in NAMED else None
+    return "server" if provider.detect or not provider.name else None
 
 
 def _base_url(asked: str | None, provider: Provider, kind: str, config: Config) -> tuple[str | None, str]:
@@ -275,10 +294,12 @@ def _model(asked: str | None, provider: Provider, config: Config) -> tuple[Model
     return Model(name), f"model {name!r}: {by}, sent as it is"
 
 
-def _family(entry: Model) -> tuple[str | None, str]:
-    """Find the model's family: as configured, else by its name."""
+def _family(entry: Model, seen: Seen | None) -> tuple[str | None, str]:
+    """Find the model's family: as configured, else by what the server says of the model, else by its name."""
     if entry.family:
         return None if entry.family == NO_FAMILY else entry.family, f"family {entry.family!r}: of model {entry.name!r}"
+    if seen and seen.family:
+        return seen.family, f"family {seen.family!r}: by {seen.family_why}"
     family = family_of(entry.name)
     return family, f"family {family!r}: by the model's name" if family else "family: none matches the model's name"
 

@@ -19,15 +19,17 @@ from promptools.proxy.asgi import DisconnectedError, RefusedError, answer, start
 from promptools.proxy.body import RequestBody, check_framing, streaming
 from promptools.proxy.duplex import listen_while_writing
 from promptools.proxy.masking import masked
+from promptools.proxy.relay import Relay
 from promptools.proxy.target import parse_base_url, read_target
 from promptools.transport import AsyncPump, Session, Settings, family_of, guarded, installed
 from promptools.transport.content import acceptable
 from promptools.transport.doors import CHAT_DOOR
-from promptools.transport.family import encoded
 from promptools.wire.chunks import error_body
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
+
+    from anyio.abc import TaskGroup
 
     from promptools.proxy.asgi import Message, Receive, Scope, Send
 
@@ -77,7 +79,7 @@ class Proxy:
         target = session.target(None, base_url=base_url, provider=session.provider)
         if target.base_url is None:
             raise UsageError(
-                "the proxy does not know its server: give base_url=, provider=, or a config with a provider"
+                "the proxy does not know its server: pass base_url=, provider=, or a config with a default provider"
             )
         options = session.config.proxy
         changes = {"allow_provider": settings.get("allow_provider", options.allow_provider)}
@@ -91,11 +93,11 @@ class Proxy:
         if self.max_body < 1:
             raise UsageError(f"max_body must be 1 byte or more, not {self.max_body}")
         key = session.key(target)
-        self._authorization = self.upstream.authorization or (f"Bearer {key}" if key else None)
+        self.authorization: str | None = self.upstream.authorization or (f"Bearer {key}" if key else None)
         self.access = Access(
             [*_several(api_keys), *_keys(options.api_key_env)],
             [*_several(allowed_hosts), *options.allowed_hosts],
-            spends=self._authorization is not None,
+            spends=self.authorization is not None,
         )
 
     @property
@@ -155,16 +157,17 @@ class Proxy:
                 await (body.send_last(send, message) if last else send(message))
 
             tasks.start_soon(watch)
-            await self._work(scope, body, lasting)
+            await self._work(scope, body, tasks, lasting)
             tasks.cancel_scope.cancel()
 
-    async def _work(self, scope: Scope, body: RequestBody, send: Send) -> None:
+    async def _work(self, scope: Scope, body: RequestBody, tasks: TaskGroup, send: Send) -> None:
         """Do what a request asks for, unless it is refused or its client leaves before it is whole."""
         try:
             path, url = self._place(scope)
             if CHAT_DOOR.takes(scope["method"], path):
-                work = partial(self._chat, scope, url, await body.read(self.max_body))
+                work = partial(self._chat, scope, url, await body.read(self.max_body), tasks)
             else:
+                self.session.note_passed(scope["method"], path)
                 work = partial(self._pass, scope, url, body)
             await self._mapped(work, send)
         except RefusedError as error:
@@ -193,7 +196,7 @@ class Proxy:
             await work(watched)
         except module.RequestError as error:
             if begun:
-                log.warning("the answer broke off: %s", without_credentials(str(error)))
+                log.warning("promptools: the answer from %s broke off: %s", self.base_url, _words(error))
                 raise
             status = 504 if isinstance(error, module.TimeoutException) else 502
             await answer(send, status, [JSON], self._unreached(error))
@@ -201,23 +204,21 @@ class Proxy:
             await refuse(send, RefusedError(414, f"the request target is refused: {error}", code="bad_target"))
 
     def _unreached(self, error: Exception) -> bytes:
-        message = f"no answer from {self.base_url}: {without_credentials(str(error)) or type(error).__name__}"
+        message = f"no answer from {self.base_url}: {_words(error)}"
         return json.dumps(error_body(message, kind="UpstreamError", code="no_answer")).encode()
 
-    async def _chat(self, scope: Scope, url: str, body: bytes, send: Send) -> None:
-        """Run an exchange and hand on what it emits."""
+    async def _chat(self, scope: Scope, url: str, body: bytes, tasks: TaskGroup, send: Send) -> None:
+        """Run an exchange and hand on what it emits; its clock ticks in another of the tasks."""
         fields = [pair for pair in self._fields(scope) if pair[0].lower() != ENCODINGS]
         headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in fields)
         exchange = guarded(self.session(Request("POST", url, headers, body)))
         extensions = {"timeout": self.http.timeout.as_dict()}
         send_upstream = partial(self._send, own=self._own(fields))
         pump = AsyncPump(exchange, family_of(self.http), send_upstream, extensions=extensions)
-        head = await pump.head()
-        assert head is not None, "an exchange of chat completions answers"
+        relay = Relay(pump, send)
+        tasks.start_soon(relay.tick)
         try:
-            await start(send, head.status, encoded(head.headers))
-            async for piece in pump.body():
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await relay.run()
         finally:
             await pump.close()
         await send({"type": "http.response.body", "body": b""})
@@ -254,19 +255,23 @@ class Proxy:
     def _own(self, fields: list[tuple[bytes, bytes]]) -> str | None:
         """Return the client's own authorization, where that goes upstream."""
         given = (value.decode("latin-1") for name, value in fields if name.lower() == b"authorization")
-        return next(given, None) if self._authorization is None else None
+        return next(given, None) if self.authorization is None else None
 
     def _fields(self, scope: Scope) -> list[tuple[bytes, bytes]]:
         """Return the client's fields as they travel on, its keys replaced where the provider or the proxy has some."""
         fields = [pair for pair in travelling(scope["headers"]) if pair[0].lower() not in OWN]
-        if self._authorization is None and not self.access.keyed:
+        if self.authorization is None and not self.access.keyed:
             return fields
         kept = [
             (name, acceptable(value.decode("latin-1")).encode("latin-1") if name.lower() == ENCODINGS else value)
             for name, value in fields
             if name.lower() not in KEYS | ACCOUNT
         ]
-        return [*kept, *([(b"authorization", self._authorization.encode())] if self._authorization else [])]
+        return [*kept, *([(b"authorization", self.authorization.encode())] if self.authorization else [])]
+
+
+def _words(error: Exception) -> str:
+    return without_credentials(str(error)) or type(error).__name__
 
 
 def _several(given: Iterable[str] | str) -> Iterable[str]:

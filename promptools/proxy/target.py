@@ -25,6 +25,8 @@ VERSION = "/v1"
 CHAT = CHAT_DOOR.path
 OURS = frozenset({CHAT, VERSION + CHAT})
 """The paths of chat completions (clients may leave /v1 out); one elsewhere on the server is asked there."""
+ROUTES = (CHAT, "/completions", "/responses")
+"""Routes of the API that are copied into a base URL by mistake."""
 METHODS = frozenset({"CONNECT", "TRACE", "TRACK"})
 """Methods that are refused: the first asks for another host, the others for a copy of the request, with the key."""
 
@@ -70,11 +72,16 @@ def parse_base_url(text: str, http: Any) -> Upstream:
     try:
         url = http.URL(place)
     except http.InvalidURL as error:
-        raise UsageError(f"base_url {shown!r} is no URL: {error}") from None
+        raise UsageError(f"the base URL {shown!r} is no URL: {error}") from None
     if url.scheme not in {"http", "https"} or not url.host or not 0 < (url.port or 80) < 65536:
-        raise UsageError(f"base_url {shown!r} is no address of a server; write http://HOST:PORT/v1")
+        raise UsageError(f"the base URL {shown!r} is no address of a server; write http://HOST:PORT/v1")
     if "?" in text or "#" in text:
-        raise UsageError(f"base_url {shown!r} must end with its path: leave out the `?` or `#`")
+        raise UsageError(f"the base URL {shown!r} must end with its path: leave out the `?` or `#`")
+    route = next((each for each in ROUTES if url.path.rstrip("/").endswith(each)), None)
+    if route:
+        raise UsageError(
+            f"the base URL {shown!r} is the URL of one route; write the root of the API, without {route!r}"
+        )
     origin = f"{url.scheme}://{url.netloc.decode('ascii')}"
     return Upstream(origin, url.raw_path.decode("ascii").rstrip("/"), authorization)
 

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from promptools.errors import UsageError
-from promptools.schema import quick, spelling
+from promptools.schema import quick
 from promptools.schema.copies import copied
 from promptools.schema.graph import Graph, build
+from promptools.schema.keys import Spellings, alias_table
 from promptools.schema.read import Source, mark
 from promptools.schema.shapes import is_object
 from promptools.schema.validate import Validator, check_patterns
@@ -33,6 +34,14 @@ class Shape:
     compiled: bool = False
     relaxed: tuple[Schema, tuple[str, ...]] | None = None
     types: dict[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
+    _spellings: Spellings | None = None
+
+    @property
+    def spellings(self) -> Spellings:
+        """The declared names by their spelling."""
+        if self._spellings is None:
+            self._spellings = Spellings(self.declared)
+        return self._spellings
 
     def surely_fits(self, value: Any) -> bool:
         """Tell whether the fast predicate takes the value; without one, and where it does not, jsonschema decides."""
@@ -115,4 +124,4 @@ def marked(entry: Entry, marks: Mapping[str, Any]) -> Entry:
                 f"Tool {tool.name!r}: the alias {alias!r} stands for {name!r}, which its schema does not declare; the "
                 f"parameters are {sorted(declared)!r}."
             )
-    return replace(entry, tool=tool, aliases=spelling.alias_table(declared, tool.aliases))
+    return replace(entry, tool=tool, aliases=alias_table(declared, tool.aliases))

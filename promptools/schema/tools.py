@@ -6,16 +6,17 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, NamedTuple, cast, overload
+from typing import Any, cast, overload
 
 from promptools.errors import UsageError, clip
 from promptools.schema import spelling
-from promptools.schema.budget import UncheckedError
+from promptools.schema.check import Checked as Checked  # noqa: PLC0414  others have it from here
+from promptools.schema.check import check
 from promptools.schema.copies import copied
 from promptools.schema.entry import Entry, fitting, marked, prepare
+from promptools.schema.graph import Graph
 from promptools.schema.read import ToolLike, read
 from promptools.schema.recent import Recent
-from promptools.schema.validate import sentences
 from promptools.types import Fix, Schema, Tool
 
 LISTS = 64
@@ -35,30 +36,6 @@ _FINITE = {"Infinity": _LARGEST, "-Infinity": -_LARGEST, "NaN": _LARGEST}
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
-class Checked(NamedTuple):
-    """Arguments as the tool takes them, what was done to them, and what is still wrong with them.
-
-    Each of `errors` is a sentence that names the place (JSON pointer), what is wrong and what is wanted; they are fit
-    to be sent to the model. Valid arguments come back as they were, the same object.
-    """
-
-    arguments: dict[str, Any]
-    fixes: tuple[Fix, ...] = ()
-    errors: tuple[str, ...] = ()
-
-    @property
-    def sure(self) -> bool:
-        """Whether the arguments were found to fit, and not just taken because the check was given up."""
-        return not self.errors and all(fix.kind != "unchecked" for fix in self.fixes)
-
-
-def _unchecked(tool: Tool, arguments: dict[str, Any], fixes: tuple[Fix, ...], why: str) -> Checked:
-    """Take arguments that could not be checked, and say so; a tool that is `strict` takes none of them."""
-    if tool.strict:
-        return Checked(arguments, fixes, (f"arguments: {why}",))
-    return Checked(arguments, (*fixes, Fix("unchecked", why)))
-
-
 class Tools(Sequence[Tool]):
     """The tools that one request offers; immutable once made.
 
@@ -68,11 +45,13 @@ class Tools(Sequence[Tool]):
     cannot be used without I/O. Raises UsageError for a tool without a name, and for a name given twice.
     """
 
-    __slots__ = ("_by_key", "_cased", "_entries", "_folded", "all_keys", "names")
+    __slots__ = ("_by_key", "_cased", "_entries", "_folded", "all_keys", "names", "spaced_keys")
 
     names: tuple[str, ...]
     all_keys: frozenset[str]
     """Every parameter name that some tool declares."""
+    spaced_keys: frozenset[str]
+    """Those that hold white space."""
 
     def __init__(
         self,
@@ -95,6 +74,7 @@ class Tools(Sequence[Tool]):
         self._entries = {entry.tool.name: entry for entry in entries}
         self.names = tuple(self._entries)
         self.all_keys = frozenset[str]().union(*(entry.shape.declared for entry in entries))
+        self.spaced_keys = frozenset(key for key in self.all_keys if len(key.split()) > 1)
         self._cased, self._folded = (
             spelling.unique(self.names, str.casefold),
             spelling.unique(self.names, spelling.fold),
@@ -196,30 +176,14 @@ class Tools(Sequence[Tool]):
         except Exception:  # noqa: BLE001  `check` says what it was
             return False
 
-    def check(self, tool: Tool, arguments: dict[str, Any], text: str | None = None) -> Checked:
-        """Fit arguments to a tool: declared names for known aliases, validation, and coercion only if that fails.
+    def check(self, tool: Tool, arguments: dict[str, Any], text: str | None = None, *, guess: bool = True) -> Checked:
+        """Fit arguments to a tool: declared names for other spellings, validation, and coercion only if that fails.
 
         `text` is the JSON that the arguments were read from, where there is one: numbers that the schema wants as
-        strings are spelled as in it. Never raises on a value, never does I/O, never changes `arguments`.
+        strings are spelled as in it. `guess`: the only key that nobody declared may be the only required parameter that
+        is missing, but never of a dangerous tool. Never raises on a value, never does I/O, never changes `arguments`.
         """
-        entry = self._entries[tool.name]
-        shape = entry.shape
-        fixes: tuple[Fix, ...] = ()
-        if not shape.declared.issuperset(arguments):
-            arguments, fixes = spelling.rename(arguments, entry.aliases, shape.required if shape.open else None)
-        try:
-            if shape.surely_fits(arguments):
-                return Checked(arguments, fixes)
-            from promptools.schema import coerce
-
-            value, more, errors = coerce.mend(arguments, shape.errors, coerce.spelled(text))
-            return Checked(value, fixes + more, sentences(errors))
-        except UncheckedError as error:
-            return _unchecked(tool, arguments, fixes, f"not validated: {error}")
-        except RecursionError:
-            return Checked(arguments, fixes, ("arguments: nested too deeply to be checked; nest them less",))
-        except Exception as error:  # noqa: BLE001  whatever a validator raises on a model's value, the value is at fault
-            return Checked(arguments, fixes, (f"arguments: cannot be checked: {clip(str(error))}",))
+        return check(self._entries[tool.name], arguments, text, guess=guess and not tool.dangerous)
 
     def infer(self, arguments: Mapping[str, Any], *, optin_only: bool = False) -> tuple[Tool, tuple[Fix, ...]] | None:
         """Give the one tool that nameless arguments fit, with the fix that says so; None unless just one does.
@@ -265,7 +229,7 @@ class Tools(Sequence[Tool]):
         return list(islice((entry for entry in entries if self._fits(entry, arguments)), 2))
 
     def _fits(self, entry: Entry, arguments: Mapping[str, Any]) -> bool:
-        checked = self.check(entry.tool, dict(arguments))
+        checked = self.check(entry.tool, dict(arguments), guess=False)
         return checked.sure and checked.arguments.keys() <= entry.shape.declared
 
     def to_openai(self) -> list[dict[str, Any]]:
@@ -284,6 +248,11 @@ class Tools(Sequence[Tool]):
             shape.relaxed = relax_graph(shape.graph)
         schema, notes = shape.relaxed
         return copied(schema), notes
+
+    def graph(self, name: str) -> Graph | None:
+        """Return the schema of a tool as it was read; None for a tool that is not here."""
+        entry = self._entries.get(name)
+        return entry.shape.graph if entry else None
 
     def keys(self, name: str) -> frozenset[str]:
         """Give the parameter names that a tool declares; none for a tool that is not here."""

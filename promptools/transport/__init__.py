@@ -3,7 +3,7 @@
 from promptools.transport.answer import guarded
 from promptools.transport.carriers import Carrier, Start, carry
 from promptools.transport.doors import CHAT_DOOR, OLLAMA_DOOR, OLLAMA_DOORS, Door
-from promptools.transport.family import Family, family_of, installed
+from promptools.transport.family import Family, family_of, installed, is_http_client
 from promptools.transport.pump import AsyncPump, SyncPump
 from promptools.transport.session import Session, Settings
 
@@ -23,4 +23,5 @@ __all__ = [
     "family_of",
     "guarded",
     "installed",
+    "is_http_client",
 ]

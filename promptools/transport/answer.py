@@ -35,7 +35,7 @@ def guarded(exchange: Exchange, front: Front = CHAT, *, quiet: bool = False) -> 
     except Exception as error:  # a bug is not known by its class
         if begun or (isinstance(told, Failed) and told.error is error):
             raise
-        log.exception("the exchange broke; the client gets a 500")
+        log.exception("promptools: the exchange broke; the client gets a 500")
         failure = error
     finally:
         exchange.close()

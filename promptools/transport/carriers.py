@@ -19,6 +19,7 @@ from promptools.transport.answer import guarded
 from promptools.transport.doors import OPENAI_DOORS, Door, door_for
 from promptools.transport.family import Family, decoded, family_of
 from promptools.transport.pump import AsyncPump, SyncPump
+from promptools.transport.session import Session
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -39,7 +40,10 @@ class Carrier:
 
     def door(self, request: Any) -> Door | None:
         """Give the door that a request comes in by; None when it is not ours."""
-        return door_for(self.doors, request.method, request.url.path)
+        door = door_for(self.doors, request.method, request.url.path)
+        if door is None and isinstance(self.start, Session):
+            self.start.note_passed(request.method, request.url.path)
+        return door
 
     def check(self) -> None:
         """Refuse as httpx does when the client that we were copied from has been closed."""

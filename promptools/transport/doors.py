@@ -54,6 +54,24 @@ OLLAMA_DOORS = (
 )
 """What the ollama package asks of a server: chat is ours, and all else where the server is no Ollama."""
 
+_UNREAD = {
+    "/responses": (
+        "a request to the Responses API (/v1/responses) passes as it came, and so do its tool calls: promptools reads"
+        " Chat Completions only, so have the client use those (in the OpenAI Agents SDK:"
+        ' set_default_openai_api("chat_completions"))'
+    ),
+    OLLAMA_DOOR.path: (
+        "a request to Ollama's own API (/api/chat) passes as it came, and so do its tool calls: promptools reads it in"
+        " Python apps, by promptools.ollama; here, have the client use Chat Completions (/v1/chat/completions)"
+    ),
+}
+"""What the log says of an API that has tool calls too, by the end of its path."""
+
+
+def unread_api(method: str, path: str) -> str | None:
+    """Return what the log says of a request whose tool calls nobody reads; None of any other."""
+    return next((text for end, text in _UNREAD.items() if method == "POST" and path.rstrip("/").endswith(end)), None)
+
 
 def door_for(doors: tuple[Door, ...], method: str, path: str) -> Door | None:
     """Give the door of a request; None when it is not ours."""

@@ -63,6 +63,13 @@ def family_of(client: object) -> Family:
     )
 
 
+def is_http_client(thing: object) -> bool:
+    """Whether an object is a client of either family, sync or async."""
+    roots = {base.__module__.partition(".")[0] for base in type(thing).__mro__}
+    modules = [named(name).module for name in NAMES if name in roots]
+    return any(isinstance(thing, (module.Client, module.AsyncClient)) for module in modules)
+
+
 def installed() -> Family:
     """Give the family to use where nobody's client decides: the newer one that is installed."""
     for name in NAMES:

@@ -28,6 +28,7 @@ from promptools.exchange import (
     Piece,
     Read,
     Send,
+    Tick,
     Wait,
 )
 from promptools.transport.content import acceptable, ends_at_hand, is_plain, pieces, pieces_async
@@ -73,6 +74,8 @@ class Pump:
         """What the HTTP library told of the connection that it sent the last request on."""
         self.reply: Reply | None = None
         self.working = False
+        self.waiting = False
+        """An effect is being done that a tick may come between."""
         self.ready: list[Head | bytes] = []
         self.broken: Exception | None = None
         self.begun = False
@@ -102,6 +105,13 @@ class Pump:
                 self.ready.append(effect.what)
                 self.begun = True
             told = Done(self.clock())
+
+    def tick(self) -> list[Head | bytes]:
+        """Tell the exchange that time has passed, if it waits for anything; return what it has to say meanwhile."""
+        if not self.waiting:
+            return []
+        self.step(Tick(self.clock()))
+        return self.flush()
 
     def flush(self) -> list[Head | bytes]:
         """Take what is ready to be handed on, bytes joined."""
@@ -380,6 +390,7 @@ class AsyncPump(Pump):
                     self.working = False
                     yield what
                     self.working = True
+                self.waiting = not isinstance(effect, Compute)
                 match effect:
                     case Look():
                         told = await look_async(self, effect)
@@ -398,13 +409,14 @@ class AsyncPump(Pump):
                         told = await self._do(effect)
                     case _:
                         assert_never(effect)
+                self.waiting = False
             self.working = False
             for what in self.flush():
                 yield what
             if self.broken:
                 raise self.broken
         finally:
-            self.working = False
+            self.working = self.waiting = False
             self.exchange.close()
             await self._release()
 

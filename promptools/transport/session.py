@@ -23,11 +23,11 @@ from promptools.exchange.ledger import base_of
 from promptools.exchange.look import examine
 from promptools.fallback import Breaker, Windows
 from promptools.harmony import vocabulary
-from promptools.modes.ask import OPTIONS, Options
+from promptools.modes.options import OPTIONS, Options
 from promptools.profiles import Config, Target, api_key, find_config, load_config, resolve
 from promptools.profiles.facts import kind_of
 from promptools.transport.credentials import split_credentials
-from promptools.transport.doors import CHAT_DOOR, Door
+from promptools.transport.doors import CHAT_DOOR, Door, unread_api
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from promptools.harmony.convert import Order, ToolsIn
     from promptools.harmony.thoughts import Policy
     from promptools.harmony.vocabulary import Vocabulary
-    from promptools.modes.ask import Arguments, Hold, OnMalformed, Prefill
+    from promptools.modes.options import Arguments, Hold, OnMalformed, Prefill
     from promptools.types import ModeName, Reply, Seen, Strictness
 
 log = logging.getLogger("promptools")
@@ -82,6 +82,7 @@ class Settings(TypedDict, total=False):
     rescue: bool | None
     hold: Hold
     arguments: Arguments
+    heartbeat: float
     corrections: int | None
     trace: bool
     escape: bool
@@ -107,11 +108,16 @@ def new_id() -> str:
 class Session:
     """Starts exchanges: called with a client's request, it gives one.
 
-    The copies of a client share its breaker, what was seen of servers, and what contexts they were raised to.
+    The copies of a client share its breaker, what was seen of servers, what contexts they were raised to, and what the
+    log was told once.
     """
 
     def __init__(
-        self, settings: Mapping[str, Any], sights: Sights | None = None, windows: Windows | None = None
+        self,
+        settings: Mapping[str, Any],
+        sights: Sights | None = None,
+        windows: Windows | None = None,
+        noted: set[str] | None = None,
     ) -> None:
         """Check the settings, find and read the config; `UsageError` for what cannot be."""
         unknown = settings.keys() - NAMES
@@ -143,11 +149,19 @@ class Session:
             log=log.warning,
         )
         self.settings = {**settings, "config": self.config, "breaker": self.context.breaker}
+        self._noted: set[str] = set() if noted is None else noted
         self._targets: dict[tuple[str | None, str | None, str | None, Seen | None], Target] = {}
 
     def changed(self, settings: Mapping[str, Any]) -> Session:
         """Copy with some settings replaced; the breaker stays shared unless another is given."""
-        return Session({**self.settings, **settings}, self.context.sights, self.context.windows)
+        return Session({**self.settings, **settings}, self.context.sights, self.context.windows, self._noted)
+
+    def note_passed(self, method: str, path: str) -> None:
+        """Log a warning, once for each API, where a request that passes unread could have had tool calls."""
+        api = unread_api(method, path)
+        if api and api not in self._noted:
+            self._noted.add(api)
+            log.warning("promptools: %s", api)
 
     def __call__(self, request: Request, door: Door = CHAT_DOOR) -> Exchange:
         """Start the exchange of one client request, which came in by `door`.
@@ -255,7 +269,7 @@ def vocabulary_at_hand() -> Vocabulary | None:
     try:
         return None if file is None else vocabulary.load(file)
     except UsageError as error:
-        log.warning("token ids are not used: %s", error)
+        log.warning("promptools: token ids are not used: %s", error)
         return None
 
 
@@ -268,7 +282,7 @@ def read_config(config: Config | str | os.PathLike[str] | None) -> Config:
         return Config()
     found = load_config(path)
     for warning in found.warnings:
-        log.warning("%s", warning)
+        log.warning("promptools: %s", warning)
     return found
 
 
@@ -283,7 +297,7 @@ def _careful(on_reply: Callable[[Reply], None] | None) -> Callable[[Reply], None
         try:
             on_reply(reply)
         except Exception:
-            log.exception("on_reply raised; the answer goes on without it")
+            log.exception("promptools: on_reply raised; the answer goes on without it")
 
     return tell
 

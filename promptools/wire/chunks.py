@@ -17,14 +17,19 @@ if TYPE_CHECKING:
     from promptools.types import Attempt, Call, Reply
     from promptools.wire.chat import Envelope
 
-_KEPT = frozenset({"length", "content_filter"})
+CUT = frozenset({"length", "content_filter"})
+"""Finish reasons of a reply that was cut off."""
 _IN_CHUNKS = ("system_fingerprint", "service_tier")
 
 
 def finish_reason(reply: Reply, *, legacy: bool = False) -> str:
-    """Give the finish reason for a client: `tool_calls` only with calls, `length` and `content_filter` as they are."""
+    """Give the finish reason for a client: `tool_calls` only with calls, `length` and `content_filter` as they are.
+
+    Whole calls are there to be run, though the text after them was cut; `length` stays beside a call that was cut.
+    """
     said = reply.finish_reason
-    if said in _KEPT:
+    whole = reply.calls and not any(each.reason == "truncated" for each in reply.malformed)
+    if said in CUT and not (said == "length" and whole):
         return said or ""
     if reply.calls:
         return "function_call" if legacy else "tool_calls"

@@ -88,6 +88,31 @@ def test_parse_tells_what_each_strategy_was_tried_on(capsys, tmp_path, looks):
         assert ground in row
 
 
+def test_parse_explains_what_looked_like_a_call_and_began_none(capsys, files):
+    text = "Use <function=foo> so, or <tool_call> alone.\n```python\nx = 1\n```\n"
+    (files / "talk.txt").write_text(text)
+    _, out, _ = run(capsys, "parse", files / "talk.txt", "--tools", files / "tools.json", "--explain")
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if line.startswith("│")]
+    refused = {(row[0], row[2]): row[4] for row in rows if len(row) == 6 and row[3] == "text"}
+    at = text.index("<tool_call>")
+    assert (
+        refused["qwen3_coder", f"4-{4 + len('<function=')}"] == "what its head stands before and behind shows no call"
+    )
+    assert refused["hunyuan", f"{at}-{at + len('<tool_call>')}"] == "behind its head comes none of { ["
+    assert "no block of code of this kind holds a call of it" in refused.values()
+    _, out, _ = run(capsys, "parse", files / "talk.txt", "--tools", files / "tools.json", "--json")
+    assert json.loads(out)["trace"]["tries"] == []
+
+
+@pytest.mark.parametrize(
+    "text", ['<tool_call>{"name": "get_weather", "arguments": {"city": "Oslo"}}</tool_call>', "Hi."]
+)
+def test_parse_explains_nothing_beside_what_was_read(capsys, files, text):
+    (files / "talk.txt").write_text(text)
+    _, out, _ = run(capsys, "parse", files / "talk.txt", "--tools", files / "tools.json", "--explain")
+    assert "shows no call" not in out
+
+
 def test_parse_says_when_there_is_no_call(capsys, files, looks):
     (files / "talk.txt").write_text("Hello [there].")
     _, out, _ = run(capsys, "parse", files / "talk.txt")
@@ -226,7 +251,10 @@ def test_without_a_config_there_is_still_what_ships(capsys, tmp_path, monkeypatc
             "cannot listen on 203.0.113.1:8100",
         ),
         (["demo", "--base-url", "http://127.0.0.1:9/v1"], "--model"),
-        (["demo", "--model", "m"], "belong to --base-url"),
+        (["demo", "--model", "m"], "--model 'm' is no file: write the path of a GGUF file, or add --base-url"),
+        (["demo", "--model", "m.gguf"], "cannot read the model 'm.gguf': No such file or directory"),
+        (["demo", "--model", "reply.txt"], "'reply.txt' is no GGUF file"),
+        (["demo", "--model", "m.gguf", "--provider", "vllm"], "--provider belongs to --base-url"),
         (["chat", "--json"], "--json answers one message"),
     ],
 )

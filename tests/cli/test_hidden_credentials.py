@@ -1,5 +1,6 @@
 """What the commands print of a base URL that holds a user name and a password."""
 
+import contextlib
 import json
 
 import pytest
@@ -25,9 +26,9 @@ CONFIG = '[providers.a]\nbase_url = "http://us3r:p4ss@127.0.0.1:1/v1"\nkind = "v
         ("providers", "--base-url", "http://us3r:p4ss@127.0.0.1:1/v1", "--config", "c.toml", "--json"),
         ("providers", "--base-url", "http://us3r:p4ss@127.0.0.2:1/v1", "--config", "c.toml"),
         ("providers", "--base-url", "us3r:p4ss@127.0.0.1/v1"),
-        ("detect", "http://us3r:p4ss@127.0.0.1:1/v1"),
-        ("detect", "http://us3r:p4ss@127.0.0.1:1/v1", "--json"),
-        ("detect", "us3r:p4ss@127.0.0.1:1/v1"),
+        ("detect", "--base-url", "http://us3r:p4ss@127.0.0.1:1/v1"),
+        ("detect", "--base-url", "http://us3r:p4ss@127.0.0.1:1/v1", "--json"),
+        ("detect", "--base-url", "us3r:p4ss@127.0.0.1:1/v1"),
         ("serve", "--base-url", "us3r:p4ss@127.0.0.1:1/v1"),
         ("serve", "--base-url", "http://us3r:p4ss@127.0.0.1:x/v1"),
     ],
@@ -35,7 +36,8 @@ CONFIG = '[providers.a]\nbase_url = "http://us3r:p4ss@127.0.0.1:1/v1"\nkind = "v
 def test_no_command_prints_them(tmp_path, monkeypatch, capsys, arguments):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "c.toml").write_text(CONFIG)
-    main(arguments)
+    with contextlib.suppress(SystemExit):  # as argparse ends a process
+        main(arguments)
     shown = "".join(capsys.readouterr())
     assert "127.0.0." in shown
     assert "us3r" not in shown
@@ -46,7 +48,7 @@ def test_detect_sends_them_as_basic_authorization(capsys):
     from upstream import running
 
     with running() as server:
-        main(["detect", server.url.replace("//", "//us3r:p4ss@"), "--json"])
+        main(["detect", "--base-url", server.url.replace("//", "//us3r:p4ss@"), "--json"])
         assert {each.headers["authorization"] for each in server.looks} == {"Basic dXMzcjpwNHNz"}
     assert json.loads(capsys.readouterr().out)["base_url"] == server.url
 

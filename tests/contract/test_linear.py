@@ -123,6 +123,7 @@ def fed(text: str, **options: Any) -> None:
 # Sixteen times the text may cost 48 times as much; with rescanning it costs 256 times as much.
 
 
+@pytest.mark.clock
 @pytest.mark.parametrize("wrapped", [False, True], ids=["bare", "wrapped"])
 @pytest.mark.parametrize("expect", [None, "json", "hermes"])
 def test_one_long_argument_by_the_clock(expect: str | None, wrapped: bool) -> None:
@@ -141,6 +142,7 @@ def took(text: str, count: int, **options: Any) -> float:
     return median(costs)
 
 
+@pytest.mark.clock
 @pytest.mark.parametrize("name", dialects.names())
 def test_a_piece_costs_the_same_however_much_came_before(name: str) -> None:
     """No count sees what is copied with each piece; but to copy 2 MB takes many times what a piece does."""
@@ -153,6 +155,7 @@ def test_a_piece_costs_the_same_however_much_came_before(name: str) -> None:
     assert many <= 5 * few
 
 
+@pytest.mark.clock
 @pytest.mark.parametrize("before", ["", "```json\n"], ids=["bare", "fenced"])
 @pytest.mark.parametrize("unit", HOSTILE.values(), ids=HOSTILE)
 def test_hostile_text_by_the_clock(unit: str, before: str) -> None:

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 
 from fuzz_linear import TOOLS, Mixture, mixture, tokens
 
-SMALL, LARGE = 3_000, 9_000
+SMALL, LARGE, LARGER = 3_000, 9_000, 27_000
 EACH = 8
 """Mixtures of one test."""
 KNOWN = [
@@ -29,6 +29,15 @@ KNOWN = [
     Mixture("<think>", "<think:a1>", "", 7, None, {}),
 ]
 """What was slow once."""
+HELD = Mixture(
+    "<tool_call>\n<function=get_weather>\n<parameter=c",
+    '", "days": 2}}[arguments:\nassistantfinal to',
+    "",
+    50,
+    "length",
+    {"expect": "deepseek"},
+)
+"""Held as one tag up to the limit of a tag, and then read as words, which cost more."""
 
 
 def found(each: Mixture, size: int) -> int:
@@ -47,10 +56,19 @@ def found(each: Mixture, size: int) -> int:
     return count
 
 
+def in_proportion(less: tuple[int, int], more: tuple[int, int]) -> bool:
+    """Whether `more` functions for more characters are no more than `less` for fewer allow."""
+    return more[0] <= less[0] * more[1] / less[1] * 1.25 + 400
+
+
 def assert_linear(each: Mixture) -> None:
     found(each, LARGE)  # tools are prepared and patterns compiled once
-    small, large = found(each, SMALL), found(each, LARGE)
-    assert large <= small * len(each.text(LARGE)) / len(each.text(SMALL)) * 1.25 + 400
+    small, large = ((found(each, size), len(each.text(size))) for size in (SMALL, LARGE))
+    if in_proportion(small, large):
+        return
+    # Text that is held up to a limit costs little before it: what each further part of the text adds is compared.
+    larger = found(each, LARGER), len(each.text(LARGER))
+    assert in_proportion((large[0] - small[0], large[1] - small[1]), (larger[0] - large[0], larger[1] - large[1]))
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -64,3 +82,7 @@ def test_mixtures(seed: int) -> None:
 @pytest.mark.parametrize("each", KNOWN, ids=lambda each: repr(each.begin + each.unit))
 def test_what_was_slow_once(each: Mixture) -> None:
     assert_linear(each)
+
+
+def test_text_is_held_up_to_a_limit() -> None:
+    assert_linear(HELD)

@@ -112,6 +112,10 @@ def test_rendered_calls_stand_between_words(name: str) -> None:
     assert reply.content.split() == ["Before.", "After."]
 
 
+APART = {"kimi_k2": "<|tool_calls_section_begin|><|tool_call_begin|>"}
+"""Tokens in the example of a call that call nothing, since a placeholder is no name behind them."""
+
+
 @pytest.mark.parametrize("name", dialects.names())
 def test_rendered_tools_are_no_call(name: str) -> None:
     """A model that echoes its instructions calls nothing."""
@@ -121,7 +125,9 @@ def test_rendered_tools_are_no_call(name: str) -> None:
     assert "free" in text
     assert "Takes a text" in text
     reply = parse(text, TOOLS)
-    assert reply.calls == ()
+    assert (reply.calls, reply.malformed) == ((), ())
+    if name in APART:
+        text = text.replace(APART[name], "", 1)
     assert reply.content == text
 
 

@@ -5,7 +5,7 @@ import json
 from promptools.profiles import Config, Provider
 
 FACTS = {"vllm": {"context": 16384}}
-"""Without a look nothing else says how much it was started with."""
+"""It says so itself, but on a loaded machine not always within the two seconds of a look."""
 
 
 def config_of(kind: str, url: str) -> Config:

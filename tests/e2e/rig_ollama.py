@@ -95,18 +95,23 @@ FAMILIES: dict[Template, table.Family] = {
 
 def lines(kind: Template) -> list[Line]:
     """Give what the model of a kind says."""
-    prompted = prompt_mark()
+    prompted, call = prompt_mark(dialect(kind)), HERMES_CALL if dialect(kind) == "hermes" else FENCED_CALL
     said = SAID.get(kind, {"fine": FENCED_CALL})
     return [
-        *(table.lines(f"ollama-{kind}", FAMILIES[kind], prompted) if kind in FAMILIES else ()),
+        *(table.lines(f"ollama-{kind}", FAMILIES[kind], prompted, dialect(kind)) if kind in FAMILIES else ()),
         Line(QUESTION, said["fine"]),
-        Line(QUESTION, _plain(kind, BEFORE + FENCED_CALL), setting=prompted),
+        Line(QUESTION, _plain(kind, BEFORE + call), setting=prompted),
         Line(RESULT, _plain(kind, ANSWER)),
         Line("Say words", _plain(kind, WORDS)),
         *(Line(cue(cell), text) for cell, text in said.items()),
-        *(Line(cue(cell), _plain(kind, BEFORE + FENCED_CALL), setting=prompted) for cell in said if cell != "cut"),
-        Line(cue("cut"), _plain(kind, FENCED_CALL.replace("Paris", f"Paris {WORDS}")), setting=prompted),
+        *(Line(cue(cell), _plain(kind, BEFORE + call), setting=prompted) for cell in said if cell != "cut"),
+        Line(cue("cut"), _plain(kind, call.replace("Paris", f"Paris {WORDS}")), setting=prompted),
     ]
+
+
+def dialect(kind: Template) -> str:
+    """Return what prompt mode asks for: Hermes tags where a template tells of them and no PARSER reads them."""
+    return "hermes" if kind in {"go", "jinja"} else "json"
 
 
 def _plain(kind: Template, text: str) -> str:

@@ -71,6 +71,7 @@ def gpt_oss(prompted: str) -> list[Line]:
         # no <|start|> after <|end|>: HarmonyError in vLLM before 0.32
         Line("No start in Paris?", NO_START),
         Line("No start in Paris?", prompt, setting=prompted),
+        Line("No start at all in Paris?", NO_START),
         # words without a header, and the end
         Line("Header in Paris?", f"{BAD_HEADER}<|return|>"),
         Line("Header in Paris?", prompt, setting=prompted),
@@ -107,6 +108,13 @@ class Boot:
     def title(self) -> str:
         model = "gpt-oss" if self.family == "harmony" else "a template with Hermes tags"
         return f"vLLM {self.version}, {model}, {'with' if self.tools else 'without'} the flags for tools"
+
+    @property
+    def mode(self) -> str:
+        """The mode that answers where nothing goes wrong."""
+        if self.family == "harmony" and (not self.tools or self.version == OLD_VERSION):
+            return "harmony"
+        return "native" if self.tools else "prompt"
 
     def more(self, prompted: str) -> list[Line]:
         return hermes(prompted) if self.family == "hermes" else gpt_oss(prompted)

@@ -43,6 +43,8 @@ class Rig:
     """Start it: with the lines of its model, the model's name, and a folder for its files."""
     mode: str = "native"
     """The mode that answers where nothing goes wrong."""
+    dialect: str = "json"
+    """What prompt mode asks for: of the family that the server tells, else JSON in a fence."""
     more: Callable[[str], Iterable[Line]] = lambda prompted: ()
     """Lines for the tests of this server alone; `prompted` is a phrase of all that we prompt, and of nothing else."""
     host: str | None = None
@@ -58,8 +60,8 @@ class Rig:
         return f"gpt-oss-on-{self.name}" if self.family == "harmony" else self.name
 
     def lines(self) -> list[Line]:
-        prompted = prompt_mark()
-        return [*table.lines(self.name, self.family, prompted), *self.more(prompted)]
+        prompted = prompt_mark(self.dialect)
+        return [*table.lines(self.name, self.family, prompted, self.dialect), *self.more(prompted)]
 
 
 def _llamacpp(template: llamacpp.Template, **settings: Any) -> Start:
@@ -87,6 +89,7 @@ def _ollama(kind: Template, title: str, mode: str = "native") -> Rig:
         family=rig_ollama.FAMILIES[kind],
         start=_unused,
         mode=mode,
+        dialect=rig_ollama.dialect(kind),
         host="ollama",
         mark="ollama",
     )
@@ -99,7 +102,7 @@ def _vllm(name: str, boot: rig_vllm.Boot) -> Rig:
         kind="vllm",
         family=boot.family,
         start=boot.start,
-        mode="native" if boot.tools else "harmony" if boot.family == "harmony" else "prompt",
+        mode=boot.mode,
         more=boot.more,
         mark="vllm",
     )
@@ -114,7 +117,8 @@ RIGS = {
             kind="llamacpp",
             family="hermes",
             start=_llamacpp("hermes", slots=8),
-            more=scenes.hermes,
+            dialect="hermes",
+            more=lambda prompted: scenes.hermes(prompted, scenes.HERMES_CALL),
         ),
         Rig(
             "llamacpp-harmony",
@@ -130,6 +134,7 @@ RIGS = {
             kind="llamacpp",
             family="hermes",
             start=_llamacpp("plain"),
+            mode="prompt",
             more=scenes.hermes,
         ),
         _ollama("go", "a template in Go, with Hermes tags"),

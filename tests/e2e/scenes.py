@@ -47,17 +47,17 @@ def gpt_oss(prompted: str) -> list[Line]:
     ]
 
 
-def hermes(prompted: str) -> list[Line]:
-    """Lines of a model whose template shows tools in Hermes tags."""
+def hermes(prompted: str, call: str = FENCED_CALL) -> list[Line]:
+    """Lines of a model whose template shows tools in Hermes tags; `call` is what it writes where it is prompted."""
     return [
         Line(QUESTION, HERMES_CALL),
-        Line(QUESTION, f"Let me look.\n{FENCED_CALL}", setting=prompted),
+        Line(QUESTION, f"Let me look.\n{call}", setting=prompted),
         Line(RESULT, ANSWER),
         Line("Leak in Paris?", f"Let me look.\n{FENCED_CALL}"),
         Line("Talk and call?", f"I'll check.\n{HERMES_CALL}"),
         Line("Two cities?", f"{HERMES_CALL}\n{HERMES_CALL.replace('Paris', 'Rome')}"),
         Line("Cut in Paris?", HERMES_CALL.replace("Paris", f"Paris {WORDS}")),
-        Line("Cut in Paris?", FENCED_CALL.replace("Paris", f"Paris {WORDS}"), setting=prompted),
+        Line("Cut in Paris?", call.replace("Paris", f"Paris {WORDS}"), setting=prompted),
         Line("Say words", WORDS),
         *(Line(f"Weather of City{number}?", HERMES_CALL.replace("Paris", f"City{number}")) for number in range(40)),
     ]

@@ -9,11 +9,13 @@ A row:
     coder         what Qwen3-Coder says
     text          what every model says that has no words of its own above; Harmony puts it into its final channel
     prompted      what each says instead where the tools are in the prompt
+    tagged        the same, where the prompt asks for Hermes tags; a model that has none says what it always says
     answer        what it says when it has the results of its calls; then the conversation goes on to there
     request       keys of the body besides `model` and `messages`; tools by name, ["get_weather"] where none are given
     history       messages between the question and the answer, as JSON
     options       the `promptools` key of the request
     calls         [[name, arguments], ...] that the app must see, arguments as JSON
+    opened        how the arguments begin of a last call that it sees in part, since the reply was cut off there
     content       text that it must see, but for white space around it; without the key nothing is checked
     reasoning     the same
     finish_reason what it must be: `tool_calls` beside calls, else `stop`, where nothing else is said
@@ -66,11 +68,13 @@ class Case:
     coder: str | None = None
     text: str | None = None
     prompted: str | None = None
+    tagged: str | None = None
     answer: str | None = None
     request: dict[str, Any] = field(default_factory=dict)
     history: str = "[]"
     options: dict[str, Any] = field(default_factory=dict)
     calls: list[list[Any]] = field(default_factory=list)
+    opened: str = ""
     content: str | None = None
     reasoning: str | None = None
     finish_reason: str | None = None
@@ -146,14 +150,15 @@ HEADERS = [case for case in CASES if case.header]
 """Rows that are played in harmony mode on each server of gpt-oss: there its parser and its grammar have no say."""
 
 
-def lines(rig: str, family: Family, prompted: str) -> Iterator[Line]:
-    """Give the lines of a rig's model; `prompted` is a phrase that only our prompted requests hold."""
+def lines(rig: str, family: Family, prompted: str, dialect: str) -> Iterator[Line]:
+    """Give the lines of a rig's model; `prompted` is a phrase that only our prompted requests, in `dialect`, hold."""
     shown = list(played(rig, family))
     names = {case.name for case in shown}
     shown += [case for case in HEADERS if family == "harmony" and case.name not in names]
     for case in shown:
         yield Line(case.question, case.says(family) or "")
-        if case.prompted is not None:
-            yield Line(case.question, spoken(case.prompted, family), setting=prompted)
+        called = case.tagged if dialect == "hermes" else case.prompted
+        if called is not None:
+            yield Line(case.question, spoken(called, family), setting=prompted)
         if case.answer is not None:
             yield Line(case.result, spoken(case.answer, family))

@@ -12,7 +12,8 @@ from scenes import WEATHER, hermes
 from promptools.cli import main
 from promptools.cli.conversation import Route, hold
 from promptools.lab import weather
-from promptools.lab.llamacpp import serve
+from promptools.lab.llamacpp import TEMPLATES, serve
+from promptools.lab.model import make_model
 from promptools.lab.script import Line
 
 
@@ -30,7 +31,7 @@ def test_the_demo_is_as_it_should_be():
 
 def test_the_demo_runs_against_a_server_of_ones_own(capsys, tmp_path):
     with serve(weather.hermes(), template="hermes", name="mine", folder=tmp_path) as server:
-        given = ["demo", "--base-url", server.base_url, "--model", "mine", "--kind", "llamacpp"]
+        given = ["demo", "--base-url", server.base_url, "--model", "mine", "--provider", "llamacpp"]
         assert main(given) == 0
     printed = capsys.readouterr()
     assert "everything is as it should be" in printed.err
@@ -44,6 +45,35 @@ def test_the_demo_fails_where_the_model_calls_nothing(capsys, tmp_path):
     printed = capsys.readouterr()
     assert [each["fine"] for each in json.loads(printed.out)] == [True, False, False, False]
     assert "3 of 4 conversations are not as they should be" in printed.err
+
+
+def file_of(lines, folder):
+    """Write a model that carries its template, as one from elsewhere does."""
+    return str(make_model(lines, folder, template=(TEMPLATES / "hermes.jinja").read_text()))
+
+
+def test_the_demo_runs_on_a_model_in_a_file(capsys, tmp_path):
+    assert main(["demo", "--model", file_of(weather.hermes(), tmp_path), "--json"]) == 0
+    seen = json.loads(capsys.readouterr().out)
+    call = {"name": "get_weather", "arguments": {"city": "Paris"}}
+    assert [each["calls"] for each in seen] == [[call]] * 4
+    assert [each["direct"] for each in seen] == [True, False, False, False]
+    assert "prompt: 200, answered" in seen[2]["server"]
+
+
+def test_what_a_model_in_a_file_says_alone_is_shown(capsys, tmp_path):
+    fenced = '```json\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n```'
+    leaking = [Line(weather.QUESTION, fenced), Line(weather.RESULT, weather.ANSWER), Line(None, "No.")]
+    assert main(["demo", "--model", file_of(leaking, tmp_path), "--json"]) == 0
+    alone, ours, *_ = json.loads(capsys.readouterr().out)
+    assert (alone["calls"], alone["server"]) == ([], f"200, stop: {fenced!r}")
+    assert alone["app"] == f"no call, answer: {fenced!r}"
+    assert ours["calls"] == [{"name": "get_weather", "arguments": {"city": "Paris"}}]
+
+
+def test_what_a_model_in_a_file_chooses_is_its_own(capsys, tmp_path):
+    assert main(["demo", "--model", file_of([Line(None, "Let us talk about something else.")], tmp_path)]) == 0
+    assert "the model called nothing" in capsys.readouterr().out
 
 
 def test_a_server_that_does_not_fail_makes_no_failure_to_show(tmp_path):

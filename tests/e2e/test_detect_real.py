@@ -37,8 +37,45 @@ def test_llamacpp_says_that_it_is_one(hermes_server: Server) -> None:
     assert [call.name for call in reply.calls] == ["get_weather"]
 
 
+@pytest.mark.parametrize("provider", [None, "llamacpp"])
+@pytest.mark.parametrize("name", ["tiny", "llama-3.1-8b", "openai/gpt-oss-20b"])
+def test_gpt_oss_on_llamacpp_is_known_by_its_template_under_any_name(
+    harmony_server: Server, name: str, provider: str | None
+) -> None:
+    replies: list[Reply] = []
+    with OpenAI(
+        base_url=harmony_server.base_url,
+        api_key="none",
+        config=Config(),
+        provider=provider,
+        max_retries=0,
+        timeout=120,
+        on_reply=replies.append,
+    ) as client:
+        for _ in range(2):
+            client.chat.completions.create(
+                model=name, messages=[{"role": "user", "content": "Break in Paris?"}], tools=[WEATHER]
+            )
+    first, second = replies
+    assert [(each.mode, each.outcome) for each in first.trace.attempts] == [
+        ("native", "server_parser"), ("harmony", "answered")
+    ]  # fmt: skip
+    assert [call.arguments for call in first.calls] == [{"city": "Paris"}]
+    assert first.trace.seen is not None
+    assert first.trace.seen.family == "gpt-oss"
+    assert first.trace.seen.context
+    assert second.trace.seen is not None
+    assert second.trace.seen.seconds == 0
+
+
+def test_a_template_with_hermes_tags_is_known_by_it(hermes_server: Server) -> None:
+    seen = seen_at(hermes_server, "gpt-oss-20b").trace.seen
+    assert seen is not None
+    assert (seen.family, seen.family_why) == ("hermes", "the chat template that the server tells")
+
+
 def test_detect_shows_what_llamacpp_tells(hermes_server: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["detect", hermes_server.url, "--json"]) == 0
+    assert main(["detect", "--base-url", hermes_server.url, "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert (data["kind"], data["version"]) == ("llamacpp", None)
     assert ["GET /v1/models", "HTTP 200"] in data["asked"]

@@ -4,11 +4,15 @@ A test with `connect` and `ask` runs four times: with our transport inside the o
 the server, the answer whole and streamed.
 """
 
+import json
+
+import openai
 import pytest
 from conftest import config_of
 from scenes import QUESTION, WEATHER, WORDS
 
 from promptools.client import OpenAI
+from promptools.modes.partial import SHORT
 
 CALL = ("get_weather", '{"city": "Paris"}')
 
@@ -28,6 +32,49 @@ def test_a_swallowed_call_is_healed(ask, harmony_server):
         got = ask(client, harmony_server.name, "Swallow in Paris?", tools=[WEATHER])
     assert (got.calls, got.finish_reason) == ([CALL], "tool_calls")
     assert got.attempts == [("prompt", "swallowed"), ("native", "answered")]
+
+
+def pieces(client, model, **keys):
+    """Ask for a call with a long argument, streamed; return its arguments piece by piece, and how the reply ended."""
+    asked = [{"role": "user", "content": "Cut in Paris?"}]
+    shown, finish = [], None
+    for chunk in client.chat.completions.create(model=model, messages=asked, tools=[WEATHER], stream=True, **keys):
+        for choice in chunk.choices:
+            finish = choice.finish_reason or finish
+            shown += [call.function.arguments for call in choice.delta.tool_calls or () if call.function.arguments]
+    return shown, finish
+
+
+def test_a_call_of_the_servers_comes_in_pieces_as_without_us(connect, hermes_server):
+    with openai.OpenAI(base_url=hermes_server.base_url, api_key="none", max_retries=0) as bare:
+        alone, _ = pieces(bare, hermes_server.name)
+    ours, finish = pieces(connect(hermes_server), hermes_server.name)
+    assert json.loads("".join(ours)) == json.loads("".join(alone))
+    assert len(alone) - SHORT <= len(ours) <= len(alone) + 2
+    assert len(ours) > 3
+    assert finish == "tool_calls"
+    whole, _ = pieces(connect(hermes_server), hermes_server.name, extra_body={"promptools": {"arguments": "whole"}})
+    assert len(whole) == 1
+
+
+def test_a_call_that_was_cut_stays_open_as_without_us(connect, hermes_server):
+    ours, finish = pieces(connect(hermes_server), hermes_server.name, max_tokens=60)
+    assert finish == "length"
+    with pytest.raises(json.JSONDecodeError):
+        json.loads("".join(ours))
+
+
+def test_while_a_call_is_written_in_the_text_there_are_comments(connect, hermes_server):
+    keys = {"extra_body": {"promptools": {"mode": "prompt", "heartbeat": 1e-9}}}
+    client = connect(hermes_server)
+    assert json.loads("".join(pieces(client, hermes_server.name, **keys)[0]))["city"].startswith("Paris")
+    asked = [{"role": "user", "content": "Cut in Paris?"}]
+    with client.chat.completions.with_streaming_response.create(
+        model=hermes_server.name, messages=asked, tools=[WEATHER], stream=True, **keys
+    ) as raw:
+        lines = list(raw.iter_lines())
+    assert lines[0] == ": keep-alive"
+    assert lines.count(": keep-alive") > 3
 
 
 @pytest.mark.parametrize("mode", ["native", "prompt"])

@@ -232,5 +232,5 @@ def test_a_context_that_is_too_small_is_cut_in_silence(http, ollama, streamed):
 
 
 def test_a_format_makes_calls_impossible(http, ollama):
-    seen = post(http, ollama, "chat", "go", QUESTION, tools=[WEATHER], format="json")
+    seen = post(http, ollama, "chat", "go", QUESTION, tools=[WEATHER], format="json", limit=300)
     assert seen.calls == ()

@@ -13,14 +13,13 @@ import openai
 import pytest
 from asking import FORMS, Got, Proxies
 from rig_ollama import WAYS, post, program
-from scenes import ANSWER, FENCED_CALL, HERMES_CALL, QUESTION, RESULT, WEATHER, WORDS
+from scenes import ANSWER, HERMES_CALL, QUESTION, RESULT, WEATHER, WORDS
 
 from promptools.client import OpenAI
 from promptools.lab.model import CONTEXT
 from promptools.lab.ollama import Model, serve_models
 from promptools.lab.script import Line
 from promptools.lab.server import Server
-from promptools.lab.weather import prompt_mark
 from promptools.profiles import Config
 
 pytestmark = pytest.mark.ollama
@@ -36,7 +35,6 @@ TOO_LONG = "Hello there. " * 1300
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     lines = (
         Line(QUESTION, HERMES_CALL),
-        Line(QUESTION, FENCED_CALL, setting=prompt_mark()),
         Line(RESULT, ANSWER),
         # what an early rule asks for, unless the rule was cut off
         Line("Greet me.", "Hello."),

@@ -42,19 +42,17 @@ IDLE = 100
 
 
 def models(idle: int) -> list[Model]:
-    prompted = prompt_mark()
     plain = (
         Line(QUESTION, HERMES_CALL),
-        Line(QUESTION, FENCED_CALL, setting=prompted),
         Line(RESULT, ANSWER),
         Line("Break in Paris?", HERMES_CALL.replace('"Paris"', "Paris")),
-        Line("Break in Paris?", FENCED_CALL, setting=prompted),
+        Line("Break in Paris?", HERMES_CALL, setting=prompt_mark("hermes")),
         Line("Say words", LONG),
     )
     thoughts = (
         Line(QUESTION, f"Simple.\n</think>\n\n{HERMES_CALL}"),
         Line("Think long.", f"{LONG}\n</think>\n\n{HERMES_CALL}"),
-        Line("Think long.", f"Simple.\n</think>\n\n{FENCED_CALL}", setting=prompted),
+        Line("Think long.", f"Simple.\n</think>\n\n{FENCED_CALL}", setting=prompt_mark()),
     )
     weight = tuple(Line(f"Idle {number}.", LONG) for number in range(idle))
     return [Model("go", plain + weight), Model("think", thoughts + weight, "think")]

@@ -57,16 +57,22 @@ def test_the_servers_500_is_healed(harmony_server: Server, way: str, caplog: pyt
     caplog.set_level(logging.ERROR, logger="promptools")
     first = ask(harmony_server.url, way, "m", "Break in Paris?", tools=[get_weather])
     assert first.calls == [CALL]
-    assert first.attempts == [("native", "server_parser"), ("prompt", "answered")]
+    assert first.attempts == [("native", "server_parser"), ("harmony", "answered")]
     assert first.content == ""
     assert "Need the tool." in first.thinking
     second = ask(harmony_server.url, way, "m", "Break in Paris?", first.message, result(first), tools=[get_weather])
     assert (second.content, second.calls) == (ANSWER, [])
 
 
+def test_an_answer_that_breaks_its_parser_is_read_in_harmony_mode(harmony_server: Server, way: str) -> None:
+    said = ask(harmony_server.url, way, "m", "Break always?")
+    assert said.content == "x"
+    assert "Hm." in said.thinking
+
+
 def test_what_cannot_be_healed_is_the_packages_own_error(harmony_server: Server, way: str) -> None:
     with pytest.raises(package.ResponseError, match="does not match the expected") as raised:
-        ask(harmony_server.url, way, "m", "Break always?")
+        ask(harmony_server.url, way, "m", "Break always?", settings={**NAMED, "mode": "native"})
     # inside a stream an error has no status
     assert raised.value.status_code == (502 if "whole" in way else -1)
 

@@ -5,12 +5,17 @@ answer whole and streamed. Every request is the first that its provider sees.
 """
 
 import itertools
+import json
+from typing import Any
 
 import pytest
-from asking import FORMS
+from asking import FORMS, ask
 from newcomers import WAYS, Newcomers
-from rig_vllm import BAD_HEADER, TALK
+from rig_vllm import BAD_HEADER, BOOTS, TALK
+from rigs import RIGS
 from scenes import ANSWER, QUESTION, RESULT, WEATHER
+
+from promptools.client import OpenAI
 
 pytestmark = pytest.mark.vllm
 
@@ -20,6 +25,8 @@ NAMED = {"type": "function", "function": {"name": "get_weather"}}
 ALL = ["vllm-hermes-bare", "vllm-hermes", "vllm-harmony", "vllm-harmony-bare", "vllm-harmony-old"]
 TAKES_TOOLS = ["vllm-hermes", "vllm-harmony", "vllm-harmony-old"]
 GPT_OSS = ["vllm-harmony", "vllm-harmony-bare", "vllm-harmony-old"]
+ORDERS = {"vllm-harmony": ["native", "harmony"], "vllm-harmony-old": ["harmony", "native"]}
+"""Modes before prompt mode: by its version, which it is asked for."""
 
 
 @pytest.fixture(scope="session")
@@ -67,7 +74,9 @@ def test_a_whole_conversation_in_each_mode(put, kind, mode):
 @pytest.mark.parametrize("kind", TAKES_TOOLS)
 def test_where_vllm_is_right_nothing_else_is_tried(put, kind):
     got = put(kind, QUESTION)
-    assert (got.calls, modes(got)) == ([CALL], ["native"])
+    assert (got.calls, modes(got)) == ([CALL], [RIGS[kind].mode])
+    seen = got.trace["seen"]
+    assert (seen["version"], seen["context"]) == (BOOTS[kind].version, 16384)
 
 
 @pytest.mark.parametrize("choice", ["auto", "required", NAMED, None])
@@ -104,27 +113,49 @@ def test_a_swallowed_call_is_asked_for_again(put, choice, kind):
 def test_a_header_that_never_ends_is_asked_for_again(put, kind):
     got = put(kind, "Half a header in Paris?")
     assert (got.calls, got.finish_reason, got.content.strip()) == ([CALL], "tool_calls", "")
-    assert modes(got) == ["native", "harmony", "prompt"]
+    assert modes(got) == [*ORDERS[kind], "prompt"]
 
 
 @pytest.mark.parametrize("kind", ["vllm-harmony", "vllm-harmony-old"])
 def test_words_without_a_header_are_an_answer(put, kind):
     got = put(kind, "Header in Paris?")
     assert (got.calls, got.finish_reason, got.content) == ([], "stop", BAD_HEADER)
-    assert modes(got) == ["native"]
+    assert modes(got) == [RIGS[kind].mode]
 
 
 @pytest.mark.parametrize("kind", ["vllm-harmony", "vllm-harmony-old"])
 def test_an_answer_whose_start_is_missing_is_read_in_harmony_mode(put, kind):
     got = put(kind, "No start in Paris?")
     assert (got.calls, got.finish_reason, got.content) == ([], "stop", "x")
-    assert modes(got) == ["native", "harmony"]
+    assert modes(got) == ORDERS[kind][: ORDERS[kind].index("harmony") + 1]
 
 
+PROMPTED = {"capabilities": {"native_tool_calling": False}}
+UNTOLD = ("harmony", "overflow")
+"""Nobody has told what it holds, so it is asked for all that gpt-oss was made for."""
+SETTINGS: dict[str, tuple[dict[str, Any], list[tuple[str, str]]]] = {
+    "taken for the newest": ({"kind": "vllm", "detect": False}, [("native", "harmony"), UNTOLD]),
+    "prompt mode is wanted": ({"kind": "vllm", **PROMPTED}, [("prompt", "harmony")]),
+    "prompt mode is wanted of a server that nobody knows": (PROMPTED, [("prompt", "harmony"), UNTOLD]),
+    "nobody knows the server": ({}, [("native", "harmony"), ("prompt", "harmony"), UNTOLD]),
+}
+"""What a config of ppxai's says, and what fails before harmony mode answers."""
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("named", SETTINGS)
 @pytest.mark.parametrize("kind", ["vllm-harmony-old"])
-def test_harmony_error_falls_back_to_harmony_mode(put, kind):
-    got = put(kind, "No start in Paris?")
-    assert got.attempts == [("native", "harmony"), ("harmony", "answered")]
+def test_harmony_error_falls_back_to_harmony_mode(servers, tmp_path, kind, named, form):
+    server, (settings, failed) = servers[kind], SETTINGS[named]
+    path = tmp_path / "ppxai-config.json"
+    provider = {"base_url": server.base_url, "models": {server.name: {}}, **settings}
+    path.write_text(json.dumps({"providers": {"here": provider}}), encoding="utf-8")
+    with OpenAI(provider="here", config=path, api_key="none", max_retries=0, timeout=120) as client:
+        said = [{"role": "user", "content": "No start at all in Paris?"}]
+        body = {"promptools": {"trace": True, "hold": "all"}}
+        got = ask(client, server.name, said, form, tools=[WEATHER], extra_body=body)
+    assert got.attempts == [*failed, ("harmony", "answered")]
+    assert (got.calls, got.content) == ([], "x")
 
 
 @pytest.mark.parametrize("kind", ["vllm-hermes", "vllm-harmony", "vllm-harmony-old"])
@@ -172,7 +203,7 @@ def test_several_calls(put, kind):
 @pytest.mark.parametrize("mode", ["native", "prompt"])
 @pytest.mark.parametrize("kind", ["vllm-hermes"])
 def test_a_cut_call_is_never_handed_over(put, mode, kind):
-    got = put(kind, "Cut in Paris?", max_tokens=80, options={"mode": mode})
+    got = put(kind, "Cut in Paris?", max_tokens=80, options={"mode": mode, "arguments": "whole"})
     assert (got.calls, got.finish_reason) == ([], "length")
 
 

@@ -29,11 +29,12 @@ from promptools.exchange import (
     Request,
     Route,
     Send,
+    Tick,
     Wait,
     run,
 )
 from promptools.exchange.front import CHAT, Front
-from promptools.modes.ask import Options
+from promptools.modes.options import Options
 from promptools.profiles import Profile, Target
 from promptools.profiles.detect import Answer as Told
 from promptools.types import Reply
@@ -55,6 +56,9 @@ class Answer:
     broken: Failed | None = None
     """How the body breaks off, or the send, without a body and with status 0."""
     takes: float = 0.0
+    """Seconds until it comes."""
+    every: float = 0.0
+    """Seconds until each piece comes, and the end."""
 
     def pieces(self) -> Iterator[bytes]:
         step = self.cut or len(self.body) or 1
@@ -124,6 +128,8 @@ class Seen:
     timeouts: list[float | None] = field(default_factory=list)
     head: Head | None = None
     pieces: list[bytes] = field(default_factory=list)
+    at: list[float] = field(default_factory=list)
+    """When each of the pieces came."""
     waits: list[float] = field(default_factory=list)
     abandoned: int = 0
     computed: int = 0
@@ -198,6 +204,11 @@ def target(**facts: Any) -> Target:
     return Target(**made, profile=Profile(**facts), **rest)
 
 
+def logged(mode: str, words: str) -> str:
+    """Return the line that the log holds for a first send that failed."""
+    return f"promptools: send 1 in {mode} mode failed: {words} (provider 'local', model 'm')"
+
+
 def make_context(seen: Seen, **given: Any) -> Context:
     where = given.pop("target", None) or target()
     ids = (f"id{number:07d}" for number in count())
@@ -221,11 +232,13 @@ def play(
     url: str = URL,
     front: Front = CHAT,
     begin: Any = run,
+    tick: float = 0.0,
     **context: Any,
 ) -> Seen:
     """Run one request against scripted answers; all are asked for, unless some may be `spare`.
 
-    `looked` is what a look gets, by path: a JSON value, a `(status, body)`, or None for no answer; 404 where it is not.
+    `tick` is the time between two ticks of the shell's clock (0: it has none, as in process). `looked` is what a look
+    gets, by path: a JSON value, a `(status, body)`, or None for no answer; 404 where it is not.
     """
     seen = Seen()
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -233,6 +246,28 @@ def play(
     exchange = begin(request, make_context(seen, **context))
     script = iter(answers)
     now, told, current, pieces = at, None, None, iter(())
+
+    def emit(what: Head | bytes) -> Done:
+        if isinstance(what, Head):
+            assert seen.head is None, "one head"
+            seen.head = what
+        else:
+            assert seen.head is not None, "the head comes first"
+            assert what, "no empty bytes"
+            seen.pieces.append(what)
+            seen.at.append(now - at)
+        return Done(now)
+
+    def pass_time(seconds: float) -> None:
+        nonlocal now
+        until = now + seconds
+        while tick and now + tick < until:
+            now += tick
+            given = exchange.send(Tick(now))
+            while given is not effect:
+                given = exchange.send(emit(given.what))
+        now = until
+
     while True:
         try:
             effect = exchange.send(told)
@@ -246,7 +281,7 @@ def play(
                 seen.timeouts.append(timeout)
                 current = next(script, None)
                 assert current, f"one send more than scripted: {seen.log}"
-                now += current.takes
+                pass_time(current.takes)
                 pieces = current.pieces()
                 told = Opened(current.status, current.headers, now)
                 if not current.status:
@@ -256,6 +291,7 @@ def play(
                 now += 0.25
                 told = Looked(tuple(told_of(each, looked or {}) for each in requests), now)
             case Read():
+                pass_time(current.every)
                 piece = next(pieces, None)
                 if piece is None and current.broken:
                     told = Failed(current.broken.kind, current.broken.text, now, current.broken.error)
@@ -266,7 +302,7 @@ def play(
                 told = Done(now)
             case Wait(seconds):
                 seen.waits.append(seconds)
-                now += seconds
+                pass_time(seconds)
                 told = Done(now)
             case Compute(work):
                 seen.computed += 1
@@ -274,15 +310,8 @@ def play(
                     told = Computed(work(), None, now)
                 except UsageError as error:
                     told = Computed(None, error, now)
-            case Emit(Head() as head):
-                assert seen.head is None, "one head"
-                seen.head = head
-                told = Done(now)
-            case Emit(data):
-                assert seen.head is not None, "the head comes first"
-                assert data, "no empty bytes"
-                seen.pieces.append(data)
-                told = Done(now)
+            case Emit(what):
+                told = emit(what)
 
 
 def told_of(request: Request, looked: dict[str, Any]) -> Any:

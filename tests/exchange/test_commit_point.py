@@ -4,10 +4,11 @@ import json
 from dataclasses import replace
 
 import pytest
-from scripted import NOW, WEATHER, ask, error, event, play, stream
+from scripted import NOW, WEATHER, ask, error, event, logged, play, stream
 
 from promptools.exchange import Failed
 from promptools.exchange.registry import MODES
+from promptools.fallback import Breaker
 from promptools.modes.mode import Upstream
 from promptools.parsing.events import CallArgs, CallEnd, CallStart
 from promptools.types import Call, Malformed, Reply, Span
@@ -74,9 +75,7 @@ def test_after_the_first_character_a_failure_is_an_error_event():
     assert told["code"] == "harmony"
     assert told["attempts"][0]["outcome"] == "harmony"
     assert seen.comments == ["promptools mode=native attempts=1"]
-    assert seen.log == [
-        "send 1 in native mode failed: harmony (HTTP 200); too much has gone to the client to begin again"
-    ]
+    assert seen.log == [logged("native", "harmony (HTTP 200); too much has gone to the client to begin again")]
     assert seen.reply.content == "H"
     assert seen.reply.trace.attempts[0].outcome == "harmony"
 
@@ -90,6 +89,15 @@ def test_a_stream_that_is_cut_before_the_commit_is_asked_again():
 def test_a_stream_that_is_cut_after_the_commit_never_ends_cleanly():
     seen = play(ask(WEATHER, stream=True), [stream("Hello", finish=None, done=False)])
     assert in_band(seen)["code"] == "cut"
+
+
+@pytest.mark.parametrize("said", ["Hello", start()])
+def test_a_failure_after_the_commit_counts_for_the_breaker(said):
+    # what the client has seen changes nothing about the server: the next request should not pay for it
+    breaker = Breaker(threshold=1)
+    long = args('{"city": "' + "P" * 64)
+    play(ask(WEATHER, stream=True), [stream(said, long, finish=None, done=False)], breaker=breaker)
+    assert list(breaker.lines(100).values()) == ["open"]
 
 
 def test_a_connection_that_breaks_after_the_commit():
@@ -113,10 +121,205 @@ def test_half_a_call_does_not_commit():
 
 def test_calls_go_out_whole():
     pieces = [args(piece) for piece in ('{"ci', 'ty": "Pa', 'ris"}')]
-    seen = play(ask(WEATHER, stream=True), [stream(start(), *pieces, finish="tool_calls")])
+    whole = {"promptools": {"arguments": "whole"}}
+    seen = play(ask(WEATHER, stream=True, **whole), [stream(start(), *pieces, finish="tool_calls")])
     assert [d for d in deltas(seen) if "tool_calls" in d] == [
         {"tool_calls": [HEAD | {"function": {"name": "get_weather", "arguments": '{"city": "Paris"}'}}]}
     ]
+
+
+# -- calls that the server has parsed go out as they come
+
+
+def streamed(seen):
+    return [d["tool_calls"][0]["function"]["arguments"] for d in deltas(seen) if "tool_calls" in d]
+
+
+def pieces(text, size=4, index=0):
+    return [args(text[at : at + size], index) for at in range(0, len(text), size)]
+
+
+def test_a_call_of_the_servers_goes_out_as_it_comes():
+    text = '{"city": "Paris, on the Seine, below the bridge", "days": 3}'
+    seen = play(ask(WEATHER, stream=True), [stream(start(), *pieces(text), finish="tool_calls")])
+    sent = [d["tool_calls"][0] for d in deltas(seen) if "tool_calls" in d]
+    assert sent[0] == HEAD
+    assert all(each["index"] == 0 and "name" not in each["function"] for each in sent[1:])
+    assert "".join(streamed(seen)) == text
+    assert len(sent) > 6
+    assert seen.choice().finish == ["tool_calls"]
+    assert seen.done
+    assert seen.reply.calls[0].fixes == ()
+
+
+def test_the_pieces_come_when_the_servers_do():
+    """The client has what has come so far, not what will have come at the end."""
+    said = stream(start(), *pieces('{"city": "Paris, on the Seine, below the bridge"}'), finish="tool_calls")
+    said.cut = 50
+    seen = play(ask(WEATHER, stream=True), [said])
+    assert len([each for each in seen.pieces if b"tool_calls" in each]) > 6
+
+
+def test_what_does_not_fit_ends_the_pieces_and_is_mended():
+    text = '{"city": "Paris, on the Seine, below the bridge", "days": "3"}'
+    seen = play(ask(WEATHER, stream=True), [stream(start(), *pieces(text), finish="tool_calls")])
+    assert json.loads(seen.choice().calls[0]["arguments"]) == {
+        "city": "Paris, on the Seine, below the bridge",
+        "days": 3,
+    }
+    assert [fix.kind for fix in seen.reply.calls[0].fixes] == ["coerce"]
+    assert seen.done
+
+
+def test_a_call_of_which_nothing_is_out_is_asked_for_again():
+    wrong = stream(start(), *pieces('{"days": [3], "city": "Paris"}'), finish="tool_calls")
+    right = stream(start(), args('{"city": "Paris"}'), finish="tool_calls")
+    seen = play(ask(WEATHER, stream=True), [wrong, right])
+    assert seen.choice().calls[0]["arguments"] == '{"city": "Paris"}'
+
+
+def test_a_short_call_keeps_its_second_try():
+    for said in (pieces('{"city": "Par'), pieces('{"days": 3, "x": 1}')):
+        right = stream(FENCED)
+        seen = play(ask(WEATHER, stream=True), [stream(start(), *said, finish="stop"), right])
+        assert seen.choice().calls[0]["arguments"] == '{"city": "Paris"}'
+        assert seen.done
+
+
+def test_a_call_that_comes_whole_is_judged_whole():
+    wrong = stream(start(), args('{"days": 3}'), finish="tool_calls")
+    right = stream(start(), args('{"city": "Paris"}'), finish="tool_calls")
+    seen = play(ask(WEATHER, stream=True), [wrong, right])
+    assert [d["tool_calls"] for d in deltas(seen) if "tool_calls" in d] == [
+        [HEAD | {"function": {"name": "get_weather", "arguments": '{"city": "Paris"}'}}]
+    ]
+
+
+PLACED = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string"}, "days": {"type": "integer"}, "place": {"type": "string"}},
+            "required": ["city"],
+        },
+    },
+}
+
+
+def test_a_call_that_turns_out_not_to_fit_is_what_the_server_gave():
+    said = stream(start(), *pieces('{"days": 3, "place": "Paris, on the Seine", "more": 1}'), finish="tool_calls")
+    seen = play(ask(PLACED, stream=True), [said])
+    assert json.loads(seen.choice().calls[0]["arguments"]) == {"days": 3, "place": "Paris, on the Seine", "more": 1}
+    assert seen.choice().finish == ["tool_calls"]
+    assert seen.done
+    (note,) = (each for each in seen.reply.trace.notes if "does not fit" in each)
+    assert "'get_weather'" in note
+
+
+def test_a_call_that_turns_out_not_to_fit_is_an_error_where_that_is_wanted():
+    said = stream(start(), *pieces('{"days": 3, "place": "Paris, on the Seine", "more": 1}'), finish="tool_calls")
+    seen = play(ask(PLACED, stream=True, promptools={"on_malformed": "error"}), [said])
+    assert in_band(seen)["code"] == "malformed"
+    assert seen.choice().calls[0]["arguments"] == '{"days": 3, "place": "Paris, on the Seine"'
+
+
+def test_a_call_that_is_cut_off_stays_open_and_the_reply_says_length():
+    said = stream(start(), *pieces('{"city": "Paris, on the Seine, below the br'), finish="length")
+    seen = play(ask(WEATHER, stream=True), [said])
+    assert seen.choice().calls[0]["arguments"] == '{"city": "Paris, on the Seine, below the br'
+    assert seen.choice().content == ""
+    assert seen.choice().finish == ["length"]
+    assert seen.done
+    assert seen.reply.calls == ()
+
+
+def test_a_closer_that_the_server_lost_comes_at_the_end():
+    seen = play(
+        ask(WEATHER, stream=True),
+        [stream(start(), *pieces('{"city": "Paris, on the Seine, below the bridge"'), finish="tool_calls")],
+    )
+    assert seen.choice().calls[0]["arguments"] == '{"city": "Paris, on the Seine, below the bridge"}'
+    assert seen.reply.calls[0].fixes
+
+
+@pytest.mark.parametrize("finish", [None, "stop"])
+def test_a_stream_that_breaks_inside_a_call_never_ends_cleanly(finish):
+    broken = (HARMONY,) if finish else ()
+    said = stream(start(), *pieces('{"city": "Paris, on the Seine, below the br'), *broken, finish=None, done=False)
+    seen = play(ask(WEATHER, stream=True), [said])
+    assert in_band(seen)["code"] == ("harmony" if broken else "cut")
+    assert seen.choice().calls[0]["arguments"] == '{"city": "Paris, on the Seine, below the br'
+
+
+def test_a_call_in_an_errors_text_is_not_added_to_one_that_is_half_out():
+    text = 'error parsing tool call: raw=\'{"city": "Paris, France"}\', err=invalid character'
+    said = stream(
+        start(),
+        *pieces('{"city": "Paris, on the Seine, below the br'),
+        event({"error": {"message": text}}),
+        finish=None,
+    )
+    seen = play(ask(WEATHER, stream=True), [said])
+    assert in_band(seen)
+    assert len(seen.choice().calls) == 1
+    before = stream(start(), args('{"ci'), event({"error": {"message": text}}), finish=None)
+    seen = play(ask(WEATHER, stream=True), [before])
+    assert json.loads(seen.choice().calls[0]["arguments"]) == {"city": "Paris, France"}
+    assert seen.done
+
+
+def test_two_calls_at_once_go_out_side_by_side():
+    first, second = (
+        '{"city": "Paris, on the Seine, below the bridge"}',
+        '{"city": "Rome, on the Tiber, across the bridge"}',
+    )
+    mixed = [each for pair in zip(pieces(first), pieces(second, index=1), strict=True) for each in pair]
+    said = stream(start(), start(index=1, call_id="xyz"), *mixed, finish="tool_calls")
+    seen = play(ask(WEATHER, stream=True), [said])
+    assert [each["id"] for each in seen.choice().calls.values()] == ["abc", "xyz"]
+    assert [json.loads(each["arguments"])["city"][:4] for each in seen.choice().calls.values()] == ["Pari", "Rome"]
+    one = play(ask(WEATHER, stream=True, parallel_tool_calls=False), [said])
+    assert [each["id"] for each in one.choice().calls.values()] == ["abc"]
+    assert one.done
+
+
+STRICT = {"type": "function", "function": WEATHER["function"] | {"strict": True}}
+NAMED = {"type": "function", "function": {"name": "get_weather"}}
+
+
+@pytest.mark.parametrize(
+    ("body", "live"),
+    [
+        (ask(WEATHER), True),
+        (ask(WEATHER, NOW, tool_choice="required"), True),
+        (ask(WEATHER, NOW, tool_choice=NAMED), True),
+        (ask(STRICT), False),
+        (ask(WEATHER, promptools={"hold": "all"}), False),
+        (ask(WEATHER, promptools={"arguments": "whole"}), False),
+        (ask(functions=[WEATHER["function"]]), False),
+    ],
+)
+def test_when_it_goes_out_as_it_comes(body, live):
+    said = stream(start(), *pieces('{"city": "Paris, on the Seine, below the bridge"}'), finish="tool_calls")
+    seen = play({**body, "stream": True}, [said])
+    sent = [d for d in deltas(seen) if "tool_calls" in d or "function_call" in d]
+    assert (len(sent) > 1) is live
+    assert seen.done
+
+
+def test_a_call_in_text_is_whole_by_default():
+    seen = play(ask(WEATHER, stream=True), [stream(*FENCED)])
+    assert streamed(seen) == ['{"city": "Paris"}']
+
+
+def test_a_call_that_stood_in_the_text_too_is_sent_once():
+    text = '<tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_call>'
+    said = stream(text, start(), *pieces('{"city": "Paris"}'), finish="tool_calls")
+    seen = play(ask(WEATHER, stream=True), [said])
+    assert len(seen.choice().calls) == 1
+    assert seen.done
 
 
 # -- the swallow checks hold the finish chunk
@@ -207,6 +410,7 @@ class Scripted:
         self.steps = list(steps)
         self.reply = Reply()
         self.raw = ""
+        self.over = False
 
     def body(self, ask):
         return Upstream({})
@@ -256,6 +460,22 @@ def test_a_live_call_that_fails_ends_in_an_error_with_its_json_left_open(monkeyp
     assert "streamed" in told["message"]
     assert seen.choice().calls[0]["arguments"] == '{"city": '
     assert seen.abandoned == 1
+
+
+@pytest.mark.parametrize(
+    "whole", ["", '```json\n{"tool": "now", "arguments": {}}\n```\n'], ids=["alone", "behind a call"]
+)
+@pytest.mark.parametrize("finish", ["stop", "length"])
+def test_a_reply_with_a_live_call_that_is_cut_off_never_ends_as_calls_to_be_run(whole, finish):
+    cut = [whole, '```json\n{"tool": "get_weather", "arguments": ', '{"city": "Par']
+    seen = play(ask(WEATHER, NOW, stream=True, **LIVE), [stream(*cut, finish=finish)])
+    assert len(seen.choice().calls) == 1 + bool(whole)
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(seen.choice().calls[bool(whole)]["arguments"])
+    if whole and finish == "stop":
+        assert "streamed" in in_band(seen)["message"]
+    else:
+        assert seen.choice().finish == ["length"]
 
 
 def test_live_is_only_for_the_tool_that_was_named(monkeypatch):
@@ -325,8 +545,8 @@ def test_a_malformed_call_after_content_becomes_content_byte_for_byte():
 
 def test_thoughts_inside_content_are_no_part_of_it():
     bad = '```json\n{"tool": "get_weather", "arguments": {"days": 3}}\n```'
-    seen = play(ask(WEATHER, stream=True), [stream("Look: ", "<think>", "Hm.", "</think>", bad)])
-    assert seen.choice().content == "Look: " + bad
+    seen = play(ask(WEATHER, stream=True), [stream("Look:\n", "<think>", "\nHm.\n", "</think>", bad)])
+    assert seen.choice().content == "Look:\n" + bad
     assert seen.choice().reasoning == "Hm."
 
 
@@ -357,3 +577,12 @@ def test_a_live_call_of_the_real_parser_that_fails():
     seen = play(ask(WEATHER, stream=True, **LIVE), [stream(*text)])
     assert in_band(seen)["code"] == "malformed"
     assert seen.choice().calls[0]["arguments"] == '{"city": "Paris"'
+
+
+def test_a_live_call_of_the_text_that_breaks_off_after_a_good_one():
+    text = '```json\n{"tool": "get_weather", "arguments": {"city": "Oslo"}}\n```\n```json\n{"tool": "get_'
+    seen = play(ask(WEATHER, stream=True, **LIVE), [stream(*text, 'weather", "arguments": {"city": "Par')])
+    good, cut = seen.choice().calls.values()
+    assert json.loads(good["arguments"]) == {"city": "Oslo"}
+    assert not cut["arguments"].endswith("}")
+    assert in_band(seen)["code"] == "malformed"

@@ -88,9 +88,84 @@ def test_without_a_look_the_trace_says_nothing_of_one():
     assert seen.json["promptools"]["seen"] is None
 
 
-def test_a_server_that_is_named_is_not_looked_at():
-    seen = play(ask(WEATHER), [reply("It is sunny.")], route=routed("vllm"))
+def test_a_server_that_is_named_and_tells_nothing_is_not_looked_at():
+    seen = play(ask(WEATHER), [reply("It is sunny.")], route=routed("transformers-serve"))
     assert seen.looks == []
+
+
+def test_a_vllm_that_is_named_is_asked_for_its_version_once():
+    sights = Sights()
+    oss = "openai/gpt-oss-20b"
+    looked = {"/version": {"version": "0.28.0"}, "/v1/models": {"data": [{"id": oss, "max_model_len": 8192}]}}
+    completion = Answer(body=json.dumps({"choices": [{"text": FINAL, "finish_reason": "stop"}]}).encode())
+    for looks in ([["/version", "/v1/models"]], []):
+        seen = play(ask(WEATHER, model=oss), [completion], looked=looked, route=routed("vllm"), sights=sights)
+        assert paths(seen) == looks
+        assert seen.headers["x-promptools-mode"] == "harmony"
+        assert (seen.reply.trace.seen.version, seen.reply.trace.seen.context) == ("0.28.0", 8192)
+    other = play(ask(WEATHER, model="other"), [reply("hi")], route=routed("vllm"), sights=sights)
+    assert other.looks == []
+    assert other.reply.trace.seen.version == "0.28.0"
+
+
+def test_a_named_vllm_that_is_not_up_yet_is_asked_again():
+    sights = Sights()
+    for looked, version in ((dict.fromkeys(["/version", "/v1/models"]), None), (VLLM, "0.32.0"), ({}, "0.32.0")):
+        seen = play(ask(WEATHER), [reply("hi")], looked=looked, route=routed("vllm"), sights=sights)
+        assert seen.reply.trace.seen.version == version
+
+
+def test_what_somebody_called_a_server_is_not_what_it_is_for_others():
+    sights = Sights()
+    for provider, kind in (("vllm", "vllm"), (None, None), ("ollama", "ollama"), (None, None)):
+        seen = play(ask(WEATHER), [spoken()], looked={"/api/show": SHOW["go"]}, route=routed(provider), sights=sights)
+        assert seen.reply.trace.seen.kind == kind
+
+
+def spoken():
+    """Words, as either API writes them."""
+    body = {**json.loads(reply("hi").body), "message": {"role": "assistant", "content": "hi"}, "done": True}
+    return Answer(body=json.dumps({**body, "done_reason": "stop"}).encode())
+
+
+TEMPLATES = Path(__file__).parents[2] / "promptools/lab/templates"
+LLAMACPP = {path: said[1] for path, said in RECORDED["llama.cpp (xllamacpp 2026.10.11549)"].items() if path != "*"}
+HARMONY = {"/props": {**LLAMACPP["/props"], "chat_template": (TEMPLATES / "harmony.jinja").read_text()}}
+FINAL = "<|channel|>analysis<|message|>Easy.<|end|><|start|>assistant<|channel|>final<|message|>Sunny."
+BROKEN = "The model produced output that does not match the expected peg-native format"
+
+
+@pytest.mark.parametrize("named", [None, "llamacpp"])
+@pytest.mark.parametrize("model", ["tiny", "qwen3", "gpt-4o", "openai/gpt-oss-20b"])
+def test_gpt_oss_on_llamacpp_is_known_under_any_name(named, model):
+    looked = {**LLAMACPP, **HARMONY}
+    raw = {"content": FINAL, "stop": True, "stop_type": "eos", "index": 0}
+    answers = [error(BROKEN), Answer(body=json.dumps(raw).encode())]
+    sights = Sights()
+    seen = play(ask(WEATHER, model=model), answers, looked=looked, route=routed(named), sights=sights)
+    assert [each.mode for each in seen.reply.trace.attempts] == ["native", "harmony"]
+    assert seen.message["content"] == "Sunny."
+    assert (seen.reply.trace.seen.family, seen.reply.trace.seen.context) == ("gpt-oss", 16384)
+    again = play(ask(WEATHER, model="another"), answers, route=routed(named), sights=sights)
+    assert again.looks == []
+    assert again.reply.trace.mode == "harmony"
+
+
+@pytest.mark.parametrize("named", [None, "llamacpp"])
+def test_the_model_of_a_server_that_takes_any_name_may_be_another_after_a_while(named):
+    sights = Sights()
+    hermes = {"/props": {**LLAMACPP["/props"], "chat_template": (TEMPLATES / "hermes.jinja").read_text()}}
+    silent = dict.fromkeys(SEVEN)
+    for at, looked, family in (
+        (100, {**LLAMACPP, **HARMONY}, "gpt-oss"),
+        (159, {**LLAMACPP, **hermes}, "gpt-oss"),
+        (161, {**LLAMACPP, **hermes}, "hermes"),
+        (230, silent, "hermes"),  # one that is too busy to tell is still the one that it was
+        (231, {**LLAMACPP, **HARMONY}, "gpt-oss"),
+    ):
+        seen = play(ask(WEATHER), [reply("hi")], looked=looked, route=routed(named), sights=sights, at=at)
+        assert (seen.reply.trace.seen.kind, seen.reply.trace.seen.family) == ("llamacpp", family)
+        assert bool(seen.looks) is (at != 159)
 
 
 def test_an_ollama_that_is_seen_is_asked_by_its_own_api_and_what_its_model_can_do():
@@ -140,7 +215,7 @@ def test_of_an_ollama_that_is_named_only_the_model_is_asked_about():
     assert paths(seen) == [["/api/show"]]
     found = seen.reply.trace.seen
     assert (found.kind, found.version, found.why) == (
-        "ollama", None, "the server is named; only the model was asked about"
+        "ollama", None, "the server is named; only its version and its models were asked about"
     )  # fmt: skip
 
 
@@ -226,8 +301,8 @@ def test_a_look_elsewhere_goes_there_with_that_places_key():
     assert [value for name, value in show.headers if name.lower() in {"authorization", "cookie"}] == ["Bearer theirs"]
 
 
-@pytest.mark.parametrize(("deadline", "timeouts"), [(10.0, [2.0, 1.75]), (0.75, [0.75, 0.5]), (0.25, [0.25])])
-def test_a_look_ends_with_the_requests_deadline(deadline, timeouts):
+@pytest.mark.parametrize(("deadline", "timeouts"), [(10.0, [2.0, 1.75]), (4.0, [1.0, 0.75]), (0.5, [0.125])])
+def test_a_look_leaves_the_request_most_of_its_deadline(deadline, timeouts):
     seen = play(
         ask(WEATHER, model="go"), [called()], looked=ollama("go"), route=routed(), deadline=deadline, spare=True
     )

@@ -46,6 +46,44 @@ def test_nothing_is_read_after_the_last_line_of_ollama(front, cut):
         assert seen.body == body
 
 
+CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
+FENCE = '```json\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n```'
+BLANKS = ["\n\n\n\n"] * 25
+
+
+@pytest.mark.parametrize("cut", [0, 1, 7])
+@pytest.mark.parametrize("call", [CALL, FENCE])
+def test_white_space_after_a_call_is_not_read_to_its_end(cut, call):
+    # what a server does that forbids an end before a call in the form that it reads: here it never comes to one
+    answer = stream(call, *BLANKS, *BLANKS, "never read", finish=None, done=False, cut=cut)
+    seen = play(ask(WEATHER, stream=True, promptools={"trace": True}), [answer])
+    assert seen.choice().calls[0]["arguments"] == '{"city": "Paris"}'
+    assert (seen.choice().content, seen.choice().finish, seen.done) == ("", ["tool_calls"], True)
+    assert (seen.abandoned, len(seen.sent)) == (1, 1)
+    notes = seen.events[-1]["promptools"]["notes"]
+    assert "the read was ended after a whole call and 100 characters of white space" in notes
+
+
+@pytest.mark.parametrize("cut", [0, 7])
+def test_white_space_that_ends_in_time_is_read_on(cut):
+    answer = stream(CALL, *BLANKS[1:], CALL.replace("Paris", "Rome"), cut=cut)
+    seen = play(ask(WEATHER, stream=True), [answer])
+    assert [each["arguments"] for each in seen.choice().calls.values()] == ['{"city": "Paris"}', '{"city": "Rome"}']
+    assert seen.abandoned == 0
+
+
+def test_every_choice_has_to_come_to_an_end():
+    def both(text):
+        return b"".join(chunk({"content": text}, index=index) for index in (0, 1))
+
+    first = [chunk({"content": each}) for each in (CALL, *BLANKS, *BLANKS)]
+    second = [chunk({"content": each}, index=1) for each in (CALL, *BLANKS)]
+    body = ask(WEATHER, stream=True, n=2)
+    seen = play(body, [stream(*first, *second, both("never read"), finish=None, done=False)])
+    assert [len(seen.choice(index).calls) for index in (0, 1)] == [1, 1]
+    assert (seen.abandoned, "never read" in seen.body.decode()) == (1, False)
+
+
 def test_what_is_lost_is_asked_for_again_without_waiting():
     lost = stream({"reasoning": "Hm."})
     lost.broken = STUCK
@@ -102,6 +140,7 @@ def test_the_end_is_told_from_words_about_it(wire, text, wanted, size):
     assert ending.seen is wanted
 
 
+@pytest.mark.clock
 @pytest.mark.parametrize("wire", ["chat", "ollama"])
 def test_a_long_line_in_small_pieces_costs_no_more_for_its_length(wire):
     def watched(size):

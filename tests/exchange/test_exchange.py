@@ -1,9 +1,10 @@
 """A request with tools to a server that does its job, and to one that cannot do tools."""
 
 import json
+from dataclasses import replace
 
 import pytest
-from scripted import NOW, SSE, WEATHER, Answer, ask, call, chunk, error, event, play, reply, stream, target
+from scripted import NOW, SSE, WEATHER, Answer, ask, call, chunk, error, event, logged, play, reply, stream, target
 
 NO_TOOLS = error('"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set', 400)
 FENCED = '```json\n{"tool": "get_weather", "arguments": {"city": "Paris"}}\n```'
@@ -32,7 +33,7 @@ def test_a_server_without_tools_is_asked_in_prompt_mode():
     assert [each.outcome for each in seen.reply.trace.attempts] == ["no_native_tools", "answered"]
     assert seen.reply.trace.mode == "prompt"
     assert seen.reply.finish_reason == "tool_calls"
-    assert seen.log == ["send 1 in native mode failed: no_native_tools (HTTP 400); prompt mode is tried"]
+    assert seen.log == [logged("native", "no_native_tools (HTTP 400); prompt mode is tried")]
 
 
 def test_streamed_it_is_the_same():
@@ -270,3 +271,16 @@ def test_without_a_log_and_a_listener():
     seen = play(ask(WEATHER), [NO_TOOLS, reply(FENCED)], log=None, on_reply=None)
     assert seen.reply.calls
     assert (seen.log, seen.replies) == ([], [])
+
+
+def test_a_description_of_the_config_goes_over_the_requests_own():
+    where = replace(target(), descriptions={"get_weather": "Ask for one city.", "other": "x"})
+    for mode in ("native", "prompt"):
+        seen = play(ask(WEATHER, NOW, promptools={"mode": mode}), [reply("Sunny.")], target=where)
+        sent = json.dumps(seen.bodies[0])
+        assert "Ask for one city." in sent
+        assert WEATHER["function"]["description"] not in sent
+        assert NOW["function"]["description"] in sent
+    odd = ask(tools=[7, {"type": "web_search"}, WEATHER])
+    assert play(odd, [reply("Sunny.")], target=where, spare=True).head.status in {200, 400}
+    assert play(ask(), [reply("Sunny.")], target=where).bodies[0] == ask()

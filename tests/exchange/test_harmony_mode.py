@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, datetime
+from urllib.parse import urlsplit
 
 import pytest
 from scripted import JSON, NOW, SSE, URL, WEATHER, Answer, ask, error, event, play, reply, stream, target
@@ -11,6 +12,8 @@ from promptools.exchange.front import OLLAMA
 from promptools.fallback import Windows
 from promptools.harmony.tokens import IDS
 from promptools.harmony.vocabulary import Vocabulary
+from promptools.profiles import Config, Provider, resolve
+from promptools.profiles.config import Calling
 
 LINES = (("content-type", "application/x-ndjson"),)
 THOUGHT = "<|channel|>analysis<|message|>Need it.<|end|><|start|>assistant"
@@ -442,6 +445,65 @@ def test_a_line_that_breaks():
     assert seen.message["tool_calls"][0]["function"] == PARIS
 
 
+# --- where nobody knows the server
+
+
+def gateway(**facts):
+    """A server that nobody knows, which has /v1/completions or has not."""
+    return place(modes=("native", "prompt"), family=None, context=None, **facts)
+
+
+@pytest.mark.parametrize("as_stream", [False, True])
+def test_after_a_failure_of_its_harmony_parser_the_raw_endpoint_is_the_last_step(as_stream):
+    raw = streamed("completions") if as_stream else said("completions")
+    seen = play(ask(WEATHER, stream=as_stream), [error(BROKEN), error(BROKEN), raw], target=gateway())
+    assert [each.mode for each in seen.reply.trace.attempts] == ["native", "prompt", "harmony"]
+    assert [each.name for each in seen.reply.calls] == ["get_weather"]
+    # vLLM and SGLang alone have such a parser, and take the markers out unless told otherwise
+    assert seen.bodies[2]["skip_special_tokens"] is False
+
+
+def test_it_is_the_last_step_after_any_failure_once_that_parser_has_failed():
+    wrong = reply('```json\n{"tool": "get_weather", "arguments": {"days": 1}}\n```')
+    seen = play(ask(WEATHER), [error(BROKEN), wrong, wrong, said("completions")], target=gateway())
+    assert [each.mode for each in seen.reply.trace.attempts] == ["native", "prompt", "prompt", "harmony"]
+
+
+@pytest.mark.parametrize("failure", [error("boom"), reply(calls=[("get_weather", {})], finish="tool_calls")])
+def test_without_such_a_failure_it_is_no_step(failure):
+    seen = play(ask(WEATHER), [failure] * 4, target=gateway(), spare=True)
+    assert "harmony" not in [each["outcome"] for each in seen.json.get("error", {}).get("attempts", ())]
+    assert {urlsplit(each.url).path for each in seen.sent} == {"/v1/chat/completions"}
+
+
+@pytest.mark.parametrize("status", [400, 404, 422])
+def test_where_the_raw_endpoint_is_not_there_the_mode_before_is_asked_once_more(status):
+    answers = [error(BROKEN), error(BROKEN), error("no such route", status), reply("Sunny.")]
+    seen = play(ask(WEATHER), answers, target=gateway())
+    assert [(each.mode, each.outcome) for each in seen.reply.trace.attempts] == [
+        ("native", "harmony"), ("prompt", "harmony"), ("harmony", "no_raw"), ("prompt", "answered")
+    ]  # fmt: skip
+    seen = play(ask(WEATHER), [*answers[:3], error(BROKEN)], target=gateway())
+    assert (seen.head.status, seen.json["error"]["code"]) == (502, "harmony")
+
+
+@pytest.mark.parametrize("body", [ask(WEATHER, promptools={"mode": "native"}), ask(WEATHER)])
+def test_a_mode_that_is_forced_or_all_that_may_be_tried_has_no_last_step(body):
+    facts = {} if "promptools" in body else {"raw_last": False}
+    seen = play(body, [error(BROKEN)] * 3, target=gateway(**facts), spare=True)
+    assert {urlsplit(each.url).path for each in seen.sent} == {"/v1/chat/completions"}
+
+
+@pytest.mark.parametrize("kind", [None, "vllm"])
+def test_a_config_of_ppxais_that_wants_prompt_mode_keeps_harmony_mode(kind):
+    """Its `native_tool_calling: false`, with a vLLM whose chat endpoint raises HarmonyError for whatever it is sent."""
+    seed = Provider("p", kind=kind, base_url="http://server/v1", calling=Calling(native=False))
+    where = resolve("openai/gpt-oss-120b", config=Config(providers={"p": seed}))
+    seen = play(ask(WEATHER, model="default"), [error(BROKEN), said("completions")], target=where)
+    assert [each.mode for each in seen.reply.trace.attempts] == ["prompt", "harmony"]
+    assert seen.message["tool_calls"][0]["function"] == PARIS
+
+
 # --- requests without tools
 
 
@@ -504,12 +566,18 @@ def test_a_conversation_that_cannot_be_told_goes_by_another_mode():
     assert any(note.startswith("harmony mode was passed over: Message 1") for note in seen.reply.trace.notes)
 
 
-@pytest.mark.parametrize("modes", [("harmony",), ("native", "harmony")])
-def test_a_conversation_that_cannot_be_told_and_nothing_else_is_left(modes):
+def test_a_conversation_that_cannot_be_told_is_asked_again_where_another_mode_failed():
     body = ask(WEATHER)
     body["messages"].append(ODD)
-    failing = [error(BROKEN)] if modes[0] == "native" else []
-    seen = play(body, failing, target=place(modes=modes))
+    seen = play(body, [error(BROKEN), reply("Sunny.")], target=place(modes=("native", "harmony")))
+    assert (seen.message["content"], [each.mode for each in seen.reply.trace.attempts]) == ("Sunny.", ["native"] * 2)
+    assert any(note.startswith("harmony mode was passed over: Message 1") for note in seen.reply.trace.notes)
+
+
+def test_a_conversation_that_cannot_be_told_and_nothing_else_is_left():
+    body = ask(WEATHER)
+    body["messages"].append(ODD)
+    seen = play(body, [], target=place(modes=("harmony",)))
     assert seen.head.status == 400
     assert "result of a call that nobody made" in seen.json["error"]["message"]
 

@@ -232,3 +232,41 @@ def test_a_call_that_is_known_to_be_lost_is_an_error():
     lost = reply("", reasoning="Hm.", stop_reason=200012)
     seen = play(ask(WEATHER), [lost, lost, lost])
     assert seen.json["error"]["code"] == "swallowed"
+
+
+COPY = '```json\n[\n  {"tool": "get_weather", "arguments": {"city": "<city>"}}\n]\n```'
+
+
+def test_a_copy_of_the_prompts_example_is_no_call():
+    # small models repeat what they are shown: its placeholder is no city
+    seen = play(ask(WEATHER, promptools={"mode": "prompt"}), [reply(COPY), reply("Which city?")])
+    assert COPY in seen.bodies[0]["messages"][0]["content"]
+    assert "example of the instructions" in seen.bodies[1]["messages"][-1]["content"]
+    assert seen.message["content"] == "Which city?"
+    assert "tool_calls" not in seen.message
+
+
+def test_a_copy_that_the_model_insists_on_is_text():
+    seen = play(ask(WEATHER, stream=True, promptools={"mode": "prompt"}), [stream(COPY), stream(*COPY)])
+    assert seen.choice().content == COPY
+    assert not seen.choice().calls
+
+
+def test_a_call_like_the_example_with_a_value_is_a_call():
+    seen = play(ask(WEATHER, promptools={"mode": "prompt"}), [reply(COPY.replace("<city>", "city"))])
+    assert seen.message["tool_calls"][0]["function"]["arguments"] == '{"city": "city"}'
+
+
+def test_natively_nothing_is_shown_and_nothing_is_a_copy():
+    seen = play(ask(WEATHER), [native(("get_weather", {"city": "<city>"}))])
+    assert seen.message["tool_calls"] == [call("get_weather", {"city": "<city>"})]
+
+
+@pytest.mark.parametrize("tools", [(WEATHER,), (NOW,), (NOW, WEATHER)])
+@pytest.mark.parametrize("dialect", ["json", "hermes", "mistral", "llama3_json", "xlam"])
+def test_a_model_that_repeats_its_instructions_calls_nothing(tools, dialect):
+    asked = ask(*tools, promptools={"mode": "prompt", "dialect": dialect})
+    told = play(asked, [reply("Hi.")]).bodies[0]["messages"][0]["content"]
+    seen = play(asked, [reply(told), reply(told)])
+    assert not seen.reply.calls
+    assert seen.message["content"] == told

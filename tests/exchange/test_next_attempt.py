@@ -4,7 +4,7 @@ import json
 
 import pytest
 import tenacity
-from scripted import JSON, NOW, WEATHER, Answer, ask, call, error, event, play, reply, stream, target
+from scripted import JSON, NOW, WEATHER, Answer, ask, call, error, event, logged, play, reply, stream, target
 
 from promptools.exchange import Failed
 from promptools.fallback import Breaker, Key
@@ -313,7 +313,7 @@ def test_a_reply_that_breaks_off_is_asked_for_again():
 
 def test_a_shell_without_exceptions_gets_a_502():
     seen = play(ask(WEATHER), [Answer(0, broken=Failed("connect", "no route", 0.0))])
-    assert seen.log == ["send 1 in native mode failed: connect (no answer); nothing is left to try"]
+    assert seen.log == [logged("native", "connect (no answer); nothing is left to try")]
     assert seen.json["error"]["attempts"][0]["status"] is None
     assert seen.head.status == 502
     assert seen.json["error"]["code"] == "connect"

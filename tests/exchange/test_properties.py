@@ -77,7 +77,7 @@ def requests():
         {},
         optional={
             "hold": st.sampled_from(["auto", "all"]),
-            "arguments": st.sampled_from(["whole", "live"]),
+            "arguments": st.sampled_from(["auto", "whole", "live"]),
             "on_malformed": st.sampled_from(["content", "call", "error"]),
             "corrections": st.integers(0, 2),
             "trace": st.booleans(),

@@ -82,6 +82,7 @@ def test_bytes_pass_as_they_come():
     assert len(seen.pieces) > 1
 
 
+@pytest.mark.clock
 def test_one_long_event_in_small_pieces_costs_no_more_for_its_length():
     from promptools.exchange.untouched import Watch
 

@@ -78,6 +78,8 @@ def sound(got: Answered) -> None:
         choice = seen.choice()
         assert failed or len(choice.finish) == 1, f"the finish reasons are {choice.finish}"
         calls = [] if failed else [each["arguments"] for each in choice.calls.values()]
+        if choice.finish == ["length"]:  # the last call may have been cut off
+            calls = calls[:-1]
     else:
         _read(ChatCompletion, seen.json)
         calls = [each["function"]["arguments"] for each in seen.message.get("tool_calls") or ()]

@@ -1,7 +1,7 @@
 """Anything hostile costs what it is long: half headers, words of headers, tokens, brackets, one after the other.
 
-Sixteen times the text may cost 48 times as much; where something is looked at again and again it costs 256 times as
-much. The clock alone sees that.
+The functions called are counted. What no count sees is left to the clock (`make fuzz`): sixteen times the text may cost
+48 times as much; where something is looked at again and again it costs 256 times as much.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from functools import partial
 
 import pytest
 from clock import assert_linear
+from counted import functions_called
 
 from promptools import StreamParser
 from promptools.errors import ModelError
@@ -70,14 +71,25 @@ def _feed(parser: StreamParser | harmony.StreamParser, text: str, step: int) -> 
 
 @pytest.mark.parametrize("read", [plain, asked, answered, strict])
 @pytest.mark.parametrize("unit", UNITS.values(), ids=UNITS)
-def test_hostile_text(unit: str, read: Callable[[str, int], None]) -> None:
+def test_functions_called(unit: str, read: Callable[[str, int], None]) -> None:
+    for step in (16, LARGE):
+        read(unit * 8, step)  # tools are prepared and patterns compiled once
+        small, large = (functions_called(partial(read, unit * (size // len(unit)), step)) for size in (1_000, 6_000))
+        assert large <= small * 6 * 1.25 + 400
+
+
+@pytest.mark.clock
+@pytest.mark.parametrize("read", [plain, asked, answered, strict])
+@pytest.mark.parametrize("unit", UNITS.values(), ids=UNITS)
+def test_hostile_text_by_the_clock(unit: str, read: Callable[[str, int], None]) -> None:
     text = unit * (LARGE // len(unit))
     for step in (16, LARGE):
         assert_linear(partial(_read, read, text, step), SMALL, LARGE)
 
 
+@pytest.mark.clock
 @pytest.mark.parametrize("unit", ['{"a": "x"}', "{'a': 'x'}", '{"a": ', '"', '\\"', "[", "x ", "`<|call|>` "])
-def test_hostile_arguments(unit: str) -> None:
+def test_hostile_arguments_by_the_clock(unit: str) -> None:
     text = HEADER + unit * (LARGE // len(unit))
     for step in (16, len(text)):
         assert_linear(partial(_read, asked, text, step), SMALL, LARGE)

@@ -82,3 +82,27 @@ def test_without_xllamacpp_it_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setattr(llamacpp, "can_serve", lambda: False)
     with pytest.raises(UsageError, match=r"pip install 'promptools-compat\[demo\]'"):
         llamacpp.serve([Line("a", "bc")], folder=tmp_path)
+
+
+def test_a_model_that_is_not_there_or_no_gguf_is_told(tmp_path):
+    with pytest.raises(UsageError, match=r"no\.gguf': No such file or directory; pass a GGUF file"):
+        llamacpp.serve_file(tmp_path / "no.gguf")
+    other = tmp_path / "other.gguf"
+    other.write_bytes(b"PK\x03\x04")
+    with pytest.raises(UsageError, match=r"other\.gguf' is no GGUF file: it begins with b'PK.*convert the model"):
+        llamacpp.serve_file(other)
+
+
+def test_without_xllamacpp_a_file_cannot_be_served_either(monkeypatch, tmp_path):
+    path = tmp_path / "model.gguf"
+    path.write_bytes(b"GGUF")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"needs xllamacpp: pip install 'promptools-compat\[demo\]'"):
+        llamacpp.serve_file(path)
+
+
+def test_a_file_that_llamacpp_cannot_load_shows_its_log(tmp_path):
+    path = tmp_path / "model.gguf"
+    path.write_bytes(b"GGUF" + bytes(64))
+    with pytest.raises(UpstreamError, match="while starting"):
+        llamacpp.serve_file(path, folder=tmp_path)

@@ -1,7 +1,8 @@
 import pytest
 
 from promptools.errors import UsageError
-from promptools.modes.ask import OPTIONS, Choice, Options, concerns_tools, read_ask
+from promptools.modes.ask import Choice, concerns_tools, read_ask
+from promptools.modes.options import OPTIONS, Options
 from promptools.profiles import Profile
 
 
@@ -119,7 +120,7 @@ def test_every_option_may_be_set_for_one_request():
         "mode": "native", "provider": "p", "dialect": "hermes", "strictness": "lenient", "rescue": True, "hold": "all",
         "arguments": "live", "corrections": 0, "trace": True, "escape": False, "on_malformed": "call",
         "tools_in": "system", "thoughts": "turn", "order": "commentary-first", "prefill": "none", "harmony_react": True,
-        "date": "2026-11-21", "accept": ("hermes", "json"),
+        "date": "2026-11-21", "accept": ("hermes", "json"), "heartbeat": 0.5,
     }  # fmt: skip
     assert set(values) == set(OPTIONS)
     assert ask(promptools=values).options == Options(**values)

@@ -280,3 +280,18 @@ def test_nothing_but_forbidden_calls_is_asked_again():
     verdict = judge(said(discarded=(Discarded("{}", "markup"),), trace=left_out), tool_choice="none")
     assert (verdict.kind, verdict.again) == ("forbidden", True)
     assert verdict.feedback == ({"role": "user", "content": "Answer in words; no tool may be called now."},)
+
+
+@pytest.mark.parametrize(
+    ("raw", "handed"),
+    [
+        ("For example:\n```json\n<raw>\n```\n", False),
+        ("~~~\n<raw>\n~~~", False),
+        ("<raw>", True),
+        ("```json\n{}\n```\n<raw>", True),
+    ],
+)
+def test_an_example_in_a_fence_is_text_when_all_is_used_up(raw, handed):
+    verdict = judge(said(malformed=(failed("unknown_tool", "nope"),)), raw=raw)
+    assert verdict.again
+    assert (verdict.reply.content, len(verdict.reply.calls)) == (("", 1) if handed else (raw, 0))

@@ -278,14 +278,18 @@ def test_content_that_is_no_text_is_escaped_too():
 
 
 def test_a_live_call_is_streamed_where_nothing_was_escaped():
-    ask = asked(USER, promptools={"arguments": "live"})
+    ask = asked(USER, promptools={"arguments": "live"}, stream=True)
     for content, starts in ((END, False), ("plain", True)):
-        upstream = sent(Native(), USER, called(old="a"), answered(content), promptools={"arguments": "live"})
+        upstream = sent(
+            Native(), USER, called(old="a"), answered(content), promptools={"arguments": "live"}, stream=True
+        )
         reader = Native().reader(ask, upstream, ids())
         events = reader.feed(Delta(tool_calls=(ToolDelta(index=0, id="c1", name="edit", arguments='{"old": "a", '),)))
         assert bool(events) is starts
         reader.close(None)
-        prompted = sent(Prompt(), USER, called(old="a"), answered(content), promptools={"arguments": "live"})
+        prompted = sent(
+            Prompt(), USER, called(old="a"), answered(content), promptools={"arguments": "live"}, stream=True
+        )
         text = Prompt().reader(ask, prompted, ids())
         events = text.feed(Delta(content='<tool_call>{"name": "edit", "arguments": {"old": "a", "new": "'))
         assert any(isinstance(each, CallStart) for each in events) is starts

@@ -118,3 +118,22 @@ def test_nine_alphanumerics():
     assert len(made) == 9
     assert made.isalnum()
     assert nine("") != nine("\ud800")
+
+
+@pytest.mark.parametrize(
+    ("flags", "failed"),
+    [
+        ({"is_error": True}, True),
+        ({"isError": True}, True),
+        ({"status": "error"}, True),
+        ({}, False),
+        ({"is_error": False}, False),
+        ({"is_error": "no"}, False),
+        ({"status": "success"}, False),
+        ({"content": "Error: no such file"}, False),
+    ],
+)
+def test_a_result_is_an_error_where_the_client_flags_it(flags, failed):
+    turns, _ = read_history([assistant(call(id="1")), {**result(tool_call_id="1"), **flags}])
+    assert turns[1].result is not None
+    assert turns[1].result.is_error is failed

@@ -276,7 +276,8 @@ def test_the_configured_system_prompt_has_its_place(placement, text):
 
 
 FORM = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"enum": ["yes", "no"]}}}
-APART = Profile(format_beside_tools=False)
+APART = Profile()
+"""Of a server that nothing is known about no form is asked beside tools."""
 
 
 def test_a_form_that_leaves_no_room_for_calls_is_put_into_words():
@@ -302,12 +303,21 @@ def test_a_form_is_no_matter_where_a_call_must_come():
 @pytest.mark.parametrize(
     ("profile", "body"),
     [
-        (Profile(), {"tools": [tool()], "response_format": FORM}),
+        (Profile(format_beside_tools=True), {"tools": [tool()], "response_format": FORM}),
         (APART, {"response_format": FORM}),
         (APART, {"tools": [tool()], "response_format": {"type": "text"}}),
         (APART, {"tools": [tool()], "tool_choice": "none", "response_format": FORM}),
+        (Profile(format_beside_tools=True), {"tools": [tool()], "tool_choice": "none", "response_format": FORM}),
     ],
 )
 def test_a_form_stays_where_it_takes_nothing_away(profile, body):
     weak = Profile(format_beside_tools=profile.format_beside_tools, tool_choice=WEAK)
     assert sent(profile=weak, **body).body["response_format"] == body["response_format"]
+
+
+def test_tools_that_may_not_be_called_make_room_for_a_form():
+    upstream = sent(profile=APART, tools=[tool()], tool_choice="none", response_format=FORM)
+    assert (upstream.body["response_format"], "tools" in upstream.body) == (FORM, False)
+    assert upstream.notes == (
+        "tool_choice none: no tools were sent, since beside them it cannot force response_format",
+    )

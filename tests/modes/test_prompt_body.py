@@ -104,6 +104,14 @@ def test_history_is_written_in_the_dialect_itself():
     ]
 
 
+def test_a_result_that_is_flagged_is_written_as_an_error():
+    call = {"id": "1", "type": "function", "function": {"name": "ls", "arguments": "{}"}}
+    history = [USER, {"role": "assistant", "tool_calls": [call]}, {"role": "tool", "content": "none", "is_error": True}]
+    assert sent(history, tools=TOOLS).body["messages"][-1]["content"].startswith("Tool error (ls):\nnone")
+    del history[-1]["is_error"]
+    assert sent(history, tools=TOOLS).body["messages"][-1]["content"].startswith("Tool result (ls):\nnone")
+
+
 def test_a_call_without_words_is_the_call_alone():
     said = sent([USER, {**CALLED, "content": None}, {"role": "assistant", "content": None}], tools=TOOLS)
     calls = JSON.render_calls(PAST)
@@ -200,12 +208,10 @@ ANSWER = {"type": "object", "properties": {"ok": {"type": "boolean"}}}
 WANTED = {"type": "json_schema", "json_schema": {"name": "x", "schema": ANSWER}}
 
 
-def test_a_wanted_answer_does_not_shut_calls_out():
+def test_a_wanted_answer_is_forced_by_no_grammar_that_leaves_calls_another_form():
     upstream = sent(profile=Profile(constrained="response_format"), tools=TOOLS[:1], response_format=WANTED)
-    schema = upstream.body["response_format"]["json_schema"]["schema"]
-    assert schema == {"anyOf": [FORCED, ANSWER]}
+    assert "response_format" not in upstream.body
     assert json.dumps(ANSWER) in upstream.body["messages"][0]["content"]
-    assert upstream.notes == ()
 
 
 @pytest.mark.parametrize(

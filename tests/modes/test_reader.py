@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from promptools.modes.ask import read_ask
 from promptools.modes.native import Native
 from promptools.modes.prompt import Prompt
+from promptools.modes.reader import BLANKS, ReplyReader
 from promptools.parsing.events import CallArgs, CallEnd, CallStart, Reasoning, Text, WasReasoning, join
 from promptools.profiles import Profile
 from promptools.types import Discarded, Malformed
@@ -39,7 +40,7 @@ class Run:
     """A reader, fed and closed."""
 
     def __init__(self, *deltas, finish="stop", mode=None, profile=None, tools=TOOLS, **body):
-        self.ask = read_ask({"messages": [], "tools": tools, **body}, profile or Profile())
+        self.ask = read_ask({"messages": [], "tools": tools, "stream": True, **body}, profile or Profile())
         mode = mode or Native()
         count = itertools.count()
         self.reader = mode.reader(self.ask, mode.body(self.ask), lambda: f"made{next(count)}")
@@ -132,6 +133,59 @@ def test_mapped_names_come_back():
     assert broken.reply.malformed[1].call.name == "graph.list"
 
 
+BLANK = "\n" * 4
+LONG = BLANKS // len(BLANK)
+"""Deltas of it that end a reply."""
+
+
+@pytest.mark.parametrize(
+    "text", [HERMES, f"Let me look.\n{HERMES}", BLOCK, '{"name": "get_weather", "arguments": {"city": "Oslo"}}']
+)
+@pytest.mark.parametrize("mode", [Native(), Prompt()])
+def test_white_space_without_end_after_a_whole_call_ends_the_reply(mode, text):
+    few, enough = ([Delta(content=each) for each in (text, *[BLANK] * number)] for number in (LONG - 1, LONG))
+    assert (Run(*few, mode=mode).reader.over, Run(*enough, mode=mode).reader.over) == (False, True)
+    assert Run(*enough, mode=mode).calls == [OSLO]
+    assert Run(*(Delta(content=each) for each in text + BLANK * LONG), mode=mode).reader.over
+
+
+def test_it_ends_after_a_call_of_the_servers_own():
+    blanks = [Delta(content=BLANK)] * LONG
+    assert Run(*server(("get_weather", args(city="Oslo"))), *blanks).reader.over
+    assert not Run(*server(("get_weather", '{"city": "Oslo"')), *blanks).reader.over
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "It is sunny.",
+        "",
+        HERMES.removesuffix('"}}\n</tool_call>'),
+        BLOCK.removesuffix('"}}\n```'),
+        '```json\n{"tool": "get_weather", "arguments": {"city":',
+        f"{HERMES}\n{BROKEN}",
+        f"Write it so:\n{BLOCK}\nDo you see?",
+    ],
+)
+def test_white_space_after_anything_else_does_not(text):
+    assert not Run(*(Delta(content=each) for each in (text, *[BLANK] * 4 * LONG))).reader.over
+
+
+def test_what_comes_in_time_is_another_call():
+    between = [Delta(content=" " * (BLANKS - 1))]
+    run = Run(Delta(content=HERMES), *between, Delta(content=HERMES.replace("Oslo", "Rome")), *between)
+    assert (run.reader.over, run.calls) == (False, [OSLO, ("get_weather", {"city": "Rome"})])
+    thought = Run(Delta(content=HERMES + " " * 60), Delta(reasoning="Hm."), Delta(content=" " * 60))
+    assert not thought.reader.over
+
+
+def test_wide_gaps_in_a_text_cost_a_look_each_time_that_it_has_doubled(monkeypatch):
+    looks = []
+    monkeypatch.setattr(ReplyReader, "_ends_in_call", lambda reader: bool(looks.append(1)))
+    Run(*[Delta(content="word"), Delta(content=" " * BLANKS)] * 500)
+    assert len(looks) == 9
+
+
 @pytest.mark.parametrize(
     ("calls", "finish", "reason"),
     [
@@ -196,9 +250,9 @@ def test_no_call_is_looked_for_where_none_may_be():
 
 
 def test_inline_thoughts_are_told_from_words():
-    run = Run(Delta(content="<think>hm</think>\nHello<think>a</think> you"))
-    assert (run.reply.reasoning, run.reply.content) == ("hma", "Hello you")
-    assert run.reader.raw == "\nHello you"
+    run = Run(Delta(content="<think>hm</think>\nHello\n<think>\na\n</think> you"))
+    assert (run.reply.reasoning, run.reply.content) == ("hm\na", "Hello you")
+    assert run.reader.raw == "\nHello\n you"
     opened = Run(Delta(content="hm</think>Hello"), profile=Profile(in_reasoning=True))
     assert (opened.reply.reasoning, opened.reply.content) == ("hm", "Hello")
     assert opened.reader.raw == "Hello"
@@ -439,6 +493,7 @@ deltas = st.builds(
 finishes = st.sampled_from([None, "stop", "length", "tool_calls"])
 
 
+@settings(deadline=None)
 @given(st.lists(deltas, max_size=8), finishes, st.sampled_from(["whole", "live"]))
 def test_no_reply_raises(deltas, finish, arguments):
     run = Run(*deltas, finish=finish, promptools={"arguments": arguments})

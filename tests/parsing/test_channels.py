@@ -5,7 +5,7 @@ import pytest
 from promptools import StreamParser, parse
 from promptools.dialects import get
 from promptools.dialects.settle import Place, Rules
-from promptools.parsing.events import CallArgs, CallEnd, CallStart, Event, Reasoning, Text, WasReasoning
+from promptools.parsing.events import CallArgs, CallEnd, CallStart, Event, Reasoning, Text, WasReasoning, join
 from promptools.types import Discarded, Malformed, Span
 
 WEATHER = {
@@ -135,21 +135,65 @@ def test_each_call_is_told_in_the_trace():
 
 
 def test_words_before_an_answer_were_thoughts():
-    found = events("Hm. ", "<|end|><|start|>assistant<|channel|>final<|message|>Four.<|return|>")
-    assert told(found)[:2] == ["Text Hm.", "space  "]
-    assert any(isinstance(event, WasReasoning) for event in found)
-    reply = parse("Hm.<|end|><|start|>assistant<|channel|>final<|message|>Four.<|return|>", TOOLS, dialect="harmony")
+    rest = "<|end|><|start|>assistant<|channel|>final<|message|>Four.<|return|>"
+    found = events("Hm. ", rest)
+    assert told(found)[0] == "Reasoning Hm."  # it waited for the header that told it
+    reply = parse(f"Hm. {rest}", TOOLS, dialect="harmony")
     assert (reply.reasoning, reply.content) == ("Hm.", "Four.")
+    found = events("Hm. ", rest, dialect=None)  # nobody knew that a header would come
+    assert told(found)[0] == "Text Hm."
+    assert "space  " in told(found)
+    assert any(isinstance(event, WasReasoning) for event in found)
+    reply = parse(f"Hm. {rest}", TOOLS)
+    assert (reply.reasoning, reply.content) == ("Hm.", "Four.")
+
+
+@pytest.mark.parametrize(
+    ("rest", "kind"),
+    [
+        ("<|channel|>analysis<|message|>So.<|end|>", "Text"),
+        ("<|channel|>commentary<|message|>So.<|end|>", "Text"),
+        ("<|channel|>final<|message|>Four.<|return|>", "Reasoning"),
+        ('<|channel|>commentary to=functions.ping<|message|>{}<|call|>', "Text"),
+        ("", "Text"),
+    ],
+)  # fmt: skip
+def test_words_before_the_first_header_wait_for_it(rest, kind):
+    parser = StreamParser(TOOLS, dialect="harmony")
+    assert parser.feed("Hm, ") == parser.feed("so ") == []
+    found = [*parser.feed(rest), *parser.close("stop")]
+    assert told(join(found))[0].split(",")[0] == f"{kind} Hm"
+    assert parser.reply == parse(f"Hm, so {rest}", TOOLS, dialect="harmony", finish_reason="stop")
+
+
+def test_what_has_a_header_waits_for_nothing():
+    parser = StreamParser(TOOLS, dialect="harmony")
+    assert told(parser.feed("<|channel|>final<|message|>Fo"))[-1] == "Text Fo"
+    assert told(parser.feed("ur"))[-1] == "Text ur"
+
+
+def test_a_line_break_is_between_two_messages():
+    text = (
+        "<|channel|>commentary<|message|>I look.<|end|><|start|>assistant<|channel|>analysis<|message|>A<|end|>"
+        "<|start|>assistant<|channel|>analysis<|message|>B<|end|><|start|>assistant<|channel|>final<|message|>"
+    )
+    reply = parse(f"{text}Four.<|return|>", TOOLS, dialect="harmony")
+    assert (reply.reasoning, reply.content) == ("A\nB", "I look.\nFour.")
+    assert parse(f"{text}\n Four.<|return|>", TOOLS, dialect="harmony").content == "I look.\n Four."
+    assert parse(f"{text}<|return|>", TOOLS, dialect="harmony").content == "I look."
+    found = events(*f"{text}Four.<|return|>")
+    (broken,) = [event for event in found if isinstance(event, Text) and event.text == "\n"]
+    assert broken.span.start == broken.span.end == text.index("final<|message|>") + len("final<|message|>")
 
 
 @pytest.mark.parametrize(
     ("before", "reasoning", "content"),
     [
         ("<|channel|>analysis<|message|>Hm.<|end|>", "Hm.", "Four."),
-        ("<|channel|>commentary<|message|>Hm.<|end|>", "", "Hm.Four."),
-        ("<|channel|>final<|message|>Hm.<|end|>", "", "Hm.Four."),
+        ("<|channel|>commentary<|message|>Hm.<|end|>", "", "Hm.\nFour."),
+        ("<|channel|>final<|message|>Hm.<|end|>", "", "Hm.\nFour."),
         ("<|message|>Hm.<|end|>", "Hm.", "Four."),
-        ("<|channel|>commentary<|message|>So.<|end|><|message|>Hm.<|end|>", "", "So.Hm.Four."),
+        ("<|channel|>commentary<|message|>So.<|end|><|message|>Hm.<|end|>", "", "So.\nHm.\nFour."),
         ('<|channel|>commentary to=functions.ping<|message|>{}<|call|>Hm.<|end|>', "Hm.", "Four."),
     ],
 )  # fmt: skip
@@ -214,7 +258,7 @@ def test_markers_are_a_liberty_only_where_nobody_asked_for_them(options, fixes):
 def test_notes_have_an_end():
     text = "<|start|>assistant<|channel|>analysis<|message|>Hm.<|end|>" * 300
     reply = parse(text, TOOLS)
-    assert reply.reasoning == "Hm." * 300
+    assert reply.reasoning == "\n".join(["Hm."] * 300)
     assert 0 < len(reply.fixes) <= 256
 
 

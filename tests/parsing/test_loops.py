@@ -108,7 +108,7 @@ def test_a_reply_that_was_cut_makes_thoughts_of_all() -> None:
     text = f"<think>{CALL}" * 3
     reply = parse(text, [PING], finish_reason="length")
     assert reply.calls == ()
-    assert reply.reasoning == text.removeprefix("<think>")
+    assert reply.reasoning == text.removeprefix("<think>").rstrip()
 
 
 @pytest.mark.parametrize("step", [None, 1, 5])
@@ -117,7 +117,7 @@ def test_a_zone_with_a_suffix_ends_at_its_own_closer(step: int | None) -> None:
     events, reply = feed(pieces(text, step), [PING])
     assert reply.calls == ()
     assert reply.content == "Yes."
-    assert reply.reasoning == f"No </think:b2> and </think: no\n{CALL}"
+    assert reply.reasoning == f"No </think:b2> and </think: no\n{CALL}".rstrip()
     tiled(events, text)
 
 

@@ -33,7 +33,7 @@ def test_the_first_thought_is_no_call_of_a_tool_of_that_name(name: str, expect: 
         events, reply = feed([text], [tool(name)], expect=expect)
         tiled(events, text)
         assert (reply.calls, reply.malformed, reply.content) == ((), (), "It is 4.")
-        assert reply.reasoning == body
+        assert reply.reasoning == body.strip()
 
 
 @pytest.mark.parametrize("expect", EXPECTED)

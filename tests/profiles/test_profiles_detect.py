@@ -294,7 +294,10 @@ def test_what_a_config_says_of_the_server_goes_before_what_was_seen():
     [
         (None, "server"),
         (Provider("p", base_url=BASE), None),
-        (Provider("p", base_url=BASE, kind="vllm"), None),
+        (Provider("p", base_url=BASE, kind="vllm"), "model"),
+        (Provider("p", base_url=BASE, kind="vllm", detect=True), "model"),
+        (Provider("p", base_url=BASE, kind="vllm", detect=False), None),
+        (Provider("p", base_url=BASE, kind="openai-compatible", detect=True), None),
         (Provider("p", base_url=BASE, kind="ollama"), "model"),
         (Provider("ollama", base_url=BASE), "model"),
         (Provider("p", base_url=BASE, kind="ollama", detect=False), None),
@@ -308,7 +311,7 @@ def test_what_a_look_is_worth(provider, worth):
 
 
 def test_a_named_kind_is_settled():
-    assert resolve("m", base_url=BASE, provider="vllm").look is None
+    assert resolve("m", base_url=BASE, provider="vllm").look == "model"
     assert resolve("m", base_url=BASE, provider="openai-compatible").look is None
     assert resolve("m", base_url=BASE, provider="ollama").look == "model"
 

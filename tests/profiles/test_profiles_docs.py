@@ -31,8 +31,8 @@ def test_the_page_has_examples_of_both_files():
 
 def test_the_table_has_every_profile_key_with_its_default():
     rows = dict(re.findall(r"^\| `(\w+)` \| (.*?) \| ", PAGE.partition("## Profile keys")[2], re.MULTILINE))
-    rows = {key: default for key, default in rows.items() if key in fact_types()}
-    assert list(rows) == list(fact_types())
+    rows = {key: default for key, default in rows.items() if key in fact_types().model_fields}
+    assert list(rows) == list(fact_types().model_fields)
     for each in fields(Profile):
         if each.name in rows:
             written = rows[each.name].strip("`").strip()
@@ -43,7 +43,10 @@ def test_the_table_has_every_profile_key_with_its_default():
             assert default == each.default, each.name
 
 
-@pytest.mark.parametrize("key", [*loading.PROVIDER, *loading.MODEL, *loading.MARKS, "default_provider"])
+TABLES = (loading.ProviderTable, loading.ModelTable, loading.MarksTable)
+
+
+@pytest.mark.parametrize("key", [*(key for table in TABLES for key in table.model_fields), "default_provider"])
 def test_every_key_of_promptools_toml_has_its_row(key):
     assert f"\n| `{key}` | " in PAGE
 
@@ -55,6 +58,6 @@ def test_every_kind_is_named():
 
 def test_every_key_of_ppxai_that_is_used_has_its_row():
     table = PAGE.partition("## A ppxai-config.json")[2]
-    for key in ("native_tool_calling", *ppxai.TOOL_CALLING):
+    for key in ("native_tool_calling", *ppxai.ToolCalling.model_fields):
         used = key not in ("strip_json_from_text", "api_path")
         assert (f"{key}`" in table) == used, key

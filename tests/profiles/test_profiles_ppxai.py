@@ -243,3 +243,65 @@ def test_a_provider_without_an_address_is_an_error_only_when_it_is_used(load):
     assert resolve("m", provider="q", config=config).base_url == "http://localhost:1/v1"
     with pytest.raises(UsageError, match=r"ppxai-config\.json: providers\.p\.base_url: missing"):
         resolve("m", provider="p", config=config)
+
+
+ORDERS = {
+    ("gpt-oss-20b", "vllm"): ("native", "harmony", "prompt"),
+    ("gpt-oss-20b", "ollama"): ("harmony", "native", "prompt"),
+    ("gpt-oss-20b", None): BOTH,
+    ("gemma3", "vllm"): BOTH,
+}
+
+
+@pytest.mark.parametrize("level", ["provider", "model"])
+@pytest.mark.parametrize(("model", "kind"), ORDERS)
+@pytest.mark.parametrize("native", [True, False])
+@pytest.mark.parametrize("ends", [True, False])
+def test_harmony_mode_stays_where_a_model_has_it(load, model, kind, native, ends, level):
+    """ppxai has no word for harmony mode, so only `fallback_on_failure` ends it."""
+    calling = {"mode": "native" if native else "prompt_based", **({"fallback_on_failure": False} if ends else {})}
+    provider = {"base_url": "http://localhost:1/v1", "models": {model: {}}, **({"kind": kind} if kind else {})}
+    (provider if level == "provider" else provider["models"][model])["tool_calling"] = calling
+    profile = resolve(model, config=load({"providers": {"p": provider}})).profile
+    order = ORDERS[model, kind]
+    if ends:
+        assert profile.modes == (NATIVE if native else PROMPT)
+    elif native:
+        assert profile.modes == order
+    else:
+        assert profile.modes == ((*PROMPT, "harmony") if "harmony" in order else PROMPT)
+    assert profile.raw_last is not ends
+
+
+def test_a_list_of_modes_is_all_that_may_be_tried(load):
+    provider = {"base_url": "http://localhost:1/v1", "profile": {"modes": ["prompt"]}, "models": {"m": {}, "o": {}}}
+    provider["models"]["o"] = {"profile": {"raw_last": True, "modes": ["native"]}}
+    config = load({"providers": {"p": provider}})
+    assert resolve("m", config=config).profile.raw_last is False
+    assert resolve("o", config=config).profile.raw_last is True
+    assert resolve("m", config=config, overrides={"modes": ["native"], "raw_last": True}).profile.raw_last is True
+    assert resolve("gpt-oss", base_url="http://h/v1").profile.raw_last is True
+
+
+def test_the_context_and_descriptions_of_tools(load):
+    data = {
+        "providers": {"p": {"base_url": "http://h/v1", "models": {"m": {"context_limit": 8192}, "other": {}}}},
+        "tools": {
+            "overrides": {"read": "all", "write": "all", "list": "all"},
+            "provider_overrides": {"p": {"write": "p", "list": "p"}, "q": {"read": "q"}},
+            "model_overrides": {"m": {"list": "m"}},
+            "shell": {"require_consent": True},
+        },
+    }
+    config = load(data)
+    assert config.warnings == ()
+    target = resolve("m", config=config)
+    assert target.profile.context == 8192
+    assert target.descriptions == {"read": "all", "write": "p", "list": "m"}
+    assert resolve("other", config=config).descriptions == {"read": "all", "write": "p", "list": "p"}
+    assert resolve("other", config=config).profile.context is None
+    for wrong in ({"overrides": {"read": 1}}, {"model_overrides": {"m": "x"}}, {"overrides": []}):
+        with pytest.raises(UsageError, match="overrides"):
+            load({"tools": wrong})
+    with pytest.raises(UsageError, match="context"):
+        load({"providers": {"p": {"models": {"m": {"context_limit": 0}}}}})

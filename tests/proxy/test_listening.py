@@ -25,7 +25,7 @@ def listening(monkeypatch):
     """Stop where the proxy would serve; gives the addresses that it listened on, and the proxies."""
     found = []
 
-    def note(proxy, listener):
+    def note(proxy, listener, *, verbose):
         with listener:
             found.append((listener.getsockname()[0], proxy))
 
@@ -63,7 +63,10 @@ def test_on_loopback_it_needs_none(capsys, listening, host):
     if "Cannot assign" in err:
         pytest.skip("no such address on this machine")
     assert (status, err) == (0, "")
-    assert out.splitlines()[0] == "promptools stands before http://127.0.0.1:9/v1"
+    assert out.splitlines()[:2] == [
+        "forwarding to http://127.0.0.1:9/v1",
+        "server: no kind that is known; it does not answer yet; requests fail until it does",
+    ]
     assert not listening[0][1].access.keyed
 
 
@@ -109,9 +112,18 @@ def test_who_says_so_listens_beyond_loopback_without_one(capsys, listening):
         (["--host", "bücher..example"], "cannot listen on"),
         (["--api-key-file", "none"], "cannot read 'none'"),
         (["--api-key-file", "empty"], "'empty' holds no API key"),
-        (["--max-body", "0"], "max_body"),
-        (["--base-url", "http://127.0.0.1:99999/v1"], "base_url 'http://127.0.0.1:99999/v1' is no address"),
+        (["--max-body", "0"], "argument --max-body: '0' is no number of bytes; write 1 or more"),
+        (
+            ["--base-url", "http://127.0.0.1:99999/v1"],
+            "argument --base-url: the base URL 'http://127.0.0.1:99999/v1'",
+        ),
         (["--base-url", "http:///v1"], "is no address"),
+        (
+            ["--base-url", "http://127.0.0.1:9/v1/chat/completions"],
+            "write the root of the API, without '/chat",
+        ),
+        (["--deadline", "0"], "argument --deadline: '0' is no number of seconds above 0"),
+        (["--max-tools", "some"], "argument --max-tools: 'some' is no number of tools"),
     ],
 )
 def test_what_cannot_be_is_told_in_one_line(tmp_path, capsys, arguments, wrong):

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import socket
+import threading
 import time
 from contextlib import contextmanager
 
@@ -66,13 +67,16 @@ def test_calls(server, proxy):
 
 
 def test_a_stream_comes_as_it_is_made(server, proxy):
-    server.play(sse(chunk({"content": "a"}), chunk({"content": "b"}), chunk({}, finish="stop"), pause=0.2))
-    start = time.monotonic()
+    came = threading.Event()
+    chunks = (chunk({"content": "a"}), chunk({"content": "b"}), chunk({}, finish="stop"))
+    server.play(sse(*chunks, between=lambda: came.wait(10)))
+    words = []
     with client_of(proxy) as client:
-        chunks = [(time.monotonic() - start, each) for each in client.chat.completions.create(**HELLO, stream=True)]
-    words = [(at, c.choices[0].delta.content) for at, c in chunks if c.choices and c.choices[0].delta.content]
-    assert [word for _, word in words] == ["a", "b"]
-    assert words[1][0] - words[0][0] > 0.1
+        for each in client.chat.completions.create(**HELLO, stream=True):
+            if each.choices and each.choices[0].delta.content:
+                words.append((each.choices[0].delta.content, came.is_set()))
+                came.set()
+    assert words == [("a", False), ("b", True)]
 
 
 def test_models(server, proxy):
@@ -363,3 +367,12 @@ def test_very_many_tools_are_refused_where_the_operator_does_not_take_them(serve
     assert len(server.seen) == (status == 200)
     if status == 400:
         assert "at most 4096" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(("path", "name"), [("/v1/responses", "Responses API"), ("/api/chat", "Ollama's own API")])
+def test_an_api_that_passes_with_its_calls_unread_is_in_the_log_once(server, http, caplog, path, name):
+    with serving(Proxy(base_url=server.url, config=Config())) as url:
+        for _ in range(2):
+            server.play(Answer(pieces=(b"{}",)))
+            assert http.post(f"{url}{path}", json={"model": "m"}).content == b"{}"
+    assert [record.getMessage().count(name) for record in caplog.records] == [1]

@@ -355,7 +355,7 @@ def test_an_upload_of_300_mb_to_a_slow_server_leaves_the_memory_flat():
         sock.sendall(OK)
 
     server = Server(talk)
-    command = [sys.executable, "-m", "promptools", "serve", "--base-url", server.url, "--port", "0"]
+    command = [sys.executable, "-m", "promptools", "serve", "--base-url", server.url, "--port", "0", "--no-detect"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         port = next(int(line.rpartition(":")[2].partition("/")[0]) for line in process.stdout if "listening" in line)

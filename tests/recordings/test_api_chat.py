@@ -27,13 +27,13 @@ ANSWERED = {
     "go hermes_noclose": ("", "", [PARIS], "tool_calls"),
     "go hermes_strargs": ("", "", [PARIS], "tool_calls"),
     "go hermes_types": ("", "", ['{"city": "12", "days": 3}'], "tool_calls"),
-    "go hermes_think": ("", "\nI need the tool.\n", [PARIS], "tool_calls"),
+    "go hermes_think": ("", "I need the tool.", [PARIS], "tool_calls"),
     "go plainjson": ("", "", [PARIS], "tool_calls"),
     "go qwencoder": ("Let me look.\n", "", [], "stop"),
     "go utf8": ("Grüße 你好 🙂🙃 café — done ✓.", "", [], "stop"),
     "go stream hermes": ("I'll check.\n", "", [PARIS], "tool_calls"),
     "go stream hermes2": ("", "", [PARIS, '{"city": "Rome"}'], "tool_calls"),
-    "go stream hermes_think": ("", "\nI need the tool.\n", [PARIS], "tool_calls"),
+    "go stream hermes_think": ("", "I need the tool.", [PARIS], "tool_calls"),
     "go stream plainjson": ("", "", [PARIS], "tool_calls"),
     "go truncated num_predict": ("", "", [], "length"),
     "go call without tools in request": (f"I'll check.\n{MARKED}", "", [], "stop"),
@@ -54,7 +54,7 @@ ANSWERED = {
     "coder qwencoder": ("Let me look.", "", [SPAGHETTI], "tool_calls"),
     "coder stream qwencoder": ("Let me look.", "", [SPAGHETTI], "tool_calls"),
     "think think=True hermes_think": ("", "I need the tool.", [PARIS], "tool_calls"),
-    "think think=False think": ("Hello.", "\nhmm\n", [], "stop"),
+    "think think=False think": ("Hello.", "hmm", [], "stop"),
 }
 
 FAILED = {

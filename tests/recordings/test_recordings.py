@@ -31,7 +31,7 @@ CALLS = {
     ("vllm", "hermes call"): ("I'll check.\n", "", [PARIS]),
     ("vllm", "hermes call, streamed"): ("I'll check.\n", "", [PARIS]),
     ("vllm", "hermes two calls, streamed"): ("", "", [PARIS, '{"city": "Rome"}']),
-    ("vllm", "hermes thoughts in content, streamed"): ("Hello.", "\nhmm\n", []),
+    ("vllm", "hermes thoughts in content, streamed"): ("Hello.", "hmm", []),
     ("llamacpp", "gpt-oss call"): ("", "Need the tool.", [PARIS]),
     ("llamacpp", "gpt-oss call, streamed"): ("", "Need the tool.", [PARIS]),
     ("llamacpp", "hermes call, streamed"): ("I'll check.\n", "", [PARIS]),
@@ -114,6 +114,11 @@ FAILED = {
     ("others", "transformers serve, required"): ("choice", "prompt"),
 }
 
+OPEN = {
+    # calls of which much has gone out when the limit cuts them
+    ("llamacpp", "gpt-oss cut arguments, streamed"),
+}
+
 CONTROL = {
     # constrained decoding lets control characters into strings: the arguments of the call that is read from them
     ("vllm", "json_schema with a control character"): {"city": "]}}}G\x08"},
@@ -130,11 +135,12 @@ OTHERS = {
 }
 
 
-def played(name, *more, cut=0):
+def played(name, *more, cut=0, whole=False):
     """Replay a recorded answer; `more` answers follow it."""
     recorded = RECORDED[name]
     headers = (("content-type", recorded["content_type"]),)
-    return play(recorded["request"], [Answer(recorded["status"], recorded["body"].encode(), headers, cut), *more])
+    request = recorded["request"] | ({"promptools": {"arguments": "whole"}} if whole else {})
+    return play(request, [Answer(recorded["status"], recorded["body"].encode(), headers, cut), *more])
 
 
 def after(name):
@@ -176,7 +182,7 @@ def test_what_was_right_goes_through(name, cut):
 @pytest.mark.parametrize("cut", [0, 17])
 @pytest.mark.parametrize("name", CUT, ids=label)
 def test_what_was_cut_is_no_call(name, cut):
-    seen = played(name, cut=cut)
+    seen = played(name, cut=cut, whole=name in OPEN)
     content, _, calls, finish = said(seen)
     assert calls == []
     assert finish == "length"
@@ -193,6 +199,16 @@ def test_what_was_wrong_is_asked_for_again(name, cut):
     content, _, calls, finish = said(seen)
     assert (content, calls, finish) == ("", ['{"city": "Lima"}'], "tool_calls")
     assert seen.bodies[1] != seen.bodies[0]
+
+
+@pytest.mark.parametrize("cut", [0, 1, 17])
+@pytest.mark.parametrize("name", OPEN, ids=label)
+def test_what_has_gone_out_and_was_cut_stays_open(name, cut):
+    seen = played(name, cut=cut)
+    content, _, (call,), finish = said(seen)
+    assert (content, finish, seen.reply.calls) == ("", "length", ())
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(call)
 
 
 @pytest.mark.parametrize("name", CONTROL, ids=label)

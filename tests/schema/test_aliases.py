@@ -3,7 +3,7 @@
 import pytest
 
 from promptools.schema import Tools
-from promptools.schema.spelling import GROUPS, TOWARDS
+from promptools.schema.keys import GROUPS, TOWARDS
 
 
 def tools(*names, required=(), aliases=None, **more):

@@ -28,13 +28,20 @@ ENVELOPE = Envelope("id1", "m", 7, {"system_fingerprint": "fp", "timings": {}})
         ("function_call", (), "stop"),
         (None, (), "stop"),
         (None, (CALL,), "tool_calls"),
-        ("length", (CALL,), "length"),
+        ("length", (), "length"),
+        ("length", (CALL,), "tool_calls"),
+        ("content_filter", (CALL,), "content_filter"),
         ("content_filter", (), "content_filter"),
         ("abort", (), "abort"),
     ],
 )
 def test_the_finish_reason_speaks_of_calls_only_where_there_are_some(said, calls, written):
     assert finish_reason(Reply(calls=calls, finish_reason=said)) == written
+
+
+def test_beside_a_call_that_was_cut_the_length_is_told():
+    cut = Malformed(1, '{"city": "O', "truncated", "", Span(0, 0), name="get_weather")
+    assert finish_reason(Reply(calls=(CALL,), malformed=(cut,), finish_reason="length")) == "length"
 
 
 def test_a_whole_reply_keeps_what_the_server_said_around_it():

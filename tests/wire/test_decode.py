@@ -69,5 +69,6 @@ def test_levels_are_counted_without_recursion():
     assert shallow(7)
 
 
+@pytest.mark.clock
 def test_control_characters_cost_no_more_for_the_length_of_the_text():
     assert_linear(lambda size: decode('{"a": "%s"}' % ("x\ny" * size)), 10_000, 160_000)

@@ -60,7 +60,7 @@ def test_the_writer_counts_calls_over_lines():
         (Reply(calls=(PARIS,), finish_reason="tool_calls"), "stop"),
         (Reply(finish_reason="tool_calls"), "stop"),
         (Reply(finish_reason="length"), "length"),
-        (Reply(calls=(PARIS,), finish_reason="length"), "length"),
+        (Reply(calls=(PARIS,), finish_reason="length"), "stop"),
         (Reply(finish_reason="content_filter"), "content_filter"),
         (Reply(), "stop"),
     ],

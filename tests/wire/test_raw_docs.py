@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from promptools.modes.ask import Prefill
 from promptools.modes.harmony import ADVISED, PREFILLS
+from promptools.modes.options import Prefill
 from promptools.profiles.profile import Raw
 from promptools.wire.raw.fates import FATES, fate
 

@@ -68,6 +68,19 @@ def need(program: str, what_to_do: str) -> str:
     return found
 
 
+def need_disk(gigabytes: float, what: str) -> None:
+    """Raise `CannotMakeError` where the disk of PROMPTOOLS_CACHE has less free than `what` takes."""
+    told = os.environ.get("PROMPTOOLS_CACHE")
+    folder = Path(told).expanduser() if told else Path.home()
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free / 1e9
+    if free < gigabytes:
+        raise CannotMakeError(
+            f"{folder} has {free:.1f} GB free, {what} takes {gigabytes:.1f}: set PROMPTOOLS_CACHE to a larger disk"
+        )
+
+
 def run(command: Sequence[str | Path], environment: dict[str, str] | None = None) -> None:
     """Run `command`; when it fails, all that it said goes to stderr and its last line into the `CannotMakeError`."""
     done = subprocess.run(

@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import platform
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -14,7 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from recipes.recipe import CannotMakeError, Recipe, need, run
+from recipes.recipe import CannotMakeError, Recipe, need, need_disk, run
 
 VERSION = "0.32.0"
 OLD_VERSION = "0.28.0"
@@ -32,12 +31,12 @@ _RANKS_SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2
 
 def _check_vllm() -> None:
     _check_platform()
-    _check_disk(_DISK)
+    need_disk(_DISK, "vLLM")
 
 
 def _check_old() -> None:
     _check_platform()
-    _check_disk(_OLD_DISK)
+    need_disk(_OLD_DISK, "vLLM")
 
 
 def _check_platform() -> None:
@@ -47,18 +46,6 @@ def _check_platform() -> None:
     if subprocess.run([sys.executable, "-m", "uv", "--version"], check=False, capture_output=True).returncode:
         raise CannotMakeError(
             f"uv is missing, and pip cannot leave out what vLLM does not need: {sys.executable} -m pip install uv"
-        )
-
-
-def _check_disk(needed: float) -> None:
-    told = os.environ.get("PROMPTOOLS_CACHE")
-    folder = Path(told).expanduser() if told else Path.home()
-    while not folder.exists():
-        folder = folder.parent
-    free = shutil.disk_usage(folder).free / 1e9
-    if free < needed:
-        raise CannotMakeError(
-            f"{folder} has {free:.1f} GB free, vLLM takes {needed:g}: set PROMPTOOLS_CACHE to a larger disk"
         )
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from promptools.dialects.base import Head, Textual, Tier
 from promptools.dialects.blocks.markers import Closers
 from promptools.dialects.blocks.wrapped import WrappedCandidate
-from promptools.dialects.declaration import ARGUMENTS, NAME, explain, lines
+from promptools.dialects.declaration import explain, lines
 from promptools.dialects.envelope import ARGUMENT_KEYS, NAME_KEYS
 from promptools.dialects.openings import perhaps, then, tokens
 from promptools.dialects.settle import Place, Rules, dump
@@ -116,14 +116,9 @@ class Marked(Textual):
         """Write the block of the system message that declares the tools and the format."""
         opener, between, closer = self._tools
         listed = lines(tools).replace("\n", between)
-        several = {
-            "object": "To call several functions, write one such block for each.",
-            "list": "To call several functions, put one object for each into the list.",
-            "lines": "To call several functions, write one object a line between the markers.",
-        }[self._shape]
-        form = self._blocks([self._object("0", NAME, ARGUMENTS)])
-        declared = f"{opener}{listed}{closer}".rstrip()
-        return explain(declared, form, several=several, parallel=parallel, required=required)
+        return explain(
+            self.render_calls, tools, f"{opener}{listed}{closer}".rstrip(), parallel=parallel, required=required
+        )
 
     def call_id(self, call: Call, number: int) -> str:
         """Count the calls where they are written with a number."""

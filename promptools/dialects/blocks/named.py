@@ -16,7 +16,7 @@ from promptools.dialects.base import Head, Textual, Tier
 from promptools.dialects.blocks.marked import FENCE, SPACE, filled
 from promptools.dialects.blocks.markers import Closers
 from promptools.dialects.blocks.wrapped import WrappedCandidate
-from promptools.dialects.declaration import ARGUMENTS, explain, lines
+from promptools.dialects.declaration import explain, lines
 from promptools.dialects.openings import either, perhaps, then, token
 from promptools.dialects.settle import Place, Rules
 from promptools.parsing.parts import Candidate
@@ -86,12 +86,8 @@ class Named(Textual):
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Write the block of the system message that declares the tools and the format."""
         opener, closer = self._tools
-        form = self._written("0", "function_name", ARGUMENTS)
-        several = f"To call several functions, write one {self._before.partition('{id}')[0]} block for each."
-        form = f"{self._around[0]}{form}{self._around[1]}"
-        return explain(
-            f"{opener}\n{lines(tools)}\n{closer}", form, several=several, parallel=parallel, required=required
-        )
+        declared = f"{opener}\n{lines(tools)}\n{closer}"
+        return explain(self.render_calls, tools, declared, parallel=parallel, required=required)
 
     def render_calls(self, calls: Sequence[Call]) -> str:
         """Write calls as the model would have."""

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from promptools.dialects.base import tried
 from promptools.dialects.blocks.markers import BARE_GAP, MADE_UP, Closers, Marks, fence_closers, named
+from promptools.dialects.blocks.resumed import next_block
 from promptools.dialects.body import JsonBody, is_unreadable, not_cut, read_calls
 from promptools.dialects.envelope import NoCall, Node
 from promptools.dialects.live import LiveArguments
@@ -262,6 +263,8 @@ class WrappedCandidate(Undecided):
             else:
                 self._cut_short()
             return
+        if self._border is None and finish_reason != "length" and self._resumes(raw):
+            return
         border = self._border or (self._first_closer, "")
         if border[0] >= 0 and self._end_at(*border):
             return
@@ -287,6 +290,23 @@ class WrappedCandidate(Undecided):
         closer = mark if mark in (*self._closers.right, *self._closers.wrong) else ""
         self.rest = raw[at + len(closer) :]
         self._finish(closer, None)
+        return True
+
+    def _resumes(self, raw: str) -> bool:
+        """End a broken body where whole blocks follow it; tell whether some do."""
+        at = next_block(raw, self._closers, self._rules, self._place, self._keys) if self._first_mark >= 0 else -1
+        if at < 0:
+            return False
+        parts = self._read(raw[:at])
+        if parts is None:
+            self._give_up("the block never ended", keep=at - len(raw))
+            return True
+        why = "a string or bracket in it is never closed"
+        broken = next((part for part in parts if part.malformed is not None), None)
+        lost = not_cut(broken, self._place.dialect) if broken else self._broken(raw[:at], "invalid_json", why)
+        self._done.append(Part("malformed", raw[:at], malformed=lost.malformed))
+        self.rest = raw[at:]
+        self._finish("", None)
         return True
 
     # --- calls that go out while they come -----------------------------------------------------------------------

@@ -11,7 +11,7 @@ _LONGEST = 400
 """Characters of a tag, attributes and all."""
 _CUT = re.compile(r"<[\s/]{0,4}(?:[\w.:-]{1,80}(?:\s[^<>]{0,300})?)?/?\Z")
 _SPACE = re.compile(r"\s{0,256}+")
-ATTRIBUTE: Final = re.compile(r"""\s([\w.:-]{1,80})\s{0,4}=\s{0,4}(?:"([^"<>]*)"|'([^'<>]*)')""")
+ATTRIBUTE: Final = re.compile(r"""\s([\w.:-]{1,80})\s{0,4}=\s{0,4}(?:"([^"\n]*)"|'([^'\n]*)')""")
 
 _HTML: Final = (
     "a abbr address article aside audio b base blockquote body br button canvas caption cite code col data dd "

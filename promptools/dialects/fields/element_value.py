@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from promptools.dialects.fields.element_tags import HTML
 from promptools.dialects.markup.nested import items_of
 from promptools.dialects.settle import Rules
 from promptools.dialects.values import read as read_as
@@ -64,6 +65,15 @@ def json_body(text: str) -> tuple[dict[str, Any], tuple[Fix, ...]] | None:
     except Unreadable:
         return None
     return (value.value, value.fixes) if is_object(value.value) and value.end == len(body) else None
+
+
+def free_elements(text: str) -> tuple[dict[str, Any], tuple[Fix, ...]] | None:
+    """Read a body that is nothing but elements, each named once and none of HTML's, as arguments nobody declared."""
+    children = _children(text)
+    names = {name for name, _ in children or ()}
+    if children is None or len(names) < len(children) or not names.isdisjoint(HTML):
+        return None
+    return {name: _item(trimmed(inner), frozenset()) for name, inner in children}, ()
 
 
 def _nested(text: str, *, as_list: bool, depth: int) -> Any:

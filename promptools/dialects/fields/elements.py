@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from promptools.dialects.fields.element_tags import ATTRIBUTE, HTML, element_tags
-from promptools.dialects.fields.element_value import element_list, element_value, json_body
+from promptools.dialects.fields.element_value import element_list, element_value, free_elements, json_body
 from promptools.dialects.fields.tagged import FIRST_LOOK, TaggedText
 from promptools.dialects.fields.yaml_lines import mapping
 from promptools.dialects.labelled import only_parameter
@@ -73,6 +73,8 @@ class ElementCandidate(TaggedText):
         self._inner = self._quoted = 0
         """Elements of the same name, and calls of the same tool, that were opened inside the value."""
         self._ending: _Ending | None = None
+        self._surplus = 0
+        """Characters of a closer of the tool behind the one that ended it."""
         self._args = False
         """An element around the arguments is open."""
         self._closed = False
@@ -190,15 +192,21 @@ class ElementCandidate(TaggedText):
         return True
 
     def _root_closed(self, text: str, found: re.Match[str], final: bool) -> bool:
-        """End the call at its closer."""
-        del text, final
+        """End the call at its closer, and at another one behind it."""
+        if self._keys and not self._quoted:
+            after = self._tags.next(text, found.end())
+            if after is None and not final:
+                return False
+            if after == f"/{self._root}":
+                self._surplus = text.index(">", found.end()) + 1 - found.end()
         words = self._spoken()
         if words.strip() and not self._take_body(words):
             if not self._call.meant:
                 self._give_up("what stands in it are no arguments", len(self._tag))
                 return True
             self._call.wrong = "what stands in it are no arguments"
-        self._finish(self._base, self._base + len(found[0]), None)
+        surplus = Fix("closer", f"'</{self._root}>' too many") if self._surplus else None
+        self._finish(self._base, self._base + len(found[0]) + self._surplus, surplus)
         return True
 
     def _take_body(self, words: str) -> bool:
@@ -207,6 +215,8 @@ class ElementCandidate(TaggedText):
             return False
         if words.lstrip().startswith("{"):
             return self._take_object(json_body(words))
+        if words.lstrip().startswith("<") and self._is_free():
+            return self._take_object(free_elements(words))
         lines = mapping(words, self._keys)
         if lines is not None:
             self._take_lines(lines)
@@ -218,6 +228,13 @@ class ElementCandidate(TaggedText):
         self._call.fixes.append(Fix("unwrap", f"the body was bare words: taken as {key!r}"))
         self._put(key, words)
         return True
+
+    def _is_free(self) -> bool:
+        """Whether the tool takes arguments, but its schema declares none."""
+        tool = self._call.tool
+        named = self._root in HTML and not self._call.meant
+        takes = tool is not None and tool.parameters.get("additionalProperties") is not False
+        return takes and not (self._keys or named or self._reserved)
 
     def _take_object(self, found: tuple[dict[str, Any], tuple[Fix, ...]] | None) -> bool:
         if found is None or (self._reserved and not self._keys.issuperset(found[0])):
@@ -267,20 +284,36 @@ class ElementCandidate(TaggedText):
         if after is None and not final:
             return None
         if after == f"/{self._root}":
-            return self._call_ends(text, found, final)
-        if after == f"/{ARGS}" and self._args:
+            return self._call_ends(text, found, final, found.start())
+        if after == f"/{ARGS}" and ARGS not in self._keys:
             after = self._tags.next(text, text.index(">", found.end()) + 1)
             if after is None and not final:
                 return None
             after = None if after == f"/{self._root}" else after
-        again = after == self._key or after in self._values
-        structural = after is None or (after in self._keys and (not again or self._is_list(after)))
         if self._inner:
             self._inner -= 1
             return False
-        return structural
+        if after == f"/{self._key}":
+            return self._closed_twice(text, found, final)
+        return after is None or (after in self._keys and self._may_follow(after))
 
-    def _call_ends(self, text: str, found: re.Match[str], final: bool) -> bool | None:
+    def _may_follow(self, key: str) -> bool:
+        """Tell whether an element of this parameter may begin behind the value, and is none of its words."""
+        if key == self._key or key not in self._values or self._is_list(key):
+            return True
+        types = self._types(self._key)
+        return bool(types) and "string" not in types
+
+    def _closed_twice(self, text: str, found: re.Match[str], final: bool) -> bool | None:
+        """Tell whether the value ends at a closer that stands twice, before the tool's; None: more must tell."""
+        second = self._tags.pattern.match(text, text.index("<", found.end()))
+        assert second is not None
+        after = self._tags.next(text, second.end())
+        if after is None and not final:
+            return None
+        return after == f"/{self._root}" and self._call_ends(text, second, final, found.start())
+
+    def _call_ends(self, text: str, found: re.Match[str], final: bool, begins: int) -> bool | None:
         """Tell whether the tool's closer behind a value's is the last one: words behind it may be the value's still."""
         end = self._tags.end.match(text, found.end())
         if end is None or (end.end() == len(text) and not final):
@@ -290,15 +323,18 @@ class ElementCandidate(TaggedText):
         if last and not inner:
             return True
         closer = text.index(">", text.index("<", found.end())) + 1
-        self._ending = _Ending(self._size, self._base + closer - found.start())
+        self._ending = _Ending(self._size, self._base + closer - begins)
         return False
 
     # --- the outcome ---------------------------------------------------------------------------------------------
 
     def _is_list(self, key: str) -> bool:
         """Tell whether a parameter is a list, so that its element may come again."""
-        types = self._rules.tools.types(self._root, key) if self._rules.tools is not None else frozenset[str]()
+        types = self._types(key)
         return "array" in types and "string" not in types
+
+    def _types(self, key: str) -> frozenset[str]:
+        return self._rules.tools.types(self._root, key) if self._rules.tools is not None else frozenset[str]()
 
     def _put(self, key: str, text: str) -> None:
         if self._list and key == self._listed:
@@ -307,8 +343,6 @@ class ElementCandidate(TaggedText):
         self._end_list()
         if key in self._values and self._is_list(key):
             self._call.wrong = f"{key!r} stood twice, apart from each other"
-        elif key in self._values:
-            self._call.fixes.append(Fix("duplicate", f"{key!r} stood twice"))
         self._values[key] = text
         if self._root == MCP and self._call.tool is None:
             return  # whose arguments these are is told at the end

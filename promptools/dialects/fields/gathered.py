@@ -7,7 +7,7 @@ from typing import Any
 
 from promptools.dialects.envelope import NoCall, Node, Said
 from promptools.dialects.live import LiveArguments
-from promptools.dialects.settle import PLAUSIBLE_NAME, Place, Rules, broken, checked, dump, settle
+from promptools.dialects.settle import Place, Rules, broken, checked, dump, settle
 from promptools.dialects.values import read, value_of
 from promptools.parsing.parts import Fragment, Started
 from promptools.types import Call, Fix, Malformed, Tool
@@ -19,7 +19,7 @@ KINDS = {
 """What a model says of an argument's type, and the JSON type that it means."""
 
 _ONE_WORD = re.compile(r"[^\W\d][\w.:/-]{0,127}\Z")
-"""A tool's name where nobody listed the tools: words between two tags are no name."""
+"""The name of a tool that nobody listed: words between two tags are no name."""
 
 
 class Gathered:
@@ -51,8 +51,8 @@ class Gathered:
         found = tools.find(said) if tools is not None and "<" not in said else None
         if found is None:
             self.name = said
-            plausible = _ONE_WORD if tools is None else PLAUSIBLE_NAME
-            return [] if (tools is None or self.meant) and plausible.match(said) else None
+            likely = tools is None or self.meant or self.place.alone
+            return [] if likely and _ONE_WORD.match(said) else None
         self.tool, fix = found
         self.name = self.tool.name
         self.fixes += [fix] if fix is not None else []
@@ -109,6 +109,8 @@ class Gathered:
         if self.wrong:
             return self.broken(self.wrong)
         fixes = [*self.fixes, *self.coerced]
+        if self.tool is None and not (self.meant or self.arguments) and self.rules.tools is not None:
+            raise NoCall("a word alone is no call")
         if self.tool is None:
             node = Node(self.arguments, "", 0, 0, exact=False)
             return settle(Said(node, self.name, node, {}, tuple(fixes)), self.rules, place)

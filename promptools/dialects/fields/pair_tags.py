@@ -83,9 +83,15 @@ class Tags:
         return self.kinds[found[0]] if found is not None else ""
 
     def begins(self, text: str, at: int) -> bool | None:
-        """Tell whether a name and a tag stand at `text[at]`, as behind a call's opener; None if more must tell."""
+        """Tell whether a name and a tag stand at `text[at]`, as behind a call's opener; None if more must tell.
+
+        Words before the closer of a value are the end of that value.
+        """
         found = self.named.match(text, at)
-        return None if found is not None and found.end() == len(text) else found is not None
+        if found is None or found.end() == len(text):
+            return None if found is not None else False
+        kind = self.kind_at(text, found.end())
+        return None if kind is None else kind != "value/"
 
     def _is_cut(self, rest: str) -> bool:
         return rest in self.beginnings or rest == "\\"

@@ -42,6 +42,7 @@ class Block(Undecided, ABC):
         self._rules = rules
         self._place = place
         self._tags = Tags()
+        self._tags.spaced = rules.tools.spaced_keys if rules.tools is not None else ()
         self._carry = ""
         self._state: State = self._outside
         self._over = False
@@ -191,7 +192,10 @@ class Block(Undecided, ABC):
 
     def _tiles(self, end: int) -> list[Part]:
         """Settle the calls before the place `end` that were not let go; nothing where none of them is one."""
-        settled = [self._settled(each, self._place) for each in self._segments]
+        place = self._place._replace(alone=False)
+        settled = [self._settled(each, place) for each in self._segments]
+        if self._place.alone and not any(settled):
+            settled = [self._settled(each, self._place) for each in self._segments]
         if not (any(settled) or self._started):
             return []
         meant = self._place._replace(sentinel=True)  # beside a real call: a call is meant

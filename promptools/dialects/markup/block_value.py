@@ -35,6 +35,10 @@ class Valued(Block):
         self._depth = 0
         """Calls inside the value that are open."""
         self._nested = False
+        self._inner_tags = 0
+        """Parameters inside the value that were opened, and not closed."""
+        self._inner_closed = False
+        """One of them was closed."""
         self._undone = False
         """A closer has come inside it that closes nothing."""
         self._left = False
@@ -79,6 +83,7 @@ class Valued(Block):
         self._string = tag.attributes.get("string")
         self._value, self._closing = [], []
         self._depth, self._nested, self._maybe, self._undone, self._left = 0, False, False, False, False
+        self._inner_tags, self._inner_closed = 0, False
         self._reopen = None
         if self._style != "nameless":
             self._tell(self._key, as_it_is=not tag.empty and self._string != "false")
@@ -132,6 +137,7 @@ class Valued(Block):
             self._end_value(self._missing(1) if self._style == "tag" else None)
             self._in_call(token)
         else:
+            self._inner_tags += token.kind == "param" and not token.close and not token.empty and self._style == "tag"
             self._keep(token.raw)
 
     def _keep(self, words: str) -> None:
@@ -171,6 +177,11 @@ class Valued(Block):
             self._closing.append((self._at, token))
             if not blank(token):
                 self._not_ended()
+        elif self._closes_inner(token):
+            self._inner_tags -= 1
+            self._inner_closed = True
+            self._keep_closing()
+            self._in_value(token)
         elif token.kind == "cut" or (self._closes(token) and self._closes_own()):
             self._closing.append((self._at, token))
         elif self._follows(token):
@@ -180,6 +191,18 @@ class Valued(Block):
         else:
             self._not_ended()
             self._in_value(token)
+
+    def _closes_inner(self, tag: Tag) -> bool:
+        """Tell whether what looked like the end of the value is that of a parameter inside it, by what follows."""
+        if not (self._inner_tags and self._closes_own()) or tag.kind != "param":
+            return False
+        call = self._call
+        assert call is not None
+        return tag.close or not self._begins_next(tag, call)
+
+    def _begins_next(self, tag: Tag, call: Collected) -> bool:
+        """Tell whether a parameter's opener is one of the tool's that the call has not named yet."""
+        return tag.name not in (None, self._key, *call.values) and call.declares(tag.name or "")
 
     def _closes_own(self) -> bool:
         first = self._closing[0][1]
@@ -203,6 +226,10 @@ class Valued(Block):
         self._undone = True
         behind = (each for _, each in self._closing if isinstance(each, Tag))
         self._left = self._left or (self._closes_own() and any(each.kind == "call" for each in behind))
+        self._keep_closing()
+
+    def _keep_closing(self) -> None:
+        """Take what looked like the end of the value for a part of it."""
         for _, each in self._closing:
             self._keep(each if isinstance(each, str) else each.raw)
         self._closing = []
@@ -239,6 +266,9 @@ class Valued(Block):
             call.note(fix)
             self._value = ["".join(self._value).removesuffix("\n").removesuffix("\r")]  # the next tag's own line
         value = "".join(self._value)
+        call.holds_opener = call.holds_opener or bool(self._inner_tags)
+        if self._inner_tags and self._inner_closed:  # one closer too few: any of them may be the value's own
+            self._refuse()
         if not (self._grammar.cdata and "<![CDATA[" in value) and begins_another(value):
             self._refuse()
         call.add_last(self._key, self._value, string=self._string)

@@ -62,6 +62,8 @@ class Collected:
         """The text ended before its closer."""
         self.wrong = ""
         """Why what it says is not certain."""
+        self.holds_opener = False
+        """A value holds the opener of a parameter, and not its closer."""
         self._grammar = grammar
         self._rules = rules
 

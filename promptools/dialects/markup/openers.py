@@ -21,9 +21,10 @@ class First(NamedTuple):
     more: bool
 
 
-def first_tags(text: str, start: int, end: int) -> First:
+def first_tags(text: str, start: int, end: int, rules: Rules) -> First:
     """Read the first two tags in `text[start:end]`."""
     tags = Tags()
+    tags.spaced = rules.tools.spaced_keys if rules.tools is not None else ()
     tags.words = None
     found = First([], [], more=True)
     window = text[start:end]
@@ -57,8 +58,8 @@ def offered(name: str | None, rules: Rules) -> bool:
 
 def at_once(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
     """Begin with a marker that prose does not hold: a wrapper, or a call that has a name."""
-    del fresh, rules
-    first = first_tags(text, start, end)
+    del fresh
+    first = first_tags(text, start, end, rules)
     if not first.tags:
         return None if first.more else False
     tag = first.tags[0]

@@ -45,6 +45,7 @@ class MarkupCandidate(Ended):
             case "wrap" if not token.close:
                 self._odd(token)
                 self._wrapped, self._wrapper_name = True, token.name
+                self._words = self._words if self._spoke() else []
             case "call" if not token.close and (token.name is not None or not self._spoke()):
                 self._odd(token)
                 self._open_call(self._at, token.name)
@@ -64,7 +65,7 @@ class MarkupCandidate(Ended):
         if lost is not None:
             self._put_back(len(said) - lost.end())
             self._early.append(Fix("marker", f"no '<' before {clip(lost[0].strip(), 40)!r}"))
-            self._open_call(self._at, lost[1])
+            self._open_call(self._at - len(self._words) + 1, lost[1])  # it may have come in pieces
         elif self._grammar.objects and said.strip()[:1] in ("{", "["):
             self._put_back(len(unblank(words)))
             self._read_json(None)
@@ -194,6 +195,8 @@ class MarkupCandidate(Ended):
                 self._open_value(token, call)
             case "param":
                 call.note(Fix("closer", f"{clip(token.raw, 40)!r} too many"))
+                if call.holds_opener:
+                    call.wrong = "a value holds the opener of a parameter, whose closer may be this one"
             case "element" if token.name != call.said:
                 pass
             case "call" if not token.close and token.empty and token.name and given_in(token) is not None:

@@ -11,7 +11,8 @@ import re
 from collections.abc import Collection
 from typing import Literal, NamedTuple
 
-from promptools.parsing.zones import CLOSERS, DEBRIS, RESULTS
+from promptools.parsing.tokens import END_TOKENS
+from promptools.parsing.zones import CLOSERS, RESULTS
 
 _BLANK = " \t\r\n\f\v\u00a0\u200b\ufeffĠĊ"
 LIMIT = 1600
@@ -64,6 +65,10 @@ _EQUALS = re.compile(
 # `<parameter=command=create</parameter>`
 _TWICE = re.compile(rf"[\sĠĊ]{{0,8}}=[\sĠĊ]{{0,8}}(?P<bare>{_NAME}{{1,128}})=")
 _WORD = re.compile(rf"\s{{1,8}}(?P<bare>{_NAME}{{1,128}}?)[\sĠĊ]{{0,8}}>")  # `<function bash>`
+# `<parameter=start date>`, where a tool has such a parameter
+_SPACED = re.compile(
+    rf"[\sĠĊ]{{0,8}}=[\sĠĊ]{{0,8}}(?P<bare>{_NAME}{{1,128}}+(?:[ \t]{{1,4}}+{_NAME}{{1,128}}+){{1,16}}+)\s{{0,8}}>"
+)
 _CLOSER = re.compile(r"[^<>]{0,64}>")
 _BEHIND = re.compile(
     rf"</[^\s<>/]{{0,24}}?(?:{'|'.join(_PARAMS)})>[\sĠĊ]{{0,64}}"
@@ -80,7 +85,7 @@ _SECTIONS = tuple(
     f"<｜{each}｜>" for each in ("tool_calls_begin", "tool_calls_end", "tool_call_begin", "tool_call_end", "tool_sep")
 )
 
-_ENDS = (*DEBRIS, *(each for each in RESULTS if each.startswith("<")), *CLOSERS)
+_ENDS = (*END_TOKENS, *(each for each in RESULTS if each.startswith("<")), *CLOSERS)
 _END = re.compile("|".join(re.escape(each) for each in sorted(_ENDS, key=len, reverse=True) if each[0] == "<"))
 _LONGEST = max(map(len, (*_ENDS, *_SECTIONS)))
 _BEGUN = re.compile(
@@ -112,6 +117,8 @@ class Tags:
     def __init__(self) -> None:
         self.words: Collection[str] | None = ()
         """Other elements that are told as tags; None: all."""
+        self.spaced: Collection[str] = ()
+        """Names of parameters that hold white space."""
         self.cdata = False
         """Sections of character data are told by their ends."""
         self._inside = False
@@ -125,7 +132,7 @@ class Tags:
         if text[at] != "<":
             end = text.find("<", at)
             return text[at:] if end < 0 else text[at:end]
-        tag = read_tag(text, at) or self._element(text, at)
+        tag = read_tag(text, at, self.spaced) or self._element(text, at)
         if tag is not None:
             return tag
         if len(text) - at <= LIMIT and self._unfinished(text[at:]):
@@ -215,13 +222,16 @@ def _open_quote(inside: str) -> bool:
     return "<" not in bare and ">" not in bare
 
 
-def read_tag(text: str, at: int) -> Tag | None:
-    """Read the tag of a block, a call or a parameter that stands at `at`."""
+def read_tag(text: str, at: int, spaced: Collection[str] = ()) -> Tag | None:
+    """Read the tag of a block, a call or a parameter at `at`; `spaced`: names of parameters that hold white space."""
     lead = _LEAD.match(text, at)
     if lead is None or (lead["wrap"] in _MARKED_ONLY and not lead["space"]):
         return None
     kind: TagKind = "wrap" if lead["wrap"] else "call" if lead["call"] else "param"
     tail = _tail(text, lead.end(), kind, close=bool(lead["close"]))
+    if tail is None and kind == "param" and spaced:
+        tail = _SPACED.match(text, lead.end())
+        tail = tail if tail is not None and tail["bare"] in spaced else None
     if tail is None or tail.end() - at > LIMIT:
         return None
     raw = text[at : tail.end()]

@@ -13,15 +13,21 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Final, Literal
 
+from promptools.dialects.pycalls.names import plain
 from promptools.dialects.pycalls.tokens import Crossed, Lexer, Slot, Token, words_of
 from promptools.dialects.settle import dump
 from promptools.errors import clip
+from promptools.parsing.guess import UNESCAPED
 from promptools.parsing.strings import Liberties
 
 DEEPEST: Final = 100
 """Levels of brackets inside the arguments."""
 LONGEST_NUMBER: Final = 512
 
+UNSURE: Final = "quotes inside a string are not escaped, and its end is not certain"
+MARKDOWN: Final = "Markdown's escapes dropped"
+_EVERY = re.compile(r"(?:[^_\\]|\\.)*+", re.DOTALL)
+"""Text in which no underscore is without a backslash."""
 _CROSSED: Final = "a string without its closing quote runs into the next call"
 _NEXT_CALL = re.compile(r"\)[\s,;]{0,64}+([^\W\d][\w.-]{0,127}+)[ \t]{0,8}+\(")
 _LITERALS: Final = {
@@ -90,13 +96,18 @@ class Arguments:
         strings: frozenset[str] = frozenset(),
         *,
         calls: Callable[[str], bool],
+        escaped: bool = False,
     ) -> None:
         self._order = order
         self._strings = strings
         self._calls = calls
+        self._escaped = escaped
+        """Its name or a key is written with Markdown's escapes, so its strings may be too."""
         self._lexer = Lexer(calls)
         self._stack = [_Frame("call")]
         self._doubt = ""
+        self._given_by = ""
+        """What followed the last key."""
         self._last: Token | None = None
         self.liberties = Liberties()
         self.members: list[str] = []
@@ -123,7 +134,7 @@ class Arguments:
             except Refused as refused:
                 refused.start = -1 if token.kind == "string" else token.start
                 raise
-            self._last = token
+            self._last = token if self._stack else self._last
         return True
 
     @property
@@ -131,6 +142,16 @@ class Arguments:
         """Tell whether there is an argument, or the beginning of one."""
         root = self._stack[0] if self._stack else None
         return bool(self.members or self.given or (root and (root.key or root.filled))) or self._lexer.in_string
+
+    @property
+    def gives_value(self) -> bool:
+        """Tell whether what comes next is a value, or more of one, that is given to a key by `=`."""
+        return bool(self._stack) and self._stack[0].key is not None and self._given_by == "="
+
+    @property
+    def last_quote(self) -> str:
+        """The character around the string that the arguments end in; empty where they end in none."""
+        return self._last.quote[:1] if self._last is not None and self._last.kind == "string" else ""
 
     def complete(self) -> bool:
         """Close the call whose closing bracket alone is missing; tell whether that could be done."""
@@ -172,6 +193,8 @@ class Arguments:
         if token.kind == "string" and frame.words is not None:
             if any(self._calls(found[1]) for found in _NEXT_CALL.finditer(frame.words[-1])):
                 raise Refused(_CROSSED, "quotes")  # Python joins strings side by side; here a quote is missing
+            if token.glued and self._last is not None and token.quote == self._last.quote:
+                raise Refused("two quotes stand in a string, or two strings side by side", "quotes")
             frame.words.append(self._words(token))
         elif token.kind != "mark":
             raise Refused(f"{clip(token.text, 40)!r} follows a value")
@@ -199,20 +222,27 @@ class Arguments:
     def _key(self, frame: _Frame, token: Token) -> None:
         if token.text in _LITERALS:
             raise Refused(f"{token.text!r} is no parameter")
-        if frame.kind == "call" and self._order is not None and token.text in self._order:
-            self._doubt = self._doubt if token.text in self.keys else ""
+        if frame.kind == "call" and self._order is not None and plain(token.text) in self._order:
+            self._doubt = self._doubt if plain(token.text) in self.keys else ""
         if token.quote == ":":
             self.liberties.take("':' for '='")
-        frame.key = token.text
+        self._given_by = token.quote
+        frame.key = plain(token.text)
+        if frame.key != token.text:
+            self._escaped = True
+            self.liberties.take(MARKDOWN)
 
     def _words(self, token: Token) -> str:
         if self._doubt and token.quote == self._doubt:
-            raise Refused("quotes inside a string are not escaped, and its end is not certain", "quotes")
+            raise Refused(UNSURE, "quotes")
         if token.doubtful:
             if self._swallows(token.text):
                 raise Refused("a string without its closing quote runs into the next argument", "quotes")
             self._doubt = token.quote
-            self.liberties.take("unescaped quotes in a string")
+            self.liberties.take(UNESCAPED)
+        if self._escaped and not token.raw and _EVERY.fullmatch(token.text) and "\\_" in token.text:
+            self.liberties.take(MARKDOWN)
+            token = token._replace(text=token.text.replace("\\_", "_"))
         return words_of(token, self.liberties)
 
     def _swallows(self, words: str) -> bool:

@@ -4,6 +4,8 @@ r"""The objects of Gemma's calls, read as they come: bare keys, strings between 
 
 Servers strip the tokens, so a bare value may be a string too: it ends before a comma that a key follows, or at the
 bracket that closes its object. What it is, its schema says.
+
+Where the closer of the block comes, nothing was cut: brackets that are missing before it are supplied.
 """
 
 from __future__ import annotations
@@ -14,25 +16,42 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, Final
 
+from promptools.dialects.openings import tokens
 from promptools.dialects.pycalls.arguments import DEEPEST, Refused
+from promptools.dialects.pycalls.block_tokens import TOKENS, last_string, next_block, token_at
 from promptools.dialects.settle import dump
 from promptools.dialects.values import read
 from promptools.parsing.strings import Liberties, decode
 
 DELIMITERS: Final = ('<|"|>', "<escape>")
 """Tokens around a string: Gemma 4's and FunctionGemma's."""
+RUNS_ON: Final = "a string without its delimiter runs into the next call"
 
 _LONGEST = max(map(len, DELIMITERS))
 _SPACE = re.compile(r"[\s\ufeff\u200b]*+")
 _KEY = re.compile(r"([^\W\d][\w.-]{0,127}+)\s{0,16}+(?:\Z|:)")
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,300}+)(?:\.\d++)?+(?:[eE][+-]?\d++)?+")
-_EVENT = re.compile(r"[,{}\[\]]")
-_NEXT_KEY = re.compile(r",\s{0,16}+(?:\Z|\}|[\"<]|([^\W\d][\w.-]{0,127}+)\s{0,16}+(?:\Z|:))")
-_INSIDE = re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
-_AFTER_MEMBER = re.compile(r"\s{0,64}+(?:\Z|[}:]|,\s{0,16}+(?:\Z|[}\"<]|[^\W\d][\w.-]{0,127}+\s{0,16}+(?:\Z|:)))")
+_NEXT_KEY = re.compile(r",\s{0,16}+(?:\Z|\}|[\"'<]|([^\W\d][\w.-]{0,127}+)\s{0,16}+(?:\Z|:))")
+_INSIDE = {quote: re.compile(rf"[^{quote}\\]*+(?:\\.[^{quote}\\]*+)*+", re.DOTALL) for quote in "\"'"}
+_AFTER_MEMBER = re.compile(
+    rf"\s{{0,64}}+(?:\Z|[}}:]|{tokens(TOKENS)}|,\s{{0,16}}+(?:\Z|[}}\"'<]|[^\W\d][\w.-]{{0,127}}+\s{{0,16}}+(?:\Z|:)))"
+)
 _CROSSED = re.compile(r"<\||\|>|<(?:start|end)_function_call>|\}\s{0,16}+call:")
 """What no string holds whose end is a guess: tokens, or the next call."""
 _AFTER_ITEM = re.compile(r"\s{0,64}+(?:\Z|[,\]])")
+_SINGLE = re.compile(r"'[^'\\]*+'")
+_EVENT = re.compile(r"[,{}\[\]<]")
+
+
+def _end_of_key(text: str, at: int, key: str) -> int | None:
+    """Return the index just past a key and its colon, or past what there is of them; None where another thing is."""
+    if not text.startswith(key, at):
+        return None
+    space = _SPACE.match(text, at + len(key))
+    assert space is not None
+    if space.end() == len(text):
+        return space.end()
+    return space.end() + 1 if text[space.end()] == ":" else None
 
 
 @dataclass(slots=True)
@@ -51,8 +70,11 @@ class _Frame:
 class Braces:
     """Reads from behind an object's first brace to its last one; has what `Arguments` has. O(n) in characters."""
 
-    def __init__(self, keys: frozenset[str], types: Callable[[str], frozenset[str]]) -> None:
+    def __init__(self, keys: frozenset[str], types: Callable[[str], frozenset[str]], *, closed: bool = False) -> None:
+        """Begin behind the first brace; `closed`: a token closes the block that the call is in."""
         self._declared = keys
+        self._closed = closed
+        self._spaced = sorted((key for key in keys if len(key.split()) > 1), key=len, reverse=True)
         self._types = types
         self._stack = [_Frame("{")]
         self._string = ""
@@ -92,6 +114,49 @@ class Braces:
         self._close(self._stack[-1])
         return True
 
+    def end_string(self) -> str | None:
+        """Close a last string, and the brackets around it, before the closer of the block; return what came after.
+
+        The brackets may stand at the end of the string. None: there is no such string, or its end is in doubt.
+        """
+        frame = self._stack[-1] if self._stack else None
+        keyed = frame is not None and (frame.kind == "[" or frame.key is not None)
+        if not self._closed or not keyed or self._doubtful or self._string in ("", "'"):
+            return None
+        missing = self._missing()
+        found = last_string("".join(self._pieces), missing)
+        if found is None:
+            return None
+        self.liberties.take("no delimiter behind a string", "marker")
+        if not found.bracketed:
+            self.liberties.take(f"missing {missing} supplied", "closer")
+        self._is(decode(found.words, self.liberties) if self._string == '"' else found.words)
+        self._string = ""
+        self._close_all()
+        return found.after
+
+    def _missing(self) -> str:
+        """Return the brackets that close what is open."""
+        return "".join("}" if frame.kind == "{" else "]" for frame in reversed(self._stack))
+
+    def _close_all(self) -> None:
+        while self._stack:
+            self._close(self._stack[-1])
+
+    def _token(self, text: str, final: bool) -> bool | None:
+        """Whether the block is closed here; None: more text must tell."""
+        return token_at(text, self.at, final=final) if self._closed and text[self.at] == "<" else False
+
+    def _ends(self, frame: _Frame, text: str, final: bool) -> bool | None:
+        """Close what is open where the block is closed, but for a key without a value; None: more text must tell."""
+        if frame.kind == "{" and (frame.key is None) != (frame.value is None):
+            return False
+        token = self._token(text, final)
+        if token:
+            self.liberties.take(f"missing {self._missing()} supplied", "closer")
+            self._close_all()
+        return token
+
     def _step(self, text: str, final: bool) -> bool:
         """Take the next piece; tell whether more text must tell."""
         if self._string:
@@ -104,10 +169,13 @@ class Braces:
         if self.at == len(text):
             return True
         frame = self._stack[-1]
+        ends = self._ends(frame, text, final)
+        if ends is not False:
+            return ends is None
         if frame.value is not None:
             self._behind(frame, text[self.at])
             return False
-        if frame.kind == "{" and frame.key is None and text[self.at] not in '"<':
+        if frame.kind == "{" and frame.key is None and text[self.at] not in "\"'<":
             return self._key(frame, text, final)
         return self._value(frame, text, final)
 
@@ -118,6 +186,15 @@ class Braces:
             self.at += 1
             self._close(frame)
             return False
+        for key in self._spaced:
+            if len(text) - self.at < len(key) and not final and key.startswith(text[self.at :]):
+                return True
+            end = _end_of_key(text, self.at, key)
+            if end is not None:
+                if end == len(text) and text[end - 1] != ":" and not final:
+                    return True
+                frame.key, self.at = key, end
+                return False
         found = _KEY.match(text, self.at)
         if found is None:
             raise Refused(f"{text[self.at]!r} begins no key", start=self.at)
@@ -140,8 +217,9 @@ class Braces:
             if delimiter.startswith(rest) and not final:
                 return True
         char = rest[0]
-        if char == '"':
+        if char == '"' or (char == "'" and self._closed):  # without the tokens it may be an apostrophe
             self._string = char
+            self._doubtful = False
             self.at += 1
         elif char in "{[":
             if len(self._stack) > DEEPEST:
@@ -175,7 +253,7 @@ class Braces:
 
     def _more(self, text: str, final: bool) -> bool:
         """Take more of a string."""
-        if self._string == '"':
+        if self._string in "\"'":
             return self._more_quoted(text, final)
         end = text.find(self._string, self.at)
         if end < 0:
@@ -184,18 +262,29 @@ class Braces:
             self.at = end
             return True
         self._pieces.append(text[self.at : end])
+        self.at = end
+        body = "".join(self._pieces)
+        crossed = next_block(body) if self._closed else -1
+        if crossed >= 0:
+            after = _SPACE.match(text, end + len(self._string))
+            assert after is not None
+            if after.end() == len(text) and not final:
+                return True
+            if text[after.end() : after.end() + 1] not in (",", "}", "]", ":", "<"):
+                raise Refused(RUNS_ON, "quotes", back=len(body) - crossed)
         self.at = end + len(self._string)
         self._string = ""
-        self._is("".join(self._pieces))
+        self._is(body)
         return False
 
     def _more_quoted(self, text: str, final: bool) -> bool:
         """Take more of a string in plain quotes, up to one behind which its object may go on."""
-        inside = _INSIDE.match(text, self.at)
+        quote = self._string
+        inside = _INSIDE[quote].match(text, self.at)
         assert inside is not None
         self._pieces.append(inside[0])
         self.at = end = inside.end()
-        if end == len(text) or text[end] != '"':
+        if end == len(text) or text[end] != quote:
             return True
         after = (_AFTER_MEMBER if self._stack[-1].kind == "{" else _AFTER_ITEM).match(text, end + 1)
         if after is not None and after.end() == len(text) and not final:
@@ -204,12 +293,16 @@ class Braces:
         if after is None:
             self._doubtful = True
             self.liberties.take("unescaped quotes in a string")
-            self._pieces.append('"')
+            self._pieces.append(quote)
             return False
         self._string = ""
         body = "".join(self._pieces)
+        if quote == "'":
+            self.liberties.take("single quotes")
         if self._doubtful and _CROSSED.search(body):
             raise Refused("a string without its closing quote runs into what follows the call", "quotes")
+        if quote == "'":
+            body = body.replace("\\'", "'")
         inner = body.replace('"', '\\"') if self._doubtful and "\\" not in body else body
         self._is(decode(inner, self.liberties))
         return False
@@ -229,7 +322,7 @@ class Braces:
         at = event.start()
         self._pieces.append(text[self.at : at])
         self.at = at
-        ends = self._ends_bare(text, at, final)
+        ends = self._token(text, final) if text[at] == "<" else self._ends_bare(text, at, final)
         if ends is None:
             return True
         if ends:
@@ -271,6 +364,10 @@ class Braces:
         types = self._types(frame.key) if root and frame.key is not None else frozenset[str]()
         if (not types or "number" in types) and _NUMBER.fullmatch(text) and isfinite(float(text)):
             frame.value = text
+            return
+        if _SINGLE.fullmatch(text):
+            self.liberties.take("single quotes")
+            frame.value = dump(text[1:-1])
             return
         value: Any
         value, fixes = read(text, types)

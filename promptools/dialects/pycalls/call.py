@@ -9,6 +9,7 @@ from promptools.dialects.envelope import NoCall, Node, Said
 from promptools.dialects.live import LiveArguments
 from promptools.dialects.pycalls.arguments import Arguments
 from promptools.dialects.pycalls.braces import Braces
+from promptools.dialects.pycalls.names import plain, unescaped
 from promptools.dialects.settle import Place, Rules, dump, settle
 from promptools.dialects.values import STRING
 from promptools.errors import clip
@@ -24,7 +25,8 @@ class OneCall:
     """
 
     def __init__(self, said: str, rules: Rules, place: Place, *, live: bool, braces: bool = False) -> None:
-        self._said = said
+        self._renamed = unescaped(said)
+        self._said = said = plain(said)
         self._rules = rules
         self._place = place
         found = rules.tools.find(said) if rules.tools is not None else None
@@ -36,10 +38,10 @@ class OneCall:
         self._arguments: Arguments | Braces
         if braces:
             keys = rules.tools.keys(self.tool.name) if rules.tools is not None and self.tool else frozenset[str]()
-            self._arguments = Braces(keys, self._types)
+            self._arguments = Braces(keys, self._types, closed=place.sentinel)
         else:
             strings = frozenset(key for key in self._order or () if self._types(key) == STRING)
-            self._arguments = Arguments(self._order, strings, calls=self._calls)
+            self._arguments = Arguments(self._order, strings, calls=self._calls, escaped=bool(self._renamed))
         self._live = LiveArguments(rules, said) if live else None
         self._told = 0
 
@@ -67,6 +69,16 @@ class OneCall:
         """Tell whether there is an argument, or the beginning of one."""
         return self._arguments.begun
 
+    @property
+    def last_quote(self) -> str:
+        """The character around the string that the arguments end in; empty where they end in none."""
+        return self._arguments.last_quote if isinstance(self._arguments, Arguments) else ""
+
+    @property
+    def gives_value(self) -> bool:
+        """Tell whether what comes next is a value, or more of one, that is given to a key by `=`."""
+        return isinstance(self._arguments, Arguments) and self._arguments.gives_value
+
     def feed(self, text: str, at: int, *, final: bool) -> bool:
         """Take `text[at:]` up to `self.at`; tell whether the closing bracket has come. Raises `Refused`."""
         return self._arguments.feed(text, at, final=final)
@@ -85,6 +97,10 @@ class OneCall:
         """Supply the closing bracket, if it alone is missing; tell whether that could be done."""
         return self._arguments.begun and self._arguments.complete()
 
+    def end_string(self) -> str | None:
+        """Close a last string before the closer of the block; return what came after, or None: its end is in doubt."""
+        return self._arguments.end_string() if isinstance(self._arguments, Braces) else None
+
     def outcome(self, *more: Fix) -> Call | Malformed:
         """Settle the call. Raises `NoCall`."""
         arguments = self._arguments
@@ -93,7 +109,7 @@ class OneCall:
         twice = [key for key, count in Counter(arguments.keys).items() if count > 1]
         duplicates = tuple(Fix("duplicate", f"key {clip(key, 60)!r} stands twice; the last one holds") for key in twice)
         node = Node(value, text, 0, len(text), exact=not twice)
-        fixes = (*arguments.liberties.fixes(), *given, *duplicates, *more)
+        fixes = (*self._renamed, *arguments.liberties.fixes(), *given, *duplicates, *more)
         outcome = settle(Said(node, self._said, node, {}, fixes), self._rules, self._place)
         if isinstance(outcome, Malformed):
             self._refuse_strange(value)

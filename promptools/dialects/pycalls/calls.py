@@ -3,38 +3,33 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import TypeAlias
 
-from promptools.dialects.pycalls.arguments import Refused
+from promptools.dialects.pycalls.arguments import UNSURE, Refused
 from promptools.dialects.pycalls.call import OneCall
-from promptools.dialects.pycalls.parts import CallParts, Layout
+from promptools.dialects.pycalls.ends import NAME, CallEnds, State
+from promptools.dialects.pycalls.names import name_of
+from promptools.dialects.pycalls.parts import Layout
 from promptools.dialects.settle import Place, Rules
 from promptools.parsing.parts import note
 from promptools.types import Fix
 
-_State: TypeAlias = Callable[[str, int, bool], int]
-
 _SPACE = re.compile(r"[\s\ufeff\u200b]*+")
-_CALLEE = re.compile(r"(\w[\w.:/-]{0,127}+)[ \t]{0,8}+(?:\Z|\()")
-_SPACED = re.compile(r"(\w[\w.:/ -]{0,127}+)(?:\Z|\()")
+_CALLEE = re.compile(rf"({NAME})[ \t]{{0,8}}+(?:\Z|\()")
+_SPACED = re.compile("(" + name_of(r"\w", r"[\w.:/ -]", 127) + r")(?:\Z|\()")
 _STATEMENT = re.compile(
     r"(?:[^\W\d]\w{0,63}[ \t]{0,4}=(?!=)[ \t]{0,4})?(?:await[ \t]{1,4})?(print[ \t]?\([ \t]{0,4})?(?:await[ \t]{1,4})?"
-    r"(?!print\b|await\b)(\w[\w.:/-]{0,127}+)[ \t]{0,4}\("
+    rf"(?!print\b|await\b)({NAME})[ \t]{{0,4}}\("
 )
 STATEMENT_LIMIT = 320
 """Characters in which a statement's call must begin."""
 
 
-class CallBlock(CallParts):
+class CallBlock(CallEnds):
     """Calls, as `promptools.parsing.parts.Candidate`."""
-
-    bracket = "("
-    """What opens the arguments."""
 
     def __init__(self, head: str, layout: Layout, rules: Rules, place: Place, *, firm: bool) -> None:
         super().__init__(head, layout, rules, place, firm=firm)
-        self._state: _State = self._begin
+        self._state: State = self._begin
         self._carry = ""
         self._comment = False
         self._wrappers = 0
@@ -136,6 +131,7 @@ class CallBlock(CallParts):
                     at = self._take(text, at, at + 1)
                 self._give_up("no call")
                 return at
+            self._notice_quote(text, at)
             return self._refuse("no call", at)
         self._cut("markup")
         self._call = OneCall(name, self._rules, self._place, live=self._goes_live, braces=self.bracket == "{")
@@ -177,7 +173,7 @@ class CallBlock(CallParts):
             return end
         self._state = self._wrapped if self._wrappers else self._between
         if self._state == self._between and not self._bracketed and not (self._layout.right or self._layout.lines):
-            self._finish()
+            self._state = self._row
         return end
 
     def _break_off(self, refused: Refused) -> None:
@@ -185,7 +181,11 @@ class CallBlock(CallParts):
         raw = "".join(self._segment)
         cut = len(raw) - refused.back
         self._segment = [raw[:cut]]
-        if self._meant or (self._offered and self._layout.right):
+        if self._call is not None and self._call.end_string() is not None:
+            self._again = raw[cut:]
+            if self._call_ends(self._call):
+                self._state = self._between
+        elif self._meant or (self._offered and self._layout.right):
             self._lost, self._again = refused.reason, raw[cut:]
             self._malformed()
             self._state = self._wrapped if self._wrappers else self._between
@@ -215,7 +215,7 @@ class CallBlock(CallParts):
                 self._state, self._listed = self._tail, True
                 if not self._layout.right and not self._layout.alone:
                     at = self._take(text, at, at + 1)
-                    self._finish()
+                    self._end()
                     return at
             else:
                 return self._unlisted(text, at, final)
@@ -232,6 +232,7 @@ class CallBlock(CallParts):
         if closer is None:
             return ~at
         if not closer:
+            self._notice_quote(text, at)
             return self._refuse("a list of calls holds something else", at)
         note(reversed(self._done), Fix("closer", "no ']'"))
         self._state = self._tail
@@ -264,6 +265,9 @@ class CallBlock(CallParts):
 
     def _foreign(self, text: str, at: int) -> int:
         """Decide on words, or another marker, where the closer belongs."""
+        self._notice_quote(text, at)
+        if self._doubted and text[at] != "<":
+            return self._refuse(UNSURE, at, broken=True)
         sure = self._place.meant or self._rules.strictness == "lenient"
         if not sure and text[at] != "<":
             return self._refuse("words follow the calls before their closer", at)
@@ -299,6 +303,9 @@ class CallBlock(CallParts):
 
     def _refuse(self, why: str, at: int, *, broken: bool = False) -> int:
         """Go past what cannot be read: to the closer where a call was meant, else nowhere."""
+        if self._place.first and self._bracketed and not self._layout.right and self._is_unread(broken):
+            self._lost, self._state = why, self._unread
+            return at
         closes = bool(self._layout.right) and (self._meant or (broken and self._offered))
         if not closes and not self._started:
             self._give_up(why)
@@ -326,10 +333,16 @@ class CallBlock(CallParts):
         """Decide on calls after which the text ended too early."""
         if self._state == self._losing:
             self._malformed()
+        elif self._state == self._unread:
+            self._give_up(self._lost)
+        elif self._state == self._doubting:
+            self._give_back()
         elif self._state == self._echoing:
             self._finish()
         elif self._state == self._inside:
             self._cut_inside(finish_reason)
+        elif self._state == self._tail and self._listed:
+            self._without_closer()
         elif self._state == self._wrapped or not any(part.call or part.malformed for part in self._done):
             self._cut_before_call()
         elif self._state == self._callee and "".join(self._segment).strip(" \t\r\n,;"):

@@ -6,10 +6,12 @@ import re
 from collections.abc import Callable
 
 from promptools.dialects.base import Head, Tier
+from promptools.dialects.pycalls.names import name_of, plain
 from promptools.dialects.settle import Rules
 from promptools.parsing.parts import Candidate, Undecided
 
-CALLEE = r"\w[\w.:/-]{0,80}+"
+CALLEE = name_of(r"\w", r"[\w.:/-]", 80)
+SPACED = name_of(r"\w", r"[\w.:/ -]", 80)
 _CALLEE = re.compile(rf"(?:\[\s{{0,16}}+)?({CALLEE})[ \t]{{0,8}}+\(")
 _BODY = re.compile(r"\s*+(?:\[\s*+)?+(\S)")
 
@@ -26,7 +28,7 @@ def offered(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bo
     found = _CALLEE.match(text, end)
     if found is None:
         return None if end == len(text) else False
-    return rules.tools is not None and rules.tools.find(found[1]) is not None
+    return rules.tools is not None and rules.tools.find(plain(found[1])) is not None
 
 
 def marked(*openers: str, json: bool = False, spaced: bool = False, tier: Tier | None = None) -> Head:
@@ -34,7 +36,7 @@ def marked(*openers: str, json: bool = False, spaced: bool = False, tier: Tier |
 
     Behind a sentinel a bracket is enough, so that what breaks off behind it is no text.
     """
-    name = r"\w[\w.:/ -]{0,80}+" if spaced else CALLEE
+    name = SPACED if spaced else CALLEE
     bracket = r"(?:\[\s{0,16}+)?"
     first = [rf"{bracket}{name}[ \t]{{0,8}}+\(", *([r"\{"] if json else []), *([r"\["] if tier == "S" else [])]
     unfinished = rf"{bracket}(?:\Z|{name}[ \t]{{0,8}}+\Z)"

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from promptools.dialects.base import tried
 from promptools.dialects.body import part_of
 from promptools.dialects.envelope import NoCall
+from promptools.dialects.pycalls.arguments import UNSURE
 from promptools.dialects.pycalls.call import OneCall
 from promptools.dialects.settle import STOPPED, Place, Rules, broken
+from promptools.parsing.guess import UNESCAPED
 from promptools.parsing.parts import Part, PartKind, Tried, Undecided, note, size_of
 from promptools.types import Fix
 
@@ -23,6 +25,8 @@ class Layout:
     """They stand in square brackets; None: they may."""
     lines: bool = False
     """Several may stand without brackets, one a line."""
+    row: bool = False
+    """Several may stand without brackets, a comma or a semicolon between two."""
     spaced: bool = False
     """Names may hold spaces."""
     python: bool = False
@@ -33,6 +37,11 @@ class Layout:
     """The closer is no word of prose: behind it anything may follow."""
     echoed: bool = False
     """What stood between the markers may stand again behind them, with another closer."""
+
+
+def _is_guess(part: Part) -> bool:
+    """Tell whether a call holds a string of which it was guessed where it ends."""
+    return part.call is not None and any(fix.detail.startswith(UNESCAPED) for fix in part.call.fixes)
 
 
 class CallParts(Undecided):
@@ -50,6 +59,8 @@ class CallParts(Undecided):
         self._bracketed = False
         self._listed = False
         """The bracket around the calls was closed."""
+        self._half = False
+        """A quote stands behind the last call, whose last string may end there."""
         self._lost = ""
         self._started = False
         """The name of a call has gone out."""
@@ -99,7 +110,28 @@ class CallParts(Undecided):
         """Tell whether calls are meant, whatever stands in them."""
         return self._started or self._place.meant
 
+    @property
+    def _doubted(self) -> bool:
+        """Tell whether where a string ends is a guess, which holds as long as nothing strange follows."""
+        return self._half or any(map(_is_guess, self._done))
+
+    def _notice_quote(self, text: str, at: int) -> None:
+        """Notice a quote behind the last call, whose last string may end there and not before."""
+        quote = self._call.last_quote if self._call is not None else ""
+        self._half = self._half or (quote != "" and text.startswith(quote, at))
+
+    def _refuse_doubted(self) -> None:
+        """Make malformed what was read of a guess, and of what follows it."""
+        last = next((place for place in reversed(range(len(self._done))) if self._done[place].call), 0)
+        guesses = (place for place, part in enumerate(self._done) if _is_guess(part) or (self._half and place == last))
+        first = next(guesses, len(self._done))
+        for part in self._done[first:]:
+            if part.call is not None:
+                said = broken("invalid_json", UNSURE, self._place.dialect, part.call.name)
+                part.kind, part.call, part.malformed = "malformed", None, said
+
     def _malformed(self) -> None:
+        self._refuse_doubted()
         said = broken("invalid_json", self._lost, self._place.dialect, self._name)
         self._done.append(Part("malformed", "".join(self._segment), malformed=said))
         self._segment = []
@@ -114,7 +146,13 @@ class CallParts(Undecided):
         assert call is not None
         raw = "".join(self._segment)
         closer = min((at for at in map(raw.find, self._layout.right) if at >= 0), default=-1)
-        if closer >= 0 and (self._meant or call.tool is not None):
+        after = call.end_string() if finish_reason != "length" else None
+        place = raw.rfind(after) if after else -1
+        if place >= 0:
+            self._segment = [raw[:place]]
+            if self._call_ends(call):
+                self.rest = raw[place:]
+        elif closer >= 0 and (self._meant or call.tool is not None):
             self._segment = [raw[:closer]]
             self._lost = "a string or bracket in it is never closed"
             self._malformed()
@@ -171,6 +209,11 @@ class CallParts(Undecided):
         note(reversed(self._done), Fix("closer", f"no {missing!r}"))
 
     def _finish(self) -> None:
+        failed = [part.malformed for part in self._done if part.malformed is not None]
+        unknown = any(each.reason == "unknown_tool" for each in failed)
+        if unknown and not self._started and any(part.call for part in self._done):  # all or nothing
+            self._give_up("a tool beside the others is not offered")
+            return
         if self._segment:
             self._cut("markup")
         opening = [Part("markup", self.head)] if self.head else []

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable
 from typing import Final, Literal, NamedTuple
 
+from promptools.dialects.pycalls.names import name_of
 from promptools.parsing.strings import Liberties
 
 Kind = Literal["string", "number", "name", "key", "dict", "mark"]
@@ -19,15 +20,16 @@ Slot = Literal["argument", "value", "item"]
 """Where the next token stands: a key may stand there, behind a key, or anywhere else."""
 
 _SPACE = re.compile(r"[\s\ufeff\u200b]*+")
-_KEY = re.compile(r"([^\W\d][\w.-]{0,127}+)\s{0,64}+(?:\Z|[=:](?:\Z|(?!=)))")
-_NAME = re.compile(r"[^\W\d][\w.]{0,127}+")
+_KEYWORD = name_of(r"[^\W\d]", r"[\w.-]", 127)
+_KEY = re.compile(rf"({_KEYWORD})\s{{0,64}}+(?:\Z|[=:](?:\Z|(?!=)))")
+_NAME = re.compile(name_of(r"[^\W\d]", r"[\w.]", 127))
 _NUMBER = re.compile(r"[+-]?\.?\d(?:[eE][+-](?=\d|\Z)|[\w.]){0,600}+|[+-]?\.?\Z")
 _PREFIX = re.compile(r"[rRuU](?=['\"])")
 _QUOTES: Final = {"'": "'", '"': '"', "“": "”", "‘": "’"}
 _INSIDE: Final = {close: re.compile(rf"[^\\{close}]*+(?:\\.[^\\{close}]*+)*+", re.DOTALL) for close in _QUOTES.values()}
 
 _GAP = r"\s{0,256}+"
-_NEXT_KEY = rf",{_GAP}(?:\Z|\)|\*(?:\Z|\*)|[^\W\d][\w.-]{{0,127}}+\s{{0,64}}+(?:\Z|:|=(?:\Z|(?!=))))"
+_NEXT_KEY = rf",{_GAP}(?:\Z|\)|\*(?:\Z|\*)|{_KEYWORD}\s{{0,64}}+(?:\Z|:|=(?:\Z|(?!=))))"
 _MORE = r"\#|[rRuU]?(?:\Z|['\"“‘])"
 _AFTER: Final[dict[tuple[bool, bool], re.Pattern[str]]] = {
     # behind a key's value, not doubtful; doubtful; then the same for any other string
@@ -64,6 +66,8 @@ class Token(NamedTuple):
     doubtful: bool = False
     """Quotes inside the string are not escaped."""
     raw: bool = False
+    glued: bool = False
+    """Nothing stands between a string and the one before it."""
 
 
 class Crossed(Exception):
@@ -85,6 +89,9 @@ class Lexer:
         self._quote = ""
         self._raw = False
         self._doubtful = False
+        self._ended = False
+        """A string ended, and nothing has come since."""
+        self._glued = False
         self._body: list[str] = []
         self._seen = 0
         """Pieces of the body that were looked at for the next call."""
@@ -104,13 +111,16 @@ class Lexer:
         """Give the token that stands next from `text[at]` on; None when more text must tell, or there is none."""
         if self._quote:
             return self._string(text, at, final=final, slot=slot)
+        begin = at
         at = self.at = self._skip(text, at)
+        self._ended = self._ended and at == begin
         if at == len(text):
             return None
         prefix = _PREFIX.match(text, at)
         if text[at] in _QUOTES or prefix is not None:
             return self._begin(text, prefix.end() if prefix else at, final=final, slot=slot, raw=text[at] in "rR")
         token = self._plain(text, at, slot)
+        self._ended = False
         end = self.at
         if end == len(text) and not final and (token.kind != "mark" or token.text == "*"):
             self.at = at
@@ -163,6 +173,7 @@ class Lexer:
                 return None
             size = 3 if text.startswith(quote * 3, at) else 1
         self._quote, self._raw, self._doubtful, self._body = quote * size, raw, False, []
+        self._glued, self._ended = self._ended, False
         self._seen = self._size = self._depth = 0
         self._left = -1
         self.at = at + size
@@ -185,8 +196,9 @@ class Lexer:
                 return None
             if ends:
                 self.at = end + size
-                token = Token("string", "".join(self._body), end, self._quote, self._doubtful, self._raw)
-                self._quote = ""
+                body = "".join(self._body)
+                token = Token("string", body, end, self._quote, self._doubtful, self._raw, self._glued)
+                self._quote, self._ended = "", True
                 return token
             if size == 1:
                 self._doubtful = True

@@ -7,7 +7,7 @@ other, and read as such: models put calls of other dialects there.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Literal, assert_never
 
 from promptools.dialects.arguments import read_arguments
 from promptools.dialects.base import tried
@@ -58,13 +58,18 @@ class Channelled:
         self._spoke = False
         """The assistant has said something."""
         self._told = False
-        """It has said something to the user."""
+        """It has said something to the user: what it says before a call is for the user, too."""
         self._thought = False
         """Its thoughts have a header: words that have none are no thoughts."""
         self._noted: tuple[Fix, ...] = ()
         self._imagined = False
         """Somebody else speaks: all that follows was said to nobody."""
         self._at = 0
+
+    @property
+    def decided(self) -> bool:
+        """Whether what was said so far stays what it is."""
+        return self._told or self._thought
 
     def feed(self, text: str) -> None:
         """Take a piece of text."""
@@ -133,12 +138,16 @@ class Channelled:
         self._thought = self._thought or opened.kind == "thoughts"
         self._spoke = self._spoke or opened.kind != "other"
         self._told = self._told or (opened.kind == "words" and not opened.vague)
+        self._told = self._told or (opened.kind == "call" and self._out.spoke)
         if opened.kind == "call":
             self._call = []
             self._doubted = self._sources is not None and self._sources.may_hold(opened.raw)
             self._live = LiveArguments(self._rules, opened.name) if self._expected and not self._doubted else None
             return
-        self._out.frame(opened.raw, "reasoning" if opened.kind == "thoughts" else "text", exact=opened.exact)
+        zone: Literal["text", "reasoning"] = "reasoning" if opened.kind == "thoughts" else "text"
+        self._out.frame(opened.raw, zone, exact=opened.exact)
+        if opened.kind != "other":
+            self._out.apart(zone)
         self._liberties(opened)
 
     def _liberties(self, opened: Opened) -> None:

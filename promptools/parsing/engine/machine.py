@@ -7,13 +7,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from promptools.dialects.base import A_TAG
+from promptools.dialects.base import A_NAME, A_TAG
 from promptools.dialects.settle import Place, Rules
-from promptools.parsing.engine.mention import LINE, is_mentioned
+from promptools.parsing.engine.mention import LINE, follows_call, is_mentioned
 from promptools.parsing.engine.plan import Plan
 from promptools.parsing.output import SPACE, Output
 from promptools.parsing.parts import Candidate, Part
 from promptools.parsing.scanner import Scanner, Sweep
+from promptools.parsing.tokens import are_tokens
 from promptools.parsing.zones import CLOSER_OF, TAGS
 from promptools.types import DiscardWhy, Span, Try
 
@@ -35,6 +36,8 @@ _FENCE = re.compile(r"\A(?:`{3,}|~{3,})[^\n`]*+\n?")
 _STEM = re.compile(rf"[^])}}<>\n]{{0,{STEM}}}+")
 """What follows a call's opener before anything that may end the call."""
 _BARE_KEY = re.compile(r"\{\s*[^\W\d]")
+_IN_WORD = re.compile(r"[A-Za-z0-9_][A-Za-z]\Z")
+"""A marker that begins with a letter, at the end of a longer word."""
 _INDEXED = re.compile(r"[A-Za-z0-9_)\]]\Z")
 _INDEX = re.compile(r"\[\s*[^\W\d]")
 """What stands behind a name in a program, `list[int]`; words in other scripts need no space before a bracket."""
@@ -63,6 +66,8 @@ class Machine(ABC):
         self._shown = False
         """The candidate stands in a fence, where words behind it show that it is talked about, however it ends."""
         self._opened_at = 0
+        self._named_end = -1
+        """Where the last text ended that began as a call by its tool's name; -1: there was none."""
         self._mentioned = False
         """The text before the candidate shows that it is talked about."""
         self._begun: str | None = None
@@ -155,6 +160,25 @@ class Machine(ABC):
 
     def _ready(self, group: str, text: str, start: int, end: int, final: bool, *, first: bool = True) -> bool | None:
         """Tell whether a candidate starts here; None: more text is needed. `first`: no words before it are unsaid."""
+        ready = self._may_begin(group, text, start, end, final, first=first)
+        if ready is False and self._out.explains:
+            self._note_refused(group, text, start, end)
+        return ready
+
+    def _note_refused(self, group: str, text: str, start: int, end: int) -> None:
+        """Note for somebody who wants to know why what looks like the head of a call began none."""
+        dialect, head = self._plan.heads[group]
+        if head.labels and self._fence_label not in head.labels:
+            why = "no block of code of this kind holds a call of it"
+        elif head.begins is None:
+            why = f"behind its head comes none of {' '.join(head.opens)}"
+        else:
+            why = "what its head stands before and behind shows no call"
+        end = next((start + len(each) for each in head.literals if text.startswith(each, start)), end)
+        at = self._fed - len(text)
+        self._out.refused(Try(dialect.name, Span(at + start, at + end), "text", why))
+
+    def _may_begin(self, group: str, text: str, start: int, end: int, final: bool, *, first: bool) -> bool | None:
         dialect, head = self._plan.heads[group]
         if text[start:end] in CLOSER_OF and first and not self._reasoning_over():
             return False
@@ -190,18 +214,24 @@ class Machine(ABC):
         # so is a tool's name that is a tag of reasoning, of an answer or of a result
         quoted = quoted or (head.gate == A_TAG and text[start:end] in TAGS)
         expected = dialect.name == self._rules.expect and not quoted and (sure or fenced or self._begins_line())
+        program = fenced and head.first
+        expected = expected and not program
         self._mentioned = self._rules.strictness != "lenient" and is_mentioned(
             before, fenced=fenced, sentinel=tier == "S", expected=expected
         )
+        if tier == "A" and _IN_WORD.search(before + text[start : start + 1]):
+            self._mentioned = True
         expected = expected and not self._mentioned
         marker, begin = (text[start:end], end) if head.opens else (head.alias, start)
         self._back, self._lost = (self._fence, self._code) if fenced else (self._after, self._prose)
         if head.fenced and self._lead and self._lead[0].raw[0] in "`~":  # the fence is the block's own marker
             marker, self._lead, self._back = self._lead[0].raw, [], self._after
         doubted = quoted or self._mentioned
-        firm = not doubted and ((sure and not fenced) or expected or self._rules.strictness == "lenient")
+        firm = not (doubted or program) and ((sure and not fenced) or expected or self._rules.strictness == "lenient")
         self._shown = self._back == self._fence and not firm
-        place = Place(dialect.name, wrapped=sure, expected=expected, sentinel=tier == "S")
+        alone = sure and firm and not (self._out.spoke or self.inside_words or self._rules.strictness == "strict")
+        first = self._out.fresh and not (self._out.grouped or fenced or doubted or self.inside_words)
+        place = Place(dialect.name, wrapped=sure, expected=expected, sentinel=tier == "S", alone=alone, first=first)
         self._candidate = dialect.candidate(marker, self._rules, place, firm=firm)
         self._opened_at = self._fed - len(text) + begin - (len(marker) if marker != head.alias else 0)
         self._group = group
@@ -276,13 +306,18 @@ class Machine(ABC):
         is_call = "text" not in kinds  # or a call of nothing: the markup of a turn without one
         if is_call and (self._mentioned or (not candidate.firm and not lead and self._is_part(parts))):
             is_call = False
+        if self._is_named:
+            self._named_end = end - len(candidate.rest)
         if is_call:
-            self._out.parts([*lead, *parts], firm=candidate.firm and not self._shown)
+            firm = candidate.firm and not self._shown and not any(map(_is_unknown, parts))
+            self._out.parts([*lead, *parts], firm=firm)
             self._state = self._back
         else:
             self._state = self._lost
-            for part in (*lead, *parts):
-                self._give_back(part.raw)
+            if lead or not self._takes_tokens("".join(part.raw for part in parts)):
+                self._note_token()
+                for part in (*lead, *parts):
+                    self._give_back(part.raw)
         if not is_call or self._state != self._fence:
             self._fence_fresh = False
         last = len(candidate.tries) - 1
@@ -312,6 +347,7 @@ class Machine(ABC):
         raw = "".join(part.raw for part in parts)
         outcome: Literal["call", "text"] = "text" if self._out.spoke or self.inside_words else "call"
         if outcome == "text":
+            self._note_token()
             self._out.words(raw)
             self._state, self._fence_fresh = self._lost, False
         else:
@@ -322,9 +358,29 @@ class Machine(ABC):
         self._out.tried(Try(dialect, span, outcome, QUOTED, len(raw)))
         self._rest = candidate.rest
 
+    def _takes_tokens(self, raw: str) -> bool:
+        """Take special tokens around nothing: they call nothing and are no words."""
+        dialect, head = self._plan.heads[self._group]
+        if self._mentioned or (head.tier or dialect.tier) != "S" or not are_tokens(raw):
+            return False
+        bare = raw.rstrip(SPACE)
+        self._out.token(bare, "markup")
+        self._out.words(raw[len(bare) :])
+        return True
+
+    def _note_token(self) -> None:
+        """Note that the token which the candidate began with is a word: so are those that close it."""
+        dialect, head = self._plan.heads[self._group]
+        self._out.quotes_tokens = self._out.quotes_tokens or (head.tier or dialect.tier) == "S"
+
     def _give_back(self, raw: str) -> None:
         """Take what a candidate was that is no call: words, or a tag that it began with."""
         self._out.words(raw)
+
+    @property
+    def _is_named(self) -> bool:
+        """Tell whether the candidate begins with a tool's name at the beginning of a line."""
+        return self._plan.heads[self._group][1].gate == A_NAME
 
     def _begins_line(self) -> bool:
         """Tell whether what comes next is the first thing on its line."""
@@ -335,6 +391,10 @@ class Machine(ABC):
         before = self._out.last_words(NEAR)
         if _is_quoted(before) or before.rstrip().endswith(('":', "':", "=", "(")):
             return True
+        if self._is_named and not self._out.grouped:
+            since = self._opened_at - self._named_end if self._named_end >= 0 else None
+            if follows_call(self._out.last_words(LINE), since, self._rules):
+                return True
         raw = "".join(part.raw for part in parts[:2])
         if _INDEXED.search(before) and _INDEX.match(raw):
             return True
@@ -342,6 +402,12 @@ class Machine(ABC):
 
     def _mark(self, raw: str, why: DiscardWhy) -> None:
         self._out.mark(raw, why)
+
+
+def _is_unknown(part: Part) -> bool:
+    """Whether this is a call of a tool that nobody offers, which is text if words follow."""
+    failed = part.malformed
+    return failed is not None and failed.reason == "unknown_tool" and failed.call is not None
 
 
 def whole(candidate: Candidate) -> list[Part]:

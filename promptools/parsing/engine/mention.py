@@ -13,6 +13,9 @@ from __future__ import annotations
 
 import re
 
+from promptools.dialects.pycalls.names import is_offered
+from promptools.dialects.settle import Rules
+
 LINE = 256
 """Characters before a call that are looked at."""
 
@@ -42,6 +45,13 @@ _LOGGED = re.compile(
 _PATCHED = re.compile(r"[+-]\Z|@@ -\d+")
 _INDENT = re.compile(r"(?:[ ]{4}|\t)[ \t]*\Z")
 _ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,3}[.)])[ \t]")
+
+_EMPTY_LINE = re.compile(r"\n[ \t\r]*\n")
+_CALLED = re.compile(
+    r"[ \t]{0,64}(?:[^\W\d]\w{0,63}[ \t]{0,4}=[ \t]{0,4}|print[ \t]?\([ \t]{0,4})?(?:await[ \t]{1,4})?"
+    r"(\w[\w.\\-]{0,127}+)[ \t]{0,4}\("
+)
+"""A line that begins with a call, perhaps assigned, printed or awaited."""
 
 _IT = r"(?:it|this|that|them|these|any of (?:it|this|them))"
 _DO = (
@@ -117,6 +127,21 @@ def in_line(before: str) -> bool:
     if _LITERAL.search(line) or _TEMPLATE.search(line) or _ARGUMENT.search(line):
         return True
     return len(line) < LINE and bool(_LOGGED.match(line.lstrip()) or _PATCHED.match(line) or _CELL.match(line))
+
+
+def follows_call(before: str, since: int | None, rules: Rules) -> bool:
+    """Whether a call by a tool's name follows one that is text, so that both are lines of one program.
+
+    `since`: the characters since the last text ended that began so, None where there was none.
+    """
+    if since is not None and since <= len(before):
+        between = before[len(before) - since :]
+        _, _, lines = between.partition("\n")  # the first line is of the call itself
+        if not lines.strip(" \t\r\n,;") or not _EMPTY_LINE.search(between):
+            return True
+    above = before.rstrip(" \t").split("\n")[-2:]
+    called = _CALLED.match(above[0]) if len(above) > 1 and not above[1] else None
+    return called is not None and is_offered(called[1], rules)
 
 
 def _is_open(line: str) -> bool:

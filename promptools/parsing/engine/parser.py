@@ -24,10 +24,10 @@ from promptools.parsing.engine.fences import Fences
 from promptools.parsing.engine.plan import Plan, plan_of, prose_plan, usual_plan
 from promptools.parsing.engine.prose import Prose
 from promptools.parsing.engine.thought import Alone, Thought
-from promptools.parsing.events import Event
+from promptools.parsing.events import Event, Reasoning, Text, WasReasoning
 from promptools.parsing.output import Output
 from promptools.parsing.sources import Sources
-from promptools.types import NewId, Reply, RestoreArguments, Strictness
+from promptools.types import NewId, Reply, RestoreArguments, Strictness, Try
 
 if TYPE_CHECKING:
     from promptools.dialects.base import Dialect
@@ -45,7 +45,7 @@ class Engine(Fences, Thought, Prose):
 
     def __init__(self, rules: Rules, plan: Plan, out: Output, at: int = 0) -> None:
         super().__init__(rules, plan, out, at)
-        self._suspect, self._drafts, self._tail, self._verdicts = [], [], [], {}
+        self._suspect, self._drafts, self._tail, self._verdicts, self._talked = [], [], [], {}, {}
         if plan.headers:
             self._state = self._opening
 
@@ -119,7 +119,7 @@ class AloneReader(Engine):
         """Begin another level: nothing has been said on it."""
         self._levels.append((self._out, self._size))
         self._out, self._size = _silent(), len(text) - at
-        self._framed, self._zone_closed, self._line = "", False, True
+        self._framed, self._talked, self._zone_closed, self._line = "", {}, False, True
         self._state = self._opening if self._plan.headers else self._prose
         return at
 
@@ -166,6 +166,7 @@ class StreamParser:
     """
 
     _whole = False
+    _explains = False
 
     def __init__(
         self,
@@ -207,14 +208,18 @@ class StreamParser:
         self._plan = plan_of(rules, dialect)
         self._out = Output(new_id)
         self._out.told = not self._whole
+        self._out.explains = self._explains
         self._closed = False
         self._engine = Engine(rules, self._plan, self._out)
         self._messages: Channelled | None = None
         """What reads the reply once its messages have headers."""
+        self._early: list[Event] | None = None
+        """What waits for the first header of a reply that must have one: it tells whether words were thought."""
         if in_reasoning:
             self._engine.begin_inside()
         elif dialect is not None and registry.get(dialect).channels is not None:
             self._messages = self._channelled(registry.get(dialect), inside=True)
+            self._early = []
 
     def feed(self, chunk: str) -> list[Event]:
         """Take a piece of the reply; give what became certain."""
@@ -227,13 +232,13 @@ class StreamParser:
         elif chunk:
             self._engine.take(chunk)
             self._change_over()
-        return self._out.drain()
+        return self._drained()
 
     def feed_pieces(self, pieces: Iterable[Piece]) -> list[Event]:
         """Take Harmony of which it is known what in it is a control token; `harmony` must be the pinned dialect."""
         assert self._messages is not None, "only Harmony has control tokens"
         self._messages.feed_pieces(pieces)
-        return self._out.drain()
+        return self._drained()
 
     def close(self, finish_reason: str | None = None) -> list[Event]:
         """Say that the reply is over, and why; give the rest. A second close gives nothing."""
@@ -247,12 +252,24 @@ class StreamParser:
             self._messages.close(finish_reason)
         self._out.end(finish_reason)
         self._engine.let_go()
-        return self._out.drain()
+        return self._drained()
 
     @property
     def reply(self) -> Reply:
         """What has been read so far; whole after `close`."""
         return self._out.reply
+
+    def _drained(self) -> list[Event]:
+        """Return the events that are certain."""
+        events = self._out.drain()
+        if self._early is None:
+            return events
+        self._early += events
+        waits = any(isinstance(each, Text) for each in self._early)
+        if waits and not self._closed and self._messages is not None and not self._messages.decided:
+            return []
+        events, self._early = self._early, None if waits else []
+        return _reclassified(events)
 
     def _change_over(self) -> None:
         """Go on with messages that have headers, where one was found."""
@@ -267,6 +284,16 @@ class StreamParser:
         return Channelled(dialect, self._rules, self._out, partial(Engine, self._rules, plan, self._out), inside=inside)
 
 
+def _reclassified(events: list[Event]) -> list[Event]:
+    """Return events of which none has gone out with the text that was reasoning as such."""
+    end = max((each.span.end for each in events if isinstance(each, WasReasoning)), default=0)
+    return [
+        Reasoning(each.text, each.span) if isinstance(each, Text) and each.span.end <= end else each
+        for each in events
+        if not isinstance(each, WasReasoning)
+    ]
+
+
 class _WholeParser(StreamParser):
     """A parser whose events nobody takes: it does not make them."""
 
@@ -277,6 +304,17 @@ class _WholeParser(StreamParser):
         self.feed(text)
         self.close(finish_reason)
         return self.reply
+
+
+class ExplainingParser(StreamParser):
+    """A parser that notes what looked like the head of a call and began none."""
+
+    _explains = True
+
+    @property
+    def refusals(self) -> list[Try]:
+        """The heads that began no call, in the order in which they were looked at."""
+        return self._out.refusals
 
 
 def _accepted(names: Iterable[str] | None) -> frozenset[str] | None:

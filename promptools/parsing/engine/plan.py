@@ -9,9 +9,11 @@ from typing import NamedTuple
 
 from promptools import dialects as registry
 from promptools.dialects.base import A_NAME, A_TAG, Dialect, Head
+from promptools.dialects.openings import token
 from promptools.dialects.settle import Rules
 from promptools.parsing.scanner import AnyOf, LineMarker, Marker, RareMarker, Scanner, WordMarker, by_group
-from promptools.parsing.zones import CLOSER_OF, CLOSERS, DEBRIS, FRAMES, SUFFIXED
+from promptools.parsing.tokens import END_TOKENS, NUMBERED, NUMBERED_FIRST, are_tokens
+from promptools.parsing.zones import CHANNEL, CHANNEL_LABEL, CLOSER_OF, CLOSERS, FRAMES, SUFFIXED
 
 REMEMBERED = 64
 """Lists of tools for which a plan keeps its scanners."""
@@ -56,6 +58,7 @@ class Plan:
         on = [each for each in chosen if each.tier in tiers or each.name == asked]
         self.closers = tuple(dict.fromkeys(closer for dialect in on for closer in dialect.closers))
         """What may stand alone beside a call."""
+        sentinels = tuple(dict.fromkeys(each for dialect in on for each in _sentinels(dialect)))
         self.headers: dict[str, Dialect] = {}
         """Groups of what may begin a message with a header, and whose it is."""
         markers: list[Marker] = []
@@ -80,14 +83,14 @@ class Plan:
         ticks = Marker("ticks", ("`", "~~~"), "``*|~~~~*")
         self._scanners = Scanners(
             *(
-                Scanner([*begins, *markers, *_literals(lone), ticks], rare)
+                Scanner([*begins, *markers, *_literals(lone, sentinels), ticks], rare)
                 for begins, lone in ((signs, self.closers), (anywhere, self.closers), (anywhere, openers))
             )
         )
         self._sought: dict[tuple[str, ...] | None, Sought] = {}
         self.rare = AnyOf(word for each in bare for word in each.words)
         self.firsts = frozenset(first for each in bare for first in each.firsts)
-        self.literals = Scanner(_literals(self.closers))
+        self.literals = Scanner(_literals(self.closers, sentinels))
         self._zones: dict[str, Scanner] = {}
 
     def sought(self, names: tuple[str, ...] | None) -> Sought:
@@ -290,12 +293,29 @@ def _firsts(names: tuple[str, ...]) -> set[str]:
     return firsts
 
 
-def _literals(lone: tuple[str, ...]) -> list[Marker]:
-    """Give the tags, the debris, and the markers that may stand alone: of a run of one opener all but the last at once.
+_PLAIN_TAG = re.compile(r"</?[a-z]+>\Z")
+
+
+def _sentinels(dialect: Dialect) -> Iterator[str]:
+    """Yield the special tokens of a dialect that may stand alone: words are none of them."""
+    openers = [each for head in dialect.heads if (head.tier or dialect.tier) == "S" for each in head.literals]
+    closers = [each for each in dialect.closers if dialect.tier == "S" or (openers and each.startswith("<|"))]
+    yield from (each for each in (*filter(are_tokens, openers), *closers) if not _PLAIN_TAG.match(each))
+
+
+def _literals(lone: tuple[str, ...], sentinels: tuple[str, ...]) -> list[Marker]:
+    """Give the tags, the tokens, and the markers that may stand alone: of a run of one opener all but the last at once.
 
     A run of several would be another one in pieces: each may begin a call.
     """
     frames = tuple(filter(None, (*FRAMES, *FRAMES.values())))
-    markers = by_group({"opener": CLOSER_OF, "closer": CLOSERS, "debris": DEBRIS, "frame": frames})
+    markers = by_group({"opener": CLOSER_OF, "closer": CLOSERS, "end": END_TOKENS, "frame": frames})
+    known = {literal for each in markers for literal in each.literals}
     markers.append(Marker("suffixed", ("<think:", "</think:"), SUFFIXED))
-    return [*markers, Marker("lone", lone, runs=True)] if lone else markers
+    markers.append(Marker("channel", (CHANNEL,), rf"{re.escape(CHANNEL)}(?:{token(CHANNEL_LABEL)})?"))
+    markers.append(Marker("numbered", NUMBERED_FIRST, NUMBERED))
+    for group, texts in (("sentinel", sentinels), ("lone", tuple(each for each in lone if each not in sentinels))):
+        left = tuple(each for each in texts if each not in known)
+        if left:
+            markers.append(Marker(group, left, runs=True))
+    return markers

@@ -12,7 +12,8 @@ from promptools.parsing.engine.mention import LINE, is_mentioned
 from promptools.parsing.output import SPACE
 from promptools.parsing.parts import Part
 from promptools.parsing.scanner import Scanner
-from promptools.parsing.zones import CLOSER_OF, DEBRIS, FRAMES, PLAIN, RESULTS, closer_of
+from promptools.parsing.tokens import ends_sentence, is_quoted
+from promptools.parsing.zones import CHANNEL, CLOSER_OF, FRAMES, PLAIN, READABLE, RESULTS, closer_of
 from promptools.types import Fix
 
 _INLINE = re.compile(r"(?:(`{1,2})(?!`)[^`\n]*\1(?!`)(?!\Z)(?:[ ,.;:(){}]*+(?=`))?+){1,64}")
@@ -21,12 +22,10 @@ _PLAIN_FENCE = re.compile(r"(`{3,63}+|~{3,63}+)[\w.+#-]{0,32}\r?\n([\w#/@$(][^`~
 """A short way past a fence of code that begins no call."""
 SHORT = 1024
 """Characters of a text that may be searched from each call to its end."""
-DEBRIS_HOLD = 256
-"""Characters of end-of-turn tokens that are held to see whether they end the reply."""
-_DEBRIS = re.compile(
-    rf"(?:(?:{'|'.join(re.escape(each) for each in DEBRIS)})\s{{0,64}}+)+"
-    rf"(?:(?:{'|'.join(re.escape(each[:size]) for each in DEBRIS for size in range(len(each) - 1, 0, -1))})\Z)?"
-)
+TAIL = 256
+"""Characters of a closer's beginning, and of white space before it, at the end of a reply."""
+_READABLE = re.compile(r"<[a-z_]+>\Z|\[[a-z]+\]\Z")
+"""A tag that a sentence may hold as a word of its own."""
 _TAGS = r"(?:\s*+<[^<>]{0,128}(?:>|\Z)){1,8}"
 _GIVEN = r"(?:\s\w{1,32}=[\"'][^<>]{1,128}+)?"
 _WORD = rf"\s*+(?:function c?a?l{{0,2}}|[^\s<>`]{{1,128}}+{_GIVEN})?"
@@ -40,10 +39,16 @@ CUT = "cut"
 _SEPARATOR = re.compile(r"[,;]\s{0,256}(?:(?=[{\[])|\Z)")
 
 
+_GROUPS = {"suffixed": "opener", "numbered": "end"}
+"""Markers that are found by a pattern, and what each is once it is whole."""
+
+
 class Prose(Machine):
     """Look for the next marker; after a call, for what belongs to it."""
 
     _entered = ""
+    _talked: dict[str, int]
+    """How many tags that are words of the answer each closer may close: it is a word then too."""
     _framed: str = ""
     """What closes the frame that the answer stands in."""
     _looked_at = ""
@@ -117,7 +122,7 @@ class Prose(Machine):
 
     def _last_words(self, words: str, final: bool) -> None:
         """Take words without a marker; the beginning of a closer beside a call, at the end, is none of them."""
-        rest = words.lstrip(SPACE) if final and self._out.beside_call and len(words) < DEBRIS_HOLD else ""
+        rest = words.lstrip(SPACE) if final and self._out.beside_call and len(words) < TAIL else ""
         if len(rest) < 3 or not any(each.startswith(rest) for each in self._plan.closers):
             self._out.words(words)
             return
@@ -223,15 +228,44 @@ class Prose(Machine):
         return at
 
     def _literal(self, found: re.Match[str], final: bool) -> int:
-        """Take a tag, a lone closer, or debris."""
-        group, marker = found.lastgroup or "", found[0]
-        if group == "suffixed" and marker[-1] != ">" and not final:
+        """Take a tag, a lone closer, or a token."""
+        text, group, marker = found.string, found.lastgroup or "", found[0]
+        if group in ("suffixed", "numbered") and marker[-1] != ">":
+            if not final:
+                return ~found.start()
+            self._out.words(marker)
+            return found.end()
+        if group == "sentinel" and not final and self._plan.literals.hold(text, found.start()) == found.start():
             return ~found.start()
-        if group == "debris" and not self._out.beside_call:
-            self._state = self._over
-            return found.start()
+        if group == "channel":
+            if found.end() == len(text) and not final:
+                return ~found.start()
+            marker = CHANNEL
+            begins = self._out.fresh and not self._out.grouped
+            # a space shows that it is talked about
+            group = "opener" if begins and not text.startswith(" ", found.start() + len(marker)) else "text"
+        group = _GROUPS.get(group, group) if marker[1] != "/" else "closer" if group == "suffixed" else group
+        if group == "opener" and self._in_line(marker):
+            if found.end() == len(text) and not final:
+                return ~found.start()
+            following = text[found.end() : found.end() + 1]
+            if following not in ("\n", "\r") and (_READABLE.match(marker) or not following.isalnum()):
+                self._out.words(marker)
+                closer = closer_of(marker)
+                self._talked[closer] = self._talked.get(closer, 0) + 1
+                return found.end()
         self._take_literal(group, marker)
-        return found.end()
+        return found.start() + len(marker)
+
+    def _in_line(self, marker: str) -> bool:
+        """Whether a tag of reasoning stands in a line of an answer that has begun: it may be a word of it."""
+        before = self._out.last_words(LINE)
+        line = before[before.rfind("\n") + 1 :]
+        if not line.strip() or not self._out.spoke:
+            return False
+        if _READABLE.match(marker) is None:
+            return is_quoted(before, "", "")
+        return not ends_sentence(line)
 
     def _give_back(self, raw: str) -> None:
         if raw in CLOSER_OF or raw in FRAMES:
@@ -240,23 +274,20 @@ class Prose(Machine):
             super()._give_back(raw)
 
     def _take_literal(self, group: str, marker: str) -> None:
-        if group == "suffixed" and marker[-1] == ">":
-            group = "closer" if marker[1] == "/" else "opener"
         if group == "opener":
             self._out.junction(marker, "reasoning")
             self._enter_zone(closer_of(marker))
         elif group == "closer":
-            self._orphan(marker)
+            self._closer(marker)
         elif group == "frame" and self._frames(marker):
             self._out.junction(marker, "text")
             self._framed = FRAMES.get(marker, "")
             self._line = True
-        elif not self._out.beside_call or marker in PLAIN:
-            if group == "lone" and not marker.startswith("</"):  # doubled, perhaps: the next one may open a call
-                self._out.parts([Part("markup", marker)], firm=False)
-            else:
-                self._out.words(marker)
-        elif group == "debris":
+        elif marker in PLAIN or marker in READABLE:
+            self._out.words(marker)
+        elif not self._out.beside_call:
+            self._alone(group, marker)
+        elif group == "end":
             self._mark(marker, "debris")
             self._state = self._after
         else:
@@ -267,27 +298,28 @@ class Prose(Machine):
             self._mark(marker, "markup")
             self._state = self._after
 
+    def _closer(self, marker: str) -> None:
+        if self._talked.get(marker):
+            self._talked[marker] -= 1
+            self._out.words(marker)
+        else:
+            self._orphan(marker)
+
+    def _alone(self, group: str, marker: str) -> None:
+        """Take a marker that no call stands beside."""
+        if group != "lone":
+            self._out.token(marker, "debris" if group == "end" else "markup")
+        elif marker.startswith("</"):
+            self._out.words(marker)
+        else:  # doubled, perhaps: the next one may open a call
+            self._out.parts([Part("markup", marker)], firm=False)
+
     def _frames(self, marker: str) -> bool:
         """Tell whether this stands around an answer, and is not what is talked about."""
         if marker == self._framed:
             return True
         beside = self._out.beside_tag or (marker not in PLAIN and (self._out.fresh or self._out.beside_call))
         return marker in FRAMES and beside
-
-    def _over(self, text: str, at: int, final: bool) -> int:
-        """Where an end-of-turn token stands far from any call: leave it out if it ends the reply, else it was said."""
-        self._state = self._prose
-        tail = _DEBRIS.match(text, at, at + DEBRIS_HOLD)
-        assert tail is not None
-        if tail.end() < len(text) or tail.end() - at == DEBRIS_HOLD:
-            self._out.words(tail[0])
-        elif final:
-            self._out.liberty(Fix("marker", f"{tail[0].strip()!r} at the end was taken out"))
-            self._out.parts([Part("debris", tail[0])], firm=True)
-        else:
-            self._state = self._over
-            return ~at
-        return tail.end()
 
     def _after(self, text: str, at: int, final: bool) -> int:
         """After a call: what a made-up result opens with, a separator before the next call, or prose."""

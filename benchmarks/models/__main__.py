@@ -1,0 +1,100 @@
+"""Ask real models the questions: `make results-models`, or `python -m benchmarks.models [MODEL ...]`.
+
+A model is a name of tools/recipes/models.py without `model-`, or the path of a GGUF file. Rows are added to
+`results.jsonl` as they come, so that a run goes on where the last one was left. A question whose text has changed since
+is asked again, and with `--again` all of them are. At the end the page is written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import get_args
+
+from benchmarks.models import agent, page
+from benchmarks.models.ask import ALONE, AS_IT_COMES, PROMPT, Row, Way, ask, client_of, prompted
+from benchmarks.models.question import Half, Question, questions
+from benchmarks.models.rows import add, key, read, without
+from promptools.lab.llamacpp import serve_file
+
+ROOT = Path(__file__).parents[2]
+
+MODELS: dict[str, tuple[str, ...]] = {
+    "qwen-0.5b": ("hermes", "llama3_json", "pythonic"),
+    "qwen-1.5b": ("hermes",),
+    "smollm2": ("hermes",),
+    "gemma-270m": ("tool_code",),
+}
+"""The models of the page, and the dialects that each is asked in beside the one that promptools chooses."""
+AGENT = "qwen-1.5b"
+"""The model that is put to the tasks of the agent: smaller ones call no second tool."""
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Ask what is not asked yet, and write the page."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.models", description=__doc__)
+    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"{', '.join(MODELS)}, or a path (default: all)")
+    parser.add_argument("--way", action="append", metavar="WAY", help="only this way, such as 'as it comes'")
+    parser.add_argument("--again", action="store_true", help="drop the rows of these models and ways first")
+    parser.add_argument("--half", choices=get_args(Half), help="only the questions that chose the words, or the others")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="only every Nth of them, for a slow model")
+    parser.add_argument("--slots", type=int, default=1, help="questions asked at once (default: 1)")
+    parser.add_argument("--threads", type=int, help="of the model's server (default: as many as there are cores)")
+    asked = parser.parse_args(words)
+    chosen = [each for each in questions() if asked.half in {None, each.half}][:: asked.every]
+    for name in asked.models or MODELS:
+        path = path_of(name)
+        if path is None:
+            continue
+        model = Path(name).stem if Path(name).suffix == ".gguf" else name
+        ways = [way for way in ways_of(model) if not asked.way or way.name in asked.way]
+        if asked.again:
+            without(model, {way.name for way in ways})
+        with serve_file(path, name=model, slots=asked.slots, threads=asked.threads) as server:
+            for way in ways:
+                for row in asked_now(server.base_url, model, way, chosen, slots=asked.slots):
+                    add(row)
+            for way in ways if model == AGENT else ():
+                agent.run(server.base_url, model, way)
+    page.write()
+    return 0
+
+
+def path_of(name: str) -> Path | None:
+    """Return the file of a model, downloaded now if need be; None, and a line says so, where it is not to be had."""
+    if Path(name).suffix == ".gguf":
+        return Path(name)
+    made = subprocess.run(
+        [sys.executable, ROOT / "tools" / "environments.py", f"model-{name}"],
+        check=False,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    if made.returncode:
+        print(f"== SKIPPED: the model {name} was asked nothing", flush=True)
+        return None
+    return Path(made.stdout.strip())
+
+
+def ways_of(model: str) -> list[Way]:
+    """Return the ways in which a model is asked."""
+    return [ALONE, AS_IT_COMES, PROMPT, *map(prompted, MODELS.get(model, ()))]
+
+
+def asked_now(base_url: str, model: str, way: Way, chosen: Sequence[Question], *, slots: int = 1) -> Iterator[Row]:
+    """Ask the questions that have no row yet, in order, and show how far it is."""
+    have = {key(row) for row in read()}
+    left = [each for each in chosen if (model, way.name, each.name, each.digest) not in have]
+    with client_of(base_url, way) as client, ThreadPoolExecutor(slots) as pool:
+        rows = pool.map(lambda question: ask(client, model, question, way), left)
+        for number, row in enumerate(rows, 1):
+            print(f"{model}, {way.name}: {number} of {len(left)}: {row.question}: {row.outcome}", flush=True)
+            yield row
+
+
+if __name__ == "__main__":
+    sys.exit(main())

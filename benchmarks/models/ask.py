@@ -1,0 +1,119 @@
+"""Ask a server one question in one way, and keep what came of it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import openai
+
+import promptools
+from benchmarks.models.question import Question
+from benchmarks.models.score import CallMade, Outcome, judge
+from promptools.profiles.config import Config
+
+MOST_TOKENS = 200
+"""Of an answer; what is longer runs in circles."""
+SECONDS = 600.0
+SHOWN = 300
+"""Characters of an answer that a row keeps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a question is asked."""
+
+    name: str
+    options: Mapping[str, Any] | None
+    """The `promptools` key of the request; None asks the server itself."""
+
+
+ALONE = Way("server alone", None)
+AS_IT_COMES = Way("as it comes", {})
+
+
+PROMPT = Way("prompt mode", {"mode": "prompt"})
+
+
+def prompted(dialect: str) -> Way:
+    """Return the way that asks in prompt mode in a dialect."""
+    return Way(f"prompt, {dialect}", {"mode": "prompt", "dialect": dialect})
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What came of one question."""
+
+    model: str
+    way: str
+    question: str
+    digest: str
+    outcome: Outcome
+    calls: list[CallMade] = field(default_factory=list[CallMade])
+    content: str = ""
+    modes: list[str] = field(default_factory=list[str])
+    """The mode of each request that promptools sent."""
+    prompt_tokens: int = 0
+    """Of the first request."""
+    seconds: float = 0.0
+    printed: bool = False
+    """Whether the content holds a call, as promptools reads it: what a server left there."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@contextmanager
+def client_of(base_url: str, way: Way) -> Iterator[openai.OpenAI]:
+    """Open the client that a way asks with."""
+    keys: dict[str, Any] = {"base_url": base_url, "api_key": "none", "max_retries": 0, "timeout": SECONDS}
+    with openai.OpenAI(**keys) if way.options is None else promptools.OpenAI(**keys, config=Config()) as client:
+        yield client
+
+
+def extra_body(way: Way) -> dict[str, Any]:
+    """Return what a way adds to a request."""
+    return {} if way.options is None else {"extra_body": {"promptools": {**way.options, "trace": True}}}
+
+
+def ask(client: openai.OpenAI, model: str, question: Question, way: Way) -> Row:
+    """Ask once, at temperature 0; an error of the server is an outcome."""
+    began = time.monotonic()
+    messages: Any = question.messages
+    tools: Any = question.offered()
+    try:
+        reply = client.chat.completions.create(
+            model=model, messages=messages, tools=tools, temperature=0, max_tokens=MOST_TOKENS, **extra_body(way)
+        )
+    except openai.APIError as error:
+        return Row(model, way.name, question.name, question.digest, "error", content=str(error)[:500])
+    message = reply.choices[0].message
+    calls = [_made(call.function) for call in message.tool_calls or []]
+    content = message.content or ""
+    attempts = (reply.model_extra or {}).get("promptools", {}).get("attempts", [])
+    usage = (attempts[0]["usage"] if attempts else None) or (reply.usage.model_dump() if reply.usage else {})
+    return Row(
+        model,
+        way.name,
+        question.name,
+        question.digest,
+        judge(question, calls, content),
+        calls,
+        content[:SHOWN],
+        [attempt["mode"] for attempt in attempts],
+        usage.get("prompt_tokens", 0),
+        round(time.monotonic() - began, 2),
+        bool(content and promptools.parse(content, tools).calls),
+    )
+
+
+def _made(function: Any) -> CallMade:
+    try:
+        arguments = json.loads(function.arguments)
+    except ValueError:
+        arguments = function.arguments
+    return {"name": function.name, "arguments": arguments}

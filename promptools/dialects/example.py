@@ -1,0 +1,87 @@
+"""The calls that a prompt shows as examples: of the tools that are offered, with placeholders for text.
+
+Small models copy what they see: an example of an offered tool is followed where one of `tool_name` is repeated as it is
+(docs/reference/real-models.md has the figures). A copy is no call: `modes.gate` knows it by its placeholders, so a tool
+whose example would hold none is not shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from promptools.dialects.settle import dump
+from promptools.dialects.signature import resolve
+from promptools.schema.graph import is_array, is_object
+from promptools.types import Call
+
+if TYPE_CHECKING:
+    from promptools.schema import Tools
+    from promptools.types import Schema, Tool
+
+DEEPEST = 3
+"""Levels of nesting that an example shows."""
+MOST = 8
+"""Parameters of an object that an example shows."""
+NAME: Final = "<function name>"
+"""What stands in the form of a call where the model puts a name: an echo of it is no call."""
+GENERIC: Final = Call("", NAME, {"parameter": "<value>"}, '{"parameter": <value>}')
+"""What is shown where no tool takes a text: neither its name nor its arguments can be read."""
+
+
+def example_calls(tools: Tools) -> tuple[Call, Call]:
+    """Return a call of the first tool that can be shown and one of the last."""
+    offered = list(tools)
+    return _first(offered), _first(reversed(offered))
+
+
+def _first(tools: Iterable[Tool]) -> Call:
+    drawn = (_drawn(tool, tool.parameters, enums=enums) for tool in tools for enums in (True, False))
+    return next(filter(_has_placeholder, drawn), GENERIC)
+
+
+def _drawn(tool: Tool, root: Schema, *, enums: bool) -> Call:
+    """Draw an example; without `enums` a text that must be one of several is a placeholder too."""
+    arguments = _object(root, root, 0, enums=enums)
+    return Call("", tool.name, arguments, dump(arguments))
+
+
+def _object(schema: Schema, root: Schema, depth: int, *, enums: bool) -> dict[str, Any]:
+    """Return the required parameters alone: those that are optional would be copied."""
+    properties, required = schema.get("properties"), schema.get("required")
+    if not is_object(properties) or not is_array(required):
+        return {}
+    names = [name for name in required if name in properties][:MOST]
+    return {name: _value(properties[name], root, name, depth + 1, enums=enums) for name in names}
+
+
+def _value(schema: Any, root: Schema, name: str, depth: int, *, enums: bool) -> Any:
+    node = resolve(schema, root)
+    if "const" in node:
+        return node["const"]
+    allowed = node.get("enum")
+    if is_array(allowed) and allowed and (enums or not isinstance(allowed[0], str)):
+        return allowed[0]
+    kind = node.get("type")
+    if is_array(kind):
+        kind = kind[0] if kind else None
+    if kind == "object":
+        return _object(node, root, depth, enums=enums) if depth < DEEPEST else {}
+    if kind == "array":
+        return [_value(node.get("items"), root, name, depth + 1, enums=enums)] if depth < DEEPEST else []
+    return _SIMPLE.get(kind, f"<{name}>") if isinstance(kind, str) else f"<{name}>"
+
+
+_SIMPLE: dict[str, Any] = {"integer": 1, "number": 1.5, "boolean": True, "null": None}
+
+
+def _has_placeholder(call: Call) -> bool:
+    return any(map(_is_placeholder, call.arguments.values()))
+
+
+def _is_placeholder(value: Any) -> bool:
+    if is_object(value):
+        return any(map(_is_placeholder, value.values()))
+    if is_array(value):
+        return any(map(_is_placeholder, value))
+    return isinstance(value, str) and value[:1] == "<" and value[-1:] == ">"

@@ -1,0 +1,59 @@
+"""A call whose tool is in the place of the role: its last token alone tells it from the tool's result.
+
+    <|start|>get_weather<|channel|>commentary<|message|>{"city": "Oslo"}<|call|>
+
+A result goes to somebody, `to=assistant`, and ends with `<|end|>`; only the assistant writes `<|call|>`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from promptools.errors import clip
+from promptools.harmony.header import Known
+from promptools.harmony.machine import Begin, Finish, Item, Words
+
+
+class Callers:
+    """Holds back a message of an offered tool to nobody until it ends, and reads it as a call if it ends like one."""
+
+    def __init__(self, known: Known | None) -> None:
+        self._known = known
+        self._held: list[Item] = []
+
+    def feed(self, items: Iterable[Item]) -> Iterator[Item]:
+        """Yield the items that are certain. O(n) in their number."""
+        for item in items:
+            if self._held:
+                self._held.append(item)
+                if isinstance(item, Finish):
+                    yield from self._decided(item)
+            elif isinstance(item, Begin) and self._may_call(item):
+                self._held.append(item)
+            else:
+                yield item
+
+    def close(self) -> Iterator[Item]:
+        """Yield what is held: no token ended it."""
+        yield from self._held
+        self._held = []
+
+    def _may_call(self, begin: Begin) -> bool:
+        header = begin.header
+        return header.role == "tool" and not header.recipient and (self._known is None or self._known(header.name))
+
+    def _decided(self, finish: Finish) -> Iterator[Item]:
+        begin, *rest = self._held
+        self._held = []
+        assert isinstance(begin, Begin)
+        said = next((item.raw.lstrip() for item in rest if isinstance(item, Words) and item.raw.strip()), "")
+        if finish.by == "call" and said.startswith("{"):
+            header = begin.header
+            repair = f"the tool {clip(header.name, 60)!r} in the role's place"
+            called = replace(
+                header, role="assistant", name="", recipient=header.name, repairs=(*header.repairs, repair)
+            )
+            begin = Begin(called, begin.raw)
+        yield begin
+        yield from rest

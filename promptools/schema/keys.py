@@ -1,0 +1,194 @@
+"""The keys of arguments, as models write them and as a schema declares them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from promptools.errors import clip
+from promptools.schema.graph import pointer
+from promptools.schema.shapes import is_object
+from promptools.schema.spelling import fold, unique
+from promptools.types import Fix
+
+GROUPS: tuple[frozenset[str], ...] = tuple(
+    frozenset(names.split())
+    for names in (
+        "filepath file_path filePath file",
+        "path directory dir_path dirPath dir folder",
+        "path filepath",
+        "command cmd shell_command",
+        "query query_text search_query",
+        "unified_diff diff patch",
+        "url link webpage uri",
+        "location city place",
+        "container container_id container_name",
+        "pod pod_name pod_id",
+        "text content body",
+        "search find old_text original",
+        "replace replacement new_text",
+    )
+)
+"""Names for one thing: whichever one the schema declares is meant, if it declares just one of them."""
+
+TOWARDS: Mapping[str, frozenset[str]] = {
+    "num_results": frozenset(("top_n", "count", "limit", "max_results")),
+    "query": frozenset(("pattern",)),
+    "line_start": frozenset(("start_line",)),
+    "line_end": frozenset(("end_line",)),
+}
+"""Names that stand for one declared name, but not for each other."""
+
+LIKELY: tuple[frozenset[str], ...] = (*GROUPS, frozenset(("path", "file", "filename", "file_name")))
+"""Names for one thing where just one parameter can be meant."""
+GENERAL = frozenset((
+    "arg", "array", "field", "input", "list", "name", "param", "parameter", "str", "string", "text", "value",
+))  # fmt: skip
+"""Words that say nothing more behind a name: a `city_name` is a city."""
+OTHERS = frozenset((
+    "after", "base", "before", "begin", "cc", "dest", "destination", "dst", "end", "exclude", "first", "from",
+    "ignore", "in", "last", "max", "min", "new", "next", "no", "not", "old", "other", "out", "output", "parent",
+    "previous", "prior", "reply", "second", "source", "src", "start", "target", "to",
+))  # fmt: skip
+"""Words before a key that make it another thing: an `old_path` is not the path."""
+
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_SEPARATOR = re.compile(r"[-_.\s]+")
+LONGEST_KEY = 128
+"""Characters of a key that is split into words."""
+
+WRAPPER = "properties"
+"""The word of a schema under which models put arguments."""
+_BESIDE = frozenset(("type", "required", "additionalProperties"))
+"""Words of a schema that may be beside it."""
+_TYPES = frozenset((
+    "any", "array", "bool", "boolean", "dict", "float", "int", "integer", "list", "null", "number", "object",
+    "str", "string",
+))  # fmt: skip
+_SCHEMA_WORDS = frozenset(("type", "$ref", "anyOf", "oneOf", "allOf", "enum", "description", "properties", "items"))
+
+
+def alias_table(declared: Collection[str], own: Mapping[str, str]) -> dict[str, str]:
+    """Map each known alias of a schema's parameters to the one parameter that it can mean.
+
+    A declared name is never an alias. `own` are the tool's own aliases; they outrank the built-in groups.
+    """
+    meant: dict[str, set[str]] = {}
+    for group in GROUPS:
+        members = group.intersection(declared)
+        if len(members) == 1:
+            for alias in group:
+                meant.setdefault(alias, set()).update(members)
+    for name, aliases in TOWARDS.items():
+        if name in declared:
+            for alias in aliases:
+                meant.setdefault(alias, set()).add(name)
+    table = {alias: next(iter(names)) for alias, names in meant.items() if len(names) == 1}
+    table.update(own)
+    return {alias: name for alias, name in table.items() if alias not in declared}
+
+
+class Spellings:
+    """The names that a schema declares, by what is left of them when case and separators do not count."""
+
+    __slots__ = ("_cased", "_folded", "declared")
+
+    def __init__(self, declared: frozenset[str]) -> None:
+        self.declared = declared
+        self._cased = unique(declared, str.casefold)
+        self._folded = unique(declared, fold)
+
+    def meant(self, key: str) -> str | None:
+        """Return the one declared name that a key spells otherwise, in case, `-`, `_`, `.`, spaces or camel case."""
+        return self._cased.get(key.casefold()) or self._folded.get(fold(key))
+
+
+def rename(
+    arguments: dict[str, Any],
+    spellings: Spellings,
+    aliases: Mapping[str, str],
+    own: Mapping[str, str],
+    allowed: Collection[str] | None,
+) -> tuple[dict[str, Any], tuple[Fix, ...]]:
+    """Return arguments under their declared names, in the same order, and which were renamed.
+
+    A tool's `own` aliases outrank another spelling of a declared name, and that the known `aliases`. Nothing is renamed
+    onto a parameter that is given, nor two onto one. `allowed` limits the targets (None: any).
+    """
+    wanted: dict[str, str] = {}
+    for key in arguments:
+        if key not in spellings.declared:
+            name = own.get(key) or spellings.meant(key) or aliases.get(key)
+            if name is not None and name not in arguments:
+                wanted[key] = name
+    times = Counter(wanted.values())
+    return _renamed(
+        arguments,
+        {key: name for key, name in wanted.items() if times[name] == 1 and (allowed is None or name in allowed)},
+    )
+
+
+def guess(
+    arguments: dict[str, Any], declared: Collection[str], required: Collection[str]
+) -> tuple[dict[str, Any], tuple[Fix, ...]]:
+    """Rename the only key that nobody declared to the only required parameter that is missing, if it says the same.
+
+    It does where one is the other with more words around it, and where both are names for one thing. No other parameter
+    that is left out may be meant. Whether the value fits is for the caller to check.
+    """
+    unknown = [key for key in arguments if key not in declared]
+    missing = [name for name in required if name not in arguments]
+    if len(unknown) != 1 or len(missing) != 1:
+        return arguments, ()
+    key = unknown[0]
+    words = _words(key)
+    meant = [name for name in declared if name not in arguments and _means(words, _words(name))]
+    return _renamed(arguments, {key: missing[0]} if meant == missing else {})
+
+
+def _renamed(arguments: dict[str, Any], renames: Mapping[str, str]) -> tuple[dict[str, Any], tuple[Fix, ...]]:
+    if not renames:
+        return arguments, ()
+    fixes = tuple(Fix("alias", f"{clip(repr(key), 60)} to {name!r}", pointer([name])) for key, name in renames.items())
+    return {renames.get(key, key): value for key, value in arguments.items()}, fixes
+
+
+def _words(key: str) -> list[str]:
+    """Split a key at its separators and where its case changes."""
+    return _SEPARATOR.sub(" ", _CAMEL.sub(" ", key)).casefold().split() if len(key) <= LONGEST_KEY else []
+
+
+def _means(key: list[str], name: list[str]) -> bool:
+    """Whether a key says what a name does: one has general words behind, or words that tell it more closely before."""
+    short, long = sorted((key, name), key=len)
+    if not short:
+        return False
+    joined = {"_".join(key), "_".join(name)}
+    if any(joined <= group for group in LIKELY):
+        return True
+    more = len(long) - len(short)
+    if long[more:] == short:
+        return long is name or OTHERS.isdisjoint(long[:more])
+    return long[: len(short)] == short and GENERAL.issuperset(long[len(short) :])
+
+
+def unwrapped(arguments: Mapping[str, Any], declared: Collection[str]) -> dict[str, Any] | None:
+    """Return the arguments that are under `properties`, as in a schema; None where there are none, or a schema is.
+
+    The types of a schema tell it from values: a member that is one, or names one, is none.
+    """
+    inner = arguments.get(WRAPPER)
+    if WRAPPER in declared or not is_object(inner) or not inner or not _BESIDE.issuperset(arguments.keys() - {WRAPPER}):
+        return None
+    if arguments.get("type", "object") != "object" or any(map(_describes, inner.values())):
+        return None
+    return dict(inner)
+
+
+def _describes(value: Any) -> bool:
+    """Whether this is a parameter's schema, or the word for one, and no value."""
+    if isinstance(value, str):
+        return value in _TYPES
+    return is_object(value) and not _SCHEMA_WORDS.isdisjoint(value)

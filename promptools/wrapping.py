@@ -1,0 +1,117 @@
+"""Our transport inside a client that is already there: of openai, of the ollama package, of httpx or httpx2."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
+
+import openai
+
+from promptools.errors import UsageError
+from promptools.frameworks import PAGE, line_for
+from promptools.transport import OLLAMA_DOORS, Session, Settings, carry, is_http_client
+
+if TYPE_CHECKING:
+    import ollama
+
+
+class HTTPClient(Protocol):
+    """What a client of httpx or httpx2 has, sync or async."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the client is closed."""
+        ...
+
+    @property
+    def follow_redirects(self) -> bool:
+        """Whether the client follows redirections."""
+        ...
+
+
+ClientT = TypeVar(
+    "ClientT", bound="openai.OpenAI | openai.AsyncOpenAI | ollama.Client | ollama.AsyncClient | HTTPClient"
+)
+
+
+def wrap(client: ClientT, **settings: Unpack[Settings]) -> ClientT:
+    """Put our transport inside an existing client, so that its chats come back with working tool calls.
+
+    A client of openai (the SDK's, Azure's, a subclass) or of the ollama package stays the same object, with its
+    address, key and HTTP client; copies of it (`with_options`) are wrapped too, unless they are given another
+    `http_client`. Of a client of httpx or httpx2 a copy is returned, for a framework's `http_client=`: whoever else
+    uses the original sees nothing of us, and closing the copy closes the original.
+
+    `provider=` says what is known of the server that the client talks to. Wrapping again changes the settings that are
+    named.
+    """
+    if isinstance(client, (openai.OpenAI, openai.AsyncOpenAI)):
+        inside: Any = client
+        session = _session(inside._client, settings)  # noqa: SLF001 - no public name for it
+        session.target(None, base_url=str(client.base_url), provider=session.provider)  # what cannot be is said now
+        _put(inside, session, carry(inside._client, session))  # noqa: SLF001
+        return client
+    if is_http_client(client):
+        session = _session(client, settings)
+        session.target(None, provider=session.provider)
+        carried: ClientT = carry(client, session)
+        return carried
+    if _is_ollama(client):
+        from promptools.ollama.client import settled
+
+        inside = client
+        http = inside._client  # noqa: SLF001
+        session = settled(_session(http, settings), http, http.headers)
+        _put(inside, session, carry(http, session, OLLAMA_DOORS))
+        return client
+    raise UsageError(_refusal(client))
+
+
+def http_client(**settings: Unpack[Settings]) -> openai.DefaultHttpxClient:
+    """Return an HTTP client for a framework's `http_client=`: its chat completions come back with working tool calls.
+
+    It is openai's `DefaultHttpxClient` (of httpx, or httpx2 with openai 3) with our transport inside, and takes what
+    `wrap` takes. For a proxy, certificates or time-outs of your own: `wrap(httpx.Client(...))`.
+    """
+    return wrap(openai.DefaultHttpxClient(), **settings)
+
+
+def async_http_client(**settings: Unpack[Settings]) -> openai.DefaultAsyncHttpxClient:
+    """Return an async HTTP client for a framework's `http_client=`; see `http_client`."""
+    return wrap(openai.DefaultAsyncHttpxClient(), **settings)
+
+
+def _session(http: Any, settings: Settings) -> Session:
+    """Return the session for an HTTP client: the one that it has, with changes, or a new one."""
+    already = getattr(http.__dict__["_transport"], "start", None)
+    if isinstance(already, Session):
+        return already.changed(settings) if settings else already
+    return Session(settings)
+
+
+def _put(client: Any, session: Session, http: Any) -> None:
+    """Put the copy of its HTTP client into a client."""
+    client.__dict__["_client"] = http
+    client.__dict__["promptools"] = session
+
+
+def _is_ollama(client: object) -> bool:
+    """Whether an object is a client of the ollama package, which is imported only then."""
+    if not any(base.__module__.partition(".")[0] == "ollama" for base in type(client).__mro__):
+        return False
+    import ollama
+
+    return isinstance(client, (ollama.Client, ollama.AsyncClient))
+
+
+def _refusal(client: object) -> str:
+    """Return what to pass instead."""
+    if isinstance(client, ModuleType):
+        what = f"the module {client.__name__!r}"
+    else:
+        what = f"the class {client.__name__!r}" if isinstance(client, type) else f"a {type(client).__name__!r}"
+    said = f"wrap() takes a client of openai, ollama or httpx, not {what}"
+    line = line_for(client)
+    if line is None:
+        return said
+    return f"{said}: there promptools goes in by {line} (see {PAGE})"

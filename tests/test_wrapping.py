@@ -1,0 +1,187 @@
+"""`wrap` of other clients than openai's, the HTTP clients for frameworks, and the log's warning of APIs not read."""
+
+import asyncio
+import logging
+import re
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+
+import ollama
+import openai
+import pytest
+from upstream import completion, running
+
+import promptools
+from promptools.errors import UsageError
+from promptools.frameworks import LINES, PAGE
+from promptools.profiles import Config
+from promptools.transport import Carrier
+from promptools.wrapping import async_http_client, http_client, wrap
+
+ROOT = Path(promptools.__file__).parents[1]
+FAMILIES = [name for name in ("httpx", "httpx2") if find_spec(name)]
+PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+TOOLS = [{"type": "function", "function": {"name": "get_weather", "parameters": PARAMETERS}}]
+ASK = {"model": "m", "messages": [{"role": "user", "content": "Weather in Paris?"}], "tools": TOOLS}
+PRINTED = "<tool_call>\n{'name': 'get_weather', 'arguments': {'city': 'Paris'}}\n</tool_call>"
+OPTIONS = {"config": Config(), "detect": False}
+
+
+@pytest.fixture
+def server():
+    with running() as upstream:
+        upstream.play(completion(PRINTED), completion(PRINTED))
+        yield upstream
+
+
+def arguments_in(answer):
+    return answer["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"]
+
+
+# --- clients of httpx and httpx2
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_wrapped_http_client_gives_the_call(server, family):
+    plain = import_module(family).Client(headers={"x-mine": "1"})
+    with wrap(plain, **OPTIONS) as http:
+        answer = http.post(f"{server.url}/chat/completions", json=ASK).json()
+    assert arguments_in(answer) == '{"city": "Paris"}'
+    assert server.seen[0].headers["x-mine"] == "1"
+    assert plain.is_closed, "closing the copy closes the original"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_wrapped_async_http_client_gives_the_call(server, family):
+    async def ask():
+        async with wrap(import_module(family).AsyncClient(), **OPTIONS) as http:
+            return (await http.post(f"{server.url}/chat/completions", json=ASK)).json()
+
+    assert arguments_in(asyncio.run(ask())) == '{"city": "Paris"}'
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_original_stays_as_it_is(server, family):
+    with import_module(family).Client() as plain:
+        wrapped = wrap(plain, **OPTIONS)
+        assert wrapped is not plain
+        assert not isinstance(plain._transport, Carrier)
+        answer = plain.post(f"{server.url}/chat/completions", json=ASK).json()
+        assert answer["choices"][0]["message"]["content"] == PRINTED
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_wrapping_a_wrapped_http_client_changes_the_settings_that_are_named(family):
+    with wrap(import_module(family).Client(), mode="prompt", **OPTIONS) as once:
+        again = wrap(once, trace=True)
+        options = again._transport.start.context.options
+        assert (options.mode, options.trace) == ("prompt", True)
+        assert not isinstance(again._transport.below, Carrier)
+
+
+def test_the_http_client_is_for_the_sdk(server):
+    client = openai.OpenAI(base_url=server.url, api_key="none", http_client=http_client(**OPTIONS))
+    with client:
+        reply = client.chat.completions.create(**ASK)
+    assert reply.choices[0].message.tool_calls[0].function.arguments == '{"city": "Paris"}'
+
+
+def test_the_async_http_client_is_for_the_sdk(server):
+    async def ask():
+        http = async_http_client(**OPTIONS)
+        async with openai.AsyncOpenAI(base_url=server.url, api_key="none", http_client=http) as client:
+            return await client.chat.completions.create(**ASK)
+
+    reply = asyncio.run(ask())
+    assert reply.choices[0].message.tool_calls[0].function.arguments == '{"city": "Paris"}'
+
+
+def test_the_http_client_has_the_limits_of_the_sdks_own():
+    with http_client(**OPTIONS) as ours, openai.DefaultHttpxClient() as theirs:
+        assert ours.timeout == theirs.timeout
+        assert ours.follow_redirects == theirs.follow_redirects
+
+
+@pytest.mark.parametrize("bad", [{"provider": "nobody"}, {"mode": "loud"}, {"colour": 1}])
+def test_what_cannot_be_is_said_at_once(bad):
+    with pytest.raises(UsageError):
+        http_client(**{"config": Config(), **bad})
+
+
+# --- clients of the ollama package
+
+
+def test_a_wrapped_ollama_client_stays_the_same_and_gives_the_call(server):
+    client = ollama.Client(host=server.url.removesuffix("/v1"))
+    assert wrap(client, provider="vllm", **OPTIONS) is client
+    answer = client.chat("m", ASK["messages"], tools=TOOLS)
+    assert answer.message.tool_calls[0].function.arguments == {"city": "Paris"}
+    wrap(client, trace=True)
+    assert client.promptools.provider == "vllm"
+    assert client.promptools.context.options.trace
+    assert not isinstance(client._client._transport.below, Carrier)
+    client._client.close()
+
+
+def test_a_wrapped_async_ollama_client_gives_the_call(server):
+    async def ask():
+        client = wrap(ollama.AsyncClient(host=server.url.removesuffix("/v1")), provider="vllm", **OPTIONS)
+        answer = await client.chat("m", ASK["messages"], tools=TOOLS)
+        await client._client.aclose()
+        return answer
+
+    assert asyncio.run(ask()).message.tool_calls[0].function.arguments == {"city": "Paris"}
+
+
+# --- what is no client
+
+
+@pytest.mark.parametrize("package", LINES)
+def test_of_a_frameworks_object_it_says_what_to_write(package):
+    base = type("Model", (), {"__module__": f"{package}.models.chat"})
+    own = type("Own", (base,), {"__module__": "app"})  # an app's subclass of it
+    for thing in (base, base(), own(), ModuleType(package)):
+        with pytest.raises(UsageError) as refused:
+            wrap(thing)
+        assert LINES[package] in str(refused.value)
+        assert PAGE in str(refused.value)
+
+
+@pytest.mark.parametrize("thing", [openai, openai.OpenAI, ollama, {}, None, 3, "http://localhost:8000/v1"], ids=repr)
+def test_of_anything_else_it_says_what_it_takes(thing):
+    with pytest.raises(UsageError, match="wrap\\(\\) takes a client of openai, ollama or httpx, not ") as refused:
+        wrap(thing)
+    assert PAGE not in str(refused.value)
+
+
+@pytest.mark.parametrize("line", dict.fromkeys(LINES.values()))
+def test_the_page_has_that_line(line):
+    page = (ROOT / PAGE).read_text(encoding="utf-8")
+    parts = re.findall(r"\w+=promptools\.\w+\(\)|[\w.]+ = promptools\.\w+\(\)|\"\w+\": promptools\.\w+\(\)", line)
+    parts += re.findall(r"^\w[\w.]*\(|promptools\.\w+\(|set_\w+\(\"\w+\"\)", line)
+    assert parts
+    assert [part for part in parts if part not in page] == []
+
+
+# --- APIs that nobody reads
+
+
+@pytest.mark.parametrize(("path", "name"), [("/responses", "Responses API"), ("/api/chat", "Ollama's own API")])
+def test_what_passes_with_its_calls_unread_is_in_the_log_once(server, caplog, path, name):
+    caplog.set_level(logging.WARNING, "promptools")
+    with http_client(**OPTIONS) as http, wrap(http, trace=True) as copy:
+        for client in (http, http, copy):
+            client.post(f"{server.url}{path}", json={})
+    assert [record.getMessage().count(name) for record in caplog.records] == [1]
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("GET", "/responses/r_1"), ("POST", "/completions"), ("POST", "/embeddings"), ("GET", "/api/chat")],
+)
+def test_what_holds_no_calls_is_not_in_the_log(server, caplog, method, path):
+    with http_client(**OPTIONS) as http:
+        http.request(method, f"{server.url}{path}")
+    assert caplog.records == []
