@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis.internal.conjecture import providers
 
 NO_ORACLE = "NO ORACLE"
 """As in `oracle.MARK`."""
@@ -14,6 +15,10 @@ NO_ORACLE = "NO ORACLE"
 
 vars(re)["_MAXCACHE"] = 1 << 16
 """Patterns that `re` keeps, instead of 512: what is looked for changes with every dialect, and is compiled once."""
+
+
+vars(providers)["_get_local_constants"] = providers.Constants
+"""Hypothesis draws from the constants of whichever modules are loaded: with `derandomize`, too, runs would differ."""
 
 
 @pytest.hookimpl(optionalhook=True)

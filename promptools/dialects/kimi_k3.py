@@ -29,7 +29,8 @@ OPEN, CLOSE, SEP = "<|open|>", "<|close|>", "<|sep|>"
 TOOLS, END_TOOLS = f"{OPEN}tools{SEP}", f"{CLOSE}tools{SEP}"
 END_CALL, END_ARGUMENT = f"{CLOSE}call{SEP}", f"{CLOSE}argument{SEP}"
 
-_ATTRIBUTES = r"\s[^<>]{0,400}+"
+_ATTRIBUTES = r"\s[^<>]{0,4000}+"
+"""With room for a key that is itself a long text; more is no tag, so that an open one never costs more than this."""
 _TAG: Final = re.compile(
     rf"(?P<argument>{re.escape(OPEN)}argument{_ATTRIBUTES}{re.escape(SEP)})|(?P<call>{re.escape(OPEN)}call(?=\s))"
     rf"|(?P<end_argument>{re.escape(END_ARGUMENT)})|(?P<end_call>{re.escape(END_CALL)})"
@@ -48,7 +49,7 @@ _ANOTHER = re.compile(rf"{re.escape(END_ARGUMENT)}[\s<|]{{0,8}}open\b")
 """An argument's closer in a value, and behind it what was to open the next one."""
 _CLOSES = CLOSE[:3]
 """As much of a tag as tells that it is a closer."""
-_LONGEST = 450
+_LONGEST = 4050
 _SPACE = re.compile(r"\s{0,256}+")
 _ATTRIBUTE = re.compile(r'\s(\w+)\s*=\s*"([^"]*)"')
 _ENTITIES = {"&quot;": '"', "&lt;": "<", "&gt;": ">", "&amp;": "&"}
