@@ -13,6 +13,7 @@
 #   make results  docs/reference/results.md, from what the real servers that are installed do now
 #   make results-models  docs/reference/real-models.md: all questions in every way, which takes hours; ARGS choose
 #   make dialects docs/reference/dialects, from the tables of tests/cases
+#   make docs     the documentation site, in .site
 #   make bench    the benchmarks, side by side with other libraries
 #
 # Each makes .venv itself. Further environments go to PROMPTOOLS_CACHE (default ~/.cache/promptools).
@@ -23,7 +24,7 @@ PYTEST ?=
 # the examples of docs/tasks/frameworks.md that are run everywhere, by the environments that they need
 FRAMEWORKS := frameworks-openai-3 frameworks-openai-2 frameworks-node
 
-.PHONY: demo test lint types suite e2e e2e-ollama e2e-oracle e2e-vllm frameworks models fuzz results results-models dialects bench clean
+.PHONY: demo test lint types suite e2e e2e-ollama e2e-oracle e2e-vllm frameworks models fuzz results results-models dialects docs bench clean
 .DEFAULT_GOAL := test
 
 # not taken from the environment variable of that name
@@ -99,6 +100,11 @@ results-models: .venv/.dev
 dialects: .venv/.dev
 	@$(BIN)/python tools/dialect_pages.py
 
+# The site, in .site: warnings are errors, of links and anchors too. NO_MKDOCS_2_WARNING: the theme's words on another
+# program's future, which fill the screen.
+docs: .venv/.docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet && echo 'open .site/index.html'
+
 bench: .venv/.dev
 	@python="$$($(BIN)/python tools/environments.py bench)" && PYTHONPATH=. "$$python" -m benchmarks $(ARGS)
 
@@ -119,6 +125,11 @@ clean:
 	@echo '== installing what the demo needs'
 	@tools/install --only-binary xllamacpp -e '.[demo]' \
 		|| { echo '(no wheel of xllamacpp for this machine: installing without)'; tools/install -e '.[server]' rich; }
+	@touch $@
+
+.venv/.docs: .venv/.made pyproject.toml
+	@echo '== installing what the site needs'
+	@tools/install -e '.[docs]'
 	@touch $@
 
 .venv/.dev: .venv/.made pyproject.toml
