@@ -1,1 +1,1 @@
-"""What promptools costs, side by side with other libraries: `make bench`; docs/benchmarks.md tells how it measures."""
+"""What promptools costs, compared with other libraries: `make bench`; docs/benchmarks.md explains the method."""

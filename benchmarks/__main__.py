@@ -29,7 +29,7 @@ GROUPS = {
     "exchanges": "exchanges",
     "real": "real",
 }
-"""Benchmarks and the modules that hold them, in the order in which they run."""
+"""Benchmarks and their modules, in the order in which they run."""
 
 
 def main() -> None:

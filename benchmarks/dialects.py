@@ -1,4 +1,4 @@
-"""What it costs that every dialect is looked for, and what a call in each of them costs as it grows."""
+"""The cost of searching for all dialects, and the cost of a call in each of them as it grows."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from promptools import parse
 from promptools.types import Call
 
 TWO = ("hermes", "json")
-"""The dialects that were there before all others: the yardstick."""
+"""The first two dialects that existed, as the baseline."""
 WIDER = Target("at most", 1.5, "<= 1.5x of two dialects")
 SIZES = (1_000, 100_000, 1_000_000)
 
 
 def dialects() -> tuple[Table, Table]:
-    """All dialects against two of them, and the cost of a piece of each dialect's own calls from 1 KB to 1 MB."""
+    """Measure all dialects against two, and the cost of a piece of each dialect's own calls from 1 KB to 1 MB."""
     return _against_two(), _growth()
 
 
@@ -35,34 +35,38 @@ def _against_two() -> Table:
             "all, in pieces": lambda cut=cut: stream(cut),
             "two, in pieces": lambda cut=cut: _stream_with_two(cut),
         }
-        took = best_of(jobs)
-        for what in ("", ", in pieces"):
-            ratio = took[f"all{what}"] / took[f"two{what}"]
-            shown = {"all": seconds(took[f"all{what}"]), "two": seconds(took[f"two{what}"]), "ratio": f"{ratio:.2f}x"}
-            rows.append(Row(f"{case}{what}", shown, ratio, WIDER, took))
+        times = best_of(jobs)
+        for suffix in ("", ", in pieces"):
+            ratio = times[f"all{suffix}"] / times[f"two{suffix}"]
+            shown = {
+                "all": seconds(times[f"all{suffix}"]),
+                "two": seconds(times[f"two{suffix}"]),
+                "ratio": f"{ratio:.2f}x",
+            }
+            rows.append(Row(f"{case}{suffix}", shown, ratio, WIDER, times))
     return Table("dialects", f"All {len(registry.names())} dialects against {' and '.join(TWO)} alone", rows)
 
 
 def _growth() -> Table:
     rows = []
     for name in registry.names():
-        took: dict[str, float] = {}
+        costs_by_size: dict[str, float] = {}
         for size in SIZES:
             text = _written(name, size)
             cut = [text[at : at + PIECE] for at in range(0, len(text), PIECE)]
             job = {"ours": lambda cut=cut, name=name: stream(cut, name)}
-            took[f"{size // 1000} KB"] = best_of(job, rounds=2 if size == SIZES[-1] else 4)["ours"] / len(cut)
-        costs = list(took.values())
+            costs_by_size[f"{size // 1000} KB"] = best_of(job, rounds=2 if size == SIZES[-1] else 4)["ours"] / len(cut)
+        costs = list(costs_by_size.values())
         ratio = max(costs[1:]) / costs[0]
-        shown = {size: seconds(each) for size, each in took.items()}
-        rows.append(Row(name, {**shown, "growth": f"{ratio:.2f}x"}, ratio, FLAT, took))
+        shown = {size: seconds(cost) for size, cost in costs_by_size.items()}
+        rows.append(Row(name, {**shown, "growth": f"{ratio:.2f}x"}, ratio, FLAT, costs_by_size))
     return Table(
         "dialects_growth", "A string argument in each dialect, in 4-character pieces: the cost of one piece", rows
     )
 
 
 def _written(name: str, size: int) -> str:
-    """Give a call in this dialect, as prompt mode asks for it: some are read only where they were asked for."""
+    """Return a call in this dialect as the expected one: some dialects are parsed only if they are expected."""
     arguments = {"path": "a.py", "content": samples.code(size)}
     text = registry.get(name).render_calls([Call("c", "write_file", arguments, json.dumps(arguments))])
     assert [call.arguments for call in parse(text, samples.TOOLS, expect=name).calls] == [arguments], name
@@ -87,12 +91,12 @@ def _texts() -> list[tuple[str, str]]:
 
 @contextmanager
 def _two() -> Iterator[None]:
-    every = registry.names
+    names = registry.names
     registry.names = lambda: TWO
     try:
         yield
     finally:
-        registry.names = every
+        registry.names = names
 
 
 def _with_two(text: str) -> None:

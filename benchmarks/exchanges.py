@@ -1,4 +1,4 @@
-"""What an exchange adds to a request, over the bare client, against a server on this machine that answers at once."""
+"""The overhead of an exchange over the bare client, with a server on this machine that responds at once."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from promptools.profiles import Config
 
 MESSAGES: Any = [{"role": "user", "content": "What is the weather in Longyearbyen?"}]
 LOOKS = 60
-"""Streams that are timed for the first token; the fastest counts."""
+"""Number of streams that are timed for the first token; the fastest counts."""
 
 
 def exchanges() -> tuple[Table, Table]:
-    """Requests and streams: bare, untouched, native, prompt."""
+    """Measure requests and streams: bare client, passthrough, native mode, prompt mode."""
     with _stub() as url:
         options: dict[str, Any] = {"base_url": url, "api_key": "none", "max_retries": 0}
         bare = openai.OpenAI(**options)
@@ -32,16 +32,16 @@ def exchanges() -> tuple[Table, Table]:
 
 
 def _requests(bare: openai.OpenAI, ours: dict[Any, OpenAI]) -> Table:
-    """Processor time of this process for a whole request."""
+    """Measure the processor time of this process for a whole request."""
 
     def ask(client: openai.OpenAI, **more: Any) -> Job:
         return lambda: client.chat.completions.create(model="stub", messages=MESSAGES, **more)
 
     tools = {"tools": samples.OPENAI}
     for mode in ("native", "prompt"):
-        said: Any = ask(ours[mode], **tools)()
-        assert said.choices[0].message.tool_calls[0].function.name == "get_weather"
-    took = best_of(
+        reply: Any = ask(ours[mode], **tools)()
+        assert reply.choices[0].message.tool_calls[0].function.name == "get_weather"
+    times = best_of(
         {
             "bare, no tools": ask(bare),
             "untouched": ask(ours[None]),
@@ -50,11 +50,11 @@ def _requests(bare: openai.OpenAI, ours: dict[Any, OpenAI]) -> Table:
             "prompt": ask(ours["prompt"], **tools),
         }
     )
-    return Table("requests", "One request and its answer: processor time of the client", _rows(took))
+    return Table("requests", "One request and its answer: processor time of the client", _rows(times))
 
 
 def _first_tokens(bare: openai.OpenAI, ours: dict[Any, OpenAI]) -> Table:
-    """Time by the clock until the first piece of content is in the app's hands."""
+    """Measure the wall time until the app receives the first piece of content."""
     tools = {"tools": samples.OPENAI}
     looks: dict[str, Callable[[], float]] = {
         "bare, no tools": lambda: _until_content(bare),
@@ -63,11 +63,11 @@ def _first_tokens(bare: openai.OpenAI, ours: dict[Any, OpenAI]) -> Table:
         "native": lambda: _until_content(ours["native"], **tools),
         "prompt": lambda: _until_content(ours["prompt"], **tools),
     }
-    took = dict.fromkeys(looks, float("inf"))
+    times = dict.fromkeys(looks, float("inf"))
     for _ in range(LOOKS):
         for name, look in looks.items():
-            took[name] = min(took[name], look())
-    return Table("first_tokens", "A stream of words: time until the first one", _rows(took))
+            times[name] = min(times[name], look())
+    return Table("first_tokens", "A stream of words: time until the first one", _rows(times))
 
 
 def _until_content(client: openai.OpenAI, **more: Any) -> float:
@@ -85,13 +85,13 @@ def _until_content(client: openai.OpenAI, **more: Any) -> float:
 def _rows(took: dict[str, float]) -> list[Row]:
     bare = {"untouched": "bare, no tools", "native": "bare, tools", "prompt": "bare, tools"}
     rows = []
-    for name, each in took.items():
-        added = each - took[bare[name]] if name in bare else None
+    for name, duration in took.items():
+        added = duration - took[bare[name]] if name in bare else None
         rows.append(
             Row(
                 name,
-                {"took": seconds(each), "added": seconds(added) if added is not None else ""},
-                measured={"s": each},
+                {"took": seconds(duration), "added": seconds(added) if added is not None else ""},
+                measured={"s": duration},
             )
         )
     return rows
@@ -99,7 +99,7 @@ def _rows(took: dict[str, float]) -> list[Row]:
 
 @contextlib.contextmanager
 def _stub() -> Iterator[str]:
-    """Run the server in a process of its own, so that its work is not in our processor time."""
+    """Run the server in a process of its own, so that its work does not count as processor time of this one."""
     command = [sys.executable, "-m", "benchmarks.stub"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None

@@ -1,4 +1,4 @@
-"""A line chart as SVG, in the few lines that it takes: no plotting library to install, and the same file each time."""
+"""A line chart as SVG, without a plotting library and with reproducible output."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Line = Sequence[tuple[float, float]]
 
 
 def chart(title: str, across: str, up: str, lines: Mapping[str, Line]) -> str:
-    """Draw lines, each named at its right end; both axes begin at 0."""
+    """Return a chart of lines, each labelled at its right end; both axes begin at 0."""
     most_x = max(x for line in lines.values() for x, _ in line)
     most_y = _round_up(max(y for line in lines.values() for _, y in line))
     middle = (TOP + HEIGHT - BOTTOM) / 2
@@ -53,6 +53,6 @@ def _text(x: float, y: float, text: str, more: str) -> str:
 
 
 def _round_up(value: float) -> float:
-    """Give a round number that is no less: 1, 2, 2.5 or 5 times a power of ten."""
+    """Round up to 1, 2, 2.5, 5 or 10 times a power of ten."""
     size = 10.0 ** (len(str(int(value))) - 1)
     return next(step * size for step in (1, 2, 2.5, 5, 10) if step * size >= value)

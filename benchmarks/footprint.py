@@ -1,4 +1,4 @@
-"""What a process pays before the first reply: import time, and the memory that reading takes at its peak."""
+"""Import time, and the peak memory of parsing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ parser.close()"""
 
 
 def imports() -> Table:
-    """Processor time of an import beyond Python's own start, best of 5 processes."""
+    """Measure the processor time of an import, without the start of Python, best of 5 processes."""
     statements = {
         "from promptools import parse, StreamParser": "from promptools import parse, StreamParser",
         "asyncio": "import asyncio",
@@ -45,22 +45,28 @@ def imports() -> Table:
         "baml_py": "import baml_py",
         "jsonschema": "import jsonschema",
     }
-    took = dict.fromkeys(statements, float("inf"))
+    times = dict.fromkeys(statements, float("inf"))
     for _ in range(5):
         for case, statement in statements.items():
-            took[case] = min(took[case], float(_child(_IMPORT.format(statement=statement))) * 1000)
+            times[case] = min(times[case], float(_child(_IMPORT.format(statement=statement))) * 1000)
     rows = []
-    for case, each in took.items():
-        ratio = each / took["asyncio"]
+    for case, milliseconds in times.items():
+        ratio = milliseconds / times["asyncio"]
         target = IMPORT if case.startswith("from promptools import") else None
         rows.append(
-            Row(case, {"processor time": f"{each:.1f} ms", "ratio": f"{ratio:.2f}x"}, ratio, target, {"ms": each})
+            Row(
+                case,
+                {"processor time": f"{milliseconds:.1f} ms", "ratio": f"{ratio:.2f}x"},
+                ratio,
+                target,
+                {"ms": milliseconds},
+            )
         )
     return Table("imports", "Import time", rows)
 
 
 def memory() -> Table:
-    """Peak memory while one reply of 1 MB is read, over the text itself."""
+    """Measure the peak memory while one reply of 1 MB is parsed, besides the text itself."""
     rows = []
     text = 'fenced(samples.call("write_file", {"path": "a", "content": samples.code(900_000)}))'
     cases = (
@@ -69,8 +75,8 @@ def memory() -> Table:
         ("1 MB of words, whole", "prose(1_000_000)", _WHOLE),
         ("1 MB of words, in 4-character pieces", "prose(1_000_000)", _PIECES),
     )
-    for case, made, run in cases:
-        peak = float(_child(_MEMORY.format(text=made, run=run))) / 1e6
+    for case, expression, run in cases:
+        peak = float(_child(_MEMORY.format(text=expression, run=run))) / 1e6
         rows.append(Row(case, {"peak": f"{peak:.1f} MB"}, measured={"MB": peak}))
     return Table("memory", "Peak memory that a reply of 1 MB takes over its text (tracemalloc)", rows)
 

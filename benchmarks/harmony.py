@@ -1,4 +1,4 @@
-"""Harmony against OpenAI's own library: written as text against token ids, and read piece by piece."""
+"""Harmony against OpenAI's own library: rendering as text against token ids, and parsing token by token."""
 
 from __future__ import annotations
 
@@ -30,47 +30,47 @@ WHOLE = library.RenderConversationConfig(auto_drop_analysis=False)
 
 
 def harmony_render() -> Table:
-    """A Chat Completions request as text, conversion included, against the library's ids of a ready conversation."""
+    """Measure a request as text, conversion included, against the library's ids of already converted messages."""
     title = "A request as Harmony: our text from the request's own messages, its ids from messages made ready for it"
     if why_not := vocabulary.why_not():
         return _nothing("harmony_render", title, why_not)
     rows = []
     for turns in TURNS:
         messages = trajectory.messages(turns)
-        said = convert(messages, samples.TOOLS, options=EVERYTHING).messages
-        theirs = library.Conversation.from_messages([_message(each) for each in said])
-        text, ids = render(said), _ids(theirs)
+        converted = convert(messages, samples.TOOLS, options=EVERYTHING).messages
+        theirs = library.Conversation.from_messages([_message(message) for message in converted])
+        text, ids = render(converted), _ids(theirs)
         assert load_encoding().decode_utf8(ids) == text
-        assert render_ids(said, load_encode()) == ids
+        assert render_ids(converted, load_encode()) == ids
         jobs: dict[str, Job] = {
             "ours, text": lambda messages=messages: _text(messages),
             "tools never seen": lambda messages=messages: _anew(messages),
             "ours, ids": lambda messages=messages: _our_ids(messages),
             "library, ids": lambda theirs=theirs: _ids(theirs),
         }
-        took = best_of(jobs)
-        ratio = took["library, ids"] / took["ours, text"]
-        shown = {name: seconds(each) for name, each in took.items()}
+        times = best_of(jobs)
+        ratio = times["library, ids"] / times["ours, text"]
+        shown = {name: seconds(time) for name, time in times.items()}
         case = f"{turns} turns, {len(text) / 1000:.1f} KB, {len(ids)} tokens"
-        rows.append(Row(case, {**shown, "ratio": f"{ratio:.1f}x"}, ratio, RENDER, took))
+        rows.append(Row(case, {**shown, "ratio": f"{ratio:.1f}x"}, ratio, RENDER, times))
     return Table("harmony_render", title, rows)
 
 
 def harmony_parse() -> tuple[Table, ...]:
-    """A reply token by token: the time of one, against the library, and as the reply grows."""
+    """Measure a reply token by token: the time per token against the library, and as the reply grows."""
     title = "A reply in Harmony, token by token: the time of one token at 10 KB"
     if why_not := vocabulary.why_not():
         return (_nothing("harmony_parse", title, why_not),)
     against, growth = [], []
     for case, reply in REPLIES.items():
         ids = {size: load_encoding().encode(reply(size), allowed_special="all") for size in SIZES}
-        took = _per_token(ids)
-        shown = {name: seconds(each) for name, each in took.items()}
-        ratio = took["ours"] / took["library"]
-        against.append(Row(case, {**shown, "ratio": f"{ratio:.2f}x"}, ratio, PARSE, took))
+        times = _per_token(ids)
+        shown = {name: seconds(time) for name, time in times.items()}
+        ratio = times["ours"] / times["library"]
+        against.append(Row(case, {**shown, "ratio": f"{ratio:.2f}x"}, ratio, PARSE, times))
         costs = _growth(ids)
         first, *others = costs.values()
-        shown = {name: seconds(each) for name, each in costs.items()}
+        shown = {name: seconds(time) for name, time in costs.items()}
         grown = max(others) / first
         growth.append(Row(case, {**shown, "growth": f"{grown:.2f}x"}, grown, FLAT, costs))
     return (
@@ -80,12 +80,12 @@ def harmony_parse() -> tuple[Table, ...]:
 
 
 def _per_token(replies: Mapping[int, Sequence[int]]) -> dict[str, float]:
-    """Read one reply in all ways, which agree about it."""
+    """Parse one reply in all ways, and check that they agree."""
     ids = replies[AGAINST]
     pieces = _pieces(ids)
     theirs, ours = _theirs(ids), _ours(pieces)
-    assert [(each.channel, each.recipient, each.content[0].text) for each in theirs.messages] == [
-        (each.message.channel, each.message.recipient or None, each.message.content) for each in ours.parsed.messages
+    assert [(message.channel, message.recipient, message.content[0].text) for message in theirs.messages] == [
+        (item.message.channel, item.message.recipient or None, item.message.content) for item in ours.parsed.messages
     ]
     jobs: dict[str, Job] = {
         "ours": lambda: _ours(pieces),
@@ -93,18 +93,18 @@ def _per_token(replies: Mapping[int, Sequence[int]]) -> dict[str, float]:
         "library, words read": lambda: _theirs_read(ids),
         "ours, calls checked": lambda: _checked(pieces),
     }
-    return {name: each / len(ids) for name, each in best_of(jobs).items()}
+    return {name: time / len(ids) for name, time in best_of(jobs).items()}
 
 
 def _growth(replies: Mapping[int, Sequence[int]]) -> dict[str, float]:
-    """Read replies of all sizes, in turns."""
+    """Parse replies of all sizes, in turns."""
     pieces = {f"{size // 1000:,} KB": _pieces(ids) for size, ids in replies.items()}
     jobs: dict[str, Job] = {size: lambda cut=cut: _ours(cut) for size, cut in pieces.items()}
-    return {size: each / len(pieces[size]) for size, each in best_of(jobs).items()}
+    return {size: time / len(pieces[size]) for size, time in best_of(jobs).items()}
 
 
 def _pieces(ids: Sequence[int]) -> list[str]:
-    return [load_encoding().decode_utf8([each]) for each in ids]
+    return [load_encoding().decode_utf8([token]) for token in ids]
 
 
 def _ours(pieces: Sequence[str]) -> transcript.StreamParser:
@@ -117,17 +117,17 @@ def _ours(pieces: Sequence[str]) -> transcript.StreamParser:
 
 def _theirs(ids: Sequence[int]) -> Any:
     parser = library.StreamableParser(load_encoding(), library.Role.ASSISTANT)
-    for each in ids:
-        parser.process(each)
+    for token in ids:
+        parser.process(token)
     parser.process_eos()
     return parser
 
 
 def _theirs_read(ids: Sequence[int]) -> None:
-    """Look at each token's words, as who streams must."""
+    """Parse, and read the delta of each token, as streaming requires."""
     parser = library.StreamableParser(load_encoding(), library.Role.ASSISTANT)
-    for each in ids:
-        parser.process(each)
+    for token in ids:
+        parser.process(token)
         _ = parser.last_content_delta
     parser.process_eos()
 
@@ -179,12 +179,12 @@ def _ids(said: Any) -> list[int]:
 
 
 def _message(message: Message) -> Any:
-    """Give one of our messages as the library's."""
+    """Convert one of our messages to the library's."""
     author = library.Author(role=library.Role(message.role), name=message.name or None)
-    made = library.Message.from_author_and_content(author, _content(message.content))
-    made.channel, made.recipient = message.channel or None, message.recipient or None
-    made.content_type = message.content_type or None
-    return made
+    theirs = library.Message.from_author_and_content(author, _content(message.content))
+    theirs.channel, theirs.recipient = message.channel or None, message.recipient or None
+    theirs.content_type = message.content_type or None
+    return theirs
 
 
 def _content(content: str | System | Developer) -> Any:

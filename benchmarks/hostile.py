@@ -1,4 +1,4 @@
-"""Text made to hurt: no run of markers may cost much more than a look at its characters, or grow with its length."""
+"""Adversarial text: the cost per character must be near that of a plain loop, and must not grow with the length."""
 
 from __future__ import annotations
 
@@ -58,16 +58,16 @@ UNITS = {
 
 
 def hostile() -> tuple[Table, Table]:
-    """The cost of a character, against a plain loop and against itself at other sizes."""
+    """Measure the cost of a character, against a plain loop and against itself at other sizes."""
     against, growth = [], []
     for case, unit in UNITS.items():
         name = f"{case}: {unit[:14]!r}"
-        took = {size: _best((unit * (size // len(unit) + 1))[:size]) for size in SIZES}
-        costs = [each["ours"] / each["loop"] for each in took.values()]
-        shown = {_size(size): f"{cost:.1f}x" for size, cost in zip(took, costs, strict=True)}
+        times = {size: _best((unit * (size // len(unit) + 1))[:size]) for size in SIZES}
+        costs = [each["ours"] / each["loop"] for each in times.values()]
+        shown = {_size(size): f"{cost:.1f}x" for size, cost in zip(times, costs, strict=True)}
         ratio, grown = costs[1], max(costs[1:]) / costs[0]
-        spent = {who: f"{each * 1e9:.3g} ns" for who, each in took[SIZES[1]].items()}
-        against.append(Row(name, {**spent, "ratio": f"{ratio:.1f}x"}, ratio, LOOP, took[SIZES[1]]))
+        spent = {who: f"{each * 1e9:.3g} ns" for who, each in times[SIZES[1]].items()}
+        against.append(Row(name, {**spent, "ratio": f"{ratio:.1f}x"}, ratio, LOOP, times[SIZES[1]]))
         growth.append(
             Row(name, {**shown, "growth": f"{grown:.2f}x"}, grown, FLAT, dict(zip(shown, costs, strict=True)))
         )
@@ -78,7 +78,7 @@ def hostile() -> tuple[Table, Table]:
 
 
 def _best(text: str) -> dict[str, float]:
-    """Give the seconds per character."""
+    """Return the seconds per character."""
     jobs: dict[str, Job] = {"ours": lambda: parse(text, samples.TOOLS), "loop": lambda: walk(text)}
     best = best_of(jobs, rounds=3 if len(text) == SIZES[-1] else 5)
     return {name: each / len(text) for name, each in best.items()}

@@ -23,7 +23,7 @@ BROKEN = Target("at least", 15, ">= 15x faster than json-repair")
 
 
 def small() -> Table:
-    """Replies of 200 B to 1 KB, tools prepared, against BAML and the floors."""
+    """Measure replies of 200 B to 1 KB, with prepared tools, against BAML and the lower bounds."""
     one, many = peers.baml("AskOne"), peers.baml("AskAny")
     rows = []
     for case, text in _small_texts():
@@ -73,7 +73,7 @@ def _small_texts() -> list[tuple[str, str]]:
 
 
 def long_string() -> Table:
-    """One long string argument, validated, against json.loads of the same JSON."""
+    """Measure one long string argument, validated, against json.loads of the same JSON."""
     rows = []
     for size in (20_000, 50_000, 200_000):
         for kind, content in (("code", samples.code(size)), ("words", samples.prose(size))):
@@ -91,7 +91,7 @@ def long_string() -> Table:
 
 
 def array() -> Table:
-    """An array of small objects, against json.loads plus a bare jsonschema run on the same value."""
+    """Measure an array of small objects, against json.loads plus a plain jsonschema run on the same value."""
     rows = []
     validator = jsonschema.Draft202012Validator(samples.PARAMETERS["add_rows"])
     for count in (50, 500, 3000):
@@ -111,7 +111,7 @@ def array() -> Table:
 
 
 def broken() -> Table:
-    """20 KB of broken JSON, against json-repair on the JSON alone. Like it, `ours` knows no schema here."""
+    """Measure 20 KB of broken JSON, against json-repair on the JSON alone. Like it, `ours` has no schema here."""
     rows = []
     for case, text in (
         ("a trailing comma", samples.nearly_right(20_000)),

@@ -1,4 +1,4 @@
-"""The other libraries, each behind one function that reads a text. They live in the environment `bench`."""
+"""The other libraries, each wrapped in one function that parses a text. They are in the environment `bench`."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class CallAddRows(pydantic.BaseModel):
 
 
 def _module() -> types.ModuleType:
-    """Put the models where BAML looks for what its generator would have written."""
+    """Return a module with the models, in place of the one that BAML's generator writes."""
     module = types.ModuleType("baml_types")
     for model in (GetWeather, WriteFile, Row, AddRows, CallGetWeather, CallWriteFile, CallAddRows):
         setattr(module, model.__name__, model)
@@ -113,9 +113,9 @@ def _module() -> types.ModuleType:
 
 
 def baml(function: Literal["AskOne", "AskAny"]) -> Callable[[str], Any]:
-    """Give BAML's parser alone: its runtime reads a text against a function's return type, and nothing is sent.
+    """Return BAML's parser alone: its runtime parses a text into a function's return type, and nothing is sent.
 
-    `AskOne` returns one class, which is the least that it can be asked; `AskAny` a union of three, as with three tools.
+    `AskOne` returns one class, the simplest case; `AskAny` returns a union of three, as with three tools.
     """
     runtime = BamlRuntime.from_files(".", {"bench.baml": SOURCE}, {})
     context = runtime.create_context_manager()

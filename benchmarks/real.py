@@ -1,4 +1,4 @@
-"""What promptools adds to a request and to a chunk of a stream, over the bare client on the same real server."""
+"""The overhead of promptools per request and per streamed chunk, over the bare client on the same real server."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from promptools.client import OpenAI
 from promptools.profiles import Config
 
 SERVERS = {"llama.cpp": ("llamacpp", "chat"), "Ollama": ("ollama", "ollama"), "vLLM": ("vllm", "chat")}
-"""Real servers: what a config calls each, and the wire that promptools speaks to it."""
+"""Real servers: the kind of each in a config, and the wire protocol that promptools uses with it."""
 FEWEST, MOST, SECONDS = 8, 60, 30.0
-"""Requests of each kind: as many as fit into these seconds. They take turns, and the one that cost least counts."""
+"""Limits on the requests of each kind, which take turns for these seconds; the cheapest of each counts."""
 PYTHON = ROOT / ".venv" / "bin" / "python"
 
 
 def real() -> Table:
-    """Requests and chunks on each real server that is installed."""
+    """Measure requests and chunks on each real server that is installed."""
     rows: list[Row] = []
     for name, (kind, wire) in SERVERS.items():
-        with _server(name) as found:
-            if isinstance(found, str):
-                print(f"!!! no figures for {name}: {found}", file=sys.stderr, flush=True)
-                rows.append(Row(f"{name}: not measured, {found}", {}))
+        with _server(name) as started:
+            if isinstance(started, str):
+                print(f"!!! no figures for {name}: {started}", file=sys.stderr, flush=True)
+                rows.append(Row(f"{name}: not measured, {started}", {}))
             else:
-                rows.extend(_measured(f"{name}, wire {wire}", kind, *found))
+                rows.extend(_measured(f"{name}, wire {wire}", kind, *started))
     return Table("real", "Real servers: processor time of the client", rows)
 
 
@@ -45,29 +45,31 @@ def _measured(name: str, kind: str, url: str, model: str) -> Iterator[Row]:
     bare = openai.OpenAI(**options)
     ours = {mode: OpenAI(**options, provider=kind, mode=mode, config=Config()) for mode in ("native", "prompt")}
     clients: dict[str, openai.OpenAI] = {"bare": bare, **ours}
-    asked = _least({each: lambda client=client: _ask(client, model) for each, client in clients.items()})
+    request_times = _least({who: lambda client=client: _ask(client, model) for who, client in clients.items()})
     for mode in ours:
-        yield _row(f"{name}: a request, {mode}", asked["bare"], asked[mode])
+        yield _row(f"{name}: a request, {mode}", request_times["bare"], request_times[mode])
     chunks = {text: len(list(_stream(bare, model, text))) for text in (SHORT, LONG)}
-    said = _least(
+    stream_times = _least(
         {
-            f"{each} {text}": lambda client=client, text=text: list(_stream(client, model, text))
-            for each, client in clients.items()
+            f"{who} {text}": lambda client=client, text=text: list(_stream(client, model, text))
+            for who, client in clients.items()
             for text in chunks
         }
     )
     apart = chunks[LONG] - chunks[SHORT]
-    each = {client: (said[f"{client} {LONG}"] - said[f"{client} {SHORT}"]) / apart for client in clients}
+    chunk_times = {
+        client: (stream_times[f"{client} {LONG}"] - stream_times[f"{client} {SHORT}"]) / apart for client in clients
+    }
     for mode in ours:
-        yield _row(f"{name}: a chunk, {mode}", each["bare"], each[mode])
+        yield _row(f"{name}: a chunk, {mode}", chunk_times["bare"], chunk_times[mode])
 
 
 def _ask(client: openai.OpenAI, model: str) -> None:
     messages: Any = [{"role": "user", "content": ASK}]
     tools: Any = samples.OPENAI
-    said = client.chat.completions.create(model=model, messages=messages, tools=tools)
-    calls = said.choices[0].message.tool_calls
-    assert calls, said
+    reply = client.chat.completions.create(model=model, messages=messages, tools=tools)
+    calls = reply.choices[0].message.tool_calls
+    assert calls, reply
     assert calls[0].function.name == "get_weather"
 
 
@@ -79,7 +81,7 @@ def _stream(client: openai.OpenAI, model: str, text: str) -> Iterator[Any]:
 
 
 def _least(jobs: Mapping[str, Callable[[], object]]) -> dict[str, float]:
-    """Give the least processor time that each job took; what waits for the server costs nothing."""
+    """Return the least processor time of each job; waiting for the server costs none."""
     least = dict.fromkeys(jobs, float("inf"))
     gc.collect()
     gc.disable()
@@ -104,19 +106,19 @@ def _row(case: str, bare: float, ours: float) -> Row:
 
 @contextlib.contextmanager
 def _server(name: str) -> Iterator[tuple[str, str] | str]:
-    """Have a real server run, and give its URL and model; or say why not."""
+    """Run a real server, and yield its URL and model, or the reason why it cannot run."""
     python = PYTHON if PYTHON.exists() else Path(sys.executable)
     command = [python, "-m", "benchmarks.servers", name]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            word, _, rest = process.stdout.readline().strip().partition(" ")
-            if word == "up":
-                url, _, model = rest.partition(" ")
+            status, _, details = process.stdout.readline().strip().partition(" ")
+            if status == "up":
+                url, _, model = details.partition(" ")
                 yield url, model
             else:
-                yield rest or "it did not come up: see above"
+                yield details or "it did not come up: see above"
         finally:
             process.stdin.close()
             process.wait(30)

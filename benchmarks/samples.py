@@ -1,4 +1,4 @@
-"""The tools and texts that are measured."""
+"""The tools and texts for the measurements."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ PROSE = (
 
 
 def call(name: str, arguments: dict[str, Any], **dumping: Any) -> str:
-    """Write a call as the default dialect asks for it, without the fence."""
+    """Return a call in the default dialect, without the fence."""
     return f'{{"tool": {json.dumps(name)}, "arguments": {json.dumps(arguments, **dumping)}}}'
 
 
@@ -53,14 +53,16 @@ def fenced(text: str) -> str:
 
 
 def prose(size: int) -> str:
-    """Give `size` characters of plain words."""
+    """Return `size` characters of prose."""
     return (PROSE * (size // len(PROSE) + 1))[:size]
 
 
 def weather(details: int) -> str:
-    """Give a weather call of about `120 + 28 * details` characters."""
-    some = [f"hourly wind, gust {number:02}" for number in range(details)]
-    return call("get_weather", {"city": "Longyearbyen", "unit": "celsius", "days": 3, "details": some}, indent=1)
+    """Return a weather call of about `120 + 28 * details` characters."""
+    details_list = [f"hourly wind, gust {number:02}" for number in range(details)]
+    return call(
+        "get_weather", {"city": "Longyearbyen", "unit": "celsius", "days": 3, "details": details_list}, indent=1
+    )
 
 
 def rows(count: int) -> list[dict[str, Any]]:
@@ -71,13 +73,13 @@ def rows(count: int) -> list[dict[str, Any]]:
 
 
 def code(size: int) -> str:
-    """Give `size` characters of source code: quotes, backslashes, newlines, brackets."""
+    """Return `size` characters of source code: quotes, backslashes, newlines, brackets."""
     line = 'def greet(name: str) -> str:\n    """Say "hello"."""\n    return f"it\'s\\t{name}, {{ok}}"\n\n'
     return (line * (size // len(line) + 1))[:size]
 
 
 def broken(size: int) -> str:
-    """Give a call of about `size` characters with slips that models make in every row."""
+    """Return a call of about `size` characters with typical errors of models in every row."""
     listed = ",\n  ".join(
         f"{{'id': {number}, \"name\": \"item {number}\", 'price': {number}.5, 'sold': {number % 2 == 0},}}"
         for number in range(size // 58)
@@ -86,13 +88,13 @@ def broken(size: int) -> str:
 
 
 def nearly_right(size: int) -> str:
-    """Give a call of about `size` characters with one slip: a comma after its last row."""
+    """Return a call of about `size` characters with one error: a trailing comma."""
     text = call("add_rows", {"table": "stock", "rows": rows(size // 62)})
     return text.removesuffix("]}}") + ",]}}"
 
 
 def broken_string(size: int) -> str:
-    """Give a call whose one long string holds newlines, tabs and quotes that nobody escaped."""
+    """Return a call whose one long string has unescaped newlines, tabs and quotes."""
     body = 'def greet(name):\n\tprint("hello", name)  # it\'s fine\n'
     content = (body * (size // len(body) + 1))[:size]
     return f'{{"tool": "write_file", "arguments": {{"path": "a.py", "content": "{content}"}}}}'

@@ -1,7 +1,7 @@
 """A real server with a scripted model, in a process of its own: `python -m benchmarks.servers NAME`.
 
-Prints `up URL MODEL` and serves until standard input closes; or `missing WHY` and ends. It is run by the project's own
-Python, which has what the lab needs; the environment of the benchmarks does not.
+Prints `up URL MODEL` and serves until standard input closes; or prints `missing WHY` and ends. It runs with the
+project's own Python, which has the dependencies of `promptools.lab`; the environment of the benchmarks does not.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def words(count: int) -> str:
 
 @contextlib.contextmanager
 def running(name: str) -> Iterator[Server | str]:
-    """Run the server `name`; where it is not installed, give the reason."""
+    """Run the server `name`; yield it, or the reason why it is not installed."""
     sys.path.insert(0, str(ROOT / "tools"))
     import environments
 
@@ -40,8 +40,8 @@ def running(name: str) -> Iterator[Server | str]:
         Line(SHORT, words(20)),
         Line(LONG, words(90)),
     ]
-    with tempfile.TemporaryDirectory(prefix="benchmark-") as made:
-        folder = Path(made)
+    with tempfile.TemporaryDirectory(prefix="benchmark-") as scratch:
+        folder = Path(scratch)
         match name:
             case "llama.cpp" if llamacpp.can_serve():
                 with llamacpp.serve(lines, folder=folder) as server:

@@ -1,4 +1,4 @@
-"""Replies that come in pieces: the cost of a piece must not grow with what came before."""
+"""Streamed replies: the cost of a piece must not grow with the text before it."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ FLAT = Target("at most", 1.5, "<= 1.5x from 1 KB to 1 MB")
 
 
 def pieces() -> Table:
-    """The cost of a 4-character piece from 1 KB to 1 MB, events dropped as they come."""
+    """Measure the cost of a 4-character piece from 1 KB to 1 MB; events are dropped."""
     rows = []
-    for case, (whole, expect) in _texts().items():
-        took = {}
+    for case, (text, expect) in _texts().items():
+        costs_by_size = {}
         for size in SIZES:
-            cut = [whole[at : at + PIECE] for at in range(0, size, PIECE)]
+            cut = [text[at : at + PIECE] for at in range(0, size, PIECE)]
             rounds = 3 if size == SIZES[-1] else 5
             job = {"ours": lambda cut=cut, expect=expect: stream(cut, expect)}
-            took[_name(size)] = best_of(job, rounds=rounds)["ours"] / len(cut)
-        costs = list(took.values())
+            costs_by_size[_name(size)] = best_of(job, rounds=rounds)["ours"] / len(cut)
+        costs = list(costs_by_size.values())
         ratio = max(costs[1:]) / costs[0]
-        shown = {name: seconds(each) for name, each in took.items()}
-        rows.append(Row(case, {**shown, "growth": f"{ratio:.2f}x"}, ratio, FLAT, took))
+        shown = {name: seconds(cost) for name, cost in costs_by_size.items()}
+        rows.append(Row(case, {**shown, "growth": f"{ratio:.2f}x"}, ratio, FLAT, costs_by_size))
     return Table("pieces", "Streamed in 4-character pieces: the cost of one piece", rows)
 
 
@@ -37,7 +37,7 @@ def stream(cut: list[str], expect: str | None = None) -> None:
 
 
 def _texts() -> dict[str, tuple[str, str | None]]:
-    """Give replies of more than 1 MB, and the dialect that was asked for."""
+    """Return replies of more than 1 MB, and the expected dialect."""
     size = SIZES[-1]
     content = {"path": "a", "content": samples.code(size)}
     fenced = samples.fenced(samples.call("write_file", content))

@@ -1,4 +1,4 @@
-"""An OpenAI-compatible server that says one fixed thing, in a process of its own. Prints its port."""
+"""An OpenAI-compatible server with fixed replies, in a process of its own. Prints its port."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WORDS = "The wind is strong and it is cold, so take a warm coat with you. "
 
 
 def message(body: dict[str, Any]) -> dict[str, Any]:
-    """Call natively where tools are offered, in the prompt's dialect where they are described, else answer."""
+    """Return a native call if the request has tools, a fenced one if its prompt describes tools, else an answer."""
     if body.get("tools"):
         return {
             "role": "assistant",
@@ -33,13 +33,13 @@ class Stub(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        said = message(body)
+        reply = message(body)
         if body.get("stream"):
-            self._stream(said["content"] or WORDS)
+            self._stream(reply["content"] or WORDS)
             return
-        choice = {"index": 0, "message": said, "finish_reason": "tool_calls" if said.get("tool_calls") else "stop"}
+        choice = {"index": 0, "message": reply, "finish_reason": "tool_calls" if reply.get("tool_calls") else "stop"}
         usage = {"prompt_tokens": 9, "completion_tokens": 9, "total_tokens": 18}
-        whole = {
+        completion = {
             "id": "c1",
             "object": "chat.completion",
             "created": 1,
@@ -47,7 +47,7 @@ class Stub(BaseHTTPRequestHandler):
             "choices": [choice],
             "usage": usage,
         }
-        self._answer("application/json", json.dumps(whole).encode())
+        self._answer("application/json", json.dumps(completion).encode())
 
     def _stream(self, content: str) -> None:
         deltas: list[dict[str, Any]] = [
@@ -71,7 +71,7 @@ class Stub(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):

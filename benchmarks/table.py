@@ -1,4 +1,4 @@
-"""Rows with a target, and how they are shown."""
+"""Rows with a target, and their layout as a table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A bound on a row's ratio; `text` says it in words."""
+    """A bound on a row's ratio; `text` describes it."""
 
     kind: Literal["at least", "at most"]
     bound: float
@@ -21,7 +21,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One case: what was measured (as shown), and the ratio that a target may bind."""
+    """One case: the measurements as shown, and the ratio that a target may bound."""
 
     case: str
     shown: dict[str, str]
@@ -41,7 +41,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One benchmark: its rows share their columns."""
+    """The result of one benchmark: rows with the same columns."""
 
     name: str
     title: str
@@ -51,7 +51,7 @@ class Table:
         return {"name": self.name, "title": self.title, "rows": [row.to_dict() for row in self.rows]}
 
     def text(self) -> str:
-        """Write the table in aligned columns."""
+        """Return the table in aligned columns."""
         columns = list(dict.fromkeys(column for row in self.rows for column in row.shown))
         judged = any(row.target for row in self.rows)
         head = ["", *columns, *(["target", ""] if judged else [])]

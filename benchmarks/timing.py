@@ -1,4 +1,4 @@
-"""Processor time, best of several rounds, with the rivals taking turns inside each round."""
+"""Processor time, best of several rounds, with the jobs taking turns inside each round."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from collections.abc import Callable, Mapping
 
 ROUNDS = 5
 ROUND_SECONDS = 0.02
-"""Processor time that one job gets in one round; a job that takes longer runs once a round."""
+"""Processor time of one job in one round; a job that takes longer runs once per round."""
 
 Job = Callable[[], object]
 
 
 def best_of(jobs: Mapping[str, Job], *, rounds: int = ROUNDS) -> dict[str, float]:
-    """Give the seconds that each job takes: its best round, in processor time of this process.
+    """Return the seconds that each job takes: its best round, in processor time of this process.
 
-    The jobs take turns inside a round, so that what else the machine does hits all of them; the collector is off.
+    The jobs take turns inside a round, so that other load on the machine affects all of them; the garbage collector is
+    off.
     """
     best = dict.fromkeys(jobs, float("inf"))
     for job in jobs.values():
-        job()  # what is made once is made
+        job()  # warm up: caches are filled
     repeats = {name: max(1, int(ROUND_SECONDS / max(_spent(job, 1), 1e-9))) for name, job in jobs.items()}
     gc.collect()
     gc.disable()
@@ -41,7 +42,7 @@ def _spent(job: Job, repeats: int) -> float:
 
 
 def seconds(value: float) -> str:
-    """Write a duration with three digits: `1.23 ms`."""
+    """Format a duration with three significant digits: `1.23 ms`."""
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if value >= size:
             return f"{value / size:.3g} {unit}"

@@ -1,4 +1,4 @@
-"""What tools cost in tokens: defined once in the prompt, or added to every turn of a conversation.
+"""The cost of tools in tokens: declared once in the prompt, or again in every turn of a conversation.
 
 python -m benchmarks.tool_tokens docs/img/tool-tokens.svg     draws the figure of docs/benchmarks.md
 """
@@ -26,18 +26,18 @@ TURNS = SHOWN[-1]
 
 
 class Turn(NamedTuple):
-    """Tokens after a turn."""
+    """Token counts after a turn."""
 
     conversation: int
-    """All that was said, without tools."""
+    """The messages, without tools."""
     once: int
-    """The same with the tools defined once: what Harmony holds, and what the model reads."""
+    """The same with the tools declared once: the Harmony conversation, as the model reads it."""
     repeated: int
-    """The same with the tools, as Harmony writes them, for each request so far."""
+    """The same with the tools, in Harmony's form, for each request so far."""
     every: int
     """The same with the tools' JSON for each request so far: an estimate of Chat Completions."""
     read: int
-    """What the model read in all requests so far, each with its whole prompt, the tools once in each."""
+    """All tokens that the model read in the requests so far, each with its whole prompt and the tools once."""
 
 
 def tool_tokens() -> tuple[Table, ...]:
@@ -45,24 +45,24 @@ def tool_tokens() -> tuple[Table, ...]:
     if why_not := vocabulary.why_not():
         print(f"!!! no figures: {why_not}", file=sys.stderr, flush=True)
         return (Table("tool_tokens", "Tokens of tools", [Row(f"not counted: {why_not}", {})]),)
-    said = turns()
+    counted = turns()
     growth = [
         Row(
             f"{at} turns" if at > 1 else "1 turn",
             {
-                "without tools": f"{said[at].conversation:,}",
-                "tools once": f"{said[at].once:,}",
-                "in every turn": f"{said[at].repeated:,}",
-                "in every turn, as JSON": f"{said[at].every:,}",
-                "ratio": f"{said[at].every / said[at].once:.2f}x",
-                "read in all turns": f"{said[at].read:,}",
-                "of that, tools": f"{at * (said[at].once - said[at].conversation):,}",
+                "without tools": f"{counted[at].conversation:,}",
+                "tools once": f"{counted[at].once:,}",
+                "in every turn": f"{counted[at].repeated:,}",
+                "in every turn, as JSON": f"{counted[at].every:,}",
+                "ratio": f"{counted[at].every / counted[at].once:.2f}x",
+                "read in all turns": f"{counted[at].read:,}",
+                "of that, tools": f"{at * (counted[at].once - counted[at].conversation):,}",
             },
-            measured={key: float(value) for key, value in said[at]._asdict().items()},
+            measured={key: float(value) for key, value in counted[at]._asdict().items()},
         )
         for at in SHOWN
     ]
-    costs = [Row(what, {"tokens": f"{tokens:,}"}, measured={"tokens": tokens}) for what, tokens in declared().items()]
+    costs = [Row(label, {"tokens": f"{tokens:,}"}, measured={"tokens": tokens}) for label, tokens in declared().items()]
     return (
         Table("declared", "Six tools, declared once: what they add to a prompt", costs),
         Table("tool_tokens", "A conversation with these tools", growth),
@@ -75,7 +75,7 @@ def measure() -> Measure:
 
 
 def declared() -> dict[str, int]:
-    """Give the tokens that the tools add, by the way in which they are told."""
+    """Return the tokens that the tools add, by the way in which they are declared."""
     tools = Tools(trajectory.TOOLS)
     bare = _whole("developer", tools=False)
     return {
@@ -88,31 +88,31 @@ def declared() -> dict[str, int]:
 
 def _whole(tools_in: ToolsIn, *, tools: bool = True) -> int:
     offered = Tools(trajectory.TOOLS if tools else [])
-    said = convert(trajectory.messages(0), offered, options=Options(tools_in=tools_in))
-    return sum(part.tokens for part in count(render(said.messages), measure()))
+    converted = convert(trajectory.messages(0), offered, options=Options(tools_in=tools_in))
+    return sum(part.tokens for part in count(render(converted.messages), measure()))
 
 
 def turns() -> list[Turn]:
-    """Count the conversation after 0, 1, ... turns; a turn is a thought, a call and its result."""
-    said = convert(trajectory.messages(TURNS), options=Options(thoughts="keep"))
-    *parts, reply = (part.tokens for part in count(render(said.messages), measure()))
+    """Count the conversation after 0, 1, ... turns; a turn is reasoning, a call and its result."""
+    converted = convert(trajectory.messages(TURNS), options=Options(thoughts="keep"))
+    *parts, reply = (part.tokens for part in count(render(converted.messages), measure()))
     head, rest = sum(parts[: -3 * TURNS]), parts[-3 * TURNS :]
     sizes = list(accumulate((sum(rest[at : at + 3]) for at in range(0, len(rest), 3)), initial=head))
     once, every = declared()["Harmony, system message"], declared()["JSON, as a Chat Completions request holds them"]
-    asked = accumulate((size + once + reply for size in sizes[:-1]), initial=0)
+    read_so_far = accumulate((size + once + reply for size in sizes[:-1]), initial=0)
     return [
         Turn(size, size + once, size + at * once, size + at * every, read)
-        for at, (size, read) in enumerate(zip(sizes, asked, strict=True))
+        for at, (size, read) in enumerate(zip(sizes, read_so_far, strict=True))
     ]
 
 
 def figure() -> str:
-    """Draw what grows."""
-    said = list(enumerate(turns()))
+    """Return the figure as SVG."""
+    numbered = list(enumerate(turns()))
     lines = {
-        "in every turn, as JSON": [(at, turn.every) for at, turn in said],
-        "in every turn, as in Harmony": [(at, turn.repeated) for at, turn in said],
-        "once": [(at, turn.once) for at, turn in said],
+        "in every turn, as JSON": [(at, turn.every) for at, turn in numbered],
+        "in every turn, as in Harmony": [(at, turn.repeated) for at, turn in numbered],
+        "once": [(at, turn.once) for at, turn in numbered],
     }
     return chart("Tokens of a conversation with six tools that are told ...", "turns with a call", "tokens", lines)
 

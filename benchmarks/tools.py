@@ -1,4 +1,4 @@
-"""What it costs to get tools ready that nobody has seen: to check their schemas, link them and index their names."""
+"""The cost of preparing new tools: checking their schemas, resolving references and indexing their names."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ LINEAR = Target("at most", 1.5, f"at most 1.5x of {FEW}")
 
 
 def tools() -> Table:
-    """Preparation of typical tools, and how it grows."""
+    """Measure the preparation of typical tools, and how it grows."""
     few, many = [_typical(number) for number in range(FEW)], [_typical(number) for number in range(MANY)]
     schemas = [each["function"]["parameters"] for each in few]
-    took = best_of(
+    times = best_of(
         {
             "ours": lambda: Tools(few),
             "jsonschema": lambda: [_checked(each) for each in schemas],
@@ -30,7 +30,7 @@ def tools() -> Table:
             "many": lambda: Tools(many),
         }
     )
-    each = {name: spent / (MANY if name == "many" else FEW) for name, spent in took.items()}
+    each = {name: spent / (MANY if name == "many" else FEW) for name, spent in times.items()}
     rows = [
         _row("a tool never seen", each["ours"], each["jsonschema"], "jsonschema", MOST),
         _row("the same, of pydantic", each["ours"], each["pydantic"], "pydantic"),
@@ -52,13 +52,13 @@ def _checked(schema: dict[str, Any]) -> jsonschema.Draft202012Validator:
 
 
 def _modelled(number: int) -> str:
-    """Make the model of a like tool, and its schema: what a framework does that has tools as classes."""
+    """Build a pydantic model of a similar tool, and its schema, as frameworks do that define tools as classes."""
     fields: Any = {f"p{place}": (kind, None) for place, kind in enumerate((str, int, bool, float, list[str], str, int))}
     return json.dumps(pydantic.create_model(f"Tool{number}", **fields).model_json_schema())
 
 
 def _typical(number: int) -> dict[str, Any]:
-    """Make a tool as agents have them: seven parameters with descriptions, an enumeration, an object inside."""
+    """Return a tool that is typical of agents: seven parameters with descriptions, an enum, a nested object."""
     options = {
         "type": "object",
         "properties": {

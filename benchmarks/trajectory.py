@@ -1,4 +1,4 @@
-"""A coding agent's conversation of any length: the same six tools, turns of thought, call and result."""
+"""A coding agent's conversation of any length: six tools, and turns of reasoning, call and result."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ THOUGHT = (
 
 
 def messages(turns: int) -> list[dict[str, Any]]:
-    """Give the conversation after so many turns, each a thought, a call and its result."""
+    """Return the conversation after this many turns, each with reasoning, a call and its result."""
     said: list[dict[str, Any]] = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": TASK}]
     for n in range(turns):
         name, arguments, result = _STEPS[n % len(_STEPS)](n)
@@ -91,9 +91,9 @@ def _tree(n: int) -> tuple[str, dict[str, Any], str]:
 
 
 def _search(n: int) -> tuple[str, dict[str, Any], str]:
-    found = "\n".join(f"src/db/sql/compiler_{n}.py:{40 + at}:    order_by = self.get_order_by()" for at in range(12))
+    lines = "\n".join(f"src/db/sql/compiler_{n}.py:{40 + at}:    order_by = self.get_order_by()" for at in range(12))
     arguments = {"path": "src/db", "query": "get_order_by", "max_results": 20}
-    return "repo_browser.search", arguments, found
+    return "repo_browser.search", arguments, lines
 
 
 def _open(n: int) -> tuple[str, dict[str, Any], str]:

@@ -1,4 +1,4 @@
-"""The vocabulary of gpt-oss, for what counts tokens or renders them."""
+"""The vocabulary of gpt-oss, for benchmarks that count or render tokens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 
 @cache
 def why_not() -> str:
-    """Have openai-harmony find the vocabulary, made now if it must be; where it cannot be had, say why."""
+    """Make the vocabulary available to openai-harmony; return why that is impossible (empty: it is available)."""
     if vocabulary.tell(os.environ, Path.home()) is not None:
         return ""
     sys.path.insert(0, str(ROOT / "tools"))

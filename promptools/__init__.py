@@ -1,11 +1,12 @@
 """Working tool calls from any open-model server.
 
-`parse` and `StreamParser` read a model's text; `render` writes a conversation, tools and all, for a model to read;
-`OpenAI`, `AsyncOpenAI` and `wrap` put the whole exchange behind the client that an app already has, `http_client` and
-`async_http_client` behind a framework's; `run_tools` runs a conversation with tools to its end.
+`parse` and `StreamParser` read tool calls from a model's text. `render` renders a conversation with tools as a prompt.
+`OpenAI`, `AsyncOpenAI` and `wrap` do both, and choose modes and retry, inside the client that an app already uses;
+`http_client` and `async_http_client` do so inside a framework's client. `run_tools` runs a conversation with tools to
+its end.
 
-Importing this package does no I/O, and loads neither openai nor any other large library: what needs one is loaded when
-it is first named.
+Importing this package does no I/O, and loads neither openai nor any other large library: a name that needs one loads it
+on first access.
 """
 
 from __future__ import annotations

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class OpenAI(openai.OpenAI):
-    """`openai.OpenAI` whose chat completions come back with working tool calls.
+    """`openai.OpenAI` whose chat completions return working tool calls.
 
     Takes everything that the SDK's class takes, and `Settings`: `provider=`, `mode=`, `config=`, `on_reply=` and so on.
-    Without `provider=` and `base_url=` the config's default provider is used, and where there is none, the SDK's own
-    defaults. A provider that is no string is the SDK's (openai 3) and goes to it.
+    Without `provider=` and `base_url=` the config's default provider is used, and without that the SDK's own defaults.
+    A provider that is not a string is the SDK's (openai 3) and is passed to it.
     """
 
     def __init__(
@@ -39,14 +39,14 @@ class OpenAI(openai.OpenAI):
         self._client = carry(self._client, session)
 
     def copy(self, **changes: Any) -> Self:
-        """Copy with some options replaced, ours or the SDK's; the breaker stays shared."""
+        """Return a copy with some options replaced, ours or the SDK's; the circuit breaker stays shared."""
         return super().copy(**_changes(self.promptools, changes))
 
     with_options = copy
 
 
 class AsyncOpenAI(openai.AsyncOpenAI):
-    """`openai.AsyncOpenAI` whose chat completions come back with working tool calls; see `OpenAI`."""
+    """`openai.AsyncOpenAI` whose chat completions return working tool calls; see `OpenAI`."""
 
     def __init__(
         self,
@@ -62,14 +62,14 @@ class AsyncOpenAI(openai.AsyncOpenAI):
         self._client = carry(self._client, session)
 
     def copy(self, **changes: Any) -> Self:
-        """Copy with some options replaced, ours or the SDK's; the breaker stays shared."""
+        """Return a copy with some options replaced, ours or the SDK's; the circuit breaker stays shared."""
         return super().copy(**_changes(self.promptools, changes))
 
     with_options = copy
 
 
 def _ours(options: dict[str, Any]) -> dict[str, Any]:
-    """Take our settings out of the options; a provider object is the SDK's."""
+    """Remove our settings from the options and return them; a provider object is the SDK's."""
     names = [name for name in options if name in NAMES and not (name == "provider" and not _named(options[name]))]
     return {name: options.pop(name) for name in names}
 
@@ -83,13 +83,13 @@ def _prepare(options: dict[str, Any]) -> tuple[Session, dict[str, Any]]:
     theirs = dict(options)
     session: Session | None = theirs.pop("promptools", None)
     ours = _ours(theirs)
-    if session is not None:  # a copy: its session is settled
+    if session is not None:  # a copy brings its session along
         return session, theirs
     return _placed(Session(ours), theirs, explicit=ours.get("config") is not None)
 
 
 def _placed(session: Session, theirs: dict[str, Any], *, explicit: bool) -> tuple[Session, dict[str, Any]]:
-    """Settle where the client goes: its `base_url`, its provider, the config's default one, or as the SDK does."""
+    """Settle the client's address: its `base_url`, its provider's, the config's default, or the SDK's own."""
     base_url = theirs.get("base_url")
     if not isinstance(base_url, str):  # a URL of either family, or the SDK's own "not given"
         base_url = str(base_url) if hasattr(base_url, "host") else None
@@ -110,7 +110,7 @@ def _placed(session: Session, theirs: dict[str, Any], *, explicit: bool) -> tupl
 
 
 def _changes(session: Session, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Turn the changes of a copy into the SDK's, with the session that the copy shall have."""
+    """Return the SDK's options for a copy, with the session of the copy among them."""
     theirs = dict(changes)
     ours = _ours(theirs)
     if ours:

@@ -1,4 +1,4 @@
-"""The error tree.
+"""The exceptions of promptools.
 
     PromptoolsError
     ├── UsageError      the caller's fault: a bad tool, schema, option or config file
@@ -8,7 +8,7 @@
     ├── UpstreamError   the server's fault: it refused, broke off or answered with an error
     └── Exhausted       every attempt failed; carries each one
 
-A message says what is wrong, where, and what to do about it. The data behind it is on the exception.
+A message says what is wrong, where, and what to do about it. The data it is based on are attributes of the exception.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CLIP = 200
 
 
 def clip(text: str, limit: int = CLIP) -> str:
-    """Shorten `text` to `limit` characters and say how many were left out."""
+    """Shorten `text` to `limit` characters, with the number of characters left out."""
     if len(text) <= limit:
         return text
     return f"{text[:limit]}... ({len(text) - limit} more characters)"
@@ -36,13 +36,13 @@ _USERINFO = re.compile(r"(?:^|(?<=:/)|(?<=://))[^/?#\s]*@")
 
 
 def without_credentials(text: str) -> str:
-    """Return `text`, a URL or a message that holds some, without the user names and passwords of URLs."""
+    """Return `text` (a URL, or a message with URLs) without the user names and passwords of URLs."""
     return _USERINFO.sub("***@", text)
 
 
 def represent(instance: Any) -> str:
     """Return the `repr` of a dataclass, without the user names and passwords of URLs."""
-    shown = (f"{each.name}={_clean(getattr(instance, each.name))!r}" for each in fields(instance) if each.repr)
+    shown = (f"{field.name}={_clean(getattr(instance, field.name))!r}" for field in fields(instance) if field.repr)
     return f"{type(instance).__qualname__}({', '.join(shown)})"
 
 
@@ -55,11 +55,11 @@ class PromptoolsError(Exception):
 
 
 class UsageError(PromptoolsError):
-    """The caller asked for something that cannot be: the message says what, where and what to do."""
+    """The caller passed something invalid: the message says what, where and what to do."""
 
 
 class ModelError(PromptoolsError):
-    """The model's reply cannot be used; `reply` holds it whole when there is one."""
+    """The model's reply cannot be used; `reply` holds it where it was read."""
 
     def __init__(self, message: str, *, reply: Reply | None = None) -> None:
         super().__init__(message)
@@ -67,15 +67,15 @@ class ModelError(PromptoolsError):
 
 
 class MissingSentinel(ModelError):
-    """A strict reading of Harmony needs a control token that is not there."""
+    """Strict parsing of Harmony found a control token missing."""
 
 
 class BadHeader(ModelError):
-    """A strict reading of Harmony cannot read a header, or finds text outside messages."""
+    """Strict parsing of Harmony found an invalid header, or text outside messages."""
 
 
 class UpstreamError(PromptoolsError):
-    """The server failed. `status` is its HTTP status (None: no answer), `body` its text, `kind` our class of it."""
+    """The server failed. `status` is its HTTP status (None: no response), `body` its text, `kind` its class."""
 
     def __init__(self, message: str, *, status: int | None = None, body: str = "", kind: str = "unknown") -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""Where promptools goes in each framework: the lines of docs/tasks/frameworks.md."""
+"""How to use promptools in each framework: the lines of docs/tasks/frameworks.md."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ LINES = {
     "pydantic_ai": _PYDANTIC_AI,
     "smolagents": 'OpenAIModel(..., client_kwargs={"http_client": promptools.http_client()})',
 }
-"""What to write, by the first name of the module that an object's class comes from."""
+"""The line to write, by the top-level package of an object's class."""
 
 
 def line_for(thing: object) -> str | None:
-    """Return the line for the framework that an object, a class or a module is of; None where it is of no known one."""
+    """Return the line for the framework that an object, a class or a module belongs to; None for no known one."""
     if isinstance(thing, ModuleType):
         names = [thing.__name__]
     else:

@@ -1,4 +1,4 @@
-"""Values that cross module borders: frozen, comparable, and free of behaviour beyond their own JSON form."""
+"""Values that modules exchange: frozen, comparable, with no behaviour beyond their JSON form."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ ModeName = Literal["native", "prompt", "harmony"]
 FinishReason: TypeAlias = str
 NewId: TypeAlias = Callable[[], str]
 RestoreArguments: TypeAlias = "Callable[[dict[str, Any]], tuple[dict[str, Any], tuple[Fix, ...]]]"
-"""Undoes in a call's arguments what was escaped in the request, and returns them with what it did."""
+"""Reverts in a call's arguments what was escaped in the request; returns them with the fixes."""
 
 FixKind = Literal[
-    "json",  # the JSON was not strict: `detail` names the liberty (trailing comma, single quotes, ...)
+    "json",  # the JSON was not strict: `detail` names the deviation (trailing comma, single quotes, ...)
     "closer",  # a closing bracket, tag or fence was missing
     "unwrap",  # a call inside a call, or arguments encoded twice
-    "alias",  # a parameter was named by a known alias
-    "name",  # the tool's name was spelled another way
+    "alias",  # a parameter had the name of a known alias
+    "name",  # the tool's name was spelled differently
     "infer",  # no tool was named: the arguments fit exactly one
-    "coerce",  # a value was turned into the type that the schema wants
+    "coerce",  # a value was converted to the type that the schema wants
     "marker",  # a marker was broken, missing or another dialect's
-    "duplicate",  # a key stood twice: the last one holds
-    "escape",  # what was escaped in the request is as it was before: `<\\|im_end|>` is `<|im_end|>` again
+    "duplicate",  # a key occurred twice: the last one is used
+    "escape",  # text that was escaped in the request was restored: `<\\|im_end|>` is `<|im_end|>` again
     "unchecked",  # the arguments were not validated: `detail` says why
 ]
 MalformedReason = Literal[
     "truncated",  # the text ended, or was cut, inside the call
-    "invalid_json",  # the arguments cannot be read even with every liberty
-    "invalid_arguments",  # readable, but they do not fit the tool's schema
-    "unknown_tool",  # no tool can be told; through a client, one that was not offered
-    "not_an_object",  # the arguments are JSON, but no object
-    "limit",  # too deep, or a number too long to read
+    "invalid_json",  # the arguments cannot be parsed even with every repair
+    "invalid_arguments",  # parsed, but they do not fit the tool's schema
+    "unknown_tool",  # the tool cannot be identified; through a client, also one that was not offered
+    "not_an_object",  # the arguments are JSON, but not an object
+    "limit",  # nested too deeply, or a number too long to parse
 ]
 
 
@@ -46,7 +46,7 @@ class Span(NamedTuple):
 
 
 def _spanned(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Copy the JSON form of a value with its span made again."""
+    """Return the JSON form of a value with its span as a `Span`."""
     return {key: Span(*value) if key == "span" else value for key, value in data.items()}
 
 
@@ -59,16 +59,16 @@ class Tool:
     parameters: Schema
     strict: bool = False
     dangerous: bool = False
-    """Never inferred from arguments alone, never salvaged without its name."""
+    """Never inferred from arguments alone, never recovered without its name."""
     infer: bool | None = None
-    """May arguments without a name stand for this tool? None: at `lenient` only; True: at every level; False: never."""
+    """Whether nameless arguments may mean this tool: None: at `lenient` only; True: at any level; False: never."""
     aliases: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Parameter spellings of models to the schema's own: `{"file": "filepath"}`."""
+    """Parameter names that models use, mapped to the schema's own: `{"file": "filepath"}`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """One liberty that the parser took to read a call."""
+    """One deviation from the strict form that the parser repaired to read a call."""
 
     kind: FixKind
     detail: str
@@ -76,7 +76,7 @@ class Fix:
     """JSON pointer of the value inside the arguments; empty for the call itself."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the JSON form."""
+        """Return the JSON form."""
         return {"kind": self.kind, "detail": self.detail, "path": self.path}
 
 
@@ -92,10 +92,10 @@ class Call:
     span: Span = Span(0, 0)
     dialect: str = ""
     unknown_tool: bool = False
-    """The tool was not offered; only unmistakable markers give such a call."""
+    """The tool was not offered; only unmistakable markers lead to such a call."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the JSON form."""
+        """Return the JSON form."""
         return {
             "id": self.id,
             "name": self.name,
@@ -109,7 +109,7 @@ class Call:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Call:
-        """Read what `to_dict` wrote."""
+        """Build from the JSON form that `to_dict` returns."""
         return cls(
             id=data["id"],
             name=data["name"],
@@ -124,7 +124,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a tool gave back for one call."""
+    """What a tool returned for one call."""
 
     call_id: str
     name: str
@@ -136,7 +136,7 @@ class Result:
 class Malformed:
     """A call that cannot be used; also the event that ends it.
 
-    `message` tells the model what to mend; `call` is there when the JSON is whole but does not fit the tool.
+    `message` tells the model what to correct; `call` is set when the JSON is complete but does not fit the tool.
     """
 
     index: int
@@ -149,7 +149,7 @@ class Malformed:
     call: Call | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the JSON form."""
+        """Return the JSON form."""
         return {
             "index": self.index,
             "raw": self.raw,
@@ -163,11 +163,11 @@ class Malformed:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Malformed:
-        """Read what `to_dict` wrote."""
+        """Build from the JSON form that `to_dict` returns."""
         call = Call.from_dict(data["call"]) if data["call"] else None
-        rest = _spanned(data)
-        rest["call"] = call
-        return cls(**rest)
+        fields = _spanned(data)
+        fields["call"] = call
+        return cls(**fields)
 
 
 DiscardWhy = Literal["markup", "space", "debris", "result", "repeat"]
@@ -175,20 +175,20 @@ DiscardWhy = Literal["markup", "space", "debris", "result", "repeat"]
 
 @dataclass(frozen=True, slots=True)
 class Discarded:
-    """Text that is neither content nor call: markup around a call, end-of-turn debris, a made-up result."""
+    """Text that is neither content nor call: markup around a call, end-of-turn tokens, a made-up tool result."""
 
     raw: str
     why: DiscardWhy
     span: Span = Span(0, 0)
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the JSON form."""
+        """Return the JSON form."""
         return {"raw": self.raw, "why": self.why, "span": list(self.span)}
 
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """One strategy on one place in the text: what came of it, why, and how many characters it looked at."""
+    """One strategy at one position of the text: the outcome, the reason, and how many characters it read."""
 
     strategy: str
     span: Span
@@ -197,7 +197,7 @@ class Try:
     cost: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the JSON form."""
+        """Return the JSON form."""
         return {
             "strategy": self.strategy,
             "span": list(self.span),
@@ -209,7 +209,7 @@ class Try:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One upstream request of an exchange: the mode, what the server said, what came of it."""
+    """One upstream request of an exchange: the mode, the server's status, the outcome."""
 
     mode: str
     status: int | None
@@ -220,7 +220,7 @@ class Attempt:
     usage: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the JSON form."""
+        """Return the JSON form."""
         return {
             "mode": self.mode,
             "status": self.status,
@@ -233,38 +233,38 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a look at a server found out: its kind and version, what its model can do, and how that is known."""
+    """What probing a server found out: its kind and version, what its model can do, and how that is known."""
 
     kind: str | None = None
-    """None: nothing that it answered says so."""
+    """None: no response identifies it."""
     version: str | None = None
     capabilities: tuple[str, ...] | None = None
-    """The model's, in the server's words; None: not told."""
+    """The model's, as the server names them; None: not stated."""
     context: int | None = None
-    """Tokens that the model was made for, or that its server was started with; None: not told."""
+    """Tokens that the model was trained for, or that its server was started with; None: not stated."""
     num_ctx: int | None = None
-    """Tokens that an Ollama gives the model unless it is asked for more; None: not told."""
+    """Tokens that Ollama gives the model by default; None: not stated."""
     parser: str | None = None
-    """The parser of an Ollama's own that reads the model's replies; None: not told."""
+    """Ollama's own parser of the model's replies; None: not stated."""
     family: str | None = None
-    """The model's family, from what the server says of the model; None: not told."""
+    """The model's family, from what the server says about the model; None: not stated."""
     family_why: str = ""
-    """What tells the family."""
+    """What the family was concluded from."""
     template_tools: bool = True
-    """Whether the model's chat template shows it the tools of a request; true where the server does not tell."""
+    """Whether the model's chat template renders the tools of a request; true where the server does not say."""
     asked: tuple[tuple[str, str], ...] = ()
-    """Each question, and what came of it: `("GET /api/version", "HTTP 200")`."""
+    """Each request with its outcome: `("GET /api/version", "HTTP 200")`."""
     why: str = ""
     seconds: float = 0.0
-    """What the look cost this request; 0 when it was remembered."""
+    """How long probing delayed this request; 0 when the result was cached."""
 
     @property
     def answered(self) -> bool:
-        """Whether any question came back with an HTTP status."""
+        """Whether any request got an HTTP status."""
         return any(answer.startswith("HTTP") for _, answer in self.asked)
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the JSON form."""
+        """Return the JSON form."""
         return {
             "kind": self.kind,
             "version": self.version,
@@ -275,36 +275,36 @@ class Seen:
             "family": self.family,
             "family_why": self.family_why,
             "template_tools": self.template_tools,
-            "asked": [list(each) for each in self.asked],
+            "asked": [list(pair) for pair in self.asked],
             "why": self.why,
             "seconds": self.seconds,
         }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Seen:
-        """Read what `to_dict` wrote."""
-        rest = dict(data)
-        rest["asked"] = tuple((question, answer) for question, answer in data["asked"])
-        rest["capabilities"] = None if data["capabilities"] is None else tuple(data["capabilities"])
-        return cls(**rest)
+        """Build from the JSON form that `to_dict` returns."""
+        fields = dict(data)
+        fields["asked"] = tuple((question, answer) for question, answer in data["asked"])
+        fields["capabilities"] = None if data["capabilities"] is None else tuple(data["capabilities"])
+        return cls(**fields)
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """How a reply came to be: strategies tried, upstream attempts, the mode that answered, and what was left out."""
+    """How a reply was obtained: strategies tried, upstream attempts, the mode that answered, and notes on omissions."""
 
     tries: tuple[Try, ...] = ()
     attempts: tuple[Attempt, ...] = ()
     mode: str | None = None
     notes: tuple[str, ...] = ()
     seen: Seen | None = None
-    """What a look at the server found out; None: there was no look."""
+    """What probing the server found out; None: it was not probed."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the JSON form."""
+        """Return the JSON form."""
         return {
-            "tries": [each.to_dict() for each in self.tries],
-            "attempts": [each.to_dict() for each in self.attempts],
+            "tries": [entry.to_dict() for entry in self.tries],
+            "attempts": [attempt.to_dict() for attempt in self.attempts],
             "mode": self.mode,
             "notes": list(self.notes),
             "seen": self.seen.to_dict() if self.seen else None,
@@ -312,10 +312,10 @@ class Trace:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Trace:
-        """Read what `to_dict` wrote."""
+        """Build from the JSON form that `to_dict` returns."""
         return cls(
-            tries=tuple(Try(**_spanned(each)) for each in data["tries"]),
-            attempts=tuple(Attempt(**each) for each in data["attempts"]),
+            tries=tuple(Try(**_spanned(entry)) for entry in data["tries"]),
+            attempts=tuple(Attempt(**attempt) for attempt in data["attempts"]),
             mode=data["mode"],
             notes=tuple(data["notes"]),
             seen=Seen.from_dict(data["seen"]) if data.get("seen") else None,
@@ -324,7 +324,7 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Everything that one model reply holds; nothing that the model said is lost."""
+    """Everything in one model reply; none of the model's text is lost."""
 
     calls: tuple[Call, ...] = ()
     content: str = ""
@@ -333,17 +333,17 @@ class Reply:
     discarded: tuple[Discarded, ...] = ()
     finish_reason: FinishReason | None = None
     fixes: tuple[Fix, ...] = ()
-    """Liberties taken with the reply itself; those taken with a call are the call's own."""
+    """Fixes of the reply as a whole; those of a call are in the call."""
     trace: Trace = field(default_factory=Trace)
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the JSON form; `from_dict` reads it back equal."""
+        """Return the JSON form; `from_dict` restores an equal reply."""
         return {
             "calls": [call.to_dict() for call in self.calls],
             "content": self.content,
             "reasoning": self.reasoning,
-            "malformed": [each.to_dict() for each in self.malformed],
-            "discarded": [each.to_dict() for each in self.discarded],
+            "malformed": [entry.to_dict() for entry in self.malformed],
+            "discarded": [entry.to_dict() for entry in self.discarded],
             "finish_reason": self.finish_reason,
             "fixes": [fix.to_dict() for fix in self.fixes],
             "trace": self.trace.to_dict(),
@@ -351,18 +351,18 @@ class Reply:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Reply:
-        """Read what `to_dict` wrote."""
+        """Build from the JSON form that `to_dict` returns."""
         return cls(
             calls=tuple(Call.from_dict(call) for call in data["calls"]),
             content=data["content"],
             reasoning=data["reasoning"],
-            malformed=tuple(Malformed.from_dict(each) for each in data["malformed"]),
-            discarded=tuple(Discarded(**_spanned(each)) for each in data["discarded"]),
+            malformed=tuple(Malformed.from_dict(entry) for entry in data["malformed"]),
+            discarded=tuple(Discarded(**_spanned(entry)) for entry in data["discarded"]),
             finish_reason=data["finish_reason"],
             fixes=tuple(Fix(**fix) for fix in data.get("fixes", ())),
             trace=Trace.from_dict(data["trace"]),
         )
 
     def with_trace(self, **changes: Any) -> Reply:
-        """Copy with some fields of the trace replaced."""
+        """Return a copy with some fields of the trace replaced."""
         return replace(self, trace=replace(self.trace, **changes))

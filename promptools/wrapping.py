@@ -1,4 +1,4 @@
-"""Our transport inside a client that is already there: of openai, of the ollama package, of httpx or httpx2."""
+"""Put our transport inside an existing client: of openai, of the ollama package, of httpx or httpx2."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class HTTPClient(Protocol):
-    """What a client of httpx or httpx2 has, sync or async."""
+    """A client of httpx or httpx2, sync or async."""
 
     @property
     def is_closed(self) -> bool:
@@ -25,7 +25,7 @@ class HTTPClient(Protocol):
 
     @property
     def follow_redirects(self) -> bool:
-        """Whether the client follows redirections."""
+        """Whether the client follows redirects."""
         ...
 
 
@@ -35,20 +35,20 @@ ClientT = TypeVar(
 
 
 def wrap(client: ClientT, **settings: Unpack[Settings]) -> ClientT:
-    """Put our transport inside an existing client, so that its chats come back with working tool calls.
+    """Put our transport inside an existing client, so that its chat completions return working tool calls.
 
-    A client of openai (the SDK's, Azure's, a subclass) or of the ollama package stays the same object, with its
-    address, key and HTTP client; copies of it (`with_options`) are wrapped too, unless they are given another
-    `http_client`. Of a client of httpx or httpx2 a copy is returned, for a framework's `http_client=`: whoever else
-    uses the original sees nothing of us, and closing the copy closes the original.
+    A client of openai (the SDK's, Azure's, a subclass) or of the ollama package is changed in place and returned, with
+    its address, key and HTTP client; copies of it (`with_options`) are wrapped too, unless they get another
+    `http_client`. Of a client of httpx or httpx2 a copy is returned, for a framework's `http_client=`: other users of
+    the original are not affected, and closing the copy closes the original.
 
-    `provider=` says what is known of the server that the client talks to. Wrapping again changes the settings that are
-    named.
+    `provider=` names the config's provider, or the kind of server, that the client talks to. Wrapping again changes
+    only the settings that are passed. Raises `UsageError` for any other object, and for settings that cannot be used.
     """
     if isinstance(client, (openai.OpenAI, openai.AsyncOpenAI)):
         inside: Any = client
         session = _session(inside._client, settings)  # noqa: SLF001 - no public name for it
-        session.target(None, base_url=str(client.base_url), provider=session.provider)  # what cannot be is said now
+        session.target(None, base_url=str(client.base_url), provider=session.provider)  # raises now for bad settings
         _put(inside, session, carry(inside._client, session))  # noqa: SLF001
         return client
     if is_http_client(client):
@@ -68,10 +68,10 @@ def wrap(client: ClientT, **settings: Unpack[Settings]) -> ClientT:
 
 
 def http_client(**settings: Unpack[Settings]) -> openai.DefaultHttpxClient:
-    """Return an HTTP client for a framework's `http_client=`: its chat completions come back with working tool calls.
+    """Return an HTTP client for a framework's `http_client=`, whose chat completions return working tool calls.
 
     It is openai's `DefaultHttpxClient` (of httpx, or httpx2 with openai 3) with our transport inside, and takes what
-    `wrap` takes. For a proxy, certificates or time-outs of your own: `wrap(httpx.Client(...))`.
+    `wrap` takes. For your own proxy, certificates or timeouts use `wrap(httpx.Client(...))`.
     """
     return wrap(openai.DefaultHttpxClient(), **settings)
 
@@ -82,7 +82,7 @@ def async_http_client(**settings: Unpack[Settings]) -> openai.DefaultAsyncHttpxC
 
 
 def _session(http: Any, settings: Settings) -> Session:
-    """Return the session for an HTTP client: the one that it has, with changes, or a new one."""
+    """Return the session for an HTTP client: its present one with changes, or a new one."""
     already = getattr(http.__dict__["_transport"], "start", None)
     if isinstance(already, Session):
         return already.changed(settings) if settings else already
@@ -90,13 +90,13 @@ def _session(http: Any, settings: Settings) -> Session:
 
 
 def _put(client: Any, session: Session, http: Any) -> None:
-    """Put the copy of its HTTP client into a client."""
+    """Replace a client's HTTP client by the wrapped copy."""
     client.__dict__["_client"] = http
     client.__dict__["promptools"] = session
 
 
 def _is_ollama(client: object) -> bool:
-    """Whether an object is a client of the ollama package, which is imported only then."""
+    """Return whether an object is a client of the ollama package, which is imported only if it may be."""
     if not any(base.__module__.partition(".")[0] == "ollama" for base in type(client).__mro__):
         return False
     import ollama
@@ -105,13 +105,13 @@ def _is_ollama(client: object) -> bool:
 
 
 def _refusal(client: object) -> str:
-    """Return what to pass instead."""
+    """Return the error message for an object that cannot be wrapped, with what to use instead."""
     if isinstance(client, ModuleType):
         what = f"the module {client.__name__!r}"
     else:
         what = f"the class {client.__name__!r}" if isinstance(client, type) else f"a {type(client).__name__!r}"
-    said = f"wrap() takes a client of openai, ollama or httpx, not {what}"
+    problem = f"wrap() takes a client of openai, ollama or httpx, not {what}"
     line = line_for(client)
     if line is None:
-        return said
-    return f"{said}: there promptools goes in by {line} (see {PAGE})"
+        return problem
+    return f"{problem}: there promptools goes in by {line} (see {PAGE})"

@@ -2,10 +2,10 @@
 
     python tools/dialect_pages.py
 
-Each page says who speaks a dialect, how sure its markers are, how it writes calls, tools and results, and what each row
-of its tables is read as, with its options: intact calls, tolerated slips, calls that are refused, and what is no call.
-All of it comes from the code and from rows that the tests run, so a page cannot say what is not so; a test compares the
-pages on disk.
+Each page shows which models use a dialect, how distinctive its markers are, how it writes calls, tools and results, and
+how each row of its tables is parsed, with its options: intact calls, tolerated errors, calls that are rejected, and
+text that is no call. All of it comes from the code and from rows that the tests run, so a page cannot be wrong; a test
+compares the pages on disk.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from promptools.types import Reply  # noqa: E402
 
 MADE = "<!-- made by `make dialects` from the code and from tests/cases -->"
 CLIP = 240
-"""Characters of a text that a table shows."""
+"""Maximum number of characters of a text in a table."""
 NO_TOOLS = {"none": "tools=None", "empty": "tools=[]"}
-"""Sets of tools that hold none, as the caller would write them."""
+"""Sets without tools, as the caller would write them."""
 TIERS = {
     "S": "sentinels that prose does not hold",
     "A": "readable tags: a declared tool and a whole body are needed",
@@ -40,23 +40,23 @@ TIERS = {
 
 
 class Read(NamedTuple):
-    """A row and what it is read as."""
+    """A row and the reply that it is parsed to."""
 
     row: Row
     reply: Reply
 
     @property
     def fixes(self) -> str:
-        """The liberties that were taken."""
-        said = [fix.detail for call in self.reply.calls for fix in call.fixes]
-        return "; ".join(dict.fromkeys([*said, *(fix.detail for fix in self.reply.fixes)]))
+        """The fixes that were made, as text."""
+        details = [fix.detail for call in self.reply.calls for fix in call.fixes]
+        return "; ".join(dict.fromkeys([*details, *(fix.detail for fix in self.reply.fixes)]))
 
 
 def pages() -> dict[str, str]:
-    """Give each page by the name of its file."""
+    """Return the text of each page by its file name."""
     all_of_them = [dialects.get(name) for name in dialects.BUILT_IN]
-    made = {f"{each.name}.md": _page(each) for each in all_of_them}
-    return {"index.md": _index(all_of_them), **made}
+    written = {f"{dialect.name}.md": _page(dialect) for dialect in all_of_them}
+    return {"index.md": _index(all_of_them), **written}
 
 
 def _index(all_of_them: list[Dialect]) -> str:
@@ -71,7 +71,10 @@ def _index(all_of_them: list[Dialect]) -> str:
         "",
         "| dialect | tiers | spoken by |",
         "| --- | --- | --- |",
-        *(f"| [`{each.name}`]({each.name}.md) | {' '.join(tiers(each))} | {each.models} |" for each in all_of_them),
+        *(
+            f"| [`{dialect.name}`]({dialect.name}.md) | {' '.join(tiers(dialect))} | {dialect.models} |"
+            for dialect in all_of_them
+        ),
     ]
     return "\n".join(lines) + "\n"
 
@@ -95,35 +98,37 @@ def _reply(row: Row) -> Reply:
 
 
 def _tables(read: list[Read]) -> Iterator[str]:
-    flagged = [each for each in read if each.row.unknown]
-    called = [each for each in read if each.reply.calls and not each.reply.malformed and not each.row.unknown]
-    failed = [each for each in read if each.reply.malformed]
-    plain = [each for each in read if not each.reply.calls and not each.reply.malformed]
-    yield from _table("Read as it stands", "why", ((each, each.row.why) for each in called if not each.fixes))
-    yield from _table("Tolerated, and noted as fixes", "fixes", ((each, each.fixes) for each in called if each.fixes))
-    yield from _table("Flagged: a tool that nobody offers", "why", ((each, each.row.why) for each in flagged))
-    yield from _table("Reported as malformed, never run", "why", ((each, each.row.why) for each in failed))
-    yield from _table("No call", "why", ((each, each.row.why) for each in plain))
+    flagged = [entry for entry in read if entry.row.unknown]
+    called = [entry for entry in read if entry.reply.calls and not entry.reply.malformed and not entry.row.unknown]
+    failed = [entry for entry in read if entry.reply.malformed]
+    plain = [entry for entry in read if not entry.reply.calls and not entry.reply.malformed]
+    yield from _table("Read as it stands", "why", ((entry, entry.row.why) for entry in called if not entry.fixes))
+    yield from _table(
+        "Tolerated, and noted as fixes", "fixes", ((entry, entry.fixes) for entry in called if entry.fixes)
+    )
+    yield from _table("Flagged: a tool that nobody offers", "why", ((entry, entry.row.why) for entry in flagged))
+    yield from _table("Reported as malformed, never run", "why", ((entry, entry.row.why) for entry in failed))
+    yield from _table("No call", "why", ((entry, entry.row.why) for entry in plain))
 
 
 def _table(title: str, last: str, read: Iterable[tuple[Read, str]]) -> Iterator[str]:
-    lines = [f"| {_said(each.row)} | {_outcome(each)} | {_cell(said)} |" for each, said in read]
+    lines = [f"| {_said(entry.row)} | {_outcome(entry)} | {_cell(cell)} |" for entry, cell in read]
     if lines:
         yield from (f"## {title}", "", f"| the model says | read as | {last} |", "| --- | --- | --- |", *lines, "")
 
 
 def _said(row: Row) -> str:
-    """Write what the model said, and with which options it is read, where there are any but the defaults."""
+    """Return the model's text as a cell, with the options that are not the defaults."""
     options = sorted(row.options.items() - {("strictness", "balanced")})
-    given = [f"{key}={value!r}" for key, value in options]
-    given += [NO_TOOLS[row.tools]] if row.tools in NO_TOOLS else []
-    return "<br>".join([_code(row.text), *([f"with {', '.join(map(_code, given))}"] if given else [])])
+    shown = [f"{key}={value!r}" for key, value in options]
+    shown += [NO_TOOLS[row.tools]] if row.tools in NO_TOOLS else []
+    return "<br>".join([_code(row.text), *([f"with {', '.join(map(_code, shown))}"] if shown else [])])
 
 
 def _outcome(each: Read) -> str:
-    said = [_code(f"{call.name}({call.arguments_json})") for call in each.reply.calls]
-    said += [f"{failed.reason}: {_code(failed.name or '?')}" for failed in each.reply.malformed]
-    return "<br>".join(said) or "text"
+    parts = [_code(f"{call.name}({call.arguments_json})") for call in each.reply.calls]
+    parts += [f"{failed.reason}: {_code(failed.name or '?')}" for failed in each.reply.malformed]
+    return "<br>".join(parts) or "text"
 
 
 def _cell(text: str) -> str:
@@ -131,7 +136,7 @@ def _cell(text: str) -> str:
 
 
 def _code(text: str) -> str:
-    """Write a text as inline code in one line of a table."""
+    """Return a text as inline code for a table cell."""
     shown = text if len(text) <= CLIP else f"{text[: CLIP // 2]} … {text[-CLIP // 2 :]}"
     shown = "".join(_visible(char) for char in shown).replace("|", "\\|")
     ticks = "`" * (max(map(len, _runs(shown)), default=0) + 1)
@@ -146,8 +151,8 @@ def _visible(char: str) -> str:
 
 
 def _runs(text: str) -> list[str]:
-    """Give the runs of backticks in a text."""
-    return [run for run in "".join(each if each == "`" else " " for each in text).split(" ") if run]
+    """Return the runs of backticks in a text."""
+    return [run for run in "".join(char if char == "`" else " " for char in text).split(" ") if run]
 
 
 def _block(text: str) -> list[str]:
@@ -156,12 +161,12 @@ def _block(text: str) -> list[str]:
 
 
 def main() -> None:
-    """Write the pages, and take out those of dialects that are no more."""
+    """Write the pages, and delete those of dialects that do not exist any more."""
     FOLDER.mkdir(exist_ok=True)
-    made = pages()
-    for stale in set(FOLDER.glob("*.md")) - {FOLDER / name for name in made}:
+    written = pages()
+    for stale in set(FOLDER.glob("*.md")) - {FOLDER / name for name in written}:
         stale.unlink()
-    for name, text in made.items():
+    for name, text in written.items():
         (FOLDER / name).write_text(text, encoding="utf-8")
 
 

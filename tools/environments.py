@@ -1,13 +1,13 @@
-"""Make further environments, outside the checkout, and tell where they are.
+"""Make additional environments, outside the checkout, and print where they are.
 
     python tools/environments.py NAME      make it if it is not there, print the path of what it is made for
     python tools/environments.py           list the names
 
-That is the path of its Python, or of the server or the model that it holds. They live under PROMPTOOLS_CACHE (default
-~/.cache/promptools), in a folder named after what is pinned in it, so a changed pin is a new environment. One that was
-left half-made is made again. promptools itself is not installed in them: put the checkout on PYTHONPATH.
+That is the path of its Python, or of the server or the model in it. They are under PROMPTOOLS_CACHE (default
+~/.cache/promptools), in a folder named after a digest of the pins, so a changed pin is a new environment. An incomplete
+one is made again. promptools itself is not installed in them: put the checkout on PYTHONPATH.
 
-Exits with 69 and one line on stderr when this machine lacks what the environment needs.
+Exits with 69 and one line on stderr if this machine lacks what the environment needs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from recipes.recipe import CannotMakeError, Recipe, install
 from recipes.vllm import OLD_VERSION, OLD_VLLM, VLLM, VOCABULARY
 
 CORE = ("griffelib==2.4.1", "jsonschema==4.26.0", "ollama==0.6.3", "pydantic==2.14.3", "regex==2026.11.15")
-"""What promptools needs at run time, without the OpenAI client."""
+"""The run-time dependencies of promptools, without the OpenAI client."""
 
 TESTS = ("httptools==0.9.0", "hypothesis==6.170.15", "pytest==9.2.0", "tenacity==9.2.1", "uvicorn==0.54.0")
 
@@ -39,7 +39,7 @@ ENVIRONMENTS: dict[str, Recipe] = {
     "openai-1": Recipe(("openai==1.109.1", *CORE, *TESTS)),
     "openai-2": Recipe(("openai==2.54.0", *CORE, *TESTS)),
     "openai-3": Recipe(("openai==3.54.0", *CORE, *TESTS)),
-    # what the benchmarks compare with
+    # for the benchmarks
     "bench": Recipe(
         (
             "baml-py==0.226.3",
@@ -62,7 +62,7 @@ ENVIRONMENTS: dict[str, Recipe] = {
     "model-qwen-0.5b": models.QWEN_0_5B,
     "model-qwen-1.5b": models.QWEN_1_5B,
     "model-gemma-270m": models.GEMMA_270M,
-    # what the examples of docs/tasks/frameworks.md run in
+    # for the examples of docs/tasks/frameworks.md
     "frameworks-openai-3": Recipe((*frameworks.OPENAI_3, *CORE)),
     "frameworks-openai-2": Recipe((*frameworks.OPENAI_2, *CORE)),
     "frameworks-node": frameworks.NODE,
@@ -71,27 +71,27 @@ ENVIRONMENTS: dict[str, Recipe] = {
 }
 
 UNAVAILABLE = 69
-"""Exit status where an environment cannot be made here; sysexits.h calls it EX_UNAVAILABLE."""
+"""Exit status if an environment cannot be made here: EX_UNAVAILABLE of sysexits.h."""
 
 _MADE = "made.json"
 
 
 def cache() -> Path:
-    """Give the folder that outlives checkouts: PROMPTOOLS_CACHE, else ~/.cache/promptools."""
-    told = os.environ.get("PROMPTOOLS_CACHE")
-    return Path(told).expanduser() if told else Path.home() / ".cache" / "promptools"
+    """Return the cache folder, which outlives checkouts: PROMPTOOLS_CACHE, else ~/.cache/promptools."""
+    configured = os.environ.get("PROMPTOOLS_CACHE")
+    return Path(configured).expanduser() if configured else Path.home() / ".cache" / "promptools"
 
 
 def folder_of(name: str) -> Path:
-    """Give the folder of the environment `name`, there or not."""
+    """Return the folder of the environment `name`, which may not exist yet."""
     pins = json.dumps([_told(ENVIRONMENTS[name]), sys.version_info[:2]])
     return cache() / "environments" / f"{name}-{hashlib.sha256(pins.encode()).hexdigest()[:12]}"
 
 
 def path_of(name: str) -> Path:
-    """Give what the environment `name` is made for, made now if it is missing or half-made; tells on stderr.
+    """Return the path that the environment `name` is made for; make it now if it is missing or incomplete.
 
-    Raises `CannotMakeError` where this machine lacks what it needs.
+    Progress goes to stderr. Raises `CannotMakeError` if this machine lacks what it needs.
     """
     if name not in ENVIRONMENTS:
         raise SystemExit(f"no environment is called {name!r}: there are {', '.join(ENVIRONMENTS)}")
@@ -104,7 +104,7 @@ def path_of(name: str) -> Path:
 
 
 def is_made(name: str) -> bool:
-    """Tell whether the environment `name` is there, whole."""
+    """Whether the environment `name` exists and is complete."""
     return (folder_of(name) / _MADE).exists()
 
 
@@ -124,15 +124,15 @@ def _make(name: str, folder: Path) -> None:
 
 
 def _told(recipe: Recipe) -> list[object]:
-    """Give what tells one making from another: all of the recipe but its functions and what is told of it."""
-    told = asdict(replace(recipe, finish=None, check=None))
-    del told["takes"]
-    return list(told.values())
+    """Return what identifies an environment: all of the recipe but its functions and `takes`."""
+    data = asdict(replace(recipe, finish=None, check=None))
+    del data["takes"]
+    return list(data.values())
 
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Let one process at a time make `folder`; the system drops the lock of a process that died."""
+    """Hold the lock for making `folder`; the system releases the lock of a process that died."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_name(f"{folder.name}.lock").open("w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,12 +1,12 @@
-"""Look for text that the parser reads in more than linear time: random mixtures of everything that dialects write.
+"""Search for text that the parser reads in more than linear time: random mixtures of everything that dialects write.
 
     python tools/fuzz_linear.py --seconds 60 --seed 1
 
-A mixture is a unit of one to four tokens, repeated after a random beginning or inside of a call, read whole or in
-pieces, with random options. The tokens are taken from the registry of dialects: markers, closers, stop tokens, tags of
-reasoning, rendered calls and parts of them, white space, quotes, brackets and letters. Each mixture is read at two
-sizes; one that costs more than the sizes allow, or more for each character than `--limit`, is measured again and then
-printed, as a literal. The exit status is 1 if there is one.
+A mixture is a unit of one to four tokens, repeated after a random beginning or inside a call, parsed whole or in
+pieces, with random options. The tokens are from the registry of dialects (markers, closers, stop tokens, reasoning
+tags, rendered calls and parts of them), and white space, quotes, brackets and letters. Each mixture is parsed at two
+sizes. One whose time grows more than the sizes allow, or that takes more per character than `--limit`, is measured
+again and then printed, as a literal. The exit status is 1 if there is one.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from promptools.parsing.zones import FRAMES, RESULTS, ZONES
 
 SMALL, LARGE = 6_000, 48_000
 GROWTH = 1.5
-"""How much more than the sizes the times may grow."""
+"""Allowed growth of the times, relative to that of the sizes."""
 FLOOR = 0.004
-"""Seconds below which a time tells nothing."""
+"""Seconds below which a time is noise."""
 PATIENCE = 30.0
-"""Seconds after which one reading is given up."""
+"""Seconds after which one run is aborted."""
 TOOLS: list[dict[str, Any]] = [
     TOOL,
     {"name": "ping", "parameters": {"type": "object", "properties": {"host": {"type": "string"}}}},
@@ -51,18 +51,18 @@ PLAIN = (
 
 
 class TooSlowError(Exception):
-    """One reading took more than `PATIENCE`."""
+    """One run took more than `PATIENCE`."""
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """One text of any size, and how it is read."""
+    """A text that can be generated at any size, and how it is parsed."""
 
     begin: str
     unit: str
     end: str
     step: int | None
-    """Characters of a piece; None: the text comes whole."""
+    """Characters per piece; None: the text is parsed whole."""
     finish_reason: str | None
     options: dict[str, Any]
 
@@ -71,7 +71,7 @@ class Mixture:
         return self.begin + self.unit * max(2, size // len(self.unit)) + self.end
 
     def seconds(self, size: int) -> float:
-        """Measure the processor's time that it takes to read."""
+        """Measure the processor time of parsing the text."""
         text = self.text(size)
         step = self.step or len(text)
         parser = StreamParser(TOOLS, **self.options)
@@ -91,15 +91,15 @@ class Mixture:
 
 
 def tokens() -> tuple[list[str], list[str]]:
-    """Return the markers of all dialects, and the calls that they write."""
-    every = [dialects.get(name) for name in dialects.names()]
+    """Return the markers of all dialects, and an example call of each."""
+    registered = [dialects.get(name) for name in dialects.names()]
     marks = {text for pair in (*ZONES, *FRAMES.items()) for text in pair} | {*END_TOKENS, *RESULTS}
-    for each in every:
+    for each in registered:
         marks |= {*each.closers, *each.stop, *(text for head in each.heads for text in head.literals)}
         if each.channels is not None:
             marks |= {*each.channels.markers, *each.channels.bare.words, *each.channels.bare.holds}
     calls: list[str] = []
-    for each in every:
+    for each in registered:
         try:
             calls.append(example(each))
         except Exception:  # noqa: BLE001  a dialect that is only read writes nothing
@@ -108,7 +108,7 @@ def tokens() -> tuple[list[str], list[str]]:
 
 
 def mixture(dice: random.Random, marks: list[str], calls: list[str]) -> Mixture:
-    """Make one at random."""
+    """Generate a random mixture."""
 
     def token() -> str:
         kind = dice.random()
@@ -138,7 +138,7 @@ def mixture(dice: random.Random, marks: list[str], calls: list[str]) -> Mixture:
         options["rescue"] = True
     begin = dice.choice(("", "", "<think>", "```json\n", "```\n", "Words. ", "<tool_call>\n", some(1, 2), some(1, 2)))
     end = dice.choice(("", "", "", some(1, 1)))
-    if dice.random() < 0.3:  # inside of a call
+    if dice.random() < 0.3:  # inside a call
         call = dice.choice(calls)
         at = dice.randrange(len(call))
         begin, end = call[:at], dice.choice((call[at:], call[at:], end))
@@ -147,7 +147,7 @@ def mixture(dice: random.Random, marks: list[str], calls: list[str]) -> Mixture:
 
 
 def slow(each: Mixture, limit: float) -> str:
-    """Return what is wrong with the time that a mixture takes; empty: nothing. What is slow once is tried again."""
+    """Return why a mixture is too slow; empty if it is not. A slow measurement is repeated."""
     small, large = each.seconds(SMALL), each.seconds(LARGE)
     if large < max(small, FLOOR) * LARGE / SMALL * GROWTH and large / len(each.text(LARGE)) * 1e6 < limit:
         return ""
@@ -157,38 +157,38 @@ def slow(each: Mixture, limit: float) -> str:
         return f"{cost:.1f} ms for 1,000 characters"
     if large < max(small, FLOOR) * LARGE / SMALL * GROWTH:
         return ""
-    grown = each.seconds(4 * LARGE) / large  # other work on the machine does not grow with the text
+    grown = each.seconds(4 * LARGE) / large  # the load of the machine does not grow with the text
     return f"{grown:.1f} times as much for 4 times the text" if grown > 4 * GROWTH else ""
 
 
 def main() -> int:
-    """Run for some seconds."""
+    """Fuzz for `--seconds`; return the exit status."""
     options = argparse.ArgumentParser(description="Look for text that is read in more than linear time.")
     options.add_argument("--seconds", type=float, default=60)
     options.add_argument("--seed", default=os.urandom(4).hex(), help="any word; by default another one each time")
     options.add_argument("--limit", type=float, default=25, help="milliseconds for 1,000 characters")
-    given = options.parse_args()
-    sys.stdout.write(f"mixtures in linear time: seed {given.seed}, {given.seconds:g} s\n")
+    arguments = options.parse_args()
+    sys.stdout.write(f"mixtures in linear time: seed {arguments.seed}, {arguments.seconds:g} s\n")
     sys.stdout.flush()
 
     def stop(_number: int, _frame: object) -> None:
         raise TooSlowError
 
     signal.signal(signal.SIGVTALRM, stop)
-    dice = random.Random(given.seed)
+    dice = random.Random(arguments.seed)
     marks, calls = tokens()
-    end, tried, found = time.monotonic() + given.seconds, 0, 0
+    end, count, slow_count = time.monotonic() + arguments.seconds, 0, 0
     while time.monotonic() < end:
-        each = mixture(dice, marks, calls)
-        each.seconds(500)  # tools are prepared and patterns compiled once
-        why = slow(each, given.limit)
-        tried += 1
+        candidate = mixture(dice, marks, calls)
+        candidate.seconds(500)  # warm up: tools are prepared and patterns compiled once
+        why = slow(candidate, arguments.limit)
+        count += 1
         if why:
-            found += 1
-            sys.stdout.write(f"{why}: {each}\n")
+            slow_count += 1
+            sys.stdout.write(f"{why}: {candidate}\n")
             sys.stdout.flush()
-    sys.stdout.write(f"{tried} mixtures, {found} slow\n")
-    return 1 if found else 0
+    sys.stdout.write(f"{count} mixtures, {slow_count} slow\n")
+    return 1 if slow_count else 0
 
 
 if __name__ == "__main__":

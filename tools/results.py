@@ -1,9 +1,9 @@
-"""Write docs/reference/results.md from what the tests against real servers saw: `make results`.
+"""Write docs/reference/results.md from the results of the tests against real servers: `make results`.
 
     python tools/results.py [FILE...]
 
-A file has one JSON object a line, each a `Row`. They are merged into tests/e2e/results.jsonl, from which the page is
-made: a server that no file tells of keeps its rows, so that a machine without it can bring the others up to date.
+A file has one JSON object per line, each a `Row`. They are merged into tests/e2e/results.jsonl, from which the page is
+generated: a server that is in none of the files keeps its rows, so that a machine without it can update the others.
 """
 
 from __future__ import annotations
@@ -33,39 +33,39 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "reference" / "results.md"
 KEPT = ROOT / "tests" / "e2e" / "results.jsonl"
 MANY = 4
-"""So many cases that fail in the same way are one line of the page."""
+"""Number of cases failing in the same way from which they become one line of the page."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one server did with one case."""
+    """The result of one case on one server."""
 
     rig: str
     title: str
-    """What the server is: the section's heading."""
+    """The server, as the section's heading."""
     case: str
     about: str
-    """Why the case is one and where it was seen; may be empty."""
+    """Why the case exists and where it was seen; may be empty."""
     alone: str
-    """What the app saw of the server by itself."""
+    """What the app received from the server alone."""
     same: bool
-    """Whether that was as it should be, or at least nothing else than what was seen through promptools."""
+    """Whether that was as expected, or at least the same as through promptools."""
     seen: str
-    """What the app saw through promptools."""
+    """What the app received through promptools."""
     by: str
-    """The requests that it took."""
+    """The attempts that it took."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), ensure_ascii=False)
 
 
 def read(file: Path) -> list[Row]:
-    """Read rows, in whatever order they come."""
+    """Read the rows of a file."""
     return [Row(**json.loads(line)) for line in file.read_text(encoding="utf-8").splitlines()]
 
 
 def merge(kept: Iterable[Row], new: Iterable[Row]) -> list[Row]:
-    """Put new rows in the place of all that are kept of their rigs."""
+    """Replace all rows of the rigs that have new rows; return all rows sorted."""
     fresh = set(new)
     rigs = {row.rig for row in fresh}
     return sorted(
@@ -74,8 +74,10 @@ def merge(kept: Iterable[Row], new: Iterable[Row]) -> list[Row]:
 
 
 def page(rows: Iterable[Row]) -> str:
-    """Write the page of these rows, which are sorted."""
-    return "\n".join([HEAD, *(_section(title, list(own)) for title, own in groupby(rows, key=lambda row: row.title))])
+    """Return the page for sorted rows."""
+    return "\n".join(
+        [HEAD, *(_section(title, list(section)) for title, section in groupby(rows, key=lambda row: row.title))]
+    )
 
 
 def _section(title: str, rows: list[Row]) -> str:

@@ -29,13 +29,13 @@ MODELS: dict[str, tuple[str, ...]] = {
     "smollm2": ("hermes",),
     "gemma-270m": ("tool_code",),
 }
-"""The models of the page, and the dialects that each is asked in beside the one that promptools chooses."""
+"""The models of the page, and the dialects for each besides the one that promptools chooses."""
 AGENT = "qwen-1.5b"
-"""The model that is put to the tasks of the agent: smaller ones call no second tool."""
+"""The model for the tasks of the agent: smaller ones call no second tool."""
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Ask what is not asked yet, and write the page."""
+    """Ask the open questions, and write the page."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.models", description=__doc__)
     parser.add_argument("models", nargs="*", metavar="MODEL", help=f"{', '.join(MODELS)}, or a path (default: all)")
     parser.add_argument("--way", action="append", metavar="WAY", help="only this way, such as 'as it comes'")
@@ -65,7 +65,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def path_of(name: str) -> Path | None:
-    """Return the file of a model, downloaded now if need be; None, and a line says so, where it is not to be had."""
+    """Return the file of a model, downloaded now if necessary; print why and return None if it is not available."""
     if Path(name).suffix == ".gguf":
         return Path(name)
     made = subprocess.run(
@@ -86,7 +86,7 @@ def ways_of(model: str) -> list[Way]:
 
 
 def asked_now(base_url: str, model: str, way: Way, chosen: Sequence[Question], *, slots: int = 1) -> Iterator[Row]:
-    """Ask the questions that have no row yet, in order, and show how far it is."""
+    """Ask the questions that have no row yet, in order, and show the progress."""
     have = {key(row) for row in read()}
     left = [each for each in chosen if (model, way.name, each.name, each.digest) not in have]
     with client_of(base_url, way) as client, ThreadPoolExecutor(slots) as pool:

@@ -1,6 +1,6 @@
 """A small agent: a model reads files and runs commands in a folder of its own until it answers.
 
-The loop is what an app writes around the `openai` client, the same straight and through promptools. Commands are run
+The loop is what an app writes around the `openai` client; it is the same with and without promptools. Commands are run
 without a shell, and only the programs of `ALLOWED`: the model is not trusted.
 """
 
@@ -24,7 +24,7 @@ from benchmarks.models.ask import MOST_TOKENS, Way, client_of, extra_body
 RESULTS = Path(__file__).with_name("agent.jsonl")
 TURNS = 6
 ALLOWED = ("cat", "grep", "head", "ls", "tail", "wc")
-"""Programs that `run_command` runs, beside Python on a file of the folder."""
+"""Programs that `run_command` runs, besides Python on a file of the folder."""
 
 SYSTEM = "You help with the files of a folder. Use the tools to look at them; then answer the question briefly."
 TOOLS: list[Any] = [
@@ -60,7 +60,7 @@ FILES = {
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What the agent is asked, and what its answer must hold: a regular expression."""
+    """A question to the agent, and a regular expression that its answer must match."""
 
     name: str
     question: str
@@ -79,7 +79,7 @@ TASKS = (
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What came of one task."""
+    """The result of one task."""
 
     model: str
     way: str
@@ -91,7 +91,7 @@ class Run:
 
 
 def read() -> list[Run]:
-    """Return the runs so far; of the same task the last."""
+    """Return the runs so far; for each task, only the last."""
     if not RESULTS.exists():
         return []
     runs = (Run(**json.loads(line)) for line in RESULTS.read_text(encoding="utf-8").splitlines())
@@ -99,7 +99,7 @@ def read() -> list[Run]:
 
 
 def run(base_url: str, model: str, way: Way) -> None:
-    """Hold each task that has no run yet, and keep what came of it."""
+    """Run each task that has no run yet, and store the result."""
     have = {(each.model, each.way, each.task) for each in read()}
     with client_of(base_url, way) as client:
         for task in TASKS:
@@ -112,7 +112,7 @@ def run(base_url: str, model: str, way: Way) -> None:
 
 
 def hold(client: openai.OpenAI, model: str, way: Way, task: Task) -> Run:
-    """Hold one task to its answer, or to the last turn."""
+    """Run one task until its answer, or the last turn."""
     messages: list[Any] = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": task.question}]
     calls = 0
     with tempfile.TemporaryDirectory() as name:
@@ -145,7 +145,7 @@ def hold(client: openai.OpenAI, model: str, way: Way, task: Task) -> Run:
 
 
 def result(folder: Path, name: str, arguments: str) -> str:
-    """Carry a call out, and return what the model is shown."""
+    """Execute a call, and return the result for the model."""
     tools: dict[str, Callable[..., str]] = {"read_file": _read_file, "run_command": _run_command}
     try:
         return tools[name](folder, **json.loads(arguments))

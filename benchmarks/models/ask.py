@@ -1,4 +1,4 @@
-"""Ask a server one question in one way, and keep what came of it."""
+"""Ask a server one question in one way, and return the result."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from benchmarks.models.score import CallMade, Outcome, judge
 from promptools.profiles.config import Config
 
 MOST_TOKENS = 200
-"""Of an answer; what is longer runs in circles."""
+"""Maximum number of tokens of an answer; longer ones are loops."""
 SECONDS = 600.0
 SHOWN = 300
-"""Characters of an answer that a row keeps."""
+"""Maximum number of characters of an answer in a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Way:
 
     name: str
     options: Mapping[str, Any] | None
-    """The `promptools` key of the request; None asks the server itself."""
+    """The `promptools` key of the request; None bypasses promptools."""
 
 
 ALONE = Way("server alone", None)
@@ -40,13 +40,13 @@ PROMPT = Way("prompt mode", {"mode": "prompt"})
 
 
 def prompted(dialect: str) -> Way:
-    """Return the way that asks in prompt mode in a dialect."""
+    """Return the way for prompt mode with a dialect."""
     return Way(f"prompt, {dialect}", {"mode": "prompt", "dialect": dialect})
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What came of one question."""
+    """The result of one question."""
 
     model: str
     way: str
@@ -58,10 +58,10 @@ class Row:
     modes: list[str] = field(default_factory=list[str])
     """The mode of each request that promptools sent."""
     prompt_tokens: int = 0
-    """Of the first request."""
+    """Prompt tokens of the first request."""
     seconds: float = 0.0
     printed: bool = False
-    """Whether the content holds a call, as promptools reads it: what a server left there."""
+    """Whether promptools finds a call in the content, which the server left there."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -69,7 +69,7 @@ class Row:
 
 @contextmanager
 def client_of(base_url: str, way: Way) -> Iterator[openai.OpenAI]:
-    """Open the client that a way asks with."""
+    """Open the client for a way."""
     keys: dict[str, Any] = {"base_url": base_url, "api_key": "none", "max_retries": 0, "timeout": SECONDS}
     with openai.OpenAI(**keys) if way.options is None else promptools.OpenAI(**keys, config=Config()) as client:
         yield client
@@ -81,7 +81,7 @@ def extra_body(way: Way) -> dict[str, Any]:
 
 
 def ask(client: openai.OpenAI, model: str, question: Question, way: Way) -> Row:
-    """Ask once, at temperature 0; an error of the server is an outcome."""
+    """Send one request, at temperature 0; an error of the server is an outcome."""
     began = time.monotonic()
     messages: Any = question.messages
     tools: Any = question.offered()

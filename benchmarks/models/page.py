@@ -1,4 +1,4 @@
-"""Write docs/reference/real-models.md from the rows, the runs of the agent and the trials of the prompt's words."""
+"""Write docs/reference/real-models.md from the rows, the runs of the agent and the trials of prompt wordings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MODELS = {
 }
 
 Judged = tuple[Row, Question, bool]
-"""A row, its question, and whether the answer is right by today's rules."""
+"""A row, its question, and whether the answer is right by the current rules."""
 
 
 def write() -> None:
@@ -32,12 +32,12 @@ def write() -> None:
 
 
 def text() -> str:
-    """Return the page as the rows have it."""
+    """Return the page for the current rows."""
     return "\n".join(_page()) + "\n"
 
 
 def interval(right: int, total: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Return Wilson's interval of a share, which holds for few questions and near 0 and 1 too."""
+    """Return Wilson's interval of a proportion, which is valid for few questions and near 0 and 1, too."""
     z = NormalDist().inv_cdf((1 + confidence) / 2)
     middle = (right + z * z / 2) / (total + z * z)
     reach = z / (total + z * z) * math.sqrt(right * (total - right) / total + z * z / 4)
@@ -51,9 +51,9 @@ def _page() -> Iterator[str]:
         questions=len(asked), kinds=_kinds(asked.values()), tokens=MOST_TOKENS, held=_count(asked, "held")
     )
     for model in dict.fromkeys([*MODELS, *(row.model for row, _, _ in judged)]):
-        mine = [each for each in judged if each[0].model == model]
-        if mine:
-            yield from _model(model, mine, len(asked))
+        of_model = [each for each in judged if each[0].model == model]
+        if of_model:
+            yield from _model(model, of_model, len(asked))
     yield from _agent()
     yield from _trials()
 

@@ -1,4 +1,4 @@
-"""The questions: what a user says, which tools are offered, and which calls are due.
+"""The questions: what the user says, which tools are offered, and which calls are expected.
 
 Each file of `questions/` is one set of tools and its questions; docs/tasks/run-the-tests.md describes its keys.
 """
@@ -20,55 +20,55 @@ Kind = Literal["one", "several", "parallel", "nested", "enum", "none", "turns"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 Half = Literal["chosen", "held"]
-"""Whether the prompt's words were chosen by a question, or it was held back to judge the choice."""
+"""Whether the prompt wording was chosen with a question, or the question was held out to evaluate the choice."""
 
 FOLDER = Path(__file__).parent / "questions"
 
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """One call that is due. Values may be patterns: see `score.matches`."""
+    """One expected call. Values may be patterns: see `score.matches`."""
 
     name: str
     arguments: Mapping[str, Any]
-    """Parameters that must be there."""
+    """Required parameters."""
     optional: Mapping[str, Any]
-    """Parameters that may be there, and their value then."""
+    """Optional parameters, with the values that they must have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One request, and what is right."""
+    """One request, and its right answer."""
 
     name: str
     kind: Kind
     messages: tuple[Mapping[str, Any], ...]
     tools: tuple[Mapping[str, Any], ...]
-    """Function definitions, without OpenAI's wrapping."""
+    """Function definitions, without OpenAI's wrapper."""
     due: tuple[Due, ...]
     says: str | None
-    """What the text of an answer must hold: a regular expression."""
+    """A regular expression that the text of an answer must match."""
     half: Half
 
     @property
     def digest(self) -> str:
-        """Identify what is asked: a result of another text under the same name does not count."""
+        """Digest of the question, so that a result for an older text of the same name does not count."""
         asked = json.dumps([self.messages, self.tools], sort_keys=True)
         return hashlib.sha256(asked.encode()).hexdigest()[:12]
 
     def offered(self) -> list[dict[str, Any]]:
-        """Return the tools as a request holds them."""
+        """Return the tools in the form of a request."""
         return [{"type": "function", "function": dict(tool)} for tool in self.tools]
 
 
 def questions() -> list[Question]:
-    """Return all questions, those of the same tools together: a server keeps the beginning of their prompts."""
+    """Return all questions, those with the same tools together: a server caches the common prefix of their prompts."""
     return [question for path in sorted(FOLDER.glob("*.toml")) for question in _ordered(path)]
 
 
 def _ordered(path: Path) -> list[Question]:
-    found = list(_read(path))
-    return sorted(found, key=lambda question: (len(question.tools), [tool["name"] for tool in question.tools]))
+    result = list(_read(path))
+    return sorted(result, key=lambda question: (len(question.tools), [tool["name"] for tool in question.tools]))
 
 
 def _read(path: Path) -> Iterator[Question]:

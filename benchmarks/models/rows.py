@@ -1,4 +1,4 @@
-"""What came of the questions so far: `results.jsonl`, a row a line."""
+"""The results of the questions so far: `results.jsonl`, one row per line."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Key = tuple[str, str, str, str]
 
 
 def key(row: Row) -> Key:
-    """Return what a row is the answer to: its model, way and question, and the question's text."""
+    """Return the key of a row: its model, way and question, and the question's text."""
     return row.model, row.way, row.question, row.digest
 
 
 def read() -> list[Row]:
-    """Return all rows; of the same question the last."""
+    """Return all rows; for each key, only the last."""
     if not RESULTS.exists():
         return []
     rows = (Row(**json.loads(line)) for line in RESULTS.read_text(encoding="utf-8").splitlines())
@@ -27,13 +27,13 @@ def read() -> list[Row]:
 
 
 def add(row: Row) -> None:
-    """Append a row: what was asked is kept, whatever happens next."""
+    """Append a row at once, so that it is kept whatever happens next."""
     with RESULTS.open("a", encoding="utf-8") as out:
         out.write(_line(row))
 
 
 def without(model: str, ways: Collection[str]) -> None:
-    """Drop the rows of a model that was asked in these ways."""
+    """Delete the rows of a model in these ways."""
     _write(row for row in read() if row.model != model or row.way not in ways)
 
 

@@ -10,10 +10,10 @@ from typing import Any, Literal
 from benchmarks.models.question import Due, Question
 
 Outcome = Literal["right", "no call", "needless call", "too few", "too many", "tool", "arguments", "answer", "error"]
-"""Right, or what is wrong first."""
+"""Right, or the first thing that is wrong."""
 
 CallMade = Mapping[str, Any]
-"""A `name`, and its `arguments`: an object, or the text of what is no JSON object."""
+"""A `name`, and its `arguments`: an object, or the raw text if they are no JSON object."""
 
 
 def judge(question: Question, calls: Sequence[CallMade], content: str) -> Outcome:
@@ -35,8 +35,8 @@ def judge(question: Question, calls: Sequence[CallMade], content: str) -> Outcom
 def matches(value: Any, expected: Any) -> bool:
     """Whether a value is the expected one.
 
-    `{"any": [..]}` stands for alternatives and `{"like": ".."}` for text that holds a regular expression. Text is
-    compared without case, outer blanks and a final full stop, numbers by their value.
+    `{"any": [..]}` means alternatives and `{"like": ".."}` text that matches a regular expression. Text is compared
+    without case, outer blanks and a final full stop, numbers by their value.
     """
     match expected:
         case {"any": [*alternatives], **others} if not others:
@@ -59,9 +59,9 @@ def matches(value: Any, expected: Any) -> bool:
 def _without_calls(question: Question, calls: Sequence[CallMade], content: str) -> Outcome:
     if calls:
         return "needless call"
-    said = content.strip()
-    fits = question.says is None or re.search(question.says, said, re.IGNORECASE) is not None
-    return "right" if said and fits else "answer"
+    answer = content.strip()
+    fits = question.says is None or re.search(question.says, answer, re.IGNORECASE) is not None
+    return "right" if answer and fits else "answer"
 
 
 def _meets(call: CallMade, due: Due) -> bool:

@@ -1,4 +1,4 @@
-"""What a run of tools says as it goes, and what it leaves: the transcript."""
+"""The events of a tool loop, and its result, the transcript."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TextEvent:
-    """Words of the model for the user, as they come."""
+    """A piece of the model's text for the user."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReasoningEvent:
-    """Words that the model thought, as they come."""
+    """A piece of the model's reasoning."""
 
     text: str
 
@@ -34,35 +34,35 @@ class CallEvent:
 
 @dataclass(frozen=True, slots=True)
 class ResultEvent:
-    """A tool has answered, or could not."""
+    """A tool has returned, or failed."""
 
     result: Result
 
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """The whole conversation after a run; `messages` holds the ones given and all that came, ready to be sent again."""
+    """The conversation after a run; `messages` holds the ones passed in and all new ones, ready to be sent again."""
 
     messages: list[dict[str, Any]]
     content: str = ""
-    """The last reply's words."""
+    """The last reply's text."""
     reasoning: str = ""
-    """The last reply's thoughts."""
+    """The last reply's reasoning."""
     calls: tuple[Call, ...] = ()
     results: tuple[Result, ...] = ()
     iterations: int = 0
-    """Replies asked for."""
+    """Number of replies requested."""
     finish_reason: str | None = None
     usage: dict[str, Any] | None = None
     """Tokens summed over all replies."""
 
 
 RunEvent: TypeAlias = TextEvent | ReasoningEvent | CallEvent | ResultEvent | Transcript
-"""What a streamed run yields; the `Transcript` comes last."""
+"""What a streamed run yields; the last one is the `Transcript`."""
 
 
 class IterationLimitError(ModelError):
-    """The model still called tools when `max_iterations` was used up; `transcript` holds all that was said and done.
+    """The model still called tools after `max_iterations` replies; `transcript` holds the conversation so far.
 
     The calls of the last reply were not run.
     """

@@ -1,4 +1,9 @@
-"""The loop of asking and calling, as a generator without I/O: shells do the asking and run the tools."""
+"""The loop of model requests and tool calls, as a generator without I/O.
+
+`converse` yields steps and is sent their results: `Ask` (request a reply; gets a `Gathered`), `Run` (run a tool; gets
+its `Result`), and events, which get nothing. It returns the `Transcript`. The sync and the async driver
+(`promptools.agent.run`) share it, and differ only in how they carry out the steps.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Ask the model with these keys of a request; is sent what was `Gathered`."""
+    """Request a reply with this body; the result is a `Gathered`."""
 
     body: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Run a tool; is sent its `Result`."""
+    """Run a tool; the result is its `Result`."""
 
     call: Call
     work: Callable[[], Any]
@@ -36,7 +41,7 @@ Loop: TypeAlias = Generator[Step, Any, Transcript]
 
 
 class Conversation:
-    """What has been said and done so far."""
+    """The messages, calls and results so far."""
 
     def __init__(self, messages: list[dict[str, Any]]) -> None:
         self.messages = messages
@@ -47,7 +52,7 @@ class Conversation:
         self.last: Gathered | None = None
 
     def heard(self, reply: Gathered, *, reasoning: bool) -> None:
-        """Take in a reply; calls without an id get one, because results are told apart by it."""
+        """Add a reply. Calls without an id get one, because results refer to calls by id."""
         for number, call in enumerate(reply.calls):
             call.id = call.id or f"call{self.iterations:03}{number:02}"
         self.messages.append(reply.message(reasoning=reasoning))
@@ -55,12 +60,12 @@ class Conversation:
         self.last = reply
 
     def done(self, result: Result) -> None:
-        """Take in a tool's result."""
+        """Add a tool's result."""
         self.results.append(result)
         self.messages.append({"role": "tool", "tool_call_id": result.call_id, "content": result.content})
 
     def transcript(self) -> Transcript:
-        """Give all of it."""
+        """Return the conversation so far as a transcript."""
         return Transcript(
             messages=list(self.messages),
             content=self.last.content if self.last else "",
@@ -81,28 +86,28 @@ def converse(
     *,
     reasoning: bool,
 ) -> Loop:
-    """Ask, run the calls, ask again, until a reply holds no call; `IterationLimitError` after `max_iterations` replies.
+    """Request replies and run their calls until a reply holds none; raise `IterationLimitError` after `max_iterations`.
 
-    A forced `tool_choice` holds for the first reply only: held on to, it would never let the model answer.
+    A forced `tool_choice` applies to the first reply only; otherwise the model could never answer.
     """
     if max_iterations < 1:
         raise UsageError(f"max_iterations is {max_iterations!r}; at least one reply has to be asked for")
-    so_far = Conversation(messages)
+    conversation = Conversation(messages)
     offered = {"tools": toolbox.tools.to_openai()} if toolbox.tools else {}
     while True:
-        reply: Gathered = yield Ask({**create, **offered, "messages": list(so_far.messages)})
-        so_far.iterations += 1
-        so_far.heard(reply, reasoning=reasoning)
+        reply: Gathered = yield Ask({**create, **offered, "messages": list(conversation.messages)})
+        conversation.iterations += 1
+        conversation.heard(reply, reasoning=reasoning)
         if not reply.calls:
-            return so_far.transcript()
-        if so_far.iterations == max_iterations:
-            raise _limit(so_far, max_iterations)
+            return conversation.transcript()
+        if conversation.iterations == max_iterations:
+            raise _limit(conversation, max_iterations)
         for raw in reply.calls:
             call, work = toolbox.read(raw.id, raw.name, raw.arguments)
-            so_far.calls.append(call)
+            conversation.calls.append(call)
             yield CallEvent(call)
             result: Result = work if isinstance(work, Result) else (yield Run(call, work))
-            so_far.done(result)
+            conversation.done(result)
             yield ResultEvent(result)
         if create.get("tool_choice") not in (None, "auto", "none"):
             create = {**create, "tool_choice": "auto"}

@@ -1,4 +1,4 @@
-"""One reply of the model gathered from chunks or a whole completion: words as they come, calls at the end."""
+"""Collect one reply from chunks or a whole completion: text is passed on at once, calls are complete at the end."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class RawCall:
-    """A call as the wire gives it."""
+    """A call as the server sent it; `arguments` is unparsed JSON."""
 
     id: str = ""
     name: str = ""
     arguments: str = ""
 
     def function(self) -> dict[str, str]:
-        """Give its `function` for the history."""
+        """Return its `function` object for the history."""
         return {"name": self.name, "arguments": self.arguments or "{}"}
 
 
 @dataclass(slots=True)
 class Gathered:
-    """What one reply holds so far; of several choices the first counts."""
+    """The reply so far; of several choices only the first is used."""
 
     content: str = ""
     reasoning: str = ""
@@ -37,7 +37,7 @@ class Gathered:
     _by_index: dict[int, RawCall] = field(default_factory=dict[int, RawCall])
 
     def feed(self, deltas: Iterable[Delta]) -> Iterator[TextEvent | ReasoningEvent]:
-        """Take in deltas, giving their words."""
+        """Add deltas, and yield their text and reasoning as events."""
         for delta in deltas:
             self.usage = delta.usage or self.usage
             if delta.index not in (0, None):
@@ -53,19 +53,19 @@ class Gathered:
                 self._add(piece)
 
     def _add(self, piece: ToolDelta) -> None:
-        at = len(self._by_index) if piece.index is None else piece.index
-        if at not in self._by_index:
-            self._by_index[at] = RawCall()
-            self.calls.append(self._by_index[at])
-        call = self._by_index[at]
+        index = len(self._by_index) if piece.index is None else piece.index
+        if index not in self._by_index:
+            self._by_index[index] = RawCall()
+            self.calls.append(self._by_index[index])
+        call = self._by_index[index]
         call.id = call.id or piece.id or ""
         call.name = call.name or piece.name or ""
         call.arguments += piece.arguments
 
     def message(self, *, reasoning: bool) -> dict[str, Any]:
-        """Give the assistant's message for the history; `reasoning` keeps the thoughts beside the calls."""
+        """Return the assistant message for the history; `reasoning` keeps the reasoning of a message with calls."""
         if not self.calls:
             return {"role": "assistant", "content": self.content}
-        calls = [{"id": each.id, "type": "function", "function": each.function()} for each in self.calls]
+        calls = [{"id": call.id, "type": "function", "function": call.function()} for call in self.calls]
         thought = {"reasoning_content": self.reasoning} if reasoning and self.reasoning else {}
         return {"role": "assistant", "content": self.content or None, "tool_calls": calls, **thought}

@@ -1,4 +1,4 @@
-"""The shells of the loop: with a client that blocks, and with one that is awaited."""
+"""The drivers of the tool loop: one for a sync client, one for an async client."""
 
 from __future__ import annotations
 
@@ -55,16 +55,16 @@ def run_tools(
     stream: bool = False,
     **create: Any,
 ) -> Transcript | Iterator[RunEvent]:
-    """Let the model call Python until it answers.
+    """Run a conversation in which the model may call Python functions, until it answers.
 
-    `client` is an OpenAI client, ours or the SDK's. `tools` are Python functions (their type hints are the schema), or
-    tool dicts that `dispatch` runs: functions by name, or one function of `(name, arguments)`. `model="default"` is the
-    provider's default model. Whatever else `create` takes is passed on. An unknown tool, bad arguments and a tool's
-    exception go back to the model as results.
+    `client` is an OpenAI client, promptools' or the SDK's. `tools` are Python functions (their type hints are the
+    schema), or tool dicts that `dispatch` runs: functions by name, or one function of `(name, arguments)`.
+    `model="default"` is the provider's default model. Other keywords are passed to `create`. An unknown tool, bad
+    arguments and a tool's exception go back to the model as results.
 
-    Gives the `Transcript`; with `stream=True` an iterator of text, reasoning, call and result events that ends with it.
-    Raises `IterationLimitError` after `max_iterations` replies, `UsageError`, and what the client raises; promptools'
-    own errors come as themselves.
+    Returns the `Transcript`; with `stream=True` an iterator of text, reasoning, call and result events that ends with
+    it. Raises `IterationLimitError` after `max_iterations` replies, `UsageError`, and what the client raises;
+    promptools' own errors, which cross the client as HTTP, are raised as themselves.
     """
     loop = _loop(client, messages, Toolbox(tools, dispatch), max_iterations, {"model": model, **create})
     events = _drive(client, loop, stream=stream)
@@ -106,9 +106,9 @@ def run_tools_async(
     stream: bool = False,
     **create: Any,
 ) -> Awaitable[Transcript] | AsyncIterator[RunEvent]:
-    """Do what `run_tools` does with an async client; functions may be async, the others run in a thread.
+    """Do what `run_tools` does, with an async client; functions may be async, the others run in a thread.
 
-    Gives an awaitable of the `Transcript`; with `stream=True` an async iterator of the events.
+    Returns an awaitable of the `Transcript`; with `stream=True` an async iterator of the events.
     """
     loop = _loop(client, messages, Toolbox(tools, dispatch), max_iterations, {"model": model, **create})
     events = _drive_async(client, loop, stream=stream)
@@ -128,16 +128,16 @@ def _loop(client: Any, messages: Iterable[Any], toolbox: Toolbox, limit: int, cr
 
 
 def _with_bad_calls(create: dict[str, Any]) -> dict[str, Any]:
-    """Have our client hand over a call whose arguments do not fit: the model is told of it as of any other failure."""
+    """Have our client return calls whose arguments do not fit, so that the model gets the error as a tool result."""
     body: dict[str, Any] = create.get("extra_body") or {}
     ours: Any = body.get("promptools") or {}
-    if not is_object(ours):  # whoever reads it says what is wrong with it
+    if not is_object(ours):  # the client reports it
         return create
     return {**create, "extra_body": {**body, "promptools": {"on_malformed": "call", **ours}}}
 
 
 def _plain(message: Any) -> dict[str, Any]:
-    """Take a message as a dict; the SDK's message objects are welcome."""
+    """Return a message as a dict; the SDK's message objects are accepted too."""
     if isinstance(message, Mapping):
         return dict(cast("Mapping[str, Any]", message))
     dump = getattr(message, "model_dump", None)
@@ -148,20 +148,20 @@ def _plain(message: Any) -> dict[str, Any]:
 
 
 def _drive(client: Any, loop: Loop, *, stream: bool) -> Iterator[RunEvent]:
-    told: Any = None
+    result: Any = None
     while True:
         try:
-            step = loop.send(told)
+            step = loop.send(result)
         except StopIteration as stop:
             yield stop.value
             return
-        told = None
+        result = None
         match step:
             case Ask(body):
-                told = Gathered()
-                yield from _ask(client, body, told, stream=stream)
+                result = Gathered()
+                yield from _ask(client, body, result, stream=stream)
             case Run(call, work):
-                told = _run(call, work)
+                result = _run(call, work)
             case _:
                 yield step
 
@@ -183,7 +183,7 @@ def _ask(client: Any, body: dict[str, Any], reply: Gathered, *, stream: bool) ->
 def _run(call: Call, work: Any) -> Result:
     try:
         value = work()
-    except Exception as error:  # noqa: BLE001 - whatever a tool raises is for the model to know
+    except Exception as error:  # noqa: BLE001 - whatever a tool raises goes to the model
         return raised(call, error)
     if inspect.isawaitable(value):
         cast("Any", value).close()
@@ -192,21 +192,21 @@ def _run(call: Call, work: Any) -> Result:
 
 
 async def _drive_async(client: Any, loop: Loop, *, stream: bool) -> AsyncIterator[RunEvent]:
-    told: Any = None
+    result: Any = None
     while True:
         try:
-            step = loop.send(told)
+            step = loop.send(result)
         except StopIteration as stop:
             yield stop.value
             return
-        told = None
+        result = None
         match step:
             case Ask(body):
-                told = Gathered()
-                async for event in _ask_async(client, body, told, stream=stream):
+                result = Gathered()
+                async for event in _ask_async(client, body, result, stream=stream):
                     yield event
             case Run(call, work):
-                told = await _run_async(call, work)
+                result = await _run_async(call, work)
             case _:
                 yield step
 
@@ -236,7 +236,7 @@ async def _run_async(call: Call, work: Any) -> Result:
         value = await anyio.to_thread.run_sync(work)
         if inspect.isawaitable(value):
             value = await value
-    except Exception as error:  # noqa: BLE001 - whatever a tool raises is for the model to know
+    except Exception as error:  # noqa: BLE001 - whatever a tool raises goes to the model
         return raised(call, error)
     return succeeded(call, value)
 
@@ -261,22 +261,22 @@ def _streaming(body: dict[str, Any], *, stream: bool) -> dict[str, Any]:
 
 
 def _raise_ours(error: Exception) -> None:
-    """Raise promptools' own error that crossed the client as HTTP; leave every other as it is."""
+    """Raise promptools' own error if `error` is one that crossed the client as HTTP; else return."""
     body: Any = getattr(error, "body", None)
     if not isinstance(body, Mapping):
         return
-    told = cast("Mapping[str, Any]", body)
-    message = str(told.get("message"))
-    if "attempts" not in told:
+    details = cast("Mapping[str, Any]", body)
+    message = str(details.get("message"))
+    if "attempts" not in details:
         return
-    match told.get("type"):
+    match details.get("type"):
         case "UsageError":
             raise UsageError(message) from error
         case "ModelError":
             raise ModelError(message) from error
         case "UpstreamError":
-            raise UpstreamError(message, kind=str(told.get("code"))) from error
+            raise UpstreamError(message, kind=str(details.get("code"))) from error
         case "Exhausted":
-            raise Exhausted(message, attempts=[Attempt(**each) for each in told["attempts"]]) from error
+            raise Exhausted(message, attempts=[Attempt(**attempt) for attempt in details["attempts"]]) from error
         case _:
             return

@@ -1,4 +1,4 @@
-"""Tools with the Python behind them: a call goes in, a result for the model comes out, whatever went wrong."""
+"""Tools with the Python functions that run them: each call leads to a result for the model, whatever fails."""
 
 from __future__ import annotations
 
@@ -20,19 +20,21 @@ Dispatch: TypeAlias = "Mapping[str, Callable[..., Any]] | Callable[[str, dict[st
 
 
 class Toolbox:
-    """Tools prepared once, each with what to run for it; `UsageError` for a tool with nothing to run."""
+    """Tools prepared once, each with its function; raises `UsageError` for a tool without one."""
 
     def __init__(self, tools: Iterable[ToolLike], dispatch: Dispatch | None = None) -> None:
         listed = list(tools)
         self.tools = Tools(listed)
-        self._own = {tool.name: given for tool, given in zip(self.tools, listed, strict=True) if callable(given)}
+        self._own = {
+            tool.name: original for tool, original in zip(self.tools, listed, strict=True) if callable(original)
+        }
         self._dispatch = dispatch
         self._ready: dict[str, Callable[..., Any]] = {}
         for name in self.tools.names:
             self._ready[name] = self._runner(name)
 
     def _runner(self, name: str) -> Callable[..., Any]:
-        """Find what runs a tool, as a function of its arguments."""
+        """Return what runs a tool, as a function of its arguments."""
         dispatch, own = self._dispatch, self._own.get(name)
         if callable(dispatch):
             return _named(dispatch, name) if own is None else _typed(own)
@@ -42,13 +44,13 @@ class Toolbox:
         return _typed(function)
 
     def read(self, call_id: str, name: str, arguments_json: str) -> tuple[Call, Callable[[], Any] | Result]:
-        """Read a call, and give what runs it, or the result that tells the model why it cannot be run."""
-        found = self.tools.find(name)
-        if found is None:
+        """Parse a call; return it with a function that runs it, or with the error result where it cannot be run."""
+        match = self.tools.find(name)
+        if match is None:
             known = ", ".join(self.tools.names) or "none"
             message = f"Error: there is no tool {name!r}. The tools are: {known}."
             return _call(call_id, name, {}, arguments_json), Result(call_id, name, message, is_error=True)
-        tool, fix = found
+        tool, fix = match
         fixes = (fix,) if fix else ()
         try:
             arguments: Any = json.loads(arguments_json or "{}")
@@ -67,12 +69,12 @@ class Toolbox:
 
 
 def succeeded(call: Call, value: Any) -> Result:
-    """Make the result of what a tool gave back: a string as it is, all else as JSON."""
+    """Build the result of a tool's return value: a string as it is, anything else as JSON."""
     return Result(call.id, call.name, value if isinstance(value, str) else _dumped(value))
 
 
 def raised(call: Call, error: Exception) -> Result:
-    """Make the result of what a tool raised."""
+    """Build the result of a tool's exception."""
     return _refused(call.id, call.name, f"Error: {type(error).__name__}: {error}")
 
 
@@ -93,7 +95,7 @@ def _named(dispatch: Callable[[str, dict[str, Any]], Any], name: str) -> Callabl
 
 
 def _typed(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Let pydantic turn JSON into what the type hints say (models, dates, ...), where it can read them."""
+    """Wrap a function so that pydantic converts JSON to the types of its hints (models, dates, ...), if it can."""
     if isinstance(function, type) or not _hinted(function):
         return function
     import pydantic
@@ -109,7 +111,7 @@ def _hinted(function: Callable[..., Any]) -> bool:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return False
-    return any(each.annotation is not inspect.Parameter.empty for each in parameters)
+    return any(parameter.annotation is not inspect.Parameter.empty for parameter in parameters)
 
 
 def _dumped(value: Any) -> str:

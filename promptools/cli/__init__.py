@@ -1,4 +1,4 @@
-"""The command line: `promptools COMMAND`. Each command is a module with `add` (its arguments) and `run`."""
+"""The command line: `promptools COMMAND`. Each command is a module with `NAME`, `add` (its arguments) and `run`."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ INTERRUPTED = 130
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, like every other error here."""
+    """Prints an error in one line, like all other errors of the command line."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(WRONG_USE, f"{self.prog}: {message} (try {self.prog} --help)\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and give its exit status: 0 fine, 1 not as it should be, 2 wrong use."""
+    """Run one command and return its exit status: 0 success, 1 failure, 2 wrong usage, 130 interrupted."""
     parser = _Parser(
         prog="promptools", description="Working tool calls from any open-model server.", allow_abbrev=False
     )
@@ -35,9 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
     for command in COMMANDS:
         about = (command.__doc__ or "").splitlines()[0]
-        own = commands.add_parser(command.NAME, help=about, description=about, allow_abbrev=False)
-        command.add(own)
-        own.set_defaults(run=command.run)
+        subparser = commands.add_parser(command.NAME, help=about, description=about, allow_abbrev=False)
+        command.add(subparser)
+        subparser.set_defaults(run=command.run)
     arguments = parser.parse_args(argv)
     try:
         return int(arguments.run(arguments))
@@ -47,6 +47,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # whoever read us has gone; python would complain once more when it flushes stdout at exit
+        # the reader of stdout is gone; without this, Python would print an error when it flushes stdout at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return NOT_FINE

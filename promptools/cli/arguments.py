@@ -1,4 +1,4 @@
-"""Arguments that several commands share, and what they name."""
+"""Arguments that several commands share, and readers of the files that they name."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def add_base_url(parser: argparse.ArgumentParser, *, required: bool = False) -> 
 
 
 def _base_url(text: str) -> str:
-    """Check a base URL; one without a path, not even a slash, gets /v1."""
+    """Check a base URL; append /v1 if it has no path, not even a slash."""
     from promptools.proxy.target import parse_base_url
     from promptools.transport import installed
 
@@ -62,7 +62,7 @@ def _base_url(text: str) -> str:
 
 
 def at_least(least: int, unit: str) -> Callable[[str], int]:
-    """Return a reader of whole numbers from `least` on."""
+    """Return an argparse type for whole numbers of at least `least`; `unit` is for its error message."""
 
     def read(text: str) -> int:
         if not (text.isascii() and text.isdigit() and len(text) < 16 and int(text) >= least):
@@ -73,7 +73,7 @@ def at_least(least: int, unit: str) -> Callable[[str], int]:
 
 
 def seconds(text: str) -> float:
-    """Read a number of seconds above zero."""
+    """Parse a number of seconds above zero."""
     number = seconds_or_none(text)
     if number == 0:
         raise argparse.ArgumentTypeError(f"{clip(text)!r} is no number of seconds above 0")
@@ -81,7 +81,7 @@ def seconds(text: str) -> float:
 
 
 def seconds_or_none(text: str) -> float:
-    """Read a number of seconds, or zero."""
+    """Parse a number of seconds, zero included."""
     try:
         number = float(text)
     except ValueError:
@@ -92,7 +92,7 @@ def seconds_or_none(text: str) -> float:
 
 
 def add_endpoint(parser: argparse.ArgumentParser) -> None:
-    """Add what names a server and model: `--provider`, `--base-url`, `--api-key`, `--model`, `--config`, and a look."""
+    """Add the arguments that name a server and model, `--config` and `--no-detect`."""
     add_provider(parser)
     add_base_url(parser)
     parser.add_argument("--api-key", metavar="KEY", help="key for --base-url (default: OPENAI_API_KEY, if set)")
@@ -102,7 +102,7 @@ def add_endpoint(parser: argparse.ArgumentParser) -> None:
 
 
 def read_text(name: str | None) -> str:
-    """Read a file, or standard input for None and `-`. The text is taken as it is: line ends are not touched."""
+    """Read a file, or standard input for None and `-`. Line endings are not converted."""
     if name in (None, "-"):
         return sys.stdin.buffer.read().decode("utf-8", errors="replace")
     try:
@@ -120,11 +120,11 @@ def read_json(name: str) -> Any:
 
 
 def read_tools(name: str | None) -> list[Any] | None:
-    """Read the tools of `--tools`; None: not told. Raises UsageError for whatever is odd about one of them."""
+    """Read the file of `--tools`; None without one. Raises `UsageError` if any of its tools is invalid."""
     if name is None:
         return None
-    found = read_json(name)
-    tools = found.get("tools") if is_object(found) else found
+    data = read_json(name)
+    tools = data.get("tools") if is_object(data) else data
     if not is_list(tools):
         raise UsageError(f"{name!r} holds no list of tools: write one, or a request body with a 'tools' key")
     from promptools.schema import Tools
@@ -134,7 +134,7 @@ def read_tools(name: str | None) -> list[Any] | None:
 
 
 def read_config(name: str | None) -> Config:
-    """Read the config of `--config`, or the first that is found, or none; its warnings go to stderr."""
+    """Read the file of `--config`, else the first config found, else none; warnings are printed to stderr."""
     path = Path(name) if name else find_config(os.environ, Path.cwd(), Path.home())
     if path is None:
         return Config()

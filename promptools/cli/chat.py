@@ -27,7 +27,7 @@ _NORMAL = "\x1b[0m"
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
+    """Add the command's arguments."""
     parser.add_argument("message", nargs="?", help="say this and leave after the answer (default: a conversation)")
     add_endpoint(parser)
     add_tools(parser)
@@ -37,7 +37,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Hold the conversation."""
+    """Run the conversation."""
     import openai
 
     if arguments.json and not arguments.message:
@@ -71,7 +71,7 @@ def _talk(arguments: argparse.Namespace, client: openai.OpenAI, model: str) -> N
 
 
 def connect(arguments: argparse.Namespace) -> openai.OpenAI:
-    """Make a client for the server that the arguments name."""
+    """Build a client for the server that the arguments name."""
     from promptools.client import OpenAI
     from promptools.transport.session import NO_KEY
 
@@ -87,7 +87,7 @@ def connect(arguments: argparse.Namespace) -> openai.OpenAI:
 
 
 def default_model(client: Any) -> str:
-    """Name the provider's default model, or the only one that the server lists."""
+    """Return the provider's default model, or the only one that the server lists; else raise `UsageError`."""
     session = client.promptools
     configured: str = session.target(None, base_url=str(client.base_url), provider=session.provider).model
     if configured:
@@ -99,7 +99,7 @@ def default_model(client: Any) -> str:
 
 
 def _listed(client: Any) -> list[str]:
-    """Ask the server for its models; the SDK itself breaks on an answer that is no list of them."""
+    """Return the models that the server lists; the SDK itself raises unhelpful errors for malformed responses."""
     answer = client.models.with_raw_response.list().http_response
     try:
         models = as_object(answer.json()).get("data")
@@ -110,7 +110,7 @@ def _listed(client: Any) -> list[str]:
             f"{without_credentials(str(answer.url))} answered with no list of models ({clip(repr(answer.text), 80)});"
             " check that its address is the root of the API, with /v1, or name a model with --model"
         )
-    return [name for name in (as_text(as_object(each).get("id")) for each in models) if name]
+    return [name for name in (as_text(as_object(model).get("id")) for model in models) if name]
 
 
 def _ask(
@@ -122,14 +122,14 @@ def _ask(
     *,
     quiet: bool,
 ) -> tuple[dict[str, Any], Any]:
-    """Stream one answer to the terminal; give it as a message for the history, and the trace."""
-    asked: dict[str, Any] = {"tools": tools} if tools else {}
+    """Stream one reply to the terminal; return it as a message for the history, with its trace."""
+    arguments: dict[str, Any] = {"tools": tools} if tools else {}
     stream: Any = client.chat.completions.create(
         model=model,
         messages=messages,
         stream=True,
         extra_body={"promptools": {**options, "trace": True}},
-        **asked,
+        **arguments,
     )
     answer = Answer()
     for chunk in stream:
@@ -140,21 +140,21 @@ def _ask(
         print()
         for call in answer.reply.calls:
             print_styled([("call ", "bold green"), (f"{call.name}({call.arguments})", "")])
-        steps = [f"{each['mode']}: {each['outcome']}" for each in answer.attempts]
+        steps = [f"{attempt['mode']}: {attempt['outcome']}" for attempt in answer.attempts]
         print_styled([(f"[{' -> '.join(steps)}]", "dim")] if steps else [])
     return answer.reply.message(reasoning=False), answer.report
 
 
 def _results(calls: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Let the person at the terminal be the tools."""
+    """Read the results of the calls from the terminal."""
     for call in calls:
         prompt = f"result of {call['function']['name']}> "
-        said = next(_lines(prompt), json.dumps({"error": "no result"}))
-        yield {"role": "tool", "tool_call_id": call["id"], "content": said}
+        content = next(_lines(prompt), json.dumps({"error": "no result"}))
+        yield {"role": "tool", "tool_call_id": call["id"], "content": content}
 
 
 def _lines(prompt: str) -> Iterator[str]:
-    """Read lines until the input ends; empty ones are passed over."""
+    """Yield lines until the input ends, without the blank ones."""
     while True:
         try:
             line = input(prompt if sys.stdin.isatty() else "")

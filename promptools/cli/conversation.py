@@ -1,4 +1,4 @@
-"""One weather conversation, held with the official client: question, call, result, answer; and what was seen of it."""
+"""One weather conversation with the official client (question, call, result, answer), and a record of it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TIMEOUT = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """How to hold the conversation, and what must come of it."""
+    """How to run the conversation, and the outcome that is expected."""
 
     title: str
     base_url: str
@@ -27,27 +27,27 @@ class Route:
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The request's `promptools` key."""
     sampling: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Further keys of the request: `temperature`, `max_tokens`."""
+    """More keys of the request: `temperature`, `max_tokens`."""
     stream: bool = False
     key: str = "none"
     direct: bool = False
-    """No promptools between: nothing is asked of it."""
+    """Without promptools: any outcome is fine."""
     breaks: bool = False
-    """Direct, and it must fail: a server that does not would make a poor demonstration."""
+    """Direct, and it must fail: otherwise the demo shows nothing."""
     mode: str | None = None
-    """The mode that must answer the question (None: any)."""
+    """The expected mode of the first reply (None: any)."""
     mended: bool = False
-    """Must an attempt have failed before?"""
+    """Whether an attempt must have failed before."""
     answer: str | None = None
-    """The answer that must come (None: any)."""
+    """The expected answer (None: any)."""
     lenient: bool = False
-    """May the model call nothing, something else or too often? Then only the calls of the tool, and the mode of what
-    was answered, are judged."""
+    """Whether the model may call nothing, another tool or too often. Then only the arguments of its calls to the
+    offered tool and the mode are checked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call as the app got it; without arguments where they were no JSON object."""
+    """A call as the app received it; without arguments if they were no JSON object."""
 
     name: str
     arguments: Mapping[str, Any]
@@ -55,7 +55,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What came of a route."""
+    """The outcome of a route."""
 
     title: str
     fine: bool
@@ -64,12 +64,12 @@ class Seen:
     why: str
     direct: bool
     calls: tuple[Call, ...]
-    """What the app was asked to carry out, in order."""
+    """The calls that the app received, in order."""
 
 
 @dataclass(slots=True)
 class _Notes:
-    """What happened so far."""
+    """What has happened so far."""
 
     server: list[str] = field(default_factory=list[str])
     app: list[str] = field(default_factory=list[str])
@@ -82,7 +82,7 @@ class _Notes:
 
 
 def hold(route: Route) -> Seen:
-    """Hold the conversation to its end, or until something fails; never raises for what a server does."""
+    """Run the conversation to its end, or until it fails. Never raises for anything that a server does."""
     import openai
 
     notes = _Notes()
@@ -109,7 +109,7 @@ def hold(route: Route) -> Seen:
 
 
 def _turn(client: Any, route: Route, messages: list[Any], notes: _Notes) -> Gathered:
-    """Ask once, and return the answer."""
+    """Send one request, and return the reply."""
     extra = {} if route.direct else {"extra_body": {"promptools": {**route.options, "trace": True}}}
     raw = client.chat.completions.with_raw_response.create(
         model=route.model, messages=messages, tools=[weather.TOOL], stream=route.stream, **route.sampling, **extra
@@ -123,24 +123,24 @@ def _turn(client: Any, route: Route, messages: list[Any], notes: _Notes) -> Gath
         notes.server.append(f"{raw.status_code}, {_said(answer.reply)}")
     attempts = answer.attempts
     if attempts:
-        notes.server.extend(f"{each['mode']}: {each['status']}, {each['outcome']}" for each in attempts)
-        reasons = (f"{each['mode']}: {clip(each['why'] or each['outcome'], 110)}" for each in attempts)
+        notes.server.extend(f"{attempt['mode']}: {attempt['status']}, {attempt['outcome']}" for attempt in attempts)
+        reasons = (f"{attempt['mode']}: {clip(attempt['why'] or attempt['outcome'], 110)}" for attempt in attempts)
         notes.why.append(" -> ".join(reasons))
-    answered = [each for each in attempts if each["outcome"] == "answered"]
+    answered = [attempt for attempt in attempts if attempt["outcome"] == "answered"]
     notes.modes.append(answered[-1]["mode"] if answered else None)
     notes.failed += len(attempts) - len(answered)
     return answer.reply
 
 
 def _said(reply: Gathered) -> str:
-    """Return what a server answered in one line: why it ended, the calls, and the content as it is."""
+    """Return a reply in one line: its finish reason, its calls, and the raw content."""
     called = "".join(f" {call.name}" for call in reply.calls)
     content = f": {clip(reply.content, 200)!r}" if reply.content else ""
     return f"{reply.finish_reason}{called}{content}"
 
 
 def _end(reply: Gathered, notes: _Notes) -> None:
-    """Note the answer that ends the conversation."""
+    """Record the answer that ends the conversation."""
     notes.answer = reply.content
     none = "" if notes.calls else "no call, "
     cut = " (cut off)" if reply.finish_reason == "length" else ""
@@ -148,21 +148,21 @@ def _end(reply: Gathered, notes: _Notes) -> None:
 
 
 def _run(call: Mapping[str, Any], notes: _Notes) -> dict[str, Any]:
-    """Carry a call out, as an app would."""
+    """Execute a call, as an app would; return its result message."""
     name, arguments = call["function"]["name"], call["function"]["arguments"]
     notes.app.append(f"call: {name}({clip(arguments, 80)})")
-    given: dict[str, Any] = {}
+    parsed: dict[str, Any] = {}
     try:
-        given = dict(json.loads(arguments))
-        result = weather.get_weather(str(given["city"]))
+        parsed = dict(json.loads(arguments))
+        result = weather.get_weather(str(parsed["city"]))
     except (ValueError, KeyError, TypeError) as error:
         result = f"error: {error!r}"
-    notes.calls.append(Call(name, given))
+    notes.calls.append(Call(name, parsed))
     return {"role": "tool", "tool_call_id": call["id"], "content": result}
 
 
 def _fine(route: Route, notes: _Notes) -> bool:
-    """Judge it: exactly the call that was wanted, and the answer after it; less where the route is lenient."""
+    """Whether there was exactly the expected call and then the answer; a lenient route requires less."""
     if route.direct:
         return notes.error if route.breaks else True
     if notes.error:
@@ -181,7 +181,7 @@ def _fine(route: Route, notes: _Notes) -> bool:
 
 
 def _fits(call: Call) -> bool:
-    """Whether a call of the offered tool has arguments as it declares them."""
+    """Whether the arguments of a call to the offered tool match its schema; other calls are fine."""
     from jsonschema import Draft202012Validator
 
     validator: Any = Draft202012Validator(weather.TOOL["function"]["parameters"])

@@ -32,11 +32,11 @@ default_model = "{name}"
 """
 
 _STEADY = {"temperature": 0, "max_tokens": 256}
-"""The same answers each time, and an end to them: a model may never stop by itself."""
+"""Sampling with the same replies each time, and a limit: a model may never stop by itself."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
+    """Add the command's arguments."""
     add_base_url(parser)
     about = "model to ask there; without --base-url a GGUF file, which the demo runs with its own llama.cpp"
     parser.add_argument("--model", metavar="M", help=about)
@@ -46,7 +46,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run every conversation; 0 when all that promptools answers for is as it should be."""
+    """Run every conversation; return 0 if all of those through promptools went as expected."""
     if arguments.base_url:
         if not arguments.model:
             raise UsageError("--base-url also needs --model: the name that the server knows its model by")
@@ -63,10 +63,10 @@ def run(arguments: argparse.Namespace) -> int:
             return 1
         seen = list(_real(path) if path else _ours())
     if arguments.json:
-        print_json([asdict(each) for each in seen])
+        print_json([asdict(result) for result in seen])
     else:
         _show(seen)
-    wrong = [each for each in seen if not each.fine]
+    wrong = [result for result in seen if not result.fine]
     if wrong:
         say(f"{len(wrong)} of {len(seen)} conversations are not as they should be")
     elif not arguments.json:
@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _ours() -> Iterator[Seen]:
-    """Start two real llama.cpp servers and a proxy before them, and hold the conversation in every way."""
+    """Run the conversation in all ways, on two real llama.cpp servers with a proxy in front of them."""
     say("starting llama.cpp twice: a model that follows its template, and one that breaks the server's parser ...")
     with (
         serve(weather.hermes(), template="hermes", name="hermes") as good,
@@ -106,7 +106,7 @@ def _model_file(name: str) -> Path:
 
 
 def _real(path: Path) -> Iterator[Seen]:
-    """Hold the conversation with the model in the file `path`, on a llama.cpp started for it."""
+    """Run the conversation with the model in the file `path`, on a llama.cpp server started for it."""
     say(f"starting llama.cpp on {path.name} ...")
     with serve_file(path) as server, _proxy("--base-url", server.base_url) as proxy:
         route = Route("", proxy, server.name, sampling=_STEADY, lenient=True)
@@ -115,7 +115,7 @@ def _real(path: Path) -> Iterator[Seen]:
 
 
 def _theirs(arguments: argparse.Namespace) -> Iterator[Seen]:
-    """Hold the conversation with the user's server."""
+    """Run the conversation with the user's server."""
     kind = ["--provider", arguments.provider] if arguments.provider else []
     with _proxy("--base-url", arguments.base_url, *kind) as proxy:
         key = arguments.api_key or os.environ.get("OPENAI_API_KEY") or "none"
@@ -124,7 +124,7 @@ def _theirs(arguments: argparse.Namespace) -> Iterator[Seen]:
 
 
 def _ways(route: Route) -> Iterator[Seen]:
-    """Hold the conversation by `route`, through promptools."""
+    """Run the conversation of `route` through promptools, in three ways."""
     yield hold(replace(route, title="promptools, as it chooses"))
     yield hold(replace(route, title="promptools, prompt", options={"mode": "prompt"}, mode="prompt"))
     yield hold(replace(route, title="promptools, streamed", stream=True))
@@ -141,7 +141,7 @@ def _config(providers: dict[str, str]) -> Generator[Path]:
 
 @contextlib.contextmanager
 def _proxy(*arguments: str) -> Generator[str]:
-    """Run `promptools serve` on a free port; gives its base URL."""
+    """Run `promptools serve` on a free port; yield its base URL."""
     command = [sys.executable, "-m", "promptools", "serve", "--port", "0", *arguments]
     environ = {name: value for name, value in os.environ.items() if name != "PROMPTOOLS_API_KEY"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ) as process:
@@ -163,7 +163,7 @@ def _show(seen: Sequence[Seen]) -> None:
     print_table(
         f"{weather.QUESTION!r}, with the tool get_weather",
         ("conversation", "the server said", "the app saw", "answered by, and why", ""),
-        ((each.title, each.server, each.app, each.why, _verdict(each)) for each in seen),
+        ((result.title, result.server, result.app, result.why, _verdict(result)) for result in seen),
     )
 
 

@@ -20,7 +20,7 @@ NAME = "detect"
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
+    """Add the command's arguments."""
     add_base_url(parser, required=True)
     parser.add_argument("--model", metavar="M", help="ask what this model is, and an Ollama what it can do")
     parser.add_argument("--api-key", metavar="KEY", help="key for it (default: OPENAI_API_KEY, if set)")
@@ -28,7 +28,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Look, and show it; 1 when nothing answered."""
+    """Probe the server and show the result; return 1 if nothing answered."""
     base_url, basic = split_credentials(arguments.base_url.rstrip("/"))
     key = arguments.api_key or os.environ.get("OPENAI_API_KEY")
     target, seen = look_at(base_url, arguments.model or "", basic or (f"Bearer {key}" if key else None))
@@ -40,17 +40,17 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def look_at(base_url: str, model: str, authorization: str | None, sights: Sights | None = None) -> tuple[Target, Seen]:
-    """Ask the server at `base_url` what it is, as one that nobody named; takes 2 s at most. `sights` remembers it."""
+    """Detect which server is at `base_url`, in at most 2 s; the result is cached in `sights`."""
     from promptools.transport import Session, SyncPump, installed
 
     family = installed()
     session = Session({"config": Config()}, sights)
-    found: list[tuple[Target, Seen]] = []
+    detected: list[tuple[Target, Seen]] = []
 
     def exchange() -> Exchange:
         headers = (("authorization", authorization),) if authorization else ()
         route, seen = yield from session.examine(base_url, model, headers)
-        found.append((route.target, seen))
+        detected.append((route.target, seen))
         return None
 
     with family.module.Client() as http:
@@ -59,18 +59,18 @@ def look_at(base_url: str, model: str, authorization: str | None, sights: Sights
             return http.send(request, stream=True, follow_redirects=False)
 
         SyncPump(exchange(), family, send).head()
-    return found[0]
+    return detected[0]
 
 
 def _show(base_url: str, target: Target, seen: Seen) -> None:
     print_table(base_url, ("asked", "answered"), seen.asked)
     kind = target.profile.kind
     version = f", version {seen.version}" if seen.version else ""
-    taken = load_builtin(kind).title if seen.kind else f"It is taken for {GENERIC!r}"
-    lines = [(f"{taken}{version}", "bold"), (f": {seen.why}", "")]
+    server = load_builtin(kind).title if seen.kind else f"It is taken for {GENERIC!r}"
+    lines = [(f"{server}{version}", "bold"), (f": {seen.why}", "")]
     if seen.capabilities is not None:
-        made = f", made for {seen.context} tokens" if seen.context else ""
-        lines.append((f"\n{target.model}: {', '.join(seen.capabilities)}{made}", ""))
+        training_context = f", made for {seen.context} tokens" if seen.context else ""
+        lines.append((f"\n{target.model}: {', '.join(seen.capabilities)}{training_context}", ""))
     if seen.family is not None:
         lines.append((f"\n{target.model}: family {seen.family}, by {seen.family_why}", ""))
     print_styled(lines)

@@ -15,23 +15,23 @@ NAME = "dialects"
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
+    """Add the command's arguments."""
     parser.add_argument("name", nargs="?", choices=dialects.names(), metavar="NAME", help="show this one")
     add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """List, or show one."""
+    """List all dialects, or show one."""
     if arguments.name is not None:
         return _show(dialects.get(arguments.name), as_json=arguments.json)
     all_of_them = [dialects.get(name) for name in dialects.names()]
     if arguments.json:
-        print_json([_row(each) for each in all_of_them])
+        print_json([_row(dialect) for dialect in all_of_them])
         return 0
     print_table(
         "Dialects, in the order in which they are looked for",
         ("dialect", "tiers", "spoken by", "example"),
-        ((each.name, " ".join(tiers(each)), each.models, example(each)) for each in all_of_them),
+        ((dialect.name, " ".join(tiers(dialect)), dialect.models, example(dialect)) for dialect in all_of_them),
     )
     return 0
 
@@ -47,8 +47,8 @@ def _row(dialect: Dialect) -> dict[str, object]:
 
 
 def _show(dialect: Dialect, *, as_json: bool) -> int:
-    said = (each["content"] for each in render(CONVERSATION, [TOOL], dialect=dialect.name))
-    parts = dict(zip(("tools", "calls", "results"), said, strict=True))
+    contents = (message["content"] for message in render(CONVERSATION, [TOOL], dialect=dialect.name))
+    parts = dict(zip(("tools", "calls", "results"), contents, strict=True))
     if as_json:
         print_json({**_row(dialect), **parts})
         return 0

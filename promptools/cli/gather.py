@@ -1,4 +1,4 @@
-"""An answer as the official client gives it, whole or in chunks, with the trace that promptools put into it."""
+"""Collect a reply from the official client, whole or in chunks, with the trace that promptools added to it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from promptools.wire.chat import read_chunk, read_reply
 
 @dataclass(slots=True)
 class Answer:
-    """One answer so far."""
+    """The reply so far."""
 
     reply: Gathered = field(default_factory=Gathered)
     report: dict[str, Any] = field(default_factory=dict[str, Any])
-    """The `promptools` key of the answer; empty where there was none."""
+    """The `promptools` key of the response; empty if there is none."""
 
     def take(self, part: Any) -> Iterator[TextEvent | ReasoningEvent]:
-        """Take a chunk or a whole completion of the SDK's, giving its words."""
+        """Add a chunk or a whole completion of the SDK; return its text and reasoning as events."""
         data: dict[str, Any] = part.model_dump(warnings=False)
         self.report = data.get("promptools") or self.report
         read = read_chunk if data.get("object") == "chat.completion.chunk" else read_reply
@@ -28,5 +28,5 @@ class Answer:
 
     @property
     def attempts(self) -> list[dict[str, Any]]:
-        """Give the attempts that the trace tells of."""
+        """The attempts in the trace."""
         return list(self.report.get("trace", self.report).get("attempts", ()))

@@ -25,34 +25,34 @@ class _Place(NamedTuple):
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
+    """Add the command's arguments."""
     about = "Show where the vocabulary is looked for, or put it where it is found."
-    what = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
-    vocab = what.add_parser("vocab", help=about, description=about, allow_abbrev=False)
+    subcommands = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
+    vocab = subcommands.add_parser("vocab", help=about, description=about, allow_abbrev=False)
     vocab.add_argument("--from", dest="file", metavar="FILE", help=f"keep a copy of this file, which is {SOURCE}")
     add_json(vocab)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Keep what was given, then show what is where; 1 where promptools finds no vocabulary."""
+    """Install the file if there is one, then show which file is where; return 1 if no vocabulary is found."""
     if arguments.file is not None:
         _keep(Path(arguments.file))
-    looked = [_Place(path, told_by, _held(path)) for told_by, path in places(os.environ, Path.home()).items()]
-    first = next((each for each in looked if each.holds != "nothing"), None)
+    searched = [_Place(path, told_by, _held(path)) for told_by, path in places(os.environ, Path.home()).items()]
+    first = next((place for place in searched if place.holds != "nothing"), None)
     found = first if first is not None and first.holds == "the vocabulary" else None
     library = importlib.util.find_spec("openai_harmony") is not None
     if arguments.json:
-        places_seen = [{**each._asdict(), "file": str(each.file)} for each in looked]
+        places_seen = [{**place._asdict(), "file": str(place.file)} for place in searched]
         print_json({"file": found and str(found.file), "library": library, "looked": places_seen})
     else:
         title = "Where the vocabulary of gpt-oss is looked for, in order"
-        print_table(title, ("file", "told by", "holds"), ((str(each.file), *each[1:]) for each in looked))
+        print_table(title, ("file", "told by", "holds"), ((str(place.file), *place[1:]) for place in searched))
         print_styled([("\n".join(_advice(first, found, library=library)), "")])
     return 0 if found else 1
 
 
 def _advice(first: _Place | None, found: _Place | None, *, library: bool) -> Iterator[str]:
-    """Say what can be done now, or must be."""
+    """Yield what works now, or what to do about it."""
     if found is not None:
         yield f"promptools uses {found.file} and tells openai-harmony of it."
         yield f"Other programs that use openai-harmony are told by {FOLDER}={found.file.parent}"
@@ -65,23 +65,23 @@ def _advice(first: _Place | None, found: _Place | None, *, library: bool) -> Ite
 
 
 def _keep(given: Path) -> None:
-    """Check the file and copy it to its place, whole or not at all."""
+    """Check the file and copy it to the cache folder, atomically."""
     try:
         data = given.read_bytes()
     except OSError as error:
         raise UsageError(f"cannot read {str(given)!r}: {error.strerror}; get the file from {SOURCE}") from error
     check(data, str(given))
-    place = own_file(os.environ, Path.home())
-    new = place.with_suffix(f".{os.getpid()}")
+    target = own_file(os.environ, Path.home())
+    new = target.with_suffix(f".{os.getpid()}")
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
         new.write_bytes(data)
-        new.replace(place)
+        new.replace(target)
     except OSError as error:
         with contextlib.suppress(OSError):
             new.unlink(missing_ok=True)
         raise UsageError(
-            f"cannot write {str(place)!r}: {error.strerror}; name another folder with {CACHE}, or put the folder of "
+            f"cannot write {str(target)!r}: {error.strerror}; name another folder with {CACHE}, or put the folder of "
             f"{FILE} into {FOLDER}"
         ) from error
 

@@ -26,7 +26,7 @@ STYLES = {
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
+    """Add the command's arguments."""
     parser.add_argument("file", nargs="?", help="the reply (default: stdin)")
     add_tools(parser)
     names = dialects.names()  # `promptools dialects` lists them: sixty are too many for a help text
@@ -47,7 +47,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Parse and print."""
+    """Parse the reply and print the result."""
     text = read_text(arguments.file)
     parser = ExplainingParser(
         read_tools(arguments.tools),
@@ -79,7 +79,7 @@ def _show(reply: Reply) -> None:
     print_table(
         "Malformed calls",
         ("tool", "reason", "what the model should mend"),
-        ((each.name or "?", each.reason, each.message) for each in reply.malformed),
+        ((call.name or "?", call.reason, call.message) for call in reply.malformed),
     )
     for title, text in (("Reasoning", reply.reasoning), ("Content", reply.content)):
         if text.strip():
@@ -89,7 +89,7 @@ def _show(reply: Reply) -> None:
 
 
 def _explain(text: str, events: Iterable[Event], tries: Iterable[Try]) -> None:
-    """Print the reply coloured by what each part is, a legend, and a table of tries, refused heads among them."""
+    """Print a legend, the reply coloured by kind of part, its parts, and all attempts, rejected ones included."""
     parts = spans(events)
     print_styled([("The reply: ", "bold"), *((f"{kind} ", style) for kind, style in STYLES.items())])
     print_styled([(text[span.start : span.end], STYLES[kind]) for span, kind in parts])
@@ -103,20 +103,20 @@ def _explain(text: str, events: Iterable[Event], tries: Iterable[Try]) -> None:
         ("strategy", "on", "where", "outcome", "why", "characters"),
         (
             (
-                each.strategy,
-                _ground(text, each.span),
-                f"{each.span.start}-{each.span.end}",
-                each.outcome,
-                clip(each.why),
-                str(each.cost),
+                attempt.strategy,
+                _ground(text, attempt.span),
+                f"{attempt.span.start}-{attempt.span.end}",
+                attempt.outcome,
+                clip(attempt.why),
+                str(attempt.cost),
             )
-            for each in sorted(tries, key=lambda each: each.span)
+            for attempt in sorted(tries, key=lambda each: each.span)
         ),
     )
 
 
 def _ground(text: str, span: Span) -> str:
-    """Say what was tried: all of the reply, a fenced block, or what stands in it."""
+    """Return what an attempt began at: a fence, the whole reply, the beginning of a line, or the middle of one."""
     tried = text[span.start : span.end]
     if tried.lstrip().startswith(("```", "~~~")):
         return "a fence"
@@ -127,7 +127,7 @@ def _ground(text: str, span: Span) -> str:
 
 
 def spans(events: Iterable[Event]) -> list[tuple[Span, str]]:
-    """Give what every part of the text is, in order; together they cover it."""
+    """Return the kind of every part of the text, in order; together the parts cover it."""
     parts: list[tuple[Span, str]] = []
     for event in join(events):
         match event:

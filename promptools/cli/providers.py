@@ -17,7 +17,7 @@ NAME = "providers"
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
+    """Add the command's arguments."""
     parser.add_argument("name", nargs="?", help="explain this provider, or this kind of server")
     parser.add_argument("--model", metavar="M", help="explain this model there")
     add_base_url(parser)
@@ -26,7 +26,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """List, or explain when anything is named."""
+    """List everything, or explain what the arguments name."""
     config = read_config(arguments.config)
     if arguments.name or arguments.model or arguments.base_url:
         target = resolve(arguments.model, provider=arguments.name, base_url=arguments.base_url, config=config)
@@ -58,11 +58,11 @@ def _list(config: Config) -> None:
         )
     else:
         print_styled([(f"No providers: {config.file}", "dim")])
-    known = [load_builtin(kind) for kind in kinds()]
+    profiles = [load_builtin(kind) for kind in kinds()]
     print_table(
         "Kinds of server that promptools has facts about",
         ("kind", "server", "listens by default", "facts"),
-        ((each.name, each.title, each.base_url or "", str(len(each.facts))) for each in known),
+        ((each.name, each.title, each.base_url or "", str(len(each.facts))) for each in profiles),
     )
     print_table(
         "Families of models",
@@ -82,7 +82,7 @@ def _explain(target: Target) -> None:
 
 def _row(provider: Provider, default: str | None) -> tuple[str, ...]:
     name = f"{provider.name} (default)" if provider.name == default else provider.name
-    models = [f"{each} (default)" if each == provider.default_model else each for each in provider.models]
+    models = [f"{model} (default)" if model == provider.default_model else model for model in provider.models]
     if provider.default_model and provider.default_model not in provider.models:
         models.append(f"{provider.default_model} (default)")
     return name, provider.kind or "", without_credentials(provider.base_url or ""), "\n".join(models), _key(provider)
@@ -116,7 +116,7 @@ def _text(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Make a list of a set or tuple."""
+    """Convert a set or tuple to a list."""
     if isinstance(value, frozenset):
         return sorted(cast("frozenset[str]", value))
     return [*value] if isinstance(value, tuple) else value  # pyright: ignore[reportUnknownVariableType] - JSON values

@@ -17,13 +17,13 @@ from promptools.wire.shapes import as_object, is_list, is_object
 
 NAME = "render"
 PIECES = ("tools", "calls", "results", "single", "required")
-"""The arguments for what is no whole request."""
+"""The arguments that are for rendering parts, not a whole request."""
 PARTS = {"system": "tools", "assistant": "calls", "user": "results"}
-"""What each role's message holds, where there is no word beside."""
+"""What each role's message holds if there is no other text in it."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
+    """Add the command's arguments."""
     parser.add_argument("file", nargs="?", help="JSON: the body of a chat completion (-: stdin)")
     render_request.add(parser)
     parser.add_argument(
@@ -45,7 +45,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Render the request, or whatever else was given, in the order of a conversation."""
+    """Render the request, or the parts given, in the order of a conversation."""
     if arguments.file is None:
         _refuse(arguments, render_request.ARGUMENTS, "a request: give FILE")
         return _render_pieces(arguments)
@@ -54,10 +54,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _refuse(arguments: argparse.Namespace, names: Sequence[str], needed: str) -> None:
-    """Refuse arguments that would have no effect."""
-    said = [f"--{name.replace('_', '-')}" for name in names if getattr(arguments, name) not in (None, False)]
-    if said:
-        raise UsageError(f"{' and '.join(said)} {'needs' if len(said) == 1 else 'need'} {needed}")
+    """Raise `UsageError` for arguments that would have no effect."""
+    flags = [f"--{name.replace('_', '-')}" for name in names if getattr(arguments, name) not in (None, False)]
+    if flags:
+        raise UsageError(f"{' and '.join(flags)} {'needs' if len(flags) == 1 else 'need'} {needed}")
 
 
 def _render_pieces(arguments: argparse.Namespace) -> int:
@@ -71,7 +71,7 @@ def _render_pieces(arguments: argparse.Namespace) -> int:
         tool_choice="required" if arguments.required else None,
         parallel_tool_calls=not arguments.single,
     )
-    parts = {PARTS[each["role"]]: each["content"] for each in sent}
+    parts = {PARTS[message["role"]]: message["content"] for message in sent}
     if not parts:
         raise UsageError("nothing to render: give a request, or --tools, --calls or --results")
     if arguments.json:
@@ -82,15 +82,15 @@ def _render_pieces(arguments: argparse.Namespace) -> int:
 
 
 def _listed(name: str | None, read: Callable[[dict[str, Any], str], dict[str, Any]]) -> list[dict[str, Any]]:
-    """Read a file's list, if there is one, each entry of it by `read`."""
-    found: Any = [] if name is None else read_json(name)
-    if not is_list(found):
+    """Read the JSON list in a file, if one is named, and convert each entry with `read`."""
+    data: Any = [] if name is None else read_json(name)
+    if not is_list(data):
         raise UsageError(f"{name!r} must hold a list")
-    return [read(as_object(each), f"{name!r}, entry {at}") for at, each in enumerate(found)]
+    return [read(as_object(entry), f"{name!r}, entry {at}") for at, entry in enumerate(data)]
 
 
 def _call(data: dict[str, Any], where: str) -> dict[str, Any]:
-    """Write an entry as a call of the chat format, which it may be already."""
+    """Convert an entry to a tool call of the chat format, which it may be already."""
     function = as_object(data.get("function")) or data
     name: Any = function.get("name")
     arguments: Any = function.get("arguments")
@@ -109,10 +109,10 @@ def _call(data: dict[str, Any], where: str) -> dict[str, Any]:
 
 
 def _result(data: dict[str, Any], where: str) -> dict[str, Any]:
-    """Write an entry as a message of the chat format, which it may be already."""
-    own = {"tool_call_id": str(data.get("tool_call_id", data.get("id", ""))), "name": data.get("name")}
-    if not isinstance(own["name"], str) and not own["tool_call_id"]:
+    """Convert an entry to a tool message of the chat format, which it may be already."""
+    fields = {"tool_call_id": str(data.get("tool_call_id", data.get("id", ""))), "name": data.get("name")}
+    if not isinstance(fields["name"], str) and not fields["tool_call_id"]:
         raise UsageError(f"{where}: a result must be an object with a 'name', not {clip(repr(data))}")
     content = data.get("content", "")
     text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
-    return {"role": "tool", **own, "content": text}
+    return {"role": "tool", **fields, "content": text}

@@ -1,4 +1,4 @@
-"""A whole request as `promptools render` shows it: the Harmony text it becomes, its ids, or its tokens, counted."""
+"""A whole request as `promptools render` shows it: as Harmony text, token ids, or token counts."""
 
 from __future__ import annotations
 
@@ -28,32 +28,34 @@ from promptools.wire.shapes import as_text, is_object
 NO_DATE = "none"
 MODES: tuple[ModeName, ...] = ("harmony", "native", "prompt")
 ARGUMENTS = ("ids", "count", "mode", "tools_in", "thoughts", "effort", "date")
-"""The arguments for a whole request."""
+"""The arguments that are for a whole request."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
-    of = parser.add_argument_group("what becomes of FILE")
-    shown = of.add_mutually_exclusive_group()
+    """Add the arguments for a whole request."""
+    group = parser.add_argument_group("what becomes of FILE")
+    shown = group.add_mutually_exclusive_group()
     shown.add_argument("--ids", action="store_true", help="show token ids; needs the vocabulary (promptools harmony)")
     shown.add_argument(
         "--count", action="store_true", help="count tokens: with the vocabulary exactly, without it by estimate"
     )
-    of.add_argument(
+    group.add_argument(
         "--mode",
         choices=MODES,
         help="how tools are asked for (default: the request's, with --dialect prompt, else harmony)",
     )
-    of.add_argument("--tools-in", choices=get_args(ToolsIn), help="the message that declares them")
-    of.add_argument("--thoughts", choices=get_args(Policy), help="which past thoughts stay")
-    of.add_argument("--effort", choices=get_args(Effort), help="reasoning effort (default: the request's, else medium)")
-    of.add_argument(
+    group.add_argument("--tools-in", choices=get_args(ToolsIn), help="the message that declares them")
+    group.add_argument("--thoughts", choices=get_args(Policy), help="which past thoughts stay")
+    group.add_argument(
+        "--effort", choices=get_args(Effort), help="reasoning effort (default: the request's, else medium)"
+    )
+    group.add_argument(
         "--date", metavar="DAY", help=f"the day that the prompt tells, as 2026-11-21, or {NO_DATE} (default: today)"
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show the request that the arguments name."""
+    """Show the request in the form that the arguments name."""
     ask = _read(arguments)
     mode = mode_of(arguments.mode or ask.options.mode or ("prompt" if arguments.dialect else "harmony"))
     if arguments.dialect and mode.name != "prompt":
@@ -79,22 +81,27 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _read(arguments: argparse.Namespace) -> Ask:
-    """Read the request; what the arguments say of it goes before what it says itself."""
+    """Read the request; the arguments override its own options."""
     body = read_json(arguments.file)
     if not is_object(body):
         raise UsageError(f"{arguments.file!r} holds no request: write the body of a chat completion, an object")
     day = _day(arguments.date)
-    own = {"dialect": arguments.dialect, "tools_in": arguments.tools_in, "thoughts": arguments.thoughts, "date": day}
-    said = {key: value for key, value in own.items() if value is not None}
+    overrides = {
+        "dialect": arguments.dialect,
+        "tools_in": arguments.tools_in,
+        "thoughts": arguments.thoughts,
+        "date": day,
+    }
+    given = {key: value for key, value in overrides.items() if value is not None}
     options: Any = body.get("promptools") or {}
     effort = {"reasoning_effort": arguments.effort} if arguments.effort else {}
-    body = {**body, **effort, "promptools": {**options, **said} if is_object(options) else options}
+    body = {**body, **effort, "promptools": {**options, **given} if is_object(options) else options}
     ask = read_ask(body, resolve(as_text(body.get("model")) or None).profile)
     return ask.on(date.today().isoformat())
 
 
 def _day(said: str | None) -> str | None:
-    """Check a day; none at all is the empty one."""
+    """Normalize a date; `NO_DATE` becomes the empty string."""
     try:
         return "" if said == NO_DATE else said and date.fromisoformat(said).isoformat()
     except ValueError as error:
@@ -102,7 +109,7 @@ def _day(said: str | None) -> str | None:
 
 
 def _prompt(ask: Ask, mode: Mode) -> str:
-    """Give the text that gpt-oss reads; the messages of other modes as its template writes them, which we write too."""
+    """Return the prompt that gpt-oss reads; for other modes, with the messages rendered as its own template does."""
     upstream = mode.body(ask)
     if upstream.prompt is None:
         body = {key: value for key, value in upstream.body.items() if key != "tool_choice"}
@@ -113,17 +120,17 @@ def _prompt(ask: Ask, mode: Mode) -> str:
 
 
 def _show_count(ask: Ask, mode: Mode, *, as_json: bool) -> None:
-    """Show the tokens of the prompt, of its messages, and how many fewer they were without tools."""
+    """Show the tokens of the prompt, of declaring the tools, and of each message."""
     measure, why_not = _measure()
     bare = replace(ask, tools=Tools([]), offered=Tools([]), others=(), choice=Choice())
     parts, without = (count(_prompt(each, mode), measure) for each in (ask, bare))
-    whole = sum(part.tokens for part in parts)
-    tools = whole - sum(part.tokens for part in without)
+    total = sum(part.tokens for part in parts)
+    tools = total - sum(part.tokens for part in without)
     if as_json:
         listed = [part._asdict() for part in parts]
-        print_json({"estimated": why_not or None, "whole": whole, "tools": tools, "parts": listed})
+        print_json({"estimated": why_not or None, "whole": total, "tools": tools, "parts": listed})
         return
-    rows = [("the whole prompt", whole), ("of that, declaring the tools", tools), *parts]
+    rows = [("the whole prompt", total), ("of that, declaring the tools", tools), *parts]
     title = f"Tokens that gpt-oss reads in mode {mode.name}{', estimated' if why_not else ''}"
     print_table(title, ("what", "tokens"), ((what, str(tokens)) for what, tokens in rows))
     if why_not:
@@ -131,7 +138,7 @@ def _show_count(ask: Ask, mode: Mode, *, as_json: bool) -> None:
 
 
 def _vocabulary() -> vocabulary.Vocabulary:
-    """Load the vocabulary, which must be at hand: nothing is downloaded for a look."""
+    """Load the vocabulary from this machine; nothing is downloaded."""
     file = vocabulary.tell(os.environ, Path.home())
     if file is None:
         raise UsageError(f"token ids need the vocabulary: get it from {vocabulary.SOURCE} and run {vocabulary.KEEP!r}")
@@ -139,7 +146,7 @@ def _vocabulary() -> vocabulary.Vocabulary:
 
 
 def _measure() -> tuple[Measure, str]:
-    """Give what counts, and why it can but guess (empty: it need not)."""
+    """Return the token counter, and why it only estimates (empty: it counts exactly)."""
     try:
         return exact(_vocabulary().encode), ""
     except UsageError as missing:

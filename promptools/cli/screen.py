@@ -1,4 +1,4 @@
-"""What commands print: JSON, tables and coloured text. Rich where it is installed, aligned columns where it is not."""
+"""Output of commands: JSON, tables and styled text, with Rich if it is installed, else in aligned columns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 PLAIN_WIDTH = 140
-"""Columns to fill where the output is no terminal."""
+"""Width in columns if the output is no terminal."""
 
 
 def print_json(value: Any) -> None:
@@ -22,7 +22,7 @@ def print_json(value: Any) -> None:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table; nothing at all when it has no rows."""
+    """Print a table; nothing if it has no rows."""
     rows = [list(row) for row in rows]
     if not rows:
         return
@@ -40,12 +40,12 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))  # Text: brackets in a cell are no markup
+        table.add_row(*(Text(cell) for cell in row))  # Text, so that brackets in a cell are not parsed as markup
     console.print(table)
 
 
 def print_styled(pieces: Iterable[tuple[str, str]]) -> None:
-    """Print pieces of `(text, style)` one after the other; without colours where there are none."""
+    """Print `(text, style)` pieces one after the other; without styles if there is no Rich."""
     console = _console()
     if console is None:
         print("".join(text for text, _ in pieces))
@@ -56,7 +56,7 @@ def print_styled(pieces: Iterable[tuple[str, str]]) -> None:
 
 
 def say(text: str) -> None:
-    """Tell the person at the terminal how it goes; stderr, so that a pipe stays clean."""
+    """Print a progress message to stderr, so that stdout stays clean for pipes."""
     print(text, file=sys.stderr, flush=True)
 
 

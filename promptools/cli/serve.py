@@ -42,7 +42,7 @@ _OPTIONS = (
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
+    """Add the command's arguments."""
     add_base_url(parser)
     add_provider(parser)
     add_config(parser)
@@ -93,7 +93,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_access(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments that say who may use the proxy, and what for."""
+    """Add the arguments for access control and limits."""
     parser.add_argument(
         "--api-key-file", metavar="FILE", help="ask clients for one of the API keys in this file (one a line)"
     )
@@ -137,7 +137,7 @@ def _port(text: str) -> int:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until interrupted. The line `listening URL` on stdout says that it is up."""
+    """Serve until interrupted. The line `listening URL` on stdout means that it is up."""
     from promptools.proxy import Proxy
 
     config = read_config(arguments.config)
@@ -165,7 +165,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _describe(proxy: Proxy) -> None:
-    """Print whether the server answers, what it is, and the modes in which tools are asked for."""
+    """Print whether the server answers, which one it is, and the modes in which tools are offered."""
     sights = proxy.session.context.sights
     _, seen = look_at(proxy.base_url, proxy.target.model, proxy.authorization, sights)
     target = proxy.session.target(None, base_url=proxy.base_url, provider=proxy.session.provider, seen=seen)
@@ -182,8 +182,12 @@ def _describe(proxy: Proxy) -> None:
 
 
 def _log_healed(reply: Reply) -> None:
-    """Log what was done to a reply that the server alone would not have answered so; no word of the model's."""
-    failed = [f"{each.mode} failed ({each.outcome})" for each in reply.trace.attempts if each.outcome != "answered"]
+    """Log how a reply was healed, if it was; never any text of the model."""
+    failed = [
+        f"{attempt.mode} failed ({attempt.outcome})"
+        for attempt in reply.trace.attempts
+        if attempt.outcome != "answered"
+    ]
     native = reply.trace.mode == "native"
     calls = [_healed(call) for call in reply.calls if call.fixes or (native and call.dialect != "native")]
     if failed or calls:
@@ -197,13 +201,13 @@ def _healed(call: Call) -> str:
 
 
 def _keys(arguments: argparse.Namespace) -> list[str]:
-    """Gather the API keys that the arguments name."""
+    """Collect the API keys that the arguments name."""
     if arguments.api_key_file is None:
         return [*arguments.api_key]
-    kept = read_text(arguments.api_key_file).split()
-    if not kept:
+    keys = read_text(arguments.api_key_file).split()
+    if not keys:
         raise UsageError(f"{arguments.api_key_file!r} holds no API key; write one a line")
-    return [*arguments.api_key, *kept]
+    return [*arguments.api_key, *keys]
 
 
 def _serve(proxy: Proxy, listener: socket.socket, *, verbose: bool = False) -> None:
@@ -216,12 +220,14 @@ def _serve(proxy: Proxy, listener: socket.socket, *, verbose: bool = False) -> N
         logging.getLogger("promptools").setLevel(logging.INFO)
     config = uvicorn.Config(proxy, log_level="warning", lifespan="on", timeout_graceful_shutdown=2)
     logging.getLogger("uvicorn.error").addFilter(_no_cancelled)
-    config.server_header = config.date_header = False  # the server's own pass: no second ones beside them
+    config.server_header = config.date_header = (
+        False  # the upstream's own `Server` and `Date` fields pass; uvicorn must not add its own
+    )
     uvicorn.Server(config).run(sockets=[listener])
 
 
 def _listen(host: str, port: int, *, beyond: bool) -> socket.socket:
-    """Listen on a host's first address; on one that other machines may reach only if `beyond`."""
+    """Listen on a host's first address; raise `UsageError` if other machines can reach it, unless `beyond` is set."""
     from promptools.proxy.access import is_loopback
 
     family, address = _address(host, port)
@@ -235,7 +241,7 @@ def _listen(host: str, port: int, *, beyond: bool) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind(address)
-        listener.listen(_BACKLOG)  # before we say so: who connects now waits, and is not refused
+        listener.listen(_BACKLOG)  # before `listening` is printed: connections from now on wait, and are not refused
     except OSError as error:
         listener.close()
         raise UsageError(f"cannot listen on {host}:{port}: {error.strerror}; name another with --port") from error
@@ -243,16 +249,16 @@ def _listen(host: str, port: int, *, beyond: bool) -> socket.socket:
 
 
 def _address(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
-    """Look a host's address up, so that what is checked is what is listened on."""
+    """Resolve a host once, so that the address that is checked is the one that is listened on."""
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except (OSError, ValueError) as error:  # ValueError: the name cannot be one at all
-        said = getattr(error, "strerror", None) or "no name of a host"
-        raise UsageError(f"cannot listen on {host!r}: {said}; name an address of this machine with --host") from error
-    first = next((each for each in found if each[0] == socket.AF_INET), found[0])
+        infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, ValueError) as error:  # ValueError: it cannot be a host name at all
+        reason = getattr(error, "strerror", None) or "no name of a host"
+        raise UsageError(f"cannot listen on {host!r}: {reason}; name an address of this machine with --host") from error
+    first = next((info for info in infos if info[0] == socket.AF_INET), infos[0])
     return first[0], first[4]
 
 
 def _no_cancelled(record: logging.LogRecord) -> bool:
-    """Leave out the tracebacks of the answers that were cut off because the proxy was told to end."""
+    """Filter out the tracebacks of responses that were cancelled because the proxy was stopped."""
     return record.exc_info is None or not isinstance(record.exc_info[1], asyncio.CancelledError)

@@ -1,6 +1,6 @@
-"""The dialects, in the order in which they are looked for: where two may begin at one place the earlier is tried first.
+"""The registry of dialects, in search order: where two may begin at the same offset, the earlier one is tried first.
 
-Each is loaded when the first reply is read, not before: an app that imports the library should not wait for them.
+Each is imported when the first reply is parsed, not before, so that importing the library stays fast.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ BUILT_IN: Final[dict[str, str]] = {
     "hunyuan": "glm_kin:Hunyuan",
     "glm": "glm:Glm",
     "laguna": "glm_kin:Laguna",
-    # what stands at the beginning of a line, or anywhere
+    # ordinary text at the beginning of a line, or anywhere
     "tool_name_xml": "tool_name_xml:ToolNameXml",
     "tool_name_yaml": "tool_name_xml:ToolNameYaml",
     "nexusraven": "nexusraven:NexusRaven",
@@ -83,7 +83,7 @@ BUILT_IN: Final[dict[str, str]] = {
     "mimicry": "mimicry:Mimicry",
     "xlam": "bare_json:Xlam",
 }
-"""Each name, and where its class is: module of this package, then class."""
+"""Each dialect's name, and where its class is: module of this package, then class or factory."""
 
 _loaded: dict[str, Dialect] = {}
 _added: dict[str, Dialect] = {}
@@ -91,36 +91,36 @@ _editions = [0]
 
 
 def edition() -> int:
-    """Give a number that changes with the dialects that the app has added."""
+    """Return a number that changes whenever the app adds or removes a dialect: a cache key."""
     return _editions[0]
 
 
 def names() -> tuple[str, ...]:
-    """Give the names of all dialects; those that the app added come first."""
+    """Return the names of all dialects in search order, those added by the app first."""
     return (*_added, *BUILT_IN)
 
 
 def get(name: str) -> Dialect:
-    """Give a dialect by name. Raises UsageError for a name that is none."""
-    found = _loaded.get(name) if isinstance(name, str) else None
-    if found is not None:
-        return found
+    """Return a dialect by name. Raises UsageError for an unknown name."""
+    cached = _loaded.get(name) if isinstance(name, str) else None
+    if cached is not None:
+        return cached
     if not isinstance(name, str) or name not in BUILT_IN:
         raise UsageError(f"There is no dialect {name!r}; `promptools dialects` lists those there are.")
-    module, _, kind = BUILT_IN[name].partition(":")
-    made: Dialect = getattr(import_module(f"{__name__}.{module}"), kind)()
-    _loaded[name] = made
-    return made
+    module, _, factory = BUILT_IN[name].partition(":")
+    dialect: Dialect = getattr(import_module(f"{__name__}.{module}"), factory)()
+    _loaded[name] = dialect
+    return dialect
 
 
 def unknown(given: Iterable[str]) -> str:
-    """Return what is wrong with a list of dialects' names, with those there are; empty: nothing is."""
-    wrong = [each for each in given if each not in names()]
-    return f"{wrong[0]!r} is no dialect; known: {', '.join(sorted(names()))}" if wrong else ""
+    """Return the error message for the first unknown name among those given; empty if all are known."""
+    missing = [name for name in given if name not in names()]
+    return f"{missing[0]!r} is no dialect; known: {', '.join(sorted(names()))}" if missing else ""
 
 
 def register(dialect: Dialect) -> Dialect:
-    """Add a dialect of the app's own, looked for before the others. Raises UsageError for a name that is taken."""
+    """Add a dialect of the app's own, searched for before the others. Raises UsageError for a name that is taken."""
     if dialect.name in names():
         raise UsageError(f"There is a dialect {dialect.name!r} already; give yours another name.")
     _added[dialect.name] = _loaded[dialect.name] = dialect
@@ -129,9 +129,9 @@ def register(dialect: Dialect) -> Dialect:
 
 
 def load(path: str | Path) -> Dialect:
-    """Add a dialect that a TOML table tells: its markers and the keys of its JSON; see `promptools.dialects.table`.
+    """Add a dialect declared in a TOML table: its markers and the keys of its JSON; see `promptools.dialects.table`.
 
-    Raises UsageError for a file that cannot be read, a key that is not as it must be, and a name that is taken.
+    Raises UsageError for a file that cannot be read, an invalid key, and a name that is taken.
     """
     from promptools.dialects.table import read
 
@@ -139,7 +139,7 @@ def load(path: str | Path) -> Dialect:
 
 
 def unregister(name: str) -> None:
-    """Take a dialect that `register` added out again. Raises UsageError for any other name."""
+    """Remove a dialect that `register` added. Raises UsageError for any other name."""
     if name not in _added:
         raise UsageError(f"No dialect {name!r} was added; those added are {', '.join(_added) or 'none'}.")
     del _added[name], _loaded[name]

@@ -6,8 +6,8 @@
     </invoke>
     </function_calls>
 
-The form of 2023 names the tool and its parameters by elements. A bare `<invoke>` is a call at the end of a turn only:
-in 210 recorded runs what was meant stood in the wrapper, and what was quoted did not.
+The format of 2023 names the tool and its parameters by elements. A bare `<invoke>` is only a call at the end of a turn:
+in 210 recorded runs the calls that were meant were in the wrapper, and those that were quoted were not.
 
 Source: Anthropic's documentation of tool use, 2023 to 2024; leaks of MiniMax, Kimi K2 and DeepSeek V4 Flash, 2026.
 """
@@ -46,7 +46,7 @@ GRAMMAR = Grammar(
 
 
 def wrapped_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
-    """Tell whether a call follows the wrapper's opener: Olmo 3 writes Python in the same tag."""
+    """Whether a call follows the wrapper's opening tag: Olmo 3 writes Python in the same tag."""
     del fresh
     first = first_tags(text, start, end, rules)
     if not first.tags or first.tags[0].kind != "wrap":
@@ -57,7 +57,7 @@ def wrapped_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules
 
 
 def bare_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
-    """Tell whether `<invoke>` names an offered tool."""
+    """Whether `<invoke>` names an offered tool."""
     del fresh
     first = first_tags(text, start, end, rules)
     if not first.tags:
@@ -99,8 +99,8 @@ class Anthropic(Markup):
     stop = ("<function_results>", "</function_calls>")
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
-        """Write the block of the system message that declares the tools and the format."""
-        listed = "\n".join(f"<function>{dump(each)}</function>" for each in functions(tools))
+        """Render the system-prompt block that declares the tools and the format."""
+        listed = "\n".join(f"<function>{dump(function)}</function>" for function in functions(tools))
         return f"""You have access to a set of functions. You call them with a block like this as part of your reply:
 
 <function_calls>
@@ -118,12 +118,12 @@ These are the functions, described as JSON:
 </functions>"""
 
     def render_calls(self, calls: Sequence[Call]) -> str:
-        """Write calls as the model would have; with a JSON body where a value could be misread between tags."""
+        """Render calls as the model would write them, with a JSON body where a value could be misread between tags."""
         listed = "\n".join(invoked(call) for call in calls)
         return f"<function_calls>\n{listed}\n</function_calls>"
 
     def render_results(self, results: Sequence[Result]) -> str:
-        """Write results as one user turn."""
+        """Render results as one user turn."""
         listed = "\n".join(map(_result, results))
         return f"<function_results>\n{listed}\n</function_results>"
 

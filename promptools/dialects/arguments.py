@@ -1,6 +1,6 @@
-"""The arguments of a call whose name stood elsewhere: in a field of the server's, or in a header.
+"""Read the arguments of a call whose name is known from elsewhere: a field of the server's response, or a header.
 
-Seen in the wild: two objects glued into one call's arguments (litellm#33678), header residue in names (vllm#32587),
+Seen in the wild: two concatenated objects in a call's arguments (litellm#33678), header residue in names (vllm#32587),
 arguments encoded twice, begun twice (sglang#23071), or followed by a stray bracket.
 """
 
@@ -16,28 +16,28 @@ from promptools.parsing.tolerant import Unreadable
 from promptools.types import Call, Fix, Malformed
 
 _STRAY = re.compile(r"[\]}) \t\r\n]*(?:assistant|analysis|commentary|final)*[ \t\r\n]*\Z")
-"""Brackets too many, and what filters leave of the header of a next message of gpt-oss' (SGLang)."""
+"""Surplus brackets, and what filters leave of the header of gpt-oss' next message (SGLang)."""
 _FIRST_KEY = re.compile(r'\{\s*"[^"]*"')
 
 
 GLUED = 16
-"""Objects glued together that are read: for each of them all that is left is looked at."""
+"""Concatenated objects that are read at most: each of them costs a pass over the rest of the text."""
 
 
 class Arguments(NamedTuple):
-    """What a text of arguments holds."""
+    """What a text of arguments holds: calls, and where each ends."""
 
     found: list[Call | Malformed]
-    """One call; several when a server glued their arguments together."""
+    """One call; several if a server concatenated their arguments."""
     ends: list[int]
-    """Where the text of each ends. Behind the last one are words that are no part of a call."""
+    """The offset at which the text of each ends. Text after the last one belongs to no call."""
 
 
 def read_arguments(name: str, text: str, rules: Rules, place: Place, *, ended: bool, words: bool = False) -> Arguments:
     """Read the arguments of a call of `name`. O(n).
 
-    `ended`: the model was done with them, so that closing brackets may be supplied; else they are cut off.
-    `words`: what was said behind them may stand in the same text.
+    `ended`: the model finished them, so missing closing brackets may be supplied; else they count as cut off.
+    `words`: content may follow them in the same text.
     """
     body = text.strip() or "{}"
     size = len(text.rstrip())
@@ -64,17 +64,17 @@ def read_arguments(name: str, text: str, rules: Rules, place: Place, *, ended: b
             _add(read.found, outcome)
         end = len(text) if tail and not body else size - len(rest)
         read.ends.extend([end] * (len(read.found) - len(read.ends)))
-        read.ends[-1] = end  # the same object twice is one call
+        read.ends[-1] = end  # a duplicate object was merged into the call before it
     return read
 
 
 def _failed(read: Arguments, text: str, why: Malformed) -> Arguments:
-    """Add that the rest of the text cannot be read."""
+    """Return what was read, and the rest of the text as malformed."""
     return Arguments([*read.found, why], [*read.ends, len(text)])
 
 
 def _node(body: str, rules: Rules, *, ended: bool) -> tuple[Node, tuple[Fix, ...]]:
-    """Read the value that `body` begins with, or that its words lead up to. Raises `Unreadable`."""
+    """Read the value at the beginning of `body`, or after a text that precedes it. Raises `Unreadable`."""
     anchors = rules.anchors
     try:
         node, fixes, _ = node_of(body, 0, len(body), anchors)
@@ -91,22 +91,22 @@ def _node(body: str, rules: Rules, *, ended: bool) -> tuple[Node, tuple[Fix, ...
 
 
 def _is_words(value: object) -> bool:
-    """Tell whether a JSON string holds no JSON itself.
+    """Whether the value is a JSON string that does not hold JSON itself.
 
-    Raw words may be what the model meant (ollama#10221). A JSON string is what comes of an engine that was asked for a
-    call and constrains no more than its envelope (vLLM 0.32, required and named).
+    Plain text without quotes may be the argument that the model meant (ollama#10221). A quoted string comes from an
+    engine that was asked for a call and constrains only its envelope (vLLM 0.32, required and named).
     """
     return isinstance(value, str) and bool(value.strip()) and value.lstrip()[0] not in '{["'
 
 
 def _restarts(body: str) -> bool:
-    """Tell whether broken arguments hold their own beginning twice: two increments glued together (sglang#23071)."""
+    """Whether broken arguments hold their own beginning twice: two deltas concatenated (sglang#23071)."""
     first = _FIRST_KEY.match(body)
     return first is not None and body.find(first[0], first.end()) >= 0
 
 
 def _after_words(body: str, anchors: frozenset[str]) -> tuple[Node, tuple[Fix, ...]]:
-    """Read arguments that follow thoughts (ollama#12064), or words that may be a tool's only, free string."""
+    """Read arguments after reasoning text (ollama#12064), or plain text that may be a tool's only string parameter."""
     start = body.find("{")
     if start > 0 and body.endswith("}"):
         try:
@@ -120,7 +120,7 @@ def _after_words(body: str, anchors: frozenset[str]) -> tuple[Node, tuple[Fix, .
 
 
 def _is_tail(rest: str) -> bool:
-    """Tell whether what follows the arguments is known debris, or further arguments."""
+    """Whether what follows the arguments is known residue, or further arguments."""
     return rest.startswith(("{", "<|", "</")) or _STRAY.match(rest) is not None
 
 
@@ -131,46 +131,46 @@ def _tail(rest: str) -> Fix:
 
 
 def _settled(name: str, node: Node, fixes: tuple[Fix, ...], rules: Rules, place: Place) -> list[Call | Malformed]:
-    """Decide the call that `node` holds the arguments of; a name that is none is looked for inside them."""
+    """Resolve the call whose arguments are `node`; if `name` is no tool name, look for one inside them."""
     tools = rules.tools
     if PLAUSIBLE_NAME.match(_clean(name)) and ("<" not in name or tools is None or tools.find(name) is not None):
-        ways = [[Said(node, name, node, {}, fixes)]]
+        readings = [[Said(node, name, node, {}, fixes)]]
     else:
-        ways = [[Said(node, None, node, {}, fixes)], _inside(node, fixes, rules)]
+        readings = [[Said(node, None, node, {}, fixes)], _inside(node, fixes, rules)]
     why = "it names no tool"
-    for way in ways:
+    for reading in readings:
         try:
-            if way:
-                return [settle(said, rules, place) for said in way]
+            if reading:
+                return [settle(call, rules, place) for call in reading]
         except NoCall as no:
             why = str(no)
     return [_unknown(name, why, rules, place)]
 
 
 def _inside(node: Node, fixes: tuple[Fix, ...], rules: Rules) -> list[Said]:
-    """Read the arguments as calls of their own, if they are."""
+    """Return the calls that the arguments hold themselves, if they do."""
     try:
-        return [each._replace(fixes=(*fixes, *each.fixes)) for each in said_in(node, rules.anchors, rules.tools)]
+        return [call._replace(fixes=(*fixes, *call.fixes)) for call in said_in(node, rules.anchors, rules.tools)]
     except (NoCall, Unreadable):
         return []
 
 
 def _unknown(name: str, why: str, rules: Rules, place: Place) -> Malformed:
-    """Report a call that names no tool, or whose arguments are a tool's definition."""
-    said = _clean(name)
+    """Return the malformed call for one that names no tool, or whose arguments are a tool's definition."""
+    tool = _clean(name)
     if rules.tools is not None and rules.tools.find(name) is not None:
-        return broken("invalid_arguments", why, place.dialect, said)
-    message = unknown_message(said, rules.tools) if rules.tools is not None else f"The call was not run: {why}."
-    return Malformed(0, "", "unknown_tool", message, name=said, dialect=place.dialect)
+        return broken("invalid_arguments", why, place.dialect, tool)
+    message = unknown_message(tool, rules.tools) if rules.tools is not None else f"The call was not run: {why}."
+    return Malformed(0, "", "unknown_tool", message, name=tool, dialect=place.dialect)
 
 
 def _clean(name: str) -> str:
-    """Cut the residue of a header off a name."""
+    """Strip header residue from a name."""
     return name.partition("<")[0].strip()
 
 
 def _add(found: list[Call | Malformed], outcome: Call | Malformed) -> None:
-    """Add what came of glued arguments; the same object twice is one call (SGLang with MiniMax-M2, sglang#23071)."""
+    """Add one of several concatenated calls; a duplicate is merged (SGLang with MiniMax-M2, sglang#23071)."""
     last = found[-1] if found else None
     if isinstance(last, Call) and isinstance(outcome, Call):
         if (last.name, last.arguments) == (outcome.name, outcome.arguments):

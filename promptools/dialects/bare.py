@@ -1,4 +1,4 @@
-"""Bare calls: an offered tool's name at the beginning of a line, and its arguments.
+"""Bare calls: the name of an offered tool at the beginning of a line, and its arguments.
 
     get_weather(city="Oslo")
     get_weather{"city": "Oslo"}
@@ -7,8 +7,8 @@
     tool_name: get_weather
     arguments: {"city": "Oslo"}
 
-What small models write under any prompt, and what is left of other formats when a server strips their tokens. The name
-is all that tells of a call: it must be spelled as it was declared, and nothing but calls may follow.
+Small models write this under any prompt, and it is what is left of other formats when a server strips their tokens. The
+name is the only evidence of a call: it must be spelled exactly as declared, and nothing but calls may follow.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _FENCES = (None, "tool_call")
 
 
 def _growing(*steps: str) -> str:
-    """Match steps one after the other, or as many as there are before the end of the text."""
+    """Return the pattern of consecutive steps; at the end of the text the first few of them are enough."""
     pattern = steps[-1]
     for step in reversed(steps[:-1]):
         pattern = rf"{step}(?:\Z|{pattern})"
@@ -56,13 +56,13 @@ _ARGUMENTS = re.compile(r"\n\W*(?:arguments|parameters|args|input)\W*\Z")
 
 
 def _offered(text: str, start: int, rules: Rules) -> bool:
-    """Tell whether an offered tool's name stands here, spelled as it was declared."""
-    found = _NAMED.match(text, start)
-    return found is not None and is_offered(found[1], rules)
+    """Whether the name of an offered tool, spelled exactly as declared, is at `text[start]`."""
+    match = _NAMED.match(text, start)
+    return match is not None and is_offered(match[1], rules)
 
 
 def _may_be(rules: Rules) -> bool | None:
-    """Tell that more text must tell; where no names are known it cannot."""
+    """Return None, for more text is needed; False if the offered tools are not known."""
     return None if rules.tools is not None else False
 
 
@@ -74,14 +74,14 @@ def _begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bo
 
 
 def _empty_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
-    """Tell whether a call without arguments begins: it looks as prose about a function does, so nothing comes first."""
+    """Whether a call without arguments begins: prose mentions functions so, hence no text may come before it."""
     if text[end - 1] != ")":
         return _may_be(rules)
     return fresh and _offered(text, start, rules)
 
 
 def _program_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
-    """Tell whether a call begins in a fence for programs, which must be the whole reply."""
+    """Whether a call begins in a code fence for programs, which must be the whole reply."""
     return fresh and _begins(text, start, end, fresh=fresh, rules=rules)
 
 
@@ -117,13 +117,13 @@ class Bare(MarkedCalls):
     layout = Layout(brackets=False, row=True)
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
-        """Start at the name, or at the object behind it."""
+        """Read from the name, or from the object after it."""
         if not head:
             return CallBlock(head, self.layout, rules, place, firm=firm)
         return NamedObject(head, rules, place, firm=firm)
 
     def explain(self, *, parallel: bool) -> str:
-        """Say how a call is written."""
+        """Return the instructions for writing a call."""
         how_many = "Write one line for each call to call several." if parallel else "Call one function at a time."
         return f"""You can call functions. To do so, end your answer with a line like this:
 
@@ -132,31 +132,31 @@ function_name(parameter="value", other=2)
 {how_many}"""
 
     def render_calls(self, calls: Sequence[Call]) -> str:
-        """Write calls as the model would have."""
+        """Render calls as the model would write them."""
         return "\n".join(calls_of(calls))
 
 
 class NamedObject(Undecided):
-    """A JSON object behind the name of the tool whose arguments it holds."""
+    """A JSON object of arguments after the name of its tool."""
 
     def __init__(self, head: str, rules: Rules, place: Place, *, firm: bool) -> None:
         super().__init__(firm=firm, head=head)
         self._rules = rules
         self._place = place
         self._body = JsonBody()
-        found = _NAMED.match(head)
-        assert found is not None
-        self._name, self._fixes = plain(found[1]), unescaped(found[1])
+        match = _NAMED.match(head)
+        assert match is not None
+        self._name, self._fixes = plain(match[1]), unescaped(match[1])
 
     def feed(self, piece: str, start: int) -> int | None:
-        """Take more of the object."""
+        """Read more of the object; see `Candidate`."""
         end = self._body.feed(piece, start, len(piece))
         if end is not None:
             self._decide(finish_reason=None, close=False)
         return end
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide: the text is over."""
+        """Decide at the end of the text."""
         self._decide(finish_reason=finish_reason, close=True)
 
     def _decide(self, *, finish_reason: str | None, close: bool) -> None:
@@ -182,22 +182,22 @@ class NamedObject(Undecided):
         self.tries.append(tried(self._place.dialect, size_of(parts), parts))
 
     def _cut(self) -> list[Part]:
-        """Give the call that the text ended in, where its first key is the tool's."""
+        """Return the truncated call at the end of the text, if its first key is a parameter of the tool."""
         tools, raw = self._rules.tools, self._body.raw
-        found = _FIRST_KEY.match(raw)
+        first_key = _FIRST_KEY.match(raw)
         tool = tools.find(self._name) if tools is not None else None
-        if tools is None or tool is None or found is None or found[1] not in tools.keys(tool[0].name):
+        if tools is None or tool is None or first_key is None or first_key[1] not in tools.keys(tool[0].name):
             return []
-        said = broken("truncated", "the text ended inside its arguments", self._place.dialect, tool[0].name)
-        return [Part("malformed", raw, malformed=said)]
+        malformed = broken("truncated", "the text ended inside its arguments", self._place.dialect, tool[0].name)
+        return [Part("malformed", raw, malformed=malformed)]
 
     def _refuse_strange(self, parts: list[Part]) -> None:
-        """Raise `NoCall` for arguments that are none of the tool's: nothing but its name tells of a call."""
+        """Raise `NoCall` if the arguments are no parameters of the tool: its name alone is not enough evidence."""
         tools = self._rules.tools
-        said = parts[0].malformed
-        if said is None or self._place.expected or tools is None:
+        malformed = parts[0].malformed
+        if malformed is None or self._place.expected or tools is None:
             return
-        if said.call is None and not self._cut():
+        if malformed.call is None and not self._cut():
             raise NoCall("it cannot be read, and does not begin with a parameter of the tool")
-        if said.call is not None and tools.keys(said.call.name).isdisjoint(said.call.arguments):
+        if malformed.call is not None and tools.keys(malformed.call.name).isdisjoint(malformed.call.arguments):
             raise NoCall("its arguments are none of the tool's")

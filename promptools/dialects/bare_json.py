@@ -1,9 +1,9 @@
-"""Families whose calls are bare JSON, for which `json` reads any reply: they are for asking.
+"""Families whose calls are bare JSON. `json` reads their calls in any reply; these are for requests that name them.
 
     {"name": "get_weather", "parameters": {"city": "Oslo"}}                                    (Llama 3)
     [{"name": "get_weather", "arguments": {"city": "Oslo"}}]                                    (xLAM)
 
-Llama 3 may write `<|python_tag|>` before it: then it is a call of Llama's own, whatever was asked for. Source: the
+Llama 3 may write `<|python_tag|>` before it, which makes it Llama's own in any reply. Source: the
 prompt formats of Llama 3.1 and 3.2 (2024-07, 2024-09); Salesforce/Llama-xLAM-2-8b-fc-r (2025-03).
 """
 
@@ -34,30 +34,30 @@ _NOTHING = re.compile(r"\[\s*\]")
 
 
 def _anywhere(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
-    """Take an empty list wherever it stands, once it is whole."""
+    """Whether the empty list is complete; it counts anywhere."""
     del fresh, rules
     return text[end - 1] == "]" or (None if end == len(text) else start < 0)
 
 
 class Bare(Textual):
-    """What both write and how both are read."""
+    """What both families share."""
 
     tier: Tier = "B"
     stop: tuple[str, ...] = ()
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
-        """Start at the bracket."""
+        """Read from the opening bracket."""
         if head.startswith(TAG):
             return WrappedCandidate(head, CLOSERS, rules, place, firm=firm)
         return Json().candidate(head, rules, place, firm=firm)
 
     def render_results(self, results: Sequence[Result]) -> str:
-        """Write results as one user turn."""
+        """Render results as one user turn."""
         return "\n".join(f"Result of {result.name}:\n{result.content}" for result in results)
 
 
 class Llama3Json(Bare):
-    """`{"name": ..., "parameters": {...}}`, perhaps behind `<|python_tag|>`."""
+    """`{"name": ..., "parameters": {...}}`, perhaps after `<|python_tag|>`."""
 
     name = "llama3_json"
     models = "Llama 3.1, 3.2 and 3.3"
@@ -68,17 +68,17 @@ class Llama3Json(Bare):
     )
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
-        """Write the block of the system message that declares the tools and the format."""
-        declared = "\n\n".join(dump({"type": "function", "function": each}) for each in functions(tools))
+        """Render the system-prompt block that declares the tools and the format."""
+        declared = "\n\n".join(dump({"type": "function", "function": function}) for function in functions(tools))
         return explain(self.render_calls, tools, declared, parallel=parallel, required=required)
 
     def render_calls(self, calls: Sequence[Call]) -> str:
-        """Write calls as the model would have."""
+        """Render calls as the model would write them."""
         return "; ".join(f'{{"name": {dump(call.name)}, "parameters": {call.arguments_json}}}' for call in calls)
 
 
 class Xlam(Bare):
-    """`[{"name": ..., "arguments": {...}}]`; an empty list calls nothing."""
+    """`[{"name": ..., "arguments": {...}}]`; an empty list means no call."""
 
     name = "xlam"
     models = "xLAM"
@@ -89,22 +89,22 @@ class Xlam(Bare):
     )
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
-        """Start at the bracket."""
+        """Read from the opening bracket."""
         return super().candidate(head, rules, place, firm=firm) if head else ListCandidate(rules, place, firm=firm)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
-        """Write the block of the system message that declares the tools and the format."""
-        declared = "\n\n".join(dump(each) for each in functions(tools))
+        """Render the system-prompt block that declares the tools and the format."""
+        declared = "\n\n".join(dump(function) for function in functions(tools))
         return explain(self.render_calls, tools, declared, parallel=parallel, required=required)
 
     def render_calls(self, calls: Sequence[Call]) -> str:
-        """Write calls as the model would have."""
-        each = (f'{{"name": {dump(call.name)}, "arguments": {call.arguments_json}}}' for call in calls)
-        return f"[{', '.join(each)}]"
+        """Render calls as the model would write them."""
+        written = (f'{{"name": {dump(call.name)}, "arguments": {call.arguments_json}}}' for call in calls)
+        return f"[{', '.join(written)}]"
 
 
 class ListCandidate(JsonCandidate):
-    """A value that may be an empty list, by which xLAM says that it calls nothing."""
+    """A value that may be an empty list, with which xLAM says that it makes no call."""
 
     def _decide(self, *, close: bool, finish_reason: str | None) -> None:
         raw = self._body.raw

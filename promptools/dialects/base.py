@@ -1,4 +1,17 @@
-"""What a dialect is, and the two candidates that most of them need: bare JSON, and marker + JSON + marker."""
+"""The contract of a dialect, and the candidate for bare JSON.
+
+A dialect is a text format for tool calls. Parsing one takes two steps, so that text can be streamed:
+
+1. The scanner searches the text for the dialect's `heads`. A `Head` matches the beginning of a call up to the first
+   character of its body, or a prefix of that at the end of the buffer, which the scanner holds back until more text
+   comes. `Head.begins` then says whether the match may be a call: yes, no, or more text is needed (None).
+2. `Dialect.candidate` makes a `Candidate` for the match, which is fed the body until it is decided. It leaves parts
+   that tile the text it took: calls, malformed calls, markup, or plain text if it was no call after all.
+
+A format in which every token belongs to a message with a header has `channels`, which split the reply into messages:
+Harmony only these, Muse heads within them too. The `render_*` methods write the format for prompt mode; a dialect
+without them can only be read.
+"""
 
 from __future__ import annotations
 
@@ -20,117 +33,117 @@ if TYPE_CHECKING:
 
 Tier = Literal["S", "A", "B", "C"]
 A_NAME: Final = r"[^\W\d]"
-"""The gate of a line's head that begins with an offered tool's name, perhaps in a namespace."""
+"""The gate of a line head that begins with the name of an offered tool, perhaps in a namespace."""
 A_TAG: Final = r"<(?:[^\W\d]|\Z)"
-"""The gate of a line's head that is a tag named as an offered tool."""
+"""The gate of a line head that is a tag named after an offered tool."""
 SURPLUS = 3
-"""Closers behind a whole value that are taken for its own."""
+"""Surplus closing brackets after a complete value that are discarded with it."""
 
 
 class Begins(Protocol):
-    """Tell whether `text[start:end]` may begin a call; None when its end is missing.
+    """Decides whether the head `text[start:end]` may begin a call.
 
-    `fresh`: nothing was said before it, or a call was asked for.
+    `fresh`: no text came before it, or the request asked for this dialect.
     """
 
     def __call__(self, text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
-        """Tell."""
+        """Return whether it may; None if more text is needed."""
         ...
 
 
 class Head(NamedTuple):
-    r"""How a candidate begins, up to the character that its body starts with.
+    r"""How a call begins, up to the first character of its body.
 
-    `pattern` starts with one of `literals` and matches the whole head, or what there is of it at the end of the text
-    (`\Z`), so that the scanner knows what to hold; it may not look further than a few hundred characters, and has no
-    groups. `opens` are the characters that a body starts with: a match that does not stand before one is unfinished.
-    A head without a marker of its own is the beginning of the body, and `begins` tells whether that may be a call.
+    `pattern` starts with one of `literals` and matches the whole head, or a prefix of it at the end of the text (`\Z`),
+    so that the scanner knows what to hold back; it may look ahead a few hundred characters at most, and has no groups.
+    `opens` are the characters that a body may start with: a match that none of them follows is unfinished. A head
+    without a marker of its own is the beginning of the body, and `begins` decides whether that may be a call.
     """
 
     literals: tuple[str, ...]
     pattern: str
     opens: str = "{["
     gate: str = ""
-    """What must stand where it begins, as a cheap pattern; empty: the first two characters of a literal."""
+    """A cheap pattern that must match where it begins; empty: the first two characters of a literal."""
     begins: Begins | None = None
     fenced: bool = False
-    """A fence before it is its marker, and goes to the candidate."""
+    """A code fence before it is its marker, and is passed to the candidate as the head."""
     alias: str = ""
-    """What goes to the candidate as the marker of a head that has none."""
+    """What is passed to the candidate as the head where there is no marker."""
     first: bool = False
-    """It stands only where nothing was said before it."""
+    """It is only valid where no text came before it."""
     line: bool = False
-    r"""It stands only at the beginning of a line, or of what is said: `pattern` starts behind the line's indent, and
-    says by `\Z` what may go on; `literals` are left out. Its `gate` is quickest as words, or behind a look at the first
-    character, `(?=[...])`: then lines that begin otherwise cost next to nothing."""
+    r"""It is only valid at the beginning of a line, or of the content: `pattern` starts after the line's indent, and
+    marks with `\Z` where it may be cut; `literals` are left out. Its `gate` is fastest as literal text, or after a
+    lookahead at the first character, `(?=[...])`: lines that begin otherwise then cost next to nothing."""
     flush: bool = False
-    """A line's head before which no indent may stand once words were said: what is indented is code."""
+    """A line head that may not be indented once text came before it: what is indented is code."""
     labels: tuple[str | None, ...] = ()
-    """The words behind the backticks of a fence in which it may stand, None for no fence; empty: anywhere."""
+    """The info strings of code fences in which it may occur, None for outside of any fence; empty: anywhere."""
     tier: Tier | None = None
-    """How sure it is, where that is another tier than the dialect's: what is left when a server strips sentinels."""
+    """Its own tier, where that is not the dialect's: such as what is left when a server strips special tokens."""
     asked: bool = False
-    """Its marker is another dialect's as well, or none: it is looked for only where the request asked for this one."""
+    """Its marker is also another dialect's, or none: it is searched for only if the request asked for this dialect."""
     alone: str = ""
-    """The pattern of a head that says so much that a call was begun even where the text ends behind it."""
+    """The pattern of a head so specific that a call was begun even if the text ends right after it."""
 
 
 class Channels(NamedTuple):
-    """How a reply whose every word belongs to a message with a header is known, and cut."""
+    """How a reply that consists of messages with headers is recognized, and split into its messages."""
 
     markers: tuple[str, ...]
-    """Tokens of a header, one of which it begins with."""
+    """The tokens that a header may begin with."""
     bare: RareMarker
-    """What may be a header that has lost its tokens."""
+    """Matches what may be a header whose tokens were stripped."""
     begins: HeaderBegins
     cutter: Callable[[Rules, bool], Cutter]
-    """Makes a cutter; true: the text begins inside a header."""
+    """Makes a message splitter; true: the text begins inside a header."""
 
 
 class HeaderBegins(Protocol):
-    """Tell whether a header stands at `text[at]`; None: more text must tell. `first`: nothing was said before it."""
+    """Decides whether a header begins at `text[at]`. `first`: no text came before it; `final`: none will follow."""
 
     def __call__(self, text: str, at: int, rules: Rules, *, first: bool, final: bool) -> bool | None:
-        """Tell."""
+        """Return whether one does; None if more text is needed."""
         ...
 
 
 class Dialect(Protocol):
-    """A text format for declaring tools, calling them and feeding results back."""
+    """A text format for declaring tools, calling them and returning their results."""
 
     @property
     def name(self) -> str:
-        """The name by which it is asked for."""
+        """The name by which requests and configuration refer to it."""
         ...
 
     @property
     def models(self) -> str:
-        """Who speaks it, for people."""
+        """The models that use it, as text for people."""
         ...
 
     @property
     def typed(self) -> bool:
-        """Whether its arguments have types of their own."""
+        """Whether its arguments carry types of their own; False: only the tool's schema has them."""
         ...
 
     @property
     def tier(self) -> Tier:
-        """How sure its markers are."""
+        """How unmistakable its markers are: "S" special tokens, "A" readable tags, "B" ordinary text, "C" labels."""
         ...
 
     @property
     def heads(self) -> tuple[Head, ...]:
-        """What its calls begin with."""
+        """What its calls begin with, in search order."""
         ...
 
     @property
     def channels(self) -> Channels | None:
-        """How its messages are told apart, where every word of a reply belongs to one."""
+        """How its messages are told apart, if a reply consists of messages with headers; else None."""
         ...
 
     @property
     def closers(self) -> tuple[str, ...]:
-        """Closers that may stand alone after a call whose opener was lost."""
+        """Closing markers that may occur alone, after a call whose opener was lost."""
         ...
 
     @property
@@ -139,36 +152,36 @@ class Dialect(Protocol):
         ...
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
-        """Start reading behind `head`: what is fed first is the first character of the body."""
+        """Return a candidate for the text after `head`: the first character it is fed is the first of the body."""
         ...
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
-        """Write the block of the system message that declares the tools and the format."""
+        """Render the system-prompt block that declares the tools and the format."""
         ...
 
     def call_id(self, call: Call, number: int) -> str:
-        """Give the id by which the model knows a call; `number` calls were made before it in the conversation."""
+        """Return the id by which the model knows a call; `number` calls came before it in the conversation."""
         ...
 
     def render_calls(self, calls: Sequence[Call]) -> str:
-        """Write calls as the model would have."""
+        """Render calls as the model would write them."""
         ...
 
     def render_results(self, results: Sequence[Result]) -> str:
-        """Write results as one user turn."""
+        """Render results as one user turn."""
         ...
 
 
 class Textual:
-    """What most dialects share: words between markers, and nothing else to say.
+    """Base class of most dialects: defaults for everything optional.
 
-    One that writes nothing is only read: to ask for it is a UsageError.
+    One without render methods can only be read: requesting it raises UsageError.
     """
 
     name: str
     models: str = ""
     typed: bool = True
-    """Its arguments say themselves whether they are numbers or words; False: only the tool's schema tells."""
+    """The text of an argument shows whether it is a number or a string; False: only the tool's schema does."""
     tier: Tier = "A"
     heads: tuple[Head, ...] = ()
     channels: Channels | None = None
@@ -176,22 +189,22 @@ class Textual:
     stop: tuple[str, ...] = ()
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
-        """Refuse."""
+        """Raise UsageError: the dialect can only be read."""
         del tools, parallel, required
         raise self._only_read("render_tools")
 
     def call_id(self, call: Call, number: int) -> str:
-        """Give its own: most formats tell none."""
+        """Return the call's own id: most formats have none."""
         del number
         return call.id
 
     def render_calls(self, calls: Sequence[Call]) -> str:
-        """Refuse."""
+        """Raise UsageError: the dialect can only be read."""
         del calls
         raise self._only_read("render_calls")
 
     def render_results(self, results: Sequence[Result]) -> str:
-        """Refuse."""
+        """Raise UsageError: the dialect can only be read."""
         del results
         raise self._only_read("render_results")
 
@@ -203,7 +216,7 @@ class Textual:
 
 
 class JsonCandidate(Undecided):
-    """One JSON value that may be calls, and closers too many behind it; decided one character later."""
+    """One JSON value that may be calls, and surplus closing brackets after it; decided one character later."""
 
     def __init__(self, rules: Rules, place: Place, *, firm: bool) -> None:
         super().__init__(firm=firm)
@@ -215,7 +228,7 @@ class JsonCandidate(Undecided):
         self._surplus = ""
 
     def feed(self, piece: str, start: int) -> int | None:
-        """Take more of the value."""
+        """Read more of the value; see `Candidate`."""
         at: int | None = start
         if not self._ended:
             at = self._body.feed(piece, start, len(piece))
@@ -231,7 +244,7 @@ class JsonCandidate(Undecided):
         return None
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide: the text is over."""
+        """Decide at the end of the text."""
         self._decide(close=not self._ended, finish_reason=finish_reason)
 
     def _decide(self, *, close: bool, finish_reason: str | None) -> None:
@@ -254,18 +267,18 @@ class JsonCandidate(Undecided):
             self.tries.append(Tried("json", "text", str(no), len(raw)))
 
     def _refused(self, raw: str, why: str) -> Part:
-        """Make it text; or, where its name has gone out, the malformed call that it is."""
+        """Return it as text; or, if the name was streamed already, as a malformed call."""
         if self._live is not None and self._live.started:
             return Part("malformed", raw, malformed=broken("invalid_json", why, self._place.dialect, None))
         return Part("text", raw)
 
 
 def tried(strategy: str, size: int, parts: Sequence[Part]) -> Tried:
-    """Note what came of a candidate of `size` characters."""
-    named: list[str] = []
+    """Return the trace entry for a candidate of `size` characters that left `parts`."""
+    names: list[str] = []
     for part in parts:
         if part.malformed is not None:
             return Tried(strategy, "malformed", clip(part.malformed.message), size)
         if part.call is not None:
-            named.append(part.call.name)
-    return Tried(strategy, "call", ", ".join(named), size)
+            names.append(part.call.name)
+    return Tried(strategy, "call", ", ".join(names), size)

@@ -1,11 +1,11 @@
-r"""Beam's arguments: parameters between tags, in a message of Harmony's to the tool.
+r"""Beam's arguments: parameters between tags, in a Harmony message to the tool.
 
     <|start|>assistant to=get_weather<|channel|>analysis <|constrain|>xml<|message|><rfl:parameter name="city">
     Oslo
     </rfl:parameter><|call|>                                              (the header and the first tag in one line)
 
-A value stands on lines of its own, and nothing in it is escaped. Its closer is left out now and then before the next
-parameter. Source: the parser `beam` of SGLang 0.5.23.
+A value is on lines of its own, and nothing in it is escaped. Its closing tag is sometimes left out before the next
+parameter, and only counts if another parameter or the end follows it. Source: the parser `beam` of SGLang 0.5.23.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _GAP = re.compile(r"\s*")
 
 
 class _Value(NamedTuple):
-    """What stands behind an opener."""
+    """A value after its opening tag."""
 
     key: str
     text: str
@@ -33,7 +33,7 @@ class _Value(NamedTuple):
 
 
 def read_parameters(name: str, text: str, rules: Rules, place: Place, *, ended: bool) -> Call | Malformed:
-    """Read the call of `name` whose parameters are `text`; not `ended`: they are cut off. O(n)."""
+    """Read the call of `name` whose parameters are `text`, cut off unless `ended`. O(n)."""
     call = Gathered(rules, place, firm=False)
     call.take_name(name)
     call.fixes.append(Fix("marker", "its arguments stood between tags"))
@@ -53,7 +53,7 @@ def read_parameters(name: str, text: str, rules: Rules, place: Place, *, ended: 
 
 
 def _values(text: str, call: Gathered) -> Iterator[_Value]:
-    """Yield the parameters in their order; one without a key is what stands beside them, or never ends."""
+    """Yield the parameters in order; one without a key is text between them, or a value that never ends."""
     key, begin, outside = "", 0, 0
     for tag in _TAG.finditer(text):
         if not key:
@@ -71,7 +71,7 @@ def _values(text: str, call: Gathered) -> Iterator[_Value]:
 
 
 def _may_follow(text: str, at: int) -> bool:
-    """Tell whether what stands behind a closer may follow a value: the next parameter, or nothing more."""
+    """Whether the text after a closing tag may follow a value: the next parameter, or the end."""
     gap = _GAP.match(text, at)
     assert gap is not None
     return gap.end() == len(text) or text.startswith(OPENER, gap.end())

@@ -5,7 +5,7 @@
         {"tool_name": "get_weather", "parameters": {"city": "Oslo"}}
     ]```
 
-The tool `directly_answer` means that no tool is called. Source: CohereForAI/c4ai-command-r-plus model card (2024-04).
+The tool `directly_answer` means no call. Source: CohereForAI/c4ai-command-r-plus model card (2024-04).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ANSWER = re.compile(r'\{\s*"tool_name"\s*:\s*"directly[-_]answer"\s*,\s*"parame
 
 
 class CommandR(Textual):
-    """`Action:` and a fence with a list of `{"tool_name": ..., "parameters": {...}}`."""
+    """`Action:` and a code fence with a list of `{"tool_name": ..., "parameters": {...}}`."""
 
     name = "command_r"
     models = "Command R, Command R+ (2024)"
@@ -47,20 +47,20 @@ class CommandR(Textual):
     stop = ("<results>",)
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
-        """Start at the bracket of the list."""
+        """Read from the bracket of the list."""
         return ActionCandidate(head, CLOSERS, rules, place, firm=firm)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
-        """Write the block of the system message that declares the tools and the format."""
+        """Render the system-prompt block that declares the tools and the format."""
         declared = "\n\n".join(describe(tool) for tool in tools)
         return explain(self.render_calls, tools, declared, parallel=parallel, required=required)
 
     def render_calls(self, calls: Sequence[Call]) -> str:
-        """Write calls as the model would have."""
+        """Render calls as the model would write them."""
         return _written([_object(dump(call.name), call.arguments_json) for call in calls])
 
     def render_results(self, results: Sequence[Result]) -> str:
-        """Write results as one user turn."""
+        """Render results as one user turn."""
         documents = (f"Document: {number}\n{result.content}" for number, result in enumerate(results))
         return "<results>\n{}\n</results>".format("\n\n".join(documents))
 
@@ -74,8 +74,8 @@ def _written(objects: Sequence[str]) -> str:
 
 
 class ActionCandidate(WrappedCandidate):
-    """A fence behind `Action:`; one that calls `directly_answer` calls nothing."""
+    """A code fence after `Action:`; a call of `directly_answer` in it is no call."""
 
     def other(self, raw: str) -> list[Part] | None:
-        """Take the answer tool for nothing."""
+        """Read a call of `directly_answer` as markup."""
         return [Part("markup", raw)] if _ANSWER.fullmatch(raw) else None

@@ -1,4 +1,4 @@
-"""A reply in Harmony, cut into segments: what each item of the machine's is to the user."""
+"""Split a Harmony reply into messages: turn each item of the Harmony parser into a segment for the engine."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ from promptools.types import Fix
 
 
 class HarmonyCutter:
-    """Cuts a reply of the assistant's into segments."""
+    """Splits a reply of the assistant into segments."""
 
     def __init__(self, known: Known | None) -> None:
         self._items = ItemParser("assistant", known=known)
 
     def feed(self, text: str) -> list[Segment]:
-        """Take a piece of text; give what became certain."""
-        return [segment_of(each) for each in self._items.feed(text)]
+        """Read a piece of text; return the segments that are certain."""
+        return [segment_of(item) for item in self._items.feed(text)]
 
     def feed_pieces(self, pieces: Iterable[Piece]) -> list[Segment]:
-        """Take text of which it is known what in it is a control token."""
-        return [segment_of(each) for each in self._items.feed_pieces(pieces)]
+        """Read pieces that already tell control tokens from text; return the segments that are certain."""
+        return [segment_of(item) for item in self._items.feed_pieces(pieces)]
 
     def close(self) -> list[Segment]:
-        """Say that the text is over; give the rest."""
-        return [segment_of(each) for each in self._items.close()]
+        """Return the remaining segments at the end of the text."""
+        return [segment_of(item) for item in self._items.close()]
 
 
 def segment_of(item: Item) -> Segment:
-    """Say what an item of the machine's is to the user."""
+    """Return the segment for an item of the Harmony parser."""
     match item:
         case Begin(header, raw):
             return _opened(header, raw)
         case Words(raw):
             return Said(raw)
         case Finish(by, raw):
-            odd = by in {"end", "return"}  # for a call, which ends with a token of its own
-            fixes = (_fix(f"the call ends with <|{by}|>"),) if odd else ()
+            unexpected = by in {"end", "return"}  # if it is a call, whose own end token is <|call|>
+            fixes = (_fix(f"the call ends with <|{by}|>"),) if unexpected else ()
             return Ended(raw, whole=by not in {"cut", "header"}, headless=by == "header", fixes=fixes)
         case Aside(kind, raw):
-            said = {"token": f"{clip(raw, 40)!r} begins and ends nothing", "debris": "words that belong to no message"}
-            return Beside("markup" if kind == "token" else kind, raw, (_fix(said[kind]),) if kind in said else ())
+            notes = {"token": f"{clip(raw, 40)!r} begins and ends nothing", "debris": "words that belong to no message"}
+            return Beside("markup" if kind == "token" else kind, raw, (_fix(notes[kind]),) if kind in notes else ())
         case _:
             assert_never(item)
 

@@ -1,4 +1,4 @@
-"""Tell a model which tools there are, and how its family writes a call, in plain words and the family's own layout."""
+"""Declare tools in a system prompt, with instructions and examples of how the family writes calls."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ if TYPE_CHECKING:
 
 
 def functions(tools: Tools) -> list[dict[str, Any]]:
-    """Give the keys of each tool that chat templates show: the models have seen no others."""
-    found: list[dict[str, Any]] = []
+    """Return each tool with only the keys that chat templates show: the models have seen no others."""
+    declared: list[dict[str, Any]] = []
     for tool in tools.to_openai():
         function = tool["function"]
         assert is_object(function)
-        found.append({key: function[key] for key in ("name", "description", "parameters") if key in function})
-    return found
+        declared.append({key: function[key] for key in ("name", "description", "parameters") if key in function})
+    return declared
 
 
 def lines(tools: Tools) -> str:
-    """Write the tools as JSON in OpenAI's wrapping, one a line."""
-    return "\n".join(dump({"type": "function", "function": each}) for each in functions(tools))
+    """Return the tools as JSON in OpenAI's format, one per line."""
+    return "\n".join(dump({"type": "function", "function": function}) for function in functions(tools))
 
 
 def explain(
     render_calls: Callable[[Sequence[Call]], str], tools: Tools, declared: str, *, parallel: bool, required: bool
 ) -> str:
-    """Write the block of a system message: what is declared, when to call, and example calls of the offered tools.
+    """Render the system-prompt block: the declared tools, when to call them, and example calls of offered tools.
 
-    The words and their order were chosen by what small models make of them (docs/reference/real-models.md).
+    The wording and its order were chosen by what small models do with it (docs/reference/real-models.md).
     """
     one, other = example_calls(tools)
     single, several = render_calls([one]), render_calls([one, other])
@@ -55,4 +55,4 @@ _SINGLE = (
 _SPARING = "Leave out optional parameters that the user does not mention."
 _REQUIRED = "You must call a tool in this turn."
 _OPTIONAL = "For anything else:\n\nan answer in plain words, without calls."
-"""In a paragraph of its own: as the end of another, a model of 1.5B overlooked it in eight of fourteen requests."""
+"""A paragraph of its own: at the end of another, a model of 1.5B overlooked it in eight of fourteen requests."""

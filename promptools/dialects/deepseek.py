@@ -7,7 +7,7 @@
 
     <｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>{"city": "Oslo"}<｜tool▁call▁end｜>
 
-One grammar reads both: what stands behind the separator is a name on a line of its own, or the arguments. Source: the
+One pattern reads both: after the separator comes a name on a line of its own, or the arguments. Source: the
 tokenizer configurations of DeepSeek-V3 (2024-12), R1 and V3.1 (2025-08); Cogito v2 writes the same.
 """
 
@@ -35,13 +35,13 @@ END, ENDS = "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"
 OUTPUT, OUTPUT_END = "<｜tool▁output▁begin｜>", "<｜tool▁output▁end｜>"
 
 _SPELLINGS = (("｜", "▁"), ("｜", "_"), ("｜", " "), ("｜", "\\_"), ("|", "▁"), ("|", " "), ("|", "\\_"))
-"""Bars and spaces as they come: a `|` with `_` is Kimi's."""
+"""The bars and spaces of markers as they occur: `|` with `_` is Kimi's."""
 
 
 def _spelled(*marks: str) -> tuple[str, ...]:
-    """Give every spelling of markers, the trained ones first."""
+    """Return markers in every spelling, the trained ones first."""
     return tuple(
-        dict.fromkeys(each.replace("｜", bar).replace("▁", space) for bar, space in _SPELLINGS for each in marks)
+        dict.fromkeys(mark.replace("｜", bar).replace("▁", space) for bar, space in _SPELLINGS for mark in marks)
     )
 
 
@@ -51,7 +51,7 @@ _GAP = r"\s{0,16}"
 
 
 def _mark(*words: str) -> str:
-    """Write the pattern of a marker in every spelling."""
+    """Return the pattern of a marker in every spelling."""
     steps = [token("<"), _BAR, token("tool")]
     for word in words:
         steps += [_SPACE, token(word)]
@@ -71,7 +71,7 @@ _HEAD = then(
     FENCE,
 )
 _ALONE = r"(?s:.*sep[|｜]>\s*(?:[\w./:-]+[ \t]*\n\s*)?(?:```\w*\s*)?)"
-"""Up to the separator, or to the fence behind the name."""
+"""Up to the separator, or to the code fence after the name."""
 _NAMES = re.compile(r"(?:<[^<>]*>\s*)+([^<>\n{]*)\s*<[^<>]*>\s*([^<>\n{}`]*)")
 _RESIDUE = then(
     token("function"), r"[^\W\d][\w.-]{0,127}", r"[ \t]{0,8}\r?\n", "`", "`", "`", perhaps(token("json")), r"\s{0,16}"
@@ -86,7 +86,7 @@ UNMARKED = Closers(right=("```",), wrong=(), openers=())
 
 
 def _named(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
-    """Tell whether the word glued to `function` is an offered tool, where the markers were stripped."""
+    """Whether the name joined to `function` is an offered tool, if the markers were stripped."""
     del fresh
     if rules.tools is None:
         return False
@@ -96,7 +96,7 @@ def _named(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> boo
         return False
     if end < len(text):
         return text[end] == "{"
-    return None if newline or any(each.startswith(name) for each in rules.tools.names) else False
+    return None if newline or any(offered.startswith(name) for offered in rules.tools.names) else False
 
 
 class DeepSeek(Textual):
@@ -113,32 +113,32 @@ class DeepSeek(Textual):
     stop = (ENDS,)
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
-        """Start at the bracket of the arguments."""
+        """Read from the bracket of the arguments."""
         if not head.startswith("<"):
             name = head.partition("\n")[0].removeprefix("function").strip()
             lost = Fix("marker", "the markers around its name are missing")
             return WrappedCandidate(head, UNMARKED, rules, place, firm=firm, name=name, fixes=[lost])
-        found = _NAMES.match(head)
-        kind, line = (found[1].strip(), found[2].strip()) if found else ("", "")
+        names = _NAMES.match(head)
+        kind, line = (names[1].strip(), names[2].strip()) if names else ("", "")
         marks = re.findall(r"<[^<>]*>", head)
-        odd = [each for each in marks if each not in (CALLS, CALL, SEP)]
-        fixes = [Fix("marker", f"{odd[0]!r} is spelled otherwise")] if odd else []
+        misspelled = [mark for mark in marks if mark not in (CALLS, CALL, SEP)]
+        fixes = [Fix("marker", f"{misspelled[0]!r} is spelled otherwise")] if misspelled else []
         closers = CLOSERS
         return WrappedCandidate(head, closers, rules, place, firm=firm, name=line or kind, fixes=fixes)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
-        """Write the block of the system message that declares the tools and the format."""
+        """Render the system-prompt block that declares the tools and the format."""
         declared = "\n\n".join(
             f"### {tool.name}\nDescription: {tool.description}\n\nParameters: {dump(tool.parameters)}" for tool in tools
         )
         return explain(self.render_calls, tools, declared, parallel=parallel, required=required)
 
     def render_calls(self, calls: Sequence[Call]) -> str:
-        """Write calls as V3.1 would have; a name that stands behind the separator may be longer."""
+        """Render calls as V3.1 would write them; a name after the separator may be longer."""
         return CALLS + "".join(_written(call) for call in calls) + ENDS
 
     def render_results(self, results: Sequence[Result]) -> str:
-        """Write results as one user turn."""
+        """Render results as one user turn."""
         return "".join(f"{OUTPUT}{result.content}{OUTPUT_END}" for result in results)
 
 

@@ -68,7 +68,7 @@ class Dsml(Markup):
     stop = ("</｜DSML｜function_calls>",)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
-        """Write the block of the system message that declares the tools and the format."""
+        """Render the system-prompt block that declares the tools and the format."""
         listed = "\n".join(map(dump, functions(tools)))
         return f"""## Tools
 
@@ -89,12 +89,12 @@ These are the functions, described as JSON, one a line:
 </functions>"""
 
     def render_calls(self, calls: Sequence[Call]) -> str:
-        """Write calls as the model would have; with a JSON body where a value could be misread between tags."""
-        listed = "\n".join(map(_invoke, calls))
-        return f"<{_MARK}function_calls>\n{listed}\n</{_MARK}function_calls>"
+        """Render calls as the model would write them, with a JSON body where a value could be misread between tags."""
+        invokes = "\n".join(map(_invoke, calls))
+        return f"<{_MARK}function_calls>\n{invokes}\n</{_MARK}function_calls>"
 
     def render_results(self, results: Sequence[Result]) -> str:
-        """Write results as one user turn."""
+        """Render results as one user turn."""
         return f"<function_results>\n{results_in(results, '<result>', '</result>')}\n</function_results>"
 
 

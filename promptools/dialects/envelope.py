@@ -1,6 +1,14 @@
-"""Read a JSON value as calls: the spellings of the envelope, wrappers, lists, and calls inside calls.
+"""Read a JSON value as raw calls: the spellings of the envelope, wrappers, lists, and calls inside calls.
 
-Nothing here decides whether a call is *accepted*; it says what the JSON would call, and where its words stand.
+An envelope is the object around the arguments: `{"name": ..., "arguments": {...}}`. Models spell its keys in dozens of
+ways, put it into a list or a wrapper (`{"tool_calls": [...]}`), nest it under `function`, or leave it out. `said_in`
+walks through all of these and returns one `Said` per call: the name, the arguments, and the other keys, each with its
+offsets in the source.
+
+Nothing here decides whether a call is *accepted* (see `settle`); it only tells what the JSON would call. A `Node` keeps
+where a value is in the source, and whether that text is strict JSON, so that arguments that need no fix go out in the
+model's own spelling.
+
 Spellings were collected from model cards and from what servers' parsers accept (2023 to 2026).
 """
 
@@ -32,7 +40,7 @@ NAME_KEYS = (
     "toolName",
 )
 UNSURE_NAME_KEYS = frozenset({"action", "command"})
-"""Those that are parameters just as often: `{"command": "ls -l"}` names no tool."""
+"""Name keys that are parameters just as often: `{"command": "ls -l"}` names no tool."""
 ARGUMENT_KEYS = (
     "arguments",
     "parameters",
@@ -51,7 +59,7 @@ ASIDE_KEYS = frozenset(
     {"id", "type", "index", "tool_call_id", "call_id", "thought", "thoughts", "reasoning", "explanation", "content"}
 )
 
-"""Keys that stand beside a call and are no arguments."""
+"""Keys beside a call that are no arguments."""
 
 RECORD_KEYS = frozenset({
     "result", "results", "output", "outputs", "observation", "stdout", "stderr", "exit_code", "exitcode",
@@ -61,14 +69,14 @@ RECORD_KEYS = frozenset({
     "latency_ms", "level", "severity", "loglevel", "log_level", "logger", "msg", "pid", "hostname", "trace_id",
     "span_id", "request_id",
 })  # fmt: skip
-"""Keys of a record of a call that was made: of a log, or of a history with its results. A model that calls knows none
-of their values. What is null or empty says nothing, nor does the status that items of OpenAI's Responses have."""
+"""Keys of the record of an earlier call: in a log, or in a history with its results. A model that makes a call knows
+none of their values. Null and empty values do not count, nor does the `status` of items of OpenAI's Responses API."""
 
 if TYPE_CHECKING:
     from promptools.schema import Tools
 
 FIRST_KEYS = frozenset((*NAME_KEYS, *ARGUMENT_KEYS, *WRAPPER_KEYS, *ASIDE_KEYS, "role"))
-"""Keys that may open a call anywhere in prose."""
+"""Keys that may come first in a call anywhere in prose."""
 
 _ARGUMENTS = frozenset(ARGUMENT_KEYS)
 _WRAPPERS = frozenset((*WRAPPER_KEYS, "function"))
@@ -76,20 +84,20 @@ _WRAPPERS = frozenset((*WRAPPER_KEYS, "function"))
 _NO_KEYS: frozenset[str] = frozenset()
 
 NESTING = 16
-"""Levels of wrappers that are looked through: more is a trick, not a habit."""
+"""Levels of wrappers that are unwrapped: no model writes more, only an attack does."""
 
 RETRIES = 4
-"""Places that are tried for the list in a wrapper: its key may also stand in a string before it."""
+"""Offsets that are tried for the list in a wrapper: its key may also occur in a string before it."""
 
 
 @cache
 def _named() -> tuple[re.Pattern[str], ...]:
-    """Give the patterns of a name and its key, in whatever quotes; the surest key first."""
+    """Return the patterns of a name and its key, in any quotes; the most reliable key first."""
     return tuple(re.compile(rf"""(["']){key}\1\s*+:\s*+(["'])([^"']{{1,256}})\2""") for key in NAME_KEYS)
 
 
 class Node(NamedTuple):
-    """A JSON value and where it stands: `source[start:end]`; `exact` when that text is strict JSON of the value."""
+    """A JSON value and its span `source[start:end]`; `exact` if that text is the value as strict JSON."""
 
     value: Any
     source: str
@@ -97,42 +105,42 @@ class Node(NamedTuple):
     end: int
     exact: bool
     places: Places | None = None
-    """Where the values of an exact object's members stand, as far as that is known already."""
+    """The spans of the values of an exact object's members, if known already."""
     fixes: tuple[Fix, ...] = ()
     closed: int = 0
-    """The liberties taken to read it, and how many closers were supplied: for a value that was read at once."""
+    """The number of missing closing brackets that were supplied; it and `fixes` are set if a value was read at once."""
     mended: str | None = None
-    """Its text as strict JSON, where it is not exact but was mended in passing; then `places` are of that text."""
+    """Its text as strict JSON if it was repaired while it was read; then `places` are offsets in this text."""
 
     def text(self) -> str | None:
-        """Give the value's text as strict JSON, if it is at hand: the model's own, or that with its slips mended."""
+        """Return the value's text as strict JSON if it is known: the model's own, or that with its errors repaired."""
         return self.source[self.start : self.end] if self.exact else self.mended
 
 
 class Said(NamedTuple):
-    """What one JSON object would call. `node` is the object; `arguments` None means that no such key was there."""
+    """A call as one JSON object spells it, not judged yet. `node`: the object; `arguments`: None without such a key."""
 
     node: Node
     name: str | None
     arguments: Node | None
     flat: Mapping[str, Any]
-    """The other keys: arguments without a key of their own, perhaps."""
+    """The other members, which may be arguments written beside the name."""
     fixes: tuple[Fix, ...] = ()
     name_key: str = ""
     record: frozenset[str] = _NO_KEYS
-    """Keys beside the call that only a record of one has."""
+    """Keys beside the call that only the record of an earlier call has."""
 
 
 class NoCall(Exception):
-    """This JSON is no call; the message says why."""
+    """Raised where a value is no call; the message says why."""
 
 
 def node_of(
     source: str, start: int, end: int, anchors: frozenset[str], *, close: bool = False, strict: bool = True
 ) -> tuple[Node, tuple[Fix, ...], int]:
-    """Read the value that starts at the bracket `source[start]`: its node, the liberties, the closers supplied.
+    """Read the value that starts at the bracket `source[start]`: its node, the fixes, the number of closers supplied.
 
-    O(n) in characters. `strict=False`: it is known to be no strict JSON. Raises `Unreadable`.
+    O(n) in characters. `strict=False`: it is known not to be strict JSON. Raises `Unreadable`.
     """
     value = read(source[start:end], anchors=anchors, close=close, strict=strict)
     exact = not value.fixes and not value.closed
@@ -141,7 +149,7 @@ def node_of(
 
 
 def child(node: Node, key: str) -> Node:
-    """Give one member of an object with its place: the object's own where the text is not strict JSON."""
+    """Return a member of an object with its span: the whole object's if the text is not strict JSON."""
     value = node.value[key]
     if not node.exact:
         mended = None
@@ -151,17 +159,17 @@ def child(node: Node, key: str) -> Node:
         return Node(value, node.source, node.start, node.end, exact=False, mended=mended)
     places = node.places
     if places is None:
-        again = members(node.source, node.start)
-        assert again is not None  # strict JSON, as `read` found
-        places = again[1]
+        parsed = members(node.source, node.start)
+        assert parsed is not None  # strict JSON, as `read` found
+        places = parsed[1]
     start, end = places[key]
     return Node(value, node.source, start, end, exact=True)
 
 
 def _wrapped(node: Node, key: str, anchors: frozenset[str]) -> Node:
-    """Give the member that wraps calls: a list has its own place even where the text is not strict JSON.
+    """Return the member that wraps calls; a list gets its own span even if the text is not strict JSON.
 
-    Raises `NoCall` when that place is not found.
+    Raises `NoCall` if that span is not found.
     """
     inner = child(node, key)
     if node.exact or not is_array(inner.value):
@@ -169,16 +177,16 @@ def _wrapped(node: Node, key: str, anchors: frozenset[str]) -> Node:
     brackets = re.compile(rf"""{key}["'“”‘’]?\s*+:\s*+(?=\[)""").finditer(node.source, node.start, node.end)
     for bracket in islice(brackets, RETRIES):
         with suppress(Unreadable):
-            found, _, _ = node_of(node.source, bracket.end(), node.end, anchors, close=True)
-            if found.value == inner.value:
-                return found
+            calls, _, _ = node_of(node.source, bracket.end(), node.end, anchors, close=True)
+            if calls.value == inner.value:
+                return calls
     raise NoCall("where its list of calls stands is not certain")
 
 
 def elements(node: Node, anchors: frozenset[str]) -> Iterator[tuple[Node, tuple[Fix, ...]]]:
-    """Give the elements of a list, each with its place and the liberties taken for it. O(n).
+    """Yield the elements of a list, each with its span and its fixes. O(n).
 
-    Raises `NoCall` when an element is no object, `Unreadable` when it cannot be read by itself.
+    Raises `NoCall` if an element is no object, `Unreadable` if it cannot be read by itself.
     """
     at = node.start + 1
     limit = node.end
@@ -201,20 +209,20 @@ def elements(node: Node, anchors: frozenset[str]) -> Iterator[tuple[Node, tuple[
 
 
 def said_in(node: Node, anchors: frozenset[str], tools: Tools | None, depth: int = 0) -> list[Said]:
-    """Read `node`, an object or a list, as calls, in order. O(n) for each level of wrappers.
+    """Read `node`, an object or a list, as raw calls, in order. O(n) for each level of wrappers.
 
-    Raises `NoCall` when it holds none, or anything beside calls, and `Unreadable` for a list with broken calls.
+    Raises `NoCall` if it holds none, or anything besides calls, and `Unreadable` for a list with broken calls.
     """
     if depth > NESTING:
         raise NoCall("wrapped too deep")
     if is_array(node.value):
-        found: list[Said] = []
+        calls: list[Said] = []
         for element, fixes in elements(node, anchors):
-            inner = said_in(element, anchors, tools, depth + 1)
-            found += [_with_fixes(each, fixes) for each in inner]
-        if not found:
+            nested = said_in(element, anchors, tools, depth + 1)
+            calls += [_with_fixes(call, fixes) for call in nested]
+        if not calls:
             raise NoCall("an empty list")
-        return found
+        return calls
     if not is_object(node.value):
         raise NoCall("no object")
     return _said_in_object(node, anchors, tools, depth)
@@ -226,7 +234,7 @@ def _with_fixes(said: Said, fixes: tuple[Fix, ...]) -> Said:
 
 def _said_in_object(node: Node, anchors: frozenset[str], tools: Tools | None, depth: int) -> list[Said]:
     keys: dict[str, Any] = node.value
-    if _WRAPPERS.isdisjoint(keys):  # one step instead of seven: most calls have no wrapper
+    if _WRAPPERS.isdisjoint(keys):  # the fast path: most calls have no wrapper
         return [_said(node, tools)]
     for wrapper in WRAPPER_KEYS:
         inner = keys.get(wrapper)
@@ -235,19 +243,19 @@ def _said_in_object(node: Node, anchors: frozenset[str], tools: Tools | None, de
     function = keys.get("function")
     if is_object(function) and not any(isinstance(keys.get(key), str) for key in ("tool", "name")):
         inner_node = child(node, "function")
-        found = said_in(inner_node, anchors, tools, depth + 1)
-        return [_with_what_is_beside(found[0], node)] if len(found) == 1 else found
+        calls = said_in(inner_node, anchors, tools, depth + 1)
+        return [_with_what_is_beside(calls[0], node)] if len(calls) == 1 else calls
     return [_said(node, tools)]
 
 
 def _with_what_is_beside(said: Said, node: Node) -> Said:
-    """Give a call that stood under `function`; its arguments may stand beside that (Groq's Llama fine-tunes)."""
-    beside = argument_key(node.value) if said.arguments is None and not said.flat else None
+    """Return a call found under `function`, with the arguments that may be beside it (Groq's Llama fine-tunes)."""
+    key = argument_key(node.value) if said.arguments is None and not said.flat else None
     said = said._replace(record=said.record | _recorded(node.value))
-    if beside is None:
+    if key is None:
         return said._replace(node=node)
-    moved = Fix("unwrap", "the arguments stood beside the function")
-    return said._replace(node=node, arguments=child(node, beside), fixes=(*said.fixes, moved))
+    fix = Fix("unwrap", "the arguments stood beside the function")
+    return said._replace(node=node, arguments=child(node, key), fixes=(*said.fixes, fix))
 
 
 def _only_asides(keys: Mapping[str, Any], wrapper: str) -> bool:
@@ -271,15 +279,15 @@ def _said(node: Node, tools: Tools | None) -> Said:
 
 
 def _recorded(keys: Mapping[str, Any]) -> frozenset[str]:
-    """Return the keys of an object that say what came of a call."""
+    """Return the keys of an object that tell the outcome of a call."""
     if RECORD_KEYS.isdisjoint(keys):
         return _NO_KEYS
-    found = frozenset(key for key in RECORD_KEYS.intersection(keys) if keys[key] not in (None, ""))
-    return found - {"status"} if "type" in keys else found
+    present = frozenset(key for key in RECORD_KEYS.intersection(keys) if keys[key] not in (None, ""))
+    return present - {"status"} if "type" in keys else present
 
 
 def argument_key(keys: Mapping[str, Any]) -> str | None:
-    """Give the key that holds the arguments: the surest one, if there are several."""
+    """Return the key that holds the arguments: the most reliable one if there are several, None if there is none."""
     if not _ARGUMENTS.isdisjoint(keys):
         for key in ARGUMENT_KEYS:
             if key in keys:
@@ -288,7 +296,7 @@ def argument_key(keys: Mapping[str, Any]) -> str | None:
 
 
 def _unnamed(node: Node, tools: Tools | None) -> Said:
-    """Read an object that names no tool: the name as the only key, or bare arguments."""
+    """Read an object without a name key: the tool's name as the only key, or bare arguments."""
     keys: dict[str, Any] = node.value
     if tools is not None and len(keys) == 1:
         (key,) = keys
@@ -301,14 +309,14 @@ def _unnamed(node: Node, tools: Tools | None) -> Said:
 
 
 def _holds_json(value: object) -> bool:
-    """Tell whether this is a string that holds an object as strict JSON, and nothing else. O(n)."""
-    said = value.strip() if isinstance(value, str) else ""
-    found = members(said)
-    return found is not None and found[2] == len(said)
+    """Whether `value` is a string that holds an object as strict JSON, and nothing else. O(n)."""
+    text = value.strip() if isinstance(value, str) else ""
+    parsed = members(text)
+    return parsed is not None and parsed[2] == len(text)
 
 
 def name_guess(raw: str, limit: int = 2000) -> str | None:
-    """Find the name in the first `limit` characters of an envelope that cannot be read."""
+    """Return the tool's name in the first `limit` characters of an unreadable envelope, None if there is none."""
     head = raw[:limit]
-    found = next(filter(None, (pattern.search(head) for pattern in _named())), None)
-    return found[3] if found else None
+    match = next(filter(None, (pattern.search(head) for pattern in _named())), None)
+    return match[3] if match else None

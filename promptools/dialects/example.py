@@ -1,8 +1,8 @@
-"""The calls that a prompt shows as examples: of the tools that are offered, with placeholders for text.
+"""Build the example calls of a prompt: of offered tools, with placeholders for strings.
 
-Small models copy what they see: an example of an offered tool is followed where one of `tool_name` is repeated as it is
-(docs/reference/real-models.md has the figures). A copy is no call: `modes.gate` knows it by its placeholders, so a tool
-whose example would hold none is not shown.
+Small models copy what they see: they follow an example of an offered tool, but repeat one of `tool_name` literally
+(docs/reference/real-models.md has the figures). A literal copy is no call: `modes.gate` recognizes it by its
+placeholders, so a tool whose example would have none is not shown.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ DEEPEST = 3
 MOST = 8
 """Parameters of an object that an example shows."""
 NAME: Final = "<function name>"
-"""What stands in the form of a call where the model puts a name: an echo of it is no call."""
+"""The placeholder for the tool's name in a template of a call: a copy of it is no call."""
 GENERIC: Final = Call("", NAME, {"parameter": "<value>"}, '{"parameter": <value>}')
-"""What is shown where no tool takes a text: neither its name nor its arguments can be read."""
+"""The example if no tool takes a string: neither its name nor its arguments can be parsed."""
 
 
 def example_calls(tools: Tools) -> tuple[Call, Call]:
-    """Return a call of the first tool that can be shown and one of the last."""
+    """Return example calls of the first and of the last tool that can be shown."""
     offered = list(tools)
     return _first(offered), _first(reversed(offered))
 
 
 def _first(tools: Iterable[Tool]) -> Call:
-    drawn = (_drawn(tool, tool.parameters, enums=enums) for tool in tools for enums in (True, False))
-    return next(filter(_has_placeholder, drawn), GENERIC)
+    examples = (_drawn(tool, tool.parameters, enums=enums) for tool in tools for enums in (True, False))
+    return next(filter(_has_placeholder, examples), GENERIC)
 
 
 def _drawn(tool: Tool, root: Schema, *, enums: bool) -> Call:
-    """Draw an example; without `enums` a text that must be one of several is a placeholder too."""
+    """Return an example call; without `enums` an enum of strings gets a placeholder too."""
     arguments = _object(root, root, 0, enums=enums)
     return Call("", tool.name, arguments, dump(arguments))
 
 
 def _object(schema: Schema, root: Schema, depth: int, *, enums: bool) -> dict[str, Any]:
-    """Return the required parameters alone: those that are optional would be copied."""
+    """Return example arguments for the required parameters only: optional ones would be copied."""
     properties, required = schema.get("properties"), schema.get("required")
     if not is_object(properties) or not is_array(required):
         return {}

@@ -1,4 +1,4 @@
-"""Calls that are to be executed, between tags that models make up when a prompt speaks of executing.
+"""Calls to be executed, between tags that models make up when a prompt speaks of executing.
 
 <execute_tool>get_weather(city="Oslo")</execute_tool>
 """
@@ -21,5 +21,5 @@ class ExecuteTool(MarkedCalls):
     opener, closer = "<execute_tool>", "</execute_tool>"
 
     def explain(self, *, parallel: bool) -> str:
-        """Say how a call is written."""
+        """Return the instructions for writing a call."""
         return self.between_tags("execute", parallel=parallel)

@@ -1,4 +1,4 @@
-"""Families whose calls are markers around JSON, and nothing more: each is its markers and where they come from."""
+"""Families whose calls are JSON between markers and nothing more, declared by their markers with their sources."""
 
 from __future__ import annotations
 

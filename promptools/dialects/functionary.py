@@ -1,4 +1,4 @@
-r"""Functionary v3.2, `>>>name` and the arguments on the next line, and v2, whose messages have a recipient.
+r"""Functionary v3.2: `>>>name` and the arguments on the next line; and v2, whose messages have a recipient.
 
     >>>all\nLet me look.\n>>>get_weather\n{"city": "Oslo"}
     <|from|>assistant\n<|recipient|>get_weather\n<|content|>{"city": "Oslo"}
@@ -37,39 +37,39 @@ _INTERPRETER = re.compile(rf">>>(?P<name>{'|'.join(NAMES)}){_LINE}")
 _CALL = re.compile(rf"^>>>({_NAME}){_LINE}\s{{0,8}}\{{", re.MULTILINE)
 ALL = "all"
 HOLD = 4096
-"""Characters of words for the user that are held until the header of a call shows that their own was one."""
+"""Characters of content that are held back until the header of a call shows that the line before was one too."""
 
 CLOSERS = Closers(right=("<|stop|>",), wrong=(), openers=(">>>", "<|from|>", "<|recipient|>"), needed=False)
 
 
 def _offered(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
-    """Tell whether the line is the name of an offered tool, before a bracket."""
+    """Whether the line is the name of an offered tool, with a bracket after it."""
     del fresh
     name = text[start:end].lstrip(">").partition("\n")[0].strip()
     if rules.tools is None or end < len(text):
         known = rules.tools is None or rules.tools.get(name) is not None
         return known and text[end : end + 1] == "{" if end < len(text) else None
-    return None if any(each.startswith(name) for each in rules.tools.names) else False
+    return None if any(offered.startswith(name) for offered in rules.tools.names) else False
 
 
 def _code(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
-    """Tell whether the line names an interpreter that is offered, before code."""
+    """Whether the line names an interpreter that is offered, with code after it."""
     del fresh
-    found = _INTERPRETER.fullmatch(text, start, end)
-    if found is None:
+    header = _INTERPRETER.fullmatch(text, start, end)
+    if header is None:
         return None if end == len(text) else False
-    if interpreter(rules.tools, found["name"]) is None:
+    if interpreter(rules.tools, header["name"]) is None:
         return False
     return None if end == len(text) else text[end] != "{"
 
 
 def _offered_before(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
-    """Tell whether this is a header without its first tokens; where no tool is known, every first word might be."""
+    """Whether this is a header without its first tokens; if the tools are not known, any first word might be one."""
     return rules.tools is not None and _offered(text, start, end, fresh=fresh, rules=rules)
 
 
 def _to_all(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
-    """Tell whether what follows is for the user: its header is whole, and not a line of some program."""
+    """Whether this is a complete header of content for the user, and not a line of a program."""
     del rules
     if text[start] in ">a" and not fresh:
         return False
@@ -77,14 +77,14 @@ def _to_all(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bo
 
 
 def _content_to_all(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
-    """Tell whether v2's header without its first tokens is whole."""
+    """Whether this is v2's complete header for the user, without its first tokens."""
     if "<|content|>" in text[start:end]:
         return _to_all(text, start, end, fresh=fresh, rules=rules)
     return None if fresh and end == len(text) else False
 
 
 def _perhaps_to_all(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
-    """Tell whether a line may be such a header without its marker, at the very beginning."""
+    """Whether the first line of the reply may be a header for the user without its marker."""
     if rules.tools is None or rules.strictness == "strict" or rules.expect == "functionary":
         return False
     return _to_all(text, start, end, fresh=fresh, rules=rules)
@@ -122,61 +122,61 @@ class Functionary(Textual):
     closers = ("<|stop|>",)
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
-        """Start at the bracket of the arguments; or, without a head, at what says that the user is spoken to."""
+        """Read from the bracket of the arguments; without a head, from the header for the user."""
         if head == CODE:
             return CodeCandidate(_INTERPRETER, rules, place, firm=firm)
         if head == ALL:
             return HeldCandidate(rules, firm=firm)
         if not head:
             return UserCandidate(firm=firm)
-        found = _NAMED.match(head)
-        return WrappedCandidate(head, CLOSERS, rules, place, firm=firm, name=found[1] if found else "")
+        recipient = _NAMED.match(head)
+        return WrappedCandidate(head, CLOSERS, rules, place, firm=firm, name=recipient[1] if recipient else "")
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
-        """Write the block of the system message that declares the tools and the format."""
+        """Render the system-prompt block that declares the tools and the format."""
         return explain(self.render_calls, tools, lines(tools), parallel=parallel, required=required)
 
     def render_calls(self, calls: Sequence[Call]) -> str:
-        """Write calls as the model would have."""
+        """Render calls as the model would write them."""
         return "\n".join(f">>>{call.name}\n{call.arguments_json}" for call in calls)
 
     def render_results(self, results: Sequence[Result]) -> str:
-        """Write results as one user turn."""
+        """Render results as one user turn."""
         return "\n".join(f"Result of {result.name}:\n{result.content}" for result in results)
 
 
 class UserCandidate(Undecided):
-    """The header of words for the user: markup, whole as soon as it comes."""
+    """The header of content for the user: markup, complete as soon as it comes."""
 
     def feed(self, piece: str, start: int) -> int | None:
-        """Take the header."""
-        found = _USERS.match(piece, start)
-        assert found is not None
-        self.parts = [Part("markup", found[0])]
-        return found.end()
+        """Read the header."""
+        header = _USERS.match(piece, start)
+        assert header is not None
+        self.parts = [Part("markup", header[0])]
+        return header.end()
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide: the text is over."""
+        """Decide at the end of the text."""
         del finish_reason
 
 
 class HeldCandidate(Undecided):
-    """A line `all`, which is a header if the header of a call follows, and a word if not."""
+    """A line `all`, which is a header if the header of a call follows, and else content."""
 
     def __init__(self, rules: Rules, *, firm: bool) -> None:
         super().__init__(firm=firm)
         self._rules = rules
         self._text = ""
         self._at = 0
-        """Up to where no header of a call begins."""
+        """The offset before which no header of a call begins."""
 
     def feed(self, piece: str, start: int) -> int | None:
-        """Take more text; see `Candidate`."""
+        """Read more text; see `Candidate`."""
         end = min(len(piece), start + HOLD - len(self._text))
         self._text += piece[start:end]
-        for found in _CALL.finditer(self._text, self._at) if "{" in piece[start:end] else ():
+        for call in _CALL.finditer(self._text, self._at) if "{" in piece[start:end] else ():
             tools = self._rules.tools
-            if tools is not None and tools.get(found[1]) is not None:
+            if tools is not None and tools.get(call[1]) is not None:
                 self._decide("markup")
                 return end
         self._at = self._text.rfind("{") + 1  # a header has one, at its end
@@ -186,12 +186,12 @@ class HeldCandidate(Undecided):
         return end
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide: the text is over."""
+        """Decide at the end of the text."""
         del finish_reason
         self._decide("text")
 
     def _decide(self, kind: Literal["markup", "text"]) -> None:
-        found = _USERS.match(self._text)
-        assert found is not None
-        self.parts = [Part(kind, found[0])]
-        self.rest = self._text[found.end() :]
+        header = _USERS.match(self._text)
+        assert header is not None
+        self.parts = [Part(kind, header[0])]
+        self.rest = self._text[header.end() :]

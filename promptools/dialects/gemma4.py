@@ -1,4 +1,4 @@
-"""Gemma 4 and FunctionGemma: `call:NAME{...}` between special tokens, strings between tokens of their own.
+"""Gemma 4 and FunctionGemma: `call:NAME{...}` between special tokens, with special tokens as string delimiters.
 
     <|tool_call>call:get_weather{city:<|"|>Oslo<|"|>,days:2}<tool_call|>
     <start_function_call>call:get_weather{city:<escape>Oslo<escape>,days:2}<end_function_call>
@@ -44,39 +44,39 @@ _LEAK_LAYOUT = Layout(right=("/>", "</call>", "</function>", ">"), brackets=Fals
 
 
 def _line_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
-    """Tell whether the beginning of a line is what is left of a call when the tokens are stripped."""
+    """Whether a line begins with what is left of a call when the tokens are stripped."""
     del fresh
     if rules.tools is None:
         return False
-    found = _LINE.match(text, start)
-    if found is None or text[end - 1] not in ":}":
+    call = _LINE.match(text, start)
+    if call is None or text[end - 1] not in ":}":
         return None if end == len(text) else False
-    before, space, name, empty = found.groups()
-    if before is None and space is None:  # the name alone: it must be a tool's very own, and have arguments
+    prefix, namespace, name, empty = call.groups()
+    if prefix is None and namespace is None:  # the name alone: it must be exactly an offered tool's, and have arguments
         return not empty and rules.tools.get(name) is not None
-    return (space is not None or before in ("call", "function")) and rules.tools.find(name) is not None
+    return (namespace is not None or prefix in ("call", "function")) and rules.tools.find(name) is not None
 
 
 def _leak_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
-    """Tell whether a tag is made of fragments of the tokens."""
+    """Whether a tag is made of fragments of the special tokens."""
     del fresh
-    found = _LEAK.match(text, start)
-    if found is None or end == len(text):
+    leak = _LEAK.match(text, start)
+    if leak is None or end == len(text):
         return None
-    return rules.tools is not None and rules.tools.find(found[1]) is not None
+    return rules.tools is not None and rules.tools.find(leak[1]) is not None
 
 
 class GemmaBlock(CallBlock):
-    """Calls written as `call:NAME{...}`, one behind the other."""
+    """Calls written as `call:NAME{...}`, one after the other."""
 
     bracket = "{"
 
     def _named(self, text: str, at: int) -> tuple[str, int]:
-        found = _CALLEE.match(text, at)
-        return (found[1], found.end()) if found is not None else ("", at)
+        callee = _CALLEE.match(text, at)
+        return (callee[1], callee.end()) if callee is not None else ("", at)
 
     def _between(self, text: str, at: int, final: bool) -> int:
-        """After a call: another one, or the end."""
+        """Read what follows a call: another one, or the end."""
         at = self._space(text, at)
         if at == len(text):
             return at
@@ -124,7 +124,7 @@ class Gemma4(Textual):
     stop: tuple[str, ...] = ("<|tool_response>",)
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
-        """Start at the name, or at the word before it."""
+        """Read from the name, or from the `call` before it."""
         if head.startswith(("<call", "<function")):
             return GemmaBlock(head, _LEAK_LAYOUT, rules, place, firm=firm)
         if head:
@@ -132,7 +132,7 @@ class Gemma4(Textual):
         return GemmaBlock("", Layout(brackets=False), rules, place, firm=firm)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
-        """Write the block of the system message that declares the tools and the format."""
+        """Render the system-prompt block that declares the tools and the format."""
         how_many = "To call several, write one after the other." if parallel else "Call one function at a time."
         when = "You must call a function in this turn." if required else "If no function is needed, answer in words."
         return f"""You can call functions. Write a call as the word `call`, a colon, the function's name, and its \
@@ -147,21 +147,21 @@ The functions are:
 {listed(tools)}"""
 
     def render_calls(self, calls: Sequence[Call]) -> str:
-        """Write calls as the model would have."""
+        """Render calls as the model would write them."""
         return "".join(f"{self.opener}call:{call.name}{self._value(call.arguments)}{self.closer}" for call in calls)
 
     def render_results(self, results: Sequence[Result]) -> str:
-        """Write results as one user turn."""
+        """Render results as one user turn."""
         return says_results(results)
 
     def _value(self, value: Any) -> str:
-        """Write a value; a string that holds the delimiter is written as JSON does."""
+        """Return a value in the format; a string that contains the delimiter is written as JSON."""
         if isinstance(value, str):
             return self._string(value)
         if is_object(value):
             members = (
-                f"{key if _BARE_KEY.fullmatch(key) else self._string(key)}:{self._value(each)}"
-                for key, each in value.items()
+                f"{key if _BARE_KEY.fullmatch(key) else self._string(key)}:{self._value(member)}"
+                for key, member in value.items()
             )
             return f"{{{','.join(members)}}}"
         if is_array(value):

@@ -3,7 +3,7 @@ r"""GigaChat 3 and 3.1: `function call<|role_sep|>`, then one object.
     Let me look.<|message_sep|>\n\nfunction call<|role_sep|>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}<|message_sep|>
     <|function_call|>{"name": "get_weather", "arguments": {"city": "Oslo"}}
 
-Where a server strips the tokens `function call` is left, at the beginning of a line. Source: the chat templates of GigaChat 3 (2025-11).
+If a server strips the tokens, `function call` is left, at the beginning of a line. Source: the chat templates of GigaChat 3 (2025-11).
 """  # noqa: E501
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ UNMARKED = Closers(right=(), wrong=(SEPARATOR,), openers=(), needed=False)
 
 
 class GigaChat(Marked):
-    """One object behind `function call<|role_sep|>`, or `<|function_call|>`."""
+    """One object after `function call<|role_sep|>`, or `<|function_call|>`."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -41,7 +41,7 @@ class GigaChat(Marked):
         self.heads = (*self.heads, Head((), line, opens="{", gate="function", line=True, tier="B"))
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
-        """Start at the bracket."""
+        """Read from the opening bracket."""
         if head.startswith(_LINE) and "<" not in head:
             lost = Fix("marker", "the markers around its header are missing")
             return WrappedCandidate(head, UNMARKED, rules, place, firm=firm, fixes=[lost])

@@ -1,4 +1,4 @@
-"""GLM: a name, then keys and values between tags.
+"""GLM: the tool's name, then keys and values between tags.
 
     <tool_call>get_weather
     <arg_key>city</arg_key>
@@ -43,19 +43,19 @@ class Glm(Textual):
     spelled = tags()
     list_tag = "tools"
     gap = "\n"
-    """What stands between two tags."""
+    """The text between two tags."""
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
-        """Start behind the name."""
+        """Read from the arguments after the name."""
         spelled = self._spelling(head)
-        if head.rstrip().endswith(">") or not head.strip():  # no name stands behind the opener, but JSON
+        if head.rstrip().endswith(">") or not head.strip():  # JSON follows the opening tag instead of a name
             closers = Closers((spelled.closer(spelled.call),), ("</think>",), (spelled.opener(spelled.call),))
             return WrappedCandidate(head, closers, rules, place, firm=firm)
         return PairsCandidate(head, spelled, rules, place, firm=firm)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
-        """Write the block of the system message that declares the tools and the format."""
-        listed = "\n".join(dump(declaration(each)) for each in tools.to_openai())
+        """Render the system-prompt block that declares the tools and the format."""
+        listed = "\n".join(dump(declaration(tool)) for tool in tools.to_openai())
         how_many = "one or more of these functions" if parallel else "one of these functions at a time"
         when = " You must call a function in this turn." if required else ""
         return f"""# Tools
@@ -72,14 +72,14 @@ Write each call so, with a key and a value for each argument and nothing escaped
 Strings are written as they are, all other values as JSON.{when}"""
 
     def render_calls(self, calls: Sequence[Call]) -> str:
-        """Write calls as the model would have.
+        """Render calls as the model would write them.
 
-        Tags have no escape: where a string holds one, that call is one JSON object between its tags.
+        Tags cannot be escaped: if a string contains one, that call is one JSON object between its tags.
         """
         return "\n".join(self.write(call.name, call.arguments) for call in calls)
 
     def write(self, name: str, arguments: dict[str, Any]) -> str:
-        """Write one call."""
+        """Return one call in the format."""
         spelled = self.spelled
         opener, closer = spelled.opener(spelled.call), spelled.closer(spelled.call)
         pairs = [self._pair(key, value) for key, value in arguments.items()]
@@ -89,27 +89,27 @@ Strings are written as they are, all other values as JSON.{when}"""
         return f"{opener}{name}{self.behind_name()}{inner}{self.gap if inner else ''}{closer}"
 
     def write_example(self) -> str:
-        """Write what the format looks like; an echo of it is no call, for want of a name."""
+        """Return an example of the format; a copy of it is no call, since it has no name."""
         return self.write("name", {"parameter": "its value"}).replace("name", "<function name>", 1)
 
     def behind_name(self) -> str:
-        """Write what stands between a name and the arguments."""
+        """Return the text between the name and the arguments."""
         return ""
 
     def between(self, value: Any) -> str:
-        """Write what stands between a key and its value."""
+        """Return the text between a key and `value`."""
         del value
         return ""
 
     def render_results(self, results: Sequence[Result]) -> str:
-        """Write results as one user turn."""
+        """Render results as one user turn."""
         return "\n".join(f"<tool_response>\n{result.content}\n</tool_response>" for result in results)
 
     def _spelling(self, _head: str) -> Tags:
         return self.spelled
 
     def _pair(self, key: str, value: Any) -> str | None:
-        """Write one argument; None where it would not be read back."""
+        """Return one argument in the format; None if it would not be read back."""
         text = bare(value)
         spelled = self.spelled
         if not NAME.match(key) or spelled.pattern.search(text):
@@ -121,7 +121,7 @@ Strings are written as they are, all other values as JSON.{when}"""
 
 
 def declaration(tool: dict[str, object]) -> dict[str, object]:
-    """Give the keys of a tool that the templates show."""
+    """Return a tool with only the keys that the chat templates show."""
     function = tool["function"]
     assert is_object(function)
     shown = {key: function[key] for key in ("name", "description", "parameters") if key in function}

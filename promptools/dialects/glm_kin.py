@@ -1,4 +1,4 @@
-"""Families that write keys and values as GLM does, in tags of their own.
+"""Families that write keys and values as GLM does, with tags of their own.
 
     <tool_calls>
     <tool_call>get_weather<tool_sep>
@@ -7,8 +7,8 @@
     </tool_call>
     </tool_calls>
 
-is Hunyuan 3; Hunyuan 4 has no separator, but the same suffix on every tag (`<tool_call:6124c78e>`). K2 Horizon says the
-type of each argument. Source: the parsers of vLLM 0.32 (`hy_v3`, `hy_v4`, `k2_horizon`, `poolside_v1`) and SGLang
+is Hunyuan 3; Hunyuan 4 has no separator, but the same suffix on every tag (`<tool_call:6124c78e>`). K2 Horizon writes
+the type of each argument. Source: the parsers of vLLM 0.32 (`hy_v3`, `hy_v4`, `k2_horizon`, `poolside_v1`) and SGLang
 0.5.23 (`iquest_q1`).
 """
 
@@ -54,22 +54,22 @@ class Iquest(Glm):
 
 
 def _within(wrapper: str, call: str) -> str:
-    """Write the pattern of a call's opener behind its wrapper's."""
+    """Return the pattern of a call's opening tag after its wrapper's."""
     return rf"{re.escape(wrapper)}\s{{0,64}}+(?:\Z|{token(call)})"
 
 
 class _Wrapped(Glm):
-    """Calls in a wrapper of their own: the first one's head takes its opener."""
+    """Calls in a wrapper: the head of the first call includes the wrapper's opening tag."""
 
     def render_calls(self, calls: Sequence[Call]) -> str:
-        """Write calls as the model would have; one that cannot stand between tags as JSON between its own."""
+        """Render calls as the model would write them; one that tags cannot express is JSON between its own."""
         return self._wrapped(super().render_calls(calls))
 
     def _wrapped(self, inner: str) -> str:
         return f"{self.spelled.opener('tool_calls')}\n{inner}\n{self.spelled.closer('tool_calls')}"
 
     def write_example(self) -> str:
-        """Write what the format looks like."""
+        """Return an example of the format."""
         return self._wrapped(super().write_example())
 
 
@@ -95,13 +95,13 @@ class K2Horizon(_Wrapped):
     spelled = tags(prefix="ifm|")
 
     def between(self, value: Any) -> str:
-        """Write the type of an argument."""
+        """Return the type of the argument in its tags."""
         kind = "null" if value is None else _KINDS[value.__class__]
         return f"{self.spelled.opener('arg_type')}{kind}{self.spelled.closer('arg_type')}{self.gap}"
 
 
 def _same_suffix(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
-    """Tell whether the wrapper and the call have one suffix: by it a checkpoint knows its own tags."""
+    """Whether the wrapper and the call have the same suffix, by which a checkpoint marks its own tags."""
     del fresh, rules
     if end == len(text):
         return None
@@ -129,14 +129,14 @@ class Hunyuan(_Wrapped):
     stop = ("<tool_responses>",)
 
     def render_results(self, results: Sequence[Result]) -> str:
-        """Write results as one user turn."""
+        """Render results as one user turn."""
         inner = "\n".join(f"<tool_response>{result.content}</tool_response>" for result in results)
         return f"<tool_responses>\n{inner}\n</tool_responses>"
 
     def behind_name(self) -> str:
-        """Write the separator."""
+        """Return the separator."""
         return self.spelled.opener("tool_sep")
 
     def _spelling(self, head: str) -> Tags:
-        found = _SUFFIXED.search(head)
-        return tags(suffix=found[1]) if found else self.spelled
+        suffix = _SUFFIXED.search(head)
+        return tags(suffix=suffix[1]) if suffix else self.spelled

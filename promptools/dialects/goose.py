@@ -1,4 +1,4 @@
-"""Goose and others: `<toolcall>` with a tag of the tool's name in it, and its arguments as JSON.
+"""Goose and others: `<toolcall>` around a tag named after the tool, with its arguments as JSON.
 
     <toolcall><shell>{"command": "ls"}</shell></toolcall>
 
@@ -43,20 +43,20 @@ class Goose(Textual):
     closers = (CLOSER,)
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
-        """Start at the bracket of the arguments."""
-        found = _TAG.match(head)
-        name = found[1] if found else ""
+        """Read from the bracket of the arguments."""
+        tag = _TAG.match(head)
+        name = tag[1] if tag else ""
         return WrappedCandidate(head, _closers(name), rules, place, firm=firm, name=name)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
-        """Write the block of the system message that declares the tools and the format."""
+        """Render the system-prompt block that declares the tools and the format."""
         declared = f"<tools>\n{lines(tools)}\n</tools>"
         return explain(self.render_calls, tools, declared, parallel=parallel, required=required)
 
     def render_calls(self, calls: Sequence[Call]) -> str:
-        """Write calls as the model would have."""
+        """Render calls as the model would write them."""
         return "\n".join(f"{OPENER}<{call.name}>{call.arguments_json}</{call.name}>{CLOSER}" for call in calls)
 
     def render_results(self, results: Sequence[Result]) -> str:
-        """Write results as one user turn."""
+        """Render results as one user turn."""
         return "\n".join(f"<tool_response>\n{result.content}\n</tool_response>" for result in results)

@@ -1,10 +1,10 @@
-"""Harmony, the format of gpt-oss: each thought, answer and call is a message with a header.
+"""Harmony, the format of gpt-oss: reasoning, answers and calls are messages, each with a header.
 
     <|channel|>analysis<|message|>Need it.<|end|><|start|>assistant<|channel|>commentary to=functions.get_weather
     <|constrain|>json<|message|>{"city": "Oslo"}<|call|>                                      (in one line)
 
-`promptools.harmony` reads and writes the format; here it becomes a dialect. Source: openai/harmony, docs/format.md
-(0.0.8); what models and servers make of it: `promptools.harmony.machine`.
+`promptools.harmony` reads and writes the format; this module makes it a dialect. Source: openai/harmony,
+docs/format.md (0.0.8); for what models and servers make of it see `promptools.harmony.machine`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from promptools.parsing.segments import Cutter
     from promptools.schema import Tools
 
-# what only some replies need is loaded with the first of them: every reply is looked at for Harmony
+# every reply is searched for Harmony, so what only a Harmony reply needs is imported with the first one
 
 
 class Harmony(Textual):
@@ -40,30 +40,30 @@ class Harmony(Textual):
         self.channels = CHANNELS
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
-        """Refuse: no head of it stands alone."""
+        """Raise NotImplementedError: the dialect has no heads."""
         raise NotImplementedError(f"{self.name} is read by its channels")
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
-        """Write the block of the system message that declares the tools and the format."""
+        """Render the system-prompt block that declares the tools and the format."""
         from promptools.harmony.convert import convert
         from promptools.harmony.render import text_of
 
-        told = convert([], tools).messages[-1]
+        message = convert([], tools).messages[-1]
         how_many = "" if parallel else " Call one tool at a time."
         when = " You must call a tool in this turn." if required else ""
-        return f"{text_of(told)}\n\nCalls to these tools must go to the commentary channel.{how_many}{when}"
+        return f"{text_of(message)}\n\nCalls to these tools must go to the commentary channel.{how_many}{when}"
 
     def render_calls(self, calls: Sequence[Call]) -> str:
-        """Write calls as the model would have."""
+        """Render calls as the model would write them."""
         from promptools.harmony.render import render
 
-        return render((_call(each) for each in calls), then=None, escape=str)
+        return render((_call(call) for call in calls), then=None, escape=str)
 
     def render_results(self, results: Sequence[Result]) -> str:
-        """Write results as one user turn."""
+        """Render results as one user turn."""
         from promptools.harmony.render import render
 
-        return render((_result(each) for each in results), then=None, escape=str)
+        return render((_result(result) for result in results), then=None, escape=str)
 
 
 def _call(call: Call) -> Message:
@@ -82,7 +82,7 @@ def _result(result: Result) -> Message:
 
 
 def known_in(rules: Rules) -> Known | None:
-    """Tell by a recipient whether its tool is offered; None: nobody knows which are."""
+    """Return a predicate for recipients whose tool is offered; None if the offered tools are not known."""
     tools = rules.tools
     if tools is None:
         return None
@@ -98,7 +98,7 @@ def _begins(text: str, at: int, rules: Rules, *, first: bool, final: bool) -> bo
 def _cutter(rules: Rules, inside: bool) -> Cutter:
     from promptools.dialects.cutter import HarmonyCutter
 
-    del inside  # it makes no difference to a lenient reading
+    del inside  # it makes no difference to a lenient parser
     return HarmonyCutter(known_in(rules))
 
 

@@ -37,10 +37,10 @@ TAGS = (
     "function",
     "action",
 )
-"""Tags that models put around the same JSON; the trained one first."""
+"""Tags that models put around the same JSON, the trained one first."""
 
 LOOSE = ("json", "JSON", "xml", "response", "invoke", "functions", "tool_request")
-"""Tags that stand around other things too: what is in them must be as sure as JSON that stands alone."""
+"""Tags with other uses: JSON in them needs as much evidence as JSON without tags."""
 
 _TAG = re.compile(rf"<({'|'.join((*TAGS, *LOOSE))})\b")
 
@@ -51,7 +51,7 @@ _BEFORE = (
     r"|```[\w+-]{0,16}\s{0,16}(?:\Z|(?=[{\[]))"
     r"|[A-Za-z_][\w.:-]{0,63}\s{0,8}(?:\Z|(?=[{\[])))"
 )
-"""What may stand between a marker and the bracket: a fence, or the name on a line of its own."""
+"""What may come between a marker and the bracket: a code fence, or the name on a line of its own."""
 _ELEMENTS = then(
     token("<tool_call>"),
     r"\s{0,64}",
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
 
 @lru_cache(maxsize=32)
 def _closers(marker: str) -> Closers:
-    others = tuple(f"</{each}>" for each in TAGS if each != marker)
+    others = tuple(f"</{tag}>" for tag in TAGS if tag != marker)
     return Closers(
         right=(f"</{marker}>",),
         wrong=(*others, *WRONG),
@@ -85,7 +85,7 @@ def _closers(marker: str) -> Closers:
 
 
 def closers_of(head: str) -> Closers:
-    """Give what may close a head. Closers of another kind are seen in the wild: `</think>` (GLM), `</function>`."""
+    """Return the closing tags for a head. Others occur in the wild: `</think>` (GLM), `</function>`."""
     tag = _TAG.match(head)
     assert tag is not None
     return _closers(tag[1])
@@ -114,35 +114,35 @@ class Hermes(Textual):
     stop = ("<tool_response>",)
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
-        """Start behind the tag, at the bracket."""
+        """Read from the bracket after the tag."""
         if head.startswith(YAML):
             return YamlCandidate(head.removeprefix(YAML), rules, place, firm=firm)
-        found = _NAMED.match(head)
-        if found is not None:
+        named = _NAMED.match(head)
+        if named is not None:
             return WrappedCandidate(
                 head,
                 _IN_ELEMENTS,
                 rules,
                 place,
                 firm=firm,
-                name=found[1],
+                name=named[1],
                 fixes=[Fix("marker", "its name is an element")],
             )
         return WrappedCandidate(head, closers_of(head), rules, place, firm=firm)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
-        """Write the block of the system message that declares the tools and the format."""
+        """Render the system-prompt block that declares the tools and the format."""
         return explain(
             self.render_calls, tools, f"<tools>\n{lines(tools)}\n</tools>", parallel=parallel, required=required
         )
 
     def render_calls(self, calls: Sequence[Call]) -> str:
-        """Write calls as the model would have."""
+        """Render calls as the model would write them."""
         return "\n".join(
             f'<tool_call>\n{{"name": {dump(call.name)}, "arguments": {call.arguments_json}}}\n</tool_call>'
             for call in calls
         )
 
     def render_results(self, results: Sequence[Result]) -> str:
-        """Write results as one user turn."""
+        """Render results as one user turn."""
         return "\n".join(f"<tool_response>\n{result.content}\n</tool_response>" for result in results)

@@ -1,9 +1,9 @@
-r"""Inkling: a message for each call, in whose header the tool's name may stand as well.
+r"""Inkling: a message for each call, whose header may also hold the tool's name.
 
     <|message_model|>get_weather<|content_invoke_tool_json|>{"name": "get_weather", "args": {"city": "Oslo"}}<|end_message|>
 
-The template prints the first `<|message_model|>`, so that a reply may begin with the name. What is thought and what is
-said stand in messages of their own: see `promptools.parsing.zones`. Source: the parser `inkling` of vLLM 0.32.
+The template prints the first `<|message_model|>`, so a reply may begin with the name. Reasoning and content are in
+messages of their own: see `promptools.parsing.zones`. Source: the parser `inkling` of vLLM 0.32.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _NAME = r"[\w.:/-]{1,128}+"
 
 
 def _begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
-    """Tell whether a name stands first, and the token behind it; any word may be one where the tools are not known."""
+    """Whether a name and the token after it come first; if the tools are not known, any word may be a name."""
     known = rules.tools is not None or text.find(INVOKE, start, end) >= 0
     return (text[end] == "{" if end < len(text) else None) if fresh and known else False
 
 
 class Inkling(Marked):
-    """One object behind `<|content_invoke_tool_json|>`."""
+    """One object after `<|content_invoke_tool_json|>`."""
 
     def __init__(self) -> None:
         super().__init__("inkling", {INVOKE: END}, models="Inkling", tier="S", arguments_key="args")
@@ -38,5 +38,5 @@ class Inkling(Marked):
         )
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
-        """Start behind the header, at the bracket."""
+        """Read from the bracket after the header."""
         return WrappedCandidate(head, self.closers_of(INVOKE), rules, place, firm=firm, keys=self._envelope)

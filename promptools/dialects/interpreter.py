@@ -1,9 +1,9 @@
-r"""Code for an interpreter that stands bare where a call belongs: the whole of it is the tool's only argument.
+r"""Bare code for an interpreter in place of a call: all of it is the tool's only argument.
 
     <|python_tag|>import math\nprint(math.pi)                  (Llama 3.1, Functionary v3.1)
     >>>python\nimport math\nprint(math.pi)                     (Functionary v3.2)
 
-It is a call only where the app offers such a tool, and only if it is Python: words behind the tag are words.
+It is a call only if the app offers such a tool, and only if it is Python: other text after the tag is content.
 Source: Llama 3.1 prompt format (Meta, 2024-07); MeetKai/functionary, prompt template v3.2 (2024-08).
 """
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from promptools.types import Tool
 
 NAMES = ("python", "ipython", "code_interpreter")
-"""What the families call their interpreter, and apps after them."""
+"""The names that model families, and apps after them, give their interpreter."""
 CODE = "code"
-"""The alias of a head behind which code stands."""
+"""The alias of a head that code follows."""
 _ENDS = re.compile(r"<\|e(?:om|ot)_id\|>|<\|stop\|>|\n>>>(?=[^\W\d])")
 _LONGEST = len("<|eom_id|>")
 
 
 def interpreter(tools: Tools | None, name: str | None = None) -> tuple[Tool, str] | None:
-    """Give the tool that takes code, and its parameter. Without a name none that is dangerous."""
-    for each in NAMES if name is None else (name,):
-        tool = tools.get(each) if tools is not None and each in NAMES else None
+    """Return the tool that takes code, and its parameter; without a name none that is dangerous."""
+    for candidate in NAMES if name is None else (name,):
+        tool = tools.get(candidate) if tools is not None and candidate in NAMES else None
         if tool is not None and (name is not None or not tool.dangerous):
             key = single_string(tool)
             return None if key is None else (tool, key)
@@ -41,7 +41,7 @@ def interpreter(tools: Tools | None, name: str | None = None) -> tuple[Tool, str
 
 
 class CodeCandidate(Undecided):
-    """Code behind a marker, up to a token that ends the turn or the next header."""
+    """Code after a marker, up to a token that ends the turn or the next header."""
 
     def __init__(self, marker: re.Pattern[str], rules: Rules, place: Place, *, firm: bool) -> None:
         super().__init__(firm=firm)
@@ -52,30 +52,30 @@ class CodeCandidate(Undecided):
         self._tail = ""
 
     def feed(self, piece: str, start: int) -> int | None:
-        """Take more text; see `Candidate`."""
+        """Read more text; see `Candidate`."""
         self._pieces.append(piece[start:])
         seam = self._tail + piece[start:]
-        found = _ENDS.search(seam)
-        if found is None:
+        end = _ENDS.search(seam)
+        if end is None:
             self._tail = seam[-_LONGEST:]
             return None
-        self._decide(len(seam) - found.start(), "stop")
+        self._decide(len(seam) - end.start(), "stop")
         return len(piece)
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide: the text is over."""
+        """Decide at the end of the text."""
         self._decide(0, finish_reason)
 
     def _decide(self, behind: int, finish_reason: str | None) -> None:
-        """Read what has come but for its last `behind` characters."""
+        """Decide on the text so far without its last `behind` characters."""
         text = "".join(self._pieces)
-        said, self.rest = text[: len(text) - behind], text[len(text) - behind :]
-        head = self._marker.match(said)
+        raw, self.rest = text[: len(text) - behind], text[len(text) - behind :]
+        head = self._marker.match(raw)
         assert head is not None
-        found = interpreter(self._rules.tools, head["name"] or None)
-        assert found is not None  # or the head would not have begun
-        tool, key = found
-        code = said[head.end() :]
+        offered = interpreter(self._rules.tools, head["name"] or None)
+        assert offered is not None  # else the head would not have matched
+        tool, key = offered
+        code = raw[head.end() :]
         if finish_reason == "length" or (finish_reason not in STOPPED and is_code(code)):
             why = "the text ended inside its code"
             outcome = part_of(broken("truncated", why, self._place.dialect, tool.name), code)
@@ -83,20 +83,20 @@ class CodeCandidate(Undecided):
             fix = Fix("unwrap", f"bare code was taken as {key!r}")
             outcome = part_of(checked(tool, {key: code}, None, [fix], self._rules, self._place), code)
         else:
-            self.parts = [Part("text", said)]
-            self.tries.append(Tried(self._place.dialect, "text", "what stands there is no Python", len(said)))
+            self.parts = [Part("text", raw)]
+            self.tries.append(Tried(self._place.dialect, "text", "what stands there is no Python", len(raw)))
             return
         self.parts = [Part("markup", head[0]), outcome]
-        self.tries.append(tried(self._place.dialect, len(said), self.parts))
+        self.tries.append(tried(self._place.dialect, len(raw), self.parts))
 
 
 def is_code(text: str) -> bool:
-    """Tell whether this is a Python program, of more than a word. O(n)."""
+    """Whether `text` is a Python program, and more than a name or a literal. O(n)."""
     import ast  # seldom needed
 
     try:
         body = ast.parse(text).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
-    words = (ast.Name, ast.Constant)
-    return bool(body) and not all(isinstance(each, ast.Expr) and isinstance(each.value, words) for each in body)
+    trivial = (ast.Name, ast.Constant)
+    return bool(body) and not all(isinstance(node, ast.Expr) and isinstance(node.value, trivial) for node in body)

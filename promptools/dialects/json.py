@@ -1,4 +1,4 @@
-"""The default dialect: a list of calls as JSON, or one JSON object a call, in a fence or bare.
+"""The default dialect: a list of calls as JSON, or one JSON object per call, in a code fence or bare.
 
     ```json
     [
@@ -6,7 +6,7 @@
     ]
     ```
 
-Its markers are braces, which prose has too: tier B, so position decides (see `promptools.parsing.engine`).
+Its markers are braces, which also occur in prose: tier B, so position decides (see `promptools.parsing.engine`).
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 
 
 def first_key(text: str, at: int, end: int) -> str | None:
-    """Give the first key of the object that the head `text[at:end]` opens, None if the head is unfinished."""
-    found = _COMPLETE.fullmatch(text, at, end)
-    return found[found.lastindex or 0] if found else None
+    """Return the first key of the object that the head `text[at:end]` opens, None if the head is unfinished."""
+    match = _COMPLETE.fullmatch(text, at, end)
+    return match[match.lastindex or 0] if match else None
 
 
 def _object_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
@@ -55,7 +55,7 @@ def _object_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules
 
 
 def _opens_call(key: str, rules: Rules) -> bool:
-    """Tell whether an object whose first key is this may be a call, anywhere in prose."""
+    """Whether an object whose first key is `key` may be a call, anywhere in prose."""
     if key in FIRST_KEYS:
         return True
     return rules.tools is not None and (rules.tools.get(key) is not None or rules.strictness == "lenient")
@@ -80,7 +80,7 @@ class Json(Textual):
     closers: tuple[str, ...] = ("<|python_tag|>",)  # Llama 3.1 prints it before bare JSON
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
-        """Start at the bracket; `head` is the fence before it, or empty."""
+        """Read from the opening bracket; `head` is the code fence before it, or empty."""
         if head == '"':
             return QuotedCandidate(rules, place, firm=firm)
         if not head:
@@ -89,17 +89,17 @@ class Json(Textual):
         return WrappedCandidate(head, fence_closers(run), rules, place, firm=firm)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
-        """Write the block of the system message that declares the tools and the format."""
+        """Render the system-prompt block that declares the tools and the format."""
         declared = "\n\n".join(describe(tool) for tool in tools)
         return explain(self.render_calls, tools, declared, parallel=parallel, required=required)
 
     def render_calls(self, calls: Sequence[Call]) -> str:
-        """Write calls as the model would have: one list, since small models end their turn where a fence ends."""
+        """Render calls as the model would write them: one list, since small models end their turn after a fence."""
         written = ",\n  ".join(f'{{"tool": {dump(call.name)}, "arguments": {call.arguments_json}}}' for call in calls)
         return f"```json\n[\n  {written}\n]\n```"
 
     def render_results(self, results: Sequence[Result]) -> str:
-        """Write results as one user turn."""
+        """Render results as one user turn."""
         return "\n\n".join(
             f"Tool {'error' if result.is_error else 'result'} ({result.name}):\n{result.content}" for result in results
         )

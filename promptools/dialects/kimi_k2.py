@@ -3,8 +3,9 @@
     <|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{"city": "Oslo"}
     <|tool_call_end|><|tool_calls_section_end|>                                                     (in one line)
 
-The header is the call's id. Models leave out the section, the end, the prefix, the number, and sometimes the name: then
-the arguments tell it. Source: moonshotai/Kimi-K2-Instruct, docs/tool_call_guidance.md (2025-07), Kimi K2 Thinking.
+The header is the call's id. Models leave out the section, the end, the prefix, the number, and sometimes the name,
+which the arguments then have to show. Source: moonshotai/Kimi-K2-Instruct, docs/tool_call_guidance.md (2025-07), and
+Kimi K2 Thinking.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ SECTION_ENDS = (SECTION_END, "<|tool_call_section_end|>")
 
 _GAP = r"\s{0,16}"
 _TALK = r"[^<{]{0,200}+"
-"""Words between the section and its first call: nobody is meant to see them."""
+"""Text between the section and its first call, which is not meant to be seen."""
 _HEADER = r"[^<{]{1,200}+"
 _OPENER = either(token(CALL), then(tokens(SECTIONS), _TALK, token(CALL)))
 _FORM = re.compile(r"functions\.(.+):\d+\Z", re.DOTALL)
@@ -78,7 +79,7 @@ class KimiK2(Textual):
     stop = (SECTION_END,)
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
-        """Start at the bracket of the arguments."""
+        """Read from the bracket of the arguments."""
         residue = _RESIDUE_FORM.fullmatch(head)
         if residue is not None:
             lost = Fix("marker", "the markers around its name are missing")
@@ -87,16 +88,16 @@ class KimiK2(Textual):
         return WrappedCandidate(head, CLOSERS, rules, place, firm=firm, name=name, fixes=fixes)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
-        """Write the block of the system message that declares the tools and the format."""
+        """Render the system-prompt block that declares the tools and the format."""
         declared = f"<tools>\n{lines(tools)}\n</tools>"
         return explain(self.render_calls, tools, declared, parallel=parallel, required=required)
 
     def call_id(self, call: Call, number: int) -> str:
-        """Write the header, counted through the conversation from 0."""
+        """Return the header as the id, numbered from 0 through the conversation."""
         return f"functions.{call.name}:{number}"
 
     def render_calls(self, calls: Sequence[Call]) -> str:
-        """Write calls as the model would have; those without an id of this form are counted from 0."""
+        """Render calls as the model would write them; those without an id of this form are numbered from 0."""
         headers = (
             call.id if re.fullmatch(rf"functions\.{re.escape(call.name)}:\d+", call.id) else self.call_id(call, number)
             for number, call in enumerate(calls)
@@ -107,12 +108,12 @@ class KimiK2(Textual):
         return f"{SECTION}{written}{SECTION_END}"
 
     def render_results(self, results: Sequence[Result]) -> str:
-        """Write results as one user turn."""
+        """Render results as one user turn."""
         return "\n".join(f"## Return of {result.call_id}\n{result.content}" for result in results)
 
 
 def _said(head: str) -> tuple[str, list[Fix]]:
-    """Give the name of the header, empty where it is a mere number, and the liberties taken to read it."""
+    """Return the name in the header, empty if that is a mere number, and the fixes made to read it."""
     header = head.partition(CALL)[2].partition("<")[0].partition("`")[0].strip()
     form = _FORM.fullmatch(header)
     fixes = [] if ARGUMENT in head else [Fix("marker", f"no {ARGUMENT!r}")]

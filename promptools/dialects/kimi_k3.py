@@ -3,7 +3,12 @@
     <|open|>tools<|sep|><|open|>call tool="get_weather" index="1"<|sep|><|open|>argument key="city" type="string"<|sep|>
     Oslo<|close|>argument<|sep|><|close|>call<|sep|><|close|>tools<|sep|>
 
-A string is written as it is, anything else as JSON. Source: the parsers `kimi_k3` of vLLM 0.32 and llama.cpp (2026).
+A string is written as it is, anything else as JSON. Nothing is escaped, so a string may contain tags, even a complete
+call. `XtmlCandidate` therefore has two states: between arguments, where any tag counts, and in a value, where a closing
+tag only counts if structure follows it, and a quoted call consumes its own closing tags. If a value may belong to two
+calls, the call is malformed.
+
+Source: the parsers `kimi_k3` of vLLM 0.32 and llama.cpp (2026).
 """
 
 from __future__ import annotations
@@ -30,7 +35,7 @@ TOOLS, END_TOOLS = f"{OPEN}tools{SEP}", f"{CLOSE}tools{SEP}"
 END_CALL, END_ARGUMENT = f"{CLOSE}call{SEP}", f"{CLOSE}argument{SEP}"
 
 _ATTRIBUTES = r"\s[^<>]{0,4000}+"
-"""With room for a key that is itself a long text; more is no tag, so that an open one never costs more than this."""
+"""With room for a key that is a long text itself; more is no tag, which limits the cost of an unclosed one."""
 _TAG: Final = re.compile(
     rf"(?P<argument>{re.escape(OPEN)}argument{_ATTRIBUTES}{re.escape(SEP)})|(?P<call>{re.escape(OPEN)}call(?=\s))"
     rf"|(?P<end_argument>{re.escape(END_ARGUMENT)})|(?P<end_call>{re.escape(END_CALL)})"
@@ -46,9 +51,9 @@ _CUT: Final = re.compile(
 _CALL: Final = then(token(f"{OPEN}call"), _ATTRIBUTES, token(SEP))
 _CALL_TAG: Final = re.compile(_CALL)
 _ANOTHER = re.compile(rf"{re.escape(END_ARGUMENT)}[\s<|]{{0,8}}open\b")
-"""An argument's closer in a value, and behind it what was to open the next one."""
+"""An argument's closing tag in a value, and after it a broken opening tag of the next argument."""
 _CLOSES = CLOSE[:3]
-"""As much of a tag as tells that it is a closer."""
+"""The prefix by which a closing tag is recognized."""
 _LONGEST = 4050
 _SPACE = re.compile(r"\s{0,256}+")
 _ATTRIBUTE = re.compile(r'\s(\w+)\s*=\s*"([^"]*)"')
@@ -63,15 +68,15 @@ class _Tags:
     pattern = _TAG
 
     def kind_of(self, found: re.Match[str]) -> str:
-        """Tell which tag was found."""
+        """Return the kind of the tag that matched."""
         return found.lastgroup or ""
 
     def hold(self, text: str) -> int:
-        """Give the index from which `text` may be the beginning of a tag."""
+        """Return the offset from which the end of `text` may be the beginning of a tag; its length if none is."""
         at = text.find("<", max(0, len(text) - _LONGEST))
         while at >= 0:
-            found = _CUT.match(text, at)
-            if found is not None and found.end() == len(text) and _TAG.match(text, at) is None:
+            prefix = _CUT.match(text, at)
+            if prefix is not None and prefix.end() == len(text) and _TAG.match(text, at) is None:
                 return at
             at = text.find("<", at + 1)
         return len(text)
@@ -98,17 +103,17 @@ class XtmlCandidate(TaggedText):
         self._name = _attributes(head).get("tool", "")
         self._known = False
         self._inner = 0
-        """Calls inside the value that are open."""
+        """The number of calls inside the value that are not closed yet."""
         self._undone = False
-        """A closer has come inside the value that closes nothing."""
+        """A closing tag inside the value closed nothing."""
         self._begin = self._base
 
     def feed(self, piece: str, start: int) -> int | None:
-        """Take more text; see `Candidate`."""
+        """Read more text; see `Candidate`."""
         return super().feed(piece, start) if self._named() else start
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide: the text is over."""
+        """Decide at the end of the text."""
         self._reason = finish_reason
         if not self._named():
             return
@@ -154,19 +159,19 @@ class XtmlCandidate(TaggedText):
         return True
 
     def _begin_value(self, tag: str) -> None:
-        said = _attributes(tag)
-        self._key, self._kind, self._undone = said.get("key"), said.get("type", ""), False
+        attributes = _attributes(tag)
+        self._key, self._kind, self._undone = attributes.get("key"), attributes.get("type", ""), False
         if self._key is None:
             self._call.wrong = "a value has no key"
         self._step = self._in_value
 
     def _in_value(self, kind: str, text: str, found: re.Match[str], final: bool) -> bool:
-        """Take a closer if structure follows, the next argument if its parameter is new; anything else is words.
+        """Accept a closing tag if structure follows, the next argument if its parameter is new; the rest is text.
 
-        A call inside the value takes its own closers.
+        A call quoted inside the value consumes its own closing tags.
         """
-        if kind == "call" and (begins := self._begins_call(text, found.start(), final)) is not False:
-            if begins is None:
+        if kind == "call" and (is_call := self._begins_call(text, found.start(), final)) is not False:
+            if is_call is None:
                 return False
             self._inner += 1
         if self._inner:
@@ -193,31 +198,31 @@ class XtmlCandidate(TaggedText):
         return True
 
     def _close_value(self) -> None:
-        """End a value that has no closer of its own."""
+        """End a value that has no closing tag of its own."""
         self._refuse_if_undone()
         self._fix(f"the value of {self._key!r} had no closer")
         self._end_value()
 
     def _refuse_if_undone(self) -> None:
-        """Refuse the call if its value may be that of two."""
+        """Mark the call as malformed if its value may belong to two calls."""
         if self._undone:
             self._call.wrong = f"the closers in {self._key!r} belong to no tags of its own: it may be of two calls"
 
     def _begins_call(self, text: str, at: int, final: bool) -> bool | None:
-        """Tell whether a call inside the value is more than its opener; None: more must tell."""
-        found = _CALL_TAG.match(text, at)
-        if found is not None and found.end() == len(text) and not final:
+        """Whether a call in the value is more than its opening tag; None if more text is needed."""
+        opener = _CALL_TAG.match(text, at)
+        if opener is not None and opener.end() == len(text) and not final:
             return None
-        after = self._after(text, found.end()) if found is not None and text.endswith(SEP, at, found.end()) else ""
+        after = self._after(text, opener.end()) if opener is not None and text.endswith(SEP, at, opener.end()) else ""
         return None if after is None and not final else after in ("argument", "end_call")
 
     def _after(self, text: str, at: int) -> str | None:
-        """Tell which tag follows; "" if none does, None if more must tell."""
+        """Return the kind of the tag that follows; "" if none does, None if more text is needed."""
         gap = _SPACE.match(text, at)
         assert gap is not None
-        found = _TAG.match(text, gap.end())
-        if found is not None:
-            return found.lastgroup
+        tag = _TAG.match(text, gap.end())
+        if tag is not None:
+            return tag.lastgroup
         cut = _CUT.match(text, gap.end())
         return None if gap.end() == len(text) or (cut is not None and cut.end() == len(text)) else ""
 
@@ -236,7 +241,7 @@ class XtmlCandidate(TaggedText):
 
 
 def _json(text: str) -> tuple[Any, tuple[Fix, ...]]:
-    """Read JSON; what is none stays a string, for the schema to judge."""
+    """Parse JSON, with the fixes made; any other text stays a string, for the schema to judge."""
     try:
         value = read(text.strip())
     except Unreadable:
@@ -264,19 +269,19 @@ class KimiK3(Textual):
     closers = (END_TOOLS, END_CALL, TOOLS)
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
-        """Start behind the name."""
+        """Read from the arguments after the name."""
         return XtmlCandidate(head, rules, place, firm=firm)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
-        """Write the block of the system message that declares the tools and the format."""
+        """Render the system-prompt block that declares the tools and the format."""
         return explain(self.render_calls, tools, lines(tools), parallel=parallel, required=required)
 
     def render_calls(self, calls: Sequence[Call]) -> str:
-        """Write calls as the model would have. A string that holds a tag is written as JSON."""
+        """Render calls as the model would write them. A string that contains a tag is written as JSON."""
         return TOOLS + "".join(self._call(call, index) for index, call in enumerate(calls, 1)) + END_TOOLS
 
     def render_results(self, results: Sequence[Result]) -> str:
-        """Write results as one user turn."""
+        """Render results as one user turn."""
         return "\n".join(f"Result of {result.name}:\n{result.content}" for result in results)
 
     def _call(self, call: Call, index: int) -> str:

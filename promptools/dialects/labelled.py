@@ -1,4 +1,4 @@
-"""Words behind a label, read as the input of a tool: bare words, `key: value` lines, or what stands in brackets."""
+"""Read the text after a label as a tool's input: plain text, `key: value` lines, or the content of brackets."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from promptools.schema.graph import is_array, is_object
 from promptools.types import Call, Fix, Malformed, Tool
 
 NOTHING = frozenset(("", "none", "null", "n/a", "{}", "()", "no input", "nothing"))
-"""What is said where there is no input."""
+"""What models write for no input."""
 
 _LABEL = re.compile(
     r"\s*[*_]{0,2}(?:Observation|Thought|Action|Final Answer|Question|Tool|Function|Answer)[ \w]{0,12}[*_]{0,2}\s{0,4}:"
 )
 _MEMBER = re.compile(r"[:\\\s`\"']{0,4}\{\s{0,16}[\"']?([^\W\d][\w.-]{0,80})[\"']?\s{0,4}:")
-"""The beginning of an object, whatever stands before it."""
+"""The beginning of an object, with stray quotes or backslashes before it."""
 _NEXT_MEMBER = re.compile(r",\s{0,16}[\"']([^\W\d][\w.-]{0,80})[\"']\s{0,4}:")
 _PAIR = re.compile(r"\s*[\"'`*-]{0,2}\s{0,2}(\w[\w.-]{0,80})[\"'`*]{0,2}\s{0,4}[:=]\s{0,4}(.*)")
 
 
 class ByFirst(Undecided):
-    """A body whose first character tells which candidate reads it."""
+    """A body whose first character decides which candidate reads it."""
 
     def __init__(self, head: str, choose: Callable[[str], Candidate], *, firm: bool) -> None:
         super().__init__(firm=firm, head=head)
@@ -37,14 +37,14 @@ class ByFirst(Undecided):
         self._inner: Candidate | None = None
 
     def feed(self, piece: str, start: int) -> int | None:
-        """Take more text; see `Candidate`."""
+        """Read more text; see `Candidate`."""
         inner = self._begun(piece[start])
         end = inner.feed(piece, start)
         self._adopt(inner)
         return end
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide: the text is over."""
+        """Decide at the end of the text."""
         inner = self._begun("{")
         inner.close(finish_reason)
         self._adopt(inner)
@@ -62,22 +62,22 @@ class ByFirst(Undecided):
 
 
 class Answer(Undecided):
-    """The label of an answer, which is no part of it."""
+    """The label before a final answer, which is markup and no part of the answer."""
 
     def feed(self, piece: str, start: int) -> int | None:
-        """Take nothing: the label is all."""
+        """Decide at once without reading anything: the label is all."""
         del piece
         self.close(None)
         return start
 
     def close(self, finish_reason: str | None) -> None:
-        """Leave the label out."""
+        """Decide: the label is markup."""
         del finish_reason
         self.parts = [Part("markup", self.head)]
 
 
 class LabelledCandidate(Undecided):
-    """The input of a tool behind its label, up to the next label or an empty line; in brackets, to the line's end."""
+    """A tool's input after its label, up to the next label or an empty line; in brackets, to the end of the line."""
 
     def __init__(self, head: str, name: str, rules: Rules, place: Place, *, firm: bool) -> None:
         super().__init__(firm=firm, head=head)
@@ -85,12 +85,12 @@ class LabelledCandidate(Undecided):
         self._rules = rules
         self._place = place
         self._lines: list[str] = []
-        """Lines of the input, each with its end."""
+        """The lines of the input, with their line ends."""
         self._line: list[str] = []
         self._ended = False
 
     def feed(self, piece: str, start: int) -> int | None:
-        """Take more text; see `Candidate`."""
+        """Read more text; see `Candidate`."""
         at = start
         while at < len(piece):
             end = piece.find("\n", at) + 1
@@ -104,14 +104,14 @@ class LabelledCandidate(Undecided):
         return None
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide: the text is over."""
+        """Decide at the end of the text."""
         if self._line and self._takes():
             self._decide("stop")
         else:
             self._decide(finish_reason)
 
     def _takes(self) -> bool:
-        """Take the line that is whole; tell whether the input ended before it, or with it."""
+        """Add the complete line, unless the input ended before it; return whether the input has ended."""
         line = "".join(self._line)
         self._line = []
         inline = not self._lines and line.lstrip().startswith("[")
@@ -124,41 +124,41 @@ class LabelledCandidate(Undecided):
         return self._ended
 
     def _decide(self, finish_reason: str | None) -> None:
-        whole = "".join(self._lines)
-        raw = whole.rstrip()
-        self.rest = whole[len(raw) :] + self.rest
+        text = "".join(self._lines)
+        raw = text.rstrip()
+        self.rest = text[len(raw) :] + self.rest
         try:
             outcome = self._outcome(raw, finish_reason)
         except NoCall as no:
-            self.tries.append(Tried(self._place.dialect, "text", str(no), len(whole)))
+            self.tries.append(Tried(self._place.dialect, "text", str(no), len(text)))
             self.parts, self.rest = [Part("text", self.head)], raw + self.rest
             return
-        if not raw:  # a call without input is its label
+        if not raw:  # the text of a call without input is its label
             raw, self.head = self.head, ""
         self.parts = [*([Part("markup", self.head)] if self.head else []), part_of(outcome, raw)]
-        self.tries.append(tried(self._place.dialect, len(whole), self.parts))
+        self.tries.append(tried(self._place.dialect, len(text), self.parts))
 
     def _outcome(self, raw: str, finish_reason: str | None) -> Call | Malformed:
         tools = self._rules.tools
-        found = tools.find(self._name) if tools is not None else None
-        if found is None:
+        match = tools.find(self._name) if tools is not None else None
+        if match is None:
             raise NoCall(f"no tool {self._name!r} is offered")
-        tool, renamed = found
+        tool, renamed = match
         cut = broken("truncated", "the text ended inside its input", self._place.dialect, tool.name)
         if finish_reason == "length":
             return cut
-        said = raw.strip()
-        if said.startswith("["):
-            said = self._bracketed(said)
-        arguments, fixes = read_input(said, tool, self._rules)
+        text = raw.strip()
+        if text.startswith("["):
+            text = self._bracketed(text)
+        arguments, fixes = read_input(text, tool, self._rules)
         fixes = [*([renamed] if renamed else []), *fixes]
         outcome = checked(tool, arguments, None, fixes, self._rules, self._place)
         if isinstance(outcome, Malformed) and not self._place.expected:
             raise NoCall(f"its words do not fit {tool.name!r}")
-        return outcome if finish_reason in STOPPED or _is_string(said) else cut
+        return outcome if finish_reason in STOPPED or _is_string(text) else cut
 
     def _bracketed(self, said: str) -> str:
-        """Give what stands in the brackets, where they stood behind the name."""
+        """Return the content of brackets that follow the name; elsewhere `said` itself. Raises `NoCall`."""
         if "\n" in self.head:
             return said
         if not said.endswith("]"):
@@ -167,7 +167,7 @@ class LabelledCandidate(Undecided):
 
 
 def _is_string(said: str) -> bool:
-    """Whether this is a JSON string, which says itself where it ends."""
+    """Whether `said` is a complete JSON string, so that it cannot have been cut off."""
     try:
         return said[:1] == '"' and isinstance(json.loads(said), str)
     except ValueError:
@@ -175,7 +175,7 @@ def _is_string(said: str) -> bool:
 
 
 def read_input(said: str, tool: Tool, rules: Rules) -> tuple[dict[str, Any], list[Fix]]:
-    """Read words as the arguments of a tool. Raises `NoCall` where they can be none."""
+    """Read text as the arguments of a tool, with the fixes made. Raises `NoCall` if it cannot be any."""
     if said.casefold() in NOTHING:
         return {}, []
     pairs = _pairs(said, tool, rules)
@@ -196,25 +196,25 @@ def read_input(said: str, tool: Tool, rules: Rules) -> tuple[dict[str, Any], lis
 
 
 def _pairs(said: str, tool: Tool, rules: Rules) -> dict[str, Any] | None:
-    """Read lines of `key: value`, if every line is one, of a parameter of the tool."""
+    """Read lines of `key: value`; None unless every line is one, each of another parameter of the tool."""
     assert rules.tools is not None
-    found: dict[str, Any] = {}
+    pairs: dict[str, Any] = {}
     for line in said.splitlines():
         pair = _PAIR.fullmatch(line.rstrip().removesuffix(","))
-        if pair is None or pair[1] not in rules.tools.keys(tool.name) or pair[1] in found:
+        if pair is None or pair[1] not in rules.tools.keys(tool.name) or pair[1] in pairs:
             return None
         text = pair[2].strip()
-        behind = _NEXT_MEMBER.search(text)
-        if behind is not None and behind[1] in rules.tools.keys(tool.name):
+        inner = _NEXT_MEMBER.search(text)
+        if inner is not None and inner[1] in rules.tools.keys(tool.name):
             raise NoCall("it is JSON that cannot be read, and no lines")
         if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
             text = text[1:-1]
-        found[pair[1]] = value_of(rules, tool.name, pair[1], text)[0]
-    return found
+        pairs[pair[1]] = value_of(rules, tool.name, pair[1], text)[0]
+    return pairs
 
 
 def only_parameter(tool: Tool) -> str | None:
-    """Give the parameter that bare words mean: the only one, or the first that is required."""
+    """Return the parameter that plain text is for: the only one, or else the first that is required."""
     properties, required = tool.parameters.get("properties"), tool.parameters.get("required")
     if not is_object(properties) or not properties:
         return None

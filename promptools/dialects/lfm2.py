@@ -1,4 +1,4 @@
-"""LFM2 and LFM2.5 of Liquid AI: a list of Python calls between special tokens; words may follow it.
+"""LFM2 and LFM2.5 of Liquid AI: a list of Python calls between special tokens; content may follow it.
 
     <|tool_call_start|>[get_weather(city="Oslo"), ping()]<|tool_call_end|>
 
@@ -45,8 +45,8 @@ class Lfm2(MarkedCalls):
     opener, closer, between = "<|tool_call_start|>[", "]<|tool_call_end|>", ", "
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
-        """Start at the list, at its first call, or at the JSON."""
-        if not head:  # what is left when the tokens are stripped
+        """Read from the list, its first call, or the JSON."""
+        if not head:  # the tokens were stripped
             return CallBlock(head, BARE, rules, place, firm=firm)
         return Either(
             head,
@@ -56,14 +56,14 @@ class Lfm2(MarkedCalls):
         )
 
     def explain(self, *, parallel: bool) -> str:
-        """Say how a call is written."""
+        """Return the instructions for writing a call."""
         how_many = "one or more functions" if parallel else "one function"
         return f"""You can call {how_many}. To do so, write a list of calls between your two tokens for tool calls:
 
 [function_name(parameter="value", other=2)]"""
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
-        """Write the block of the system message that declares the tools and the format, the list of tools first."""
+        """Render the system-prompt block that declares the tools and the format, the list of tools first."""
         when = "You must call a function in this turn." if required else "If no function is needed, answer in words."
         return f"""List of tools: {listed(tools)}
 
@@ -72,8 +72,8 @@ class Lfm2(MarkedCalls):
 {self.naming} {when}"""
 
     def render_results(self, results: Sequence[Result]) -> str:
-        """Write results as one user turn."""
+        """Render results as one user turn."""
         return "\n".join(
-            f"<|tool_response_start|>{'Error: ' if each.is_error else ''}{each.content}<|tool_response_end|>"
-            for each in results
+            f"<|tool_response_start|>{'Error: ' if result.is_error else ''}{result.content}<|tool_response_end|>"
+            for result in results
         )

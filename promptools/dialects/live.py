@@ -1,7 +1,19 @@
-"""Let a call out while it is being written: its name, then each argument that nothing can change any more.
+"""Stream a call's arguments while the model is still writing them.
 
-Only what is certain goes out: the tool is named exactly, before its arguments; an argument is declared, whole, strict
-JSON, and a scalar of the very type that its schema names. At the first one that is not, the rest waits for the end.
+Clients that stream want the tool's name, and the text of its arguments, before the call is complete. But what was sent
+cannot be taken back, and at its end a call is repaired and coerced to the tool's schema, which may change its text. So
+only what no later step can change is sent early:
+
+1. `Started`: the tool is named exactly, before its arguments, and is not declared strict.
+2. `Fragment`, one or more: each member of the arguments that is complete, strict JSON, declared by the schema, and a
+   scalar of exactly its type.
+
+At the first member that is anything else, streaming stops (`_dead`), and the rest is sent with the complete call.
+Invariant: what was sent is a prefix of the final `arguments_json`. `settle` restores it where a later member was
+repaired: it keeps the sent prefix as the model wrote it, and makes the call malformed if that is impossible.
+
+What is sent does not depend on how the text is split into pieces. Held text is searched again only when a member may
+end, so long strings cost O(n).
 """
 
 from __future__ import annotations
@@ -20,10 +32,10 @@ from promptools.schema.graph import is_object
 from promptools.types import Call, Malformed, Tool
 
 HEAD_LIMIT = 400
-"""Characters in which the name and the arguments' key must come."""
+"""Characters within which the name and the arguments' key must occur."""
 
 SCALAR_LIMIT = 64
-"""Characters in which a number or a literal must end."""
+"""Characters within which a number or a literal must end."""
 
 _SPACE = r"[ \t\r\n]*"
 _ASIDE = rf'"(?:id|tool_call_id|call_id|type|index)"{_SPACE}:{_SPACE}(?:"[^"\\]*"|\d{{1,9}}){_SPACE},{_SPACE}'
@@ -31,12 +43,12 @@ _UPTO = (
     rf'\{{{_SPACE}(?:{_ASIDE}){{0,3}}"(?:{"|".join(NAME_KEYS)})"{_SPACE}:{_SPACE}"([^"\\]*)"{_SPACE},{_SPACE}'
     rf'"(?:{"|".join(ARGUMENT_KEYS)})"{_SPACE}:{_SPACE}'
 )
-"""Up to the arguments: the name stands before them, perhaps behind a number of the call."""
+"""Everything up to the arguments: the name precedes them, perhaps after an id or index of the call."""
 _TOLD = re.compile(rf"{_UPTO}(?=\{{)")
 _HEAD = re.compile(rf'{_UPTO}(?=\{{{_SPACE}(?:\}}|"(?!(?:type|properties)")[^"\\]*"))')
-"""The same, and their first key: what begins with a schema's keys is a tool's definition, and no call of it."""
+"""The same, and their first key: an object that begins with a schema's keys is a tool's definition, not a call."""
 _KEYED = re.compile(rf'\{{{_SPACE}"([^"\\]*)"{_SPACE}:{_SPACE}(?=\{{)')
-"""The same where the name is the key of the arguments."""
+"""The same where the tool's name is the key of the arguments."""
 _MEMBER = re.compile(rf'([{{,]{_SPACE}"([^"\\\x00-\x1f]*)"{_SPACE}:{_SPACE})')
 _SCALAR = re.compile(r"(-?(?:0|[1-9]\d{0,15})(?:\.\d{1,15})?|true|false)")
 _STRING = re.compile(r'"((?:[^"\\\x00-\x1f]|\\["\\/bfnrt])*)"')
@@ -48,16 +60,16 @@ _TYPES: Mapping[str, type | tuple[type, ...]] = {"string": str, "integer": int, 
 
 
 class LiveArguments:
-    """Follow one call's object as it comes. O(n): held text is looked at again when a member may end.
+    """Streams the arguments of one call from its JSON object.
 
-    What goes out is the same however the text is cut. `name`: the tool whose arguments the object is, where what stands
-    before it told; None: the object tells. `keyed`: the name is the object's only key, its value the arguments.
+    `name`: the tool whose arguments the object is, if the markup before it names the tool; None: the object does.
+    `keyed`: the name is the object's only key, and its value the arguments.
     """
 
     def __init__(self, rules: Rules, name: str | None = None, *, keyed: bool = False) -> None:
         self._rules = rules
         self._head = _KEYED if keyed else _HEAD if name is None else _TOLD
-        # what goes live is told from whole calls, so the beginning of one is put around the arguments
+        # the patterns match a whole envelope, so arguments alone get the beginning of one
         self._held = f'{{"name": {dump(name)}, "arguments": ' if name is not None else ""
         self._pieces: list[str] = []
         self._tool: Tool | None = None
@@ -68,19 +80,19 @@ class LiveArguments:
 
     @property
     def sent(self) -> str:
-        """What has gone out of the arguments: for the end, since it puts the pieces together."""
+        """The text of the arguments that was sent. Joins the fragments, so use it only at the end."""
         return "".join(self._sent)
 
     @property
     def started(self) -> bool:
-        """Tell whether the name has gone out."""
+        """Whether the name was sent."""
         return self._tool is not None
 
     def feed(self, piece: str, *, last: bool = False) -> list[Started | Fragment]:
-        """Take a piece of the object; give what is certain now. `last`: it ends here."""
+        """Read a piece of the object; return what can be sent now. `last`: the object ends with this piece."""
         if self._dead:
             return []
-        last = last and self._rules.whole  # nobody takes the pieces: what has ended is looked at only if it is odd
+        last = last and self._rules.whole  # nobody consumes the fragments, so a complete object is left to `settle`
         self._pieces.append(piece)
         if self._in_string and not (last or self._string_ends(piece)):
             return []
@@ -91,35 +103,35 @@ class LiveArguments:
         return out
 
     def _join(self) -> str:
-        """Give what is held."""
+        """Return the held text."""
         self._held += "".join(self._pieces)
         self._pieces = []
         return self._held
 
     def _string_ends(self, piece: str) -> bool:
-        """Tell whether the open string ends in this piece."""
-        found = _INSIDE.match(piece, 1 if self._escaped else 0)
-        end = found.end() if found is not None else len(piece)
+        """Whether the open string ends in this piece."""
+        match = _INSIDE.match(piece, 1 if self._escaped else 0)
+        end = match.end() if match is not None else len(piece)
         self._in_string = end >= len(piece) or piece[end] != '"'
         self._escaped = end < len(piece) and self._in_string
         return not self._in_string
 
     def _name(self) -> list[Started | Fragment]:
-        found = self._head.match(self._join(), 0, HEAD_LIMIT)
-        if found is None:
+        head = self._head.match(self._join(), 0, HEAD_LIMIT)
+        if head is None:
             self._dead = len(self._held) >= HEAD_LIMIT
             return []
         assert self._rules.tools is not None
-        tool = self._rules.tools.get(found[1])
+        tool = self._rules.tools.get(head[1])
         if tool is None or tool.strict:
             self._dead = True
             return []
         self._tool = tool
-        self._held = self._held[found.end() :]
+        self._held = self._held[head.end() :]
         return [Started(tool.name)]
 
     def _members(self) -> str:
-        """Give the members at the beginning of what is held that are settled."""
+        """Remove the settled members at the beginning of the held text, and return their text."""
         text, at = self._join(), 0
         while (end := self._member(text, at)) is not None:
             at = end
@@ -127,7 +139,7 @@ class LiveArguments:
         return text[:at]
 
     def _member(self, text: str, at: int) -> int | None:
-        """Give the index just past a settled member; None: it is not whole yet, or nothing more will be settled."""
+        """Return the index just past a settled member; None if it is incomplete, or streaming has stopped."""
         assert self._tool is not None
         head = _MEMBER.match(text, at, at + HEAD_LIMIT)
         if head is None or head.end() == len(text):
@@ -142,7 +154,7 @@ class LiveArguments:
             self._dead = tail is None and (quoted or len(text) - head.end() > SCALAR_LIMIT)
             return None
         after = _NEXT.match(text, value.end())
-        if after is None:  # what follows is still to come, or is nothing that may follow
+        if after is None:  # the delimiter is still to come, or something else follows
             self._dead = bool(text[value.end() :].strip()) and (quoted or len(text) - head.end() > SCALAR_LIMIT)
             return None
         schema = self._tool.parameters.get("properties", {}).get(head[2])
@@ -152,39 +164,39 @@ class LiveArguments:
         return value.end()
 
     def begun(self, parts: list[Part]) -> list[Part]:
-        """Make the call that was read of the object begin with what went out of it."""
-        at = next((at for at, part in enumerate(parts) if part.call is not None), None)
-        if at is not None and (call := parts[at].call) is not None:
-            parts[at] = part_of(self.settle(call), parts[at].raw)
+        """Make the call among `parts` begin with what was sent of it; see `settle`."""
+        index = next((index for index, part in enumerate(parts) if part.call is not None), None)
+        if index is not None and (call := parts[index].call) is not None:
+            parts[index] = part_of(self.settle(call), parts[index].raw)
         return parts
 
     def settle(self, outcome: Call | Malformed) -> Call | Malformed:
-        """Make a call begin with what went out of it; malformed where that cannot be.
+        """Make a call's `arguments_json` begin with what was sent of it; malformed if that is impossible.
 
-        A call that was mended keeps the settled beginning as the model wrote it.
+        A call that was repaired keeps the sent prefix as the model wrote it.
         """
         if self._tool is None or not isinstance(outcome, Call):
             return outcome
         if outcome.name == self._tool.name:
-            own = not outcome.fixes and not self._dead
-            if own and (self.sent + self._join()).startswith(outcome.arguments_json):
+            unchanged = not outcome.fixes and not self._dead
+            if unchanged and (self.sent + self._join()).startswith(outcome.arguments_json):
                 return outcome
             if not self._dead:
                 self._sent.append(self._members())
             sent = self.sent
             if outcome.arguments_json.startswith(sent):
                 return outcome
-            settled = json.loads(sent + "}")
-            rest = (f", {dump(key)}: {dump(value)}" for key, value in outcome.arguments.items() if key not in settled)
-            whole = f"{sent}{''.join(rest)}}}"
-            if json.loads(whole) == outcome.arguments:
-                return replace(outcome, arguments_json=whole)
+            written = json.loads(sent + "}")
+            rest = (f", {dump(key)}: {dump(value)}" for key, value in outcome.arguments.items() if key not in written)
+            text = f"{sent}{''.join(rest)}}}"
+            if json.loads(text) == outcome.arguments:
+                return replace(outcome, arguments_json=text)
         why = "its beginning reads otherwise than the whole"
         return broken("invalid_json", why, outcome.dialect, self._tool.name)
 
 
 def plain(schema: Any) -> str | None:
-    """Give the type of the plain scalar that a schema names and says no more of; None: it does not."""
+    """Return the scalar type of a schema that has no other constraints; None for any other schema."""
     if not is_object(schema) or not _PLAIN.issuperset(schema):
         return None
     kind = schema.get("type")
@@ -192,6 +204,6 @@ def plain(schema: Any) -> str | None:
 
 
 def settled(schema: Any, value: Any) -> bool:
-    """Tell whether this is the plain scalar that the schema names, so that no check can change or refuse it."""
+    """Whether `value` is of the schema's unconstrained scalar type, so that no check can change or refuse it."""
     kind = plain(schema)
     return kind is not None and isinstance(value, _TYPES[kind]) and (kind == "boolean" or not isinstance(value, bool))

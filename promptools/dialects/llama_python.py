@@ -1,11 +1,11 @@
-"""Llama's Python tag with a call behind it: a built-in tool, or one of the app's in an `ipython` environment.
+"""Llama's Python tag with a call after it: a built-in tool, or one of the app's in an `ipython` environment.
 
     <|python_tag|>brave_search.call(query="oslo weather")<|eom_id|>
     <|python_tag|>get_weather(city="Oslo")
 
-Behind the same tag stands code for an interpreter, which is a call where such a tool is offered
-(`promptools.dialects.interpreter`); else nothing but calls may follow the tag. A name that ends in `.call` is none of a
-program's: behind it words may follow, and the tool may be one that nobody offers.
+The same tag may precede code for an interpreter, which is a call if such a tool is offered
+(`promptools.dialects.interpreter`); otherwise nothing but calls may follow the tag. A name that ends in `.call` is not
+a program's: content may follow such a call, and its tool need not be offered.
 Source: Llama 3.1 prompt format (Meta, 2024-07).
 """
 
@@ -29,14 +29,14 @@ _BUILT_IN_CALL = re.compile(r"\w+\.call[ \t]{0,8}\(")
 
 
 def _calls(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
-    """Tell whether calls stand behind the tag: where there is an interpreter, any other name is a program's."""
+    """Whether calls follow the tag: if an interpreter is offered, the name of no offered tool is a program's."""
     if interpreter(rules.tools) is None or _BUILT_IN_CALL.match(text, end):
         return behind(text, start, end, fresh=fresh, rules=rules)
     return offered(text, start, end, fresh=fresh, rules=rules)
 
 
 def _code(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
-    """Tell whether code may stand behind the tag."""
+    """Whether code may follow the tag."""
     del start, fresh
     if interpreter(rules.tools) is None:
         return False
@@ -58,13 +58,13 @@ class LlamaPython(MarkedCalls):
     opener, between = _TAG, "; "
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
-        """Start at the call, or at the tag before code."""
+        """Read from the call, or from the tag before code."""
         if head == CODE:
             return CodeCandidate(_MARKER, rules, place, firm=firm)
         return _TaggedCall(head, self.layout, rules, place._replace(sentinel=False), firm=firm)
 
     def explain(self, *, parallel: bool) -> str:
-        """Say how a call is written."""
+        """Return the instructions for writing a call."""
         how_many = "Write a semicolon between several calls." if parallel else "Call one function at a time."
         return f"""You can call functions. To do so, answer with your Python tag and a call, and nothing after it:
 
@@ -74,14 +74,14 @@ function_name.call(parameter="value", other=2)
 
 
 class _TaggedCall(CallBlock):
-    """Calls behind the tag, and nothing else unless they are unmistakable."""
+    """Calls after the tag, and nothing else unless they are unmistakable."""
 
     def _named(self, text: str, at: int) -> tuple[str, int]:
         name, end = super()._named(text, at)
         if _BUILT_IN.search(name):
             self._place = self._place._replace(sentinel=True)
         elif self._place.sentinel and text[end - 1] == "(" and not self._is_offered(name):
-            return "", at  # words or a program, behind a call that stands
+            return "", at  # content or a program, after a call that counts
         return name, end
 
     def _is_offered(self, name: str) -> bool:

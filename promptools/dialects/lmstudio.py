@@ -8,7 +8,7 @@ MiniMax models there write `[TOOL_CALL]`, and arrows instead of JSON:
     }}
     [/TOOL_CALL]
 
-Calls in Python's syntax stand there too. Source: lmstudio.ai/docs, tool use (2024-12); reports of MiniMax M2 under LM
+Calls in Python's syntax occur there too. Source: lmstudio.ai/docs, tool use (2024-12); reports of MiniMax M2 under LM
 Studio (2025-11).
 """
 
@@ -34,11 +34,11 @@ from promptools.types import Fix, MalformedReason
 ARROWS = "[TOOL_CALL]"
 _ENDS = {"[TOOL_REQUEST]": "[END_TOOL_REQUEST]", ARROWS: "[/TOOL_CALL]"}
 _PYTHON = {opener: Layout(right=(closer,), lines=True) for opener, closer in _ENDS.items()}
-"""How calls in Python's syntax stand behind each opener."""
+"""The layout of calls in Python's syntax after each opener."""
 _CALL = re.compile(r"""\{\s*tool\s*=>\s*(["'])([^"'\n]{1,128})\1\s*,\s*args\s*=>\s*""")
 _KEY = re.compile(r"\s*,?\s*--([\w.-]{1,128})(?:\s+|=)")
 _NEXT = re.compile(r"[\n{}]|,?\s--[\w.-]{1,128}[\s=]")
-"""What ends a bare value."""
+"""Ends a bare value."""
 _END = re.compile(r"\s*,?\s*\}\s*\}\Z")
 _FIX = Fix("json", "arrows and dashes instead of JSON")
 _DECODER = json.JSONDecoder(strict=False)
@@ -56,7 +56,7 @@ class LmStudio(Marked):
         self.heads = (*self.heads, *(marked(opener)._replace(begins=offered) for opener in _PYTHON))
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
-        """Start at the bracket."""
+        """Read from the opening bracket."""
         opener = head[: head.index("]") + 1]
         return Either(
             head,
@@ -79,32 +79,32 @@ class ArrowCandidate(WrappedCandidate):
         self._against = rules, place
 
     def other(self, raw: str) -> list[Part] | None:
-        """Read arrows."""
-        found = _CALL.match(raw)
-        if found is None:
+        """Read a body written with arrows; None if it is something else."""
+        call = _CALL.match(raw)
+        if call is None:
             return None
-        said = arguments(raw, found.end(), found[2], self._against[0])
-        if said is None:
+        members = arguments(raw, call.end(), call[2], self._against[0])
+        if members is None:
             whole = raw.rstrip().endswith("}")
             reason: MalformedReason = "invalid_json" if whole else "truncated"
-            return [unreadable(raw, *self._against, reason, "its arguments cannot be read", found[2])]
-        values = Node(said, raw, 0, len(raw), exact=False)
-        return [part_of(settle(Said(values, found[2], values, {}, (_FIX,)), *self._against), raw)]
+            return [unreadable(raw, *self._against, reason, "its arguments cannot be read", call[2])]
+        values = Node(members, raw, 0, len(raw), exact=False)
+        return [part_of(settle(Said(values, call[2], values, {}, (_FIX,)), *self._against), raw)]
 
 
 def arguments(raw: str, at: int, tool: str, rules: Rules) -> dict[str, Any] | None:
-    """Read `--key value` from `raw[at]` to the last two brackets; None: it is something else. O(n) in characters."""
-    given: dict[str, Any] = {}
+    """Read `--key value` from `raw[at]` to the last two brackets; None for anything else. O(n) in characters."""
+    values: dict[str, Any] = {}
     if raw[at : at + 1] != "{":
         return None
     at += 1
     while (key := _KEY.match(raw, at)) is not None:
         try:
-            given[key[1]], at = _DECODER.raw_decode(raw, key.end())
+            values[key[1]], at = _DECODER.raw_decode(raw, key.end())
         except (ValueError, RecursionError):
-            found = _NEXT.search(raw, key.end())
-            if found is None or found[0] == "{":
+            delimiter = _NEXT.search(raw, key.end())
+            if delimiter is None or delimiter[0] == "{":
                 return None
-            given[key[1]] = value_of(rules, tool, key[1], raw[key.end() : found.start()].strip())[0]
-            at = found.start()
-    return given if _END.match(raw, at) else None
+            values[key[1]] = value_of(rules, tool, key[1], raw[key.end() : delimiter.start()].strip())[0]
+            at = delimiter.start()
+    return values if _END.match(raw, at) else None

@@ -1,6 +1,6 @@
-"""What a dialect writes around calls and results: the markup that nothing else in a conversation may hold.
+"""Collect the markup that a dialect writes around calls and results, which no content may contain unescaped.
 
-It is read from what the dialect renders, so a dialect of an app's own has it too.
+It is extracted from what the dialect renders, so it works for an app's own dialects too.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ _DIGITS = re.compile("[0-9]+")
 _VALUE = re.compile("|".join((_ID, _NAME, _KEY, _NUMBER, _TEXT)))
 _TOKEN = re.compile(
     r"\]<\]\w+\[>\["  # MiniMax M3
-    r"|</?[^\s<>\"'=]*(?:<[^\s<>\"'=]*>)?[^\s<>\"'=]*[>=]"  # a tag, closed or with its name behind a sign
+    r"|</?[^\s<>\"'=]*(?:<[^\s<>\"'=]*>)?[^\s<>\"'=]*[>=]"  # a tag, closed or with its name after an equals sign
     r"|<[^\s<>\"'=]+\s"  # the beginning of a tag with attributes
     r"|\[/?[A-Z_]+\]"
     r"|✿[A-Z]+✿"
 )
 _CALL_LABEL = re.compile(r"[A-Z][\w ]*:|>>>|-> [\w/]+|[a-z]+\[(?=\{)")
 _RESULT_LABEL = re.compile(r"\{name\} \w|[^\W\d]\w+\b|#+ \w|\[\{name\}\] \w|`{3}")
-"""How a line of a result begins that is told from its content by nothing but its words, or is a fence."""
+"""The beginning of a line of a result that only its text, or a code fence, tells from the content."""
 
 
 class Markers(NamedTuple):
-    """Tokens and labels, as `promptools.parsing.escape` takes them."""
+    """Tokens and labels, as `promptools.parsing.escape` expects them."""
 
     tokens: frozenset[str]
     labels: frozenset[str]
@@ -48,13 +48,13 @@ NONE: Final = Markers(frozenset(), frozenset())
 
 
 def markers(name: str) -> Markers:
-    """Return the markup of a dialect; none of one that is only read."""
+    """Return the markup of a dialect; none for one that can only be read."""
     return _markers(name, dialects.edition())
 
 
 @lru_cache(maxsize=128)
 def _markers(name: str, edition: int) -> Markers:
-    del edition  # an app may take a dialect out and add another of the same name
+    del edition  # a cache key: an app may remove a dialect and add another of the same name
     dialect = dialects.get(name)
     try:
         calls, results = dialect.render_calls([_CALL]), dialect.render_results(_RESULTS)
@@ -66,21 +66,21 @@ def _markers(name: str, edition: int) -> Markers:
 
 
 def _alone(dialect: Dialect) -> Iterator[str]:
-    for each in (*dialect.closers, *dialect.stop):
-        yield from _TOKEN.findall(each)
+    for marker in (*dialect.closers, *dialect.stop):
+        yield from _TOKEN.findall(marker)
 
 
 def _tokens(text: str) -> Iterator[str]:
-    return (each for each in _TOKEN.findall(text) if not _VALUE.search(each))
+    return (token for token in _TOKEN.findall(text) if not _VALUE.search(token))
 
 
 def _call_labels(text: str) -> Iterator[str]:
-    found = (_CALL_LABEL.match(line) for line in text.splitlines())
-    return (each[0] for each in found if each is not None)
+    matches = (_CALL_LABEL.match(line) for line in text.splitlines())
+    return (match[0] for match in matches if match is not None)
 
 
 def _result_labels(text: str) -> Iterator[str]:
-    """Yield the lines of a result, up to its content, that begin with words."""
+    """Yield the labels of rendered results: lines that begin with text, up to the content."""
     for line in text.splitlines():
         fixed, content, _ = line.partition(_TEXT)
         label = _DIGITS.sub("{n}", _NAMES.sub("{name}", fixed)).rstrip()

@@ -1,10 +1,10 @@
-"""Calls as some harness printed those of earlier turns: a model that reads such a history copies it.
+"""Calls in the notation of a harness that printed earlier turns: a model that reads such a history copies it.
 
     [Calling tool: get_weather({"city": "Oslo"})]
     [Tool Call: get_weather] Arguments: {"city": "Oslo"}
 
-Nobody trains these, and logs look the same: they are read only at `lenient`, and never written. What is written for it
-is the `json` dialect, so that the next turn has a better example to copy.
+No model is trained on these, and logs look the same: they are read only at `lenient`, and never written. The `json`
+dialect is written instead, so that the next turn has a better example to copy.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ _BARE = Closers(right=("```",), wrong=(), openers=(), needed=False)
 
 
 def _begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
-    """Tell whether history is read at all, and names a tool that is offered."""
+    """Whether printed history is read at all, and names an offered tool."""
     del fresh
     if rules.strictness != "lenient":
         return False
     if end == len(text):
         return None
-    found = _NAMED.match(text, start, end)
+    named = _NAMED.match(text, start, end)
     if text[end] not in "{[":
         return False
-    if found is None:
+    if named is None:
         return text.startswith("Calling tools", start)
-    return rules.tools is not None and PLAUSIBLE_NAME.match(found[1]) is not None and _offered(found[1], rules)
+    return rules.tools is not None and PLAUSIBLE_NAME.match(named[1]) is not None and _offered(named[1], rules)
 
 
 def _offered(name: str, rules: Rules) -> bool:
@@ -76,9 +76,9 @@ class Mimicry(Json):
     closers: tuple[str, ...] = ()
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
-        """Start at the arguments, or at the list of calls."""
+        """Read from the arguments, or from the list of calls."""
         if head[:1] not in ("[", "T", "C", "🔧"):
             return super().candidate(head, rules, place, firm=firm)
-        found = _NAMED.match(head)
+        named = _NAMED.match(head)
         closers = _BRACKETED if head.rstrip().endswith("(") else _BARE
-        return WrappedCandidate(head, closers, rules, place, firm=firm, name=found[1] if found else None)
+        return WrappedCandidate(head, closers, rules, place, firm=firm, name=named[1] if named else None)

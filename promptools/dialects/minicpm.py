@@ -52,7 +52,7 @@ class MiniCpm(Markup):
     stop = ("<tool_response>",)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
-        """Write the block of the system message that declares the tools and the format."""
+        """Render the system-prompt block that declares the tools and the format."""
         return f"""# Tools
 
 You may call these functions, described as JSON, one a line:
@@ -67,11 +67,11 @@ Put a value with `<`, `&` or line breaks into <![CDATA[...]]>; objects and lists
 {when_to_call(parallel=parallel, required=required)}"""
 
     def render_calls(self, calls: Sequence[Call]) -> str:
-        """Write calls as the model would have; with a JSON body where a value could be misread between tags."""
+        """Render calls as the model would write them, with a JSON body where a value could be misread between tags."""
         return "\n".join(map(_function, calls))
 
     def render_results(self, results: Sequence[Result]) -> str:
-        """Write results as one user turn."""
+        """Render results as one user turn."""
         return results_in(results, "<tool_response>\n", "\n</tool_response>")
 
 

@@ -1,4 +1,4 @@
-"""MiniMax M2: Anthropic's tags in a wrapper of its own, values verbatim. rednote's dots differs in the wrapper.
+"""MiniMax M2: Anthropic's tags in a wrapper of its own, values verbatim. rednote's dots only has another wrapper.
 
     <minimax:tool_call>
     <invoke name="get_weather">
@@ -62,12 +62,12 @@ class MiniMax(Textual):
     stop = ("</minimax:tool_call>",)
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
-        """Start at the wrapper."""
+        """Read from the wrapper."""
         return MarkupCandidate(DOTS if head else GRAMMAR, rules, place, firm=firm)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
-        """Write the block of the system message that declares the tools and the format."""
-        listed = "\n".join(f"<tool>{dump(each)}</tool>" for each in functions(tools))
+        """Render the system-prompt block that declares the tools and the format."""
+        listed = "\n".join(f"<tool>{dump(function)}</tool>" for function in functions(tools))
         return f"""# Tools
 
 You may call tools to help with the user's request. They are described here as JSON:
@@ -87,10 +87,10 @@ A call is written in XML, like this; values stand between the tags as they are, 
 {when_to_call(parallel=parallel, required=required, several="Several calls are several <invoke> in one block.")}"""
 
     def render_calls(self, calls: Sequence[Call]) -> str:
-        """Write calls as the model would have; with a JSON body where a value could be misread between tags."""
+        """Render calls as the model would write them, with a JSON body where a value could be misread between tags."""
         listed = "\n".join(invoked(call) for call in calls)
         return f"<minimax:tool_call>\n{listed}\n</minimax:tool_call>"
 
     def render_results(self, results: Sequence[Result]) -> str:
-        """Write results as one user turn."""
+        """Render results as one user turn."""
         return results_in(results, "<response>", "</response>")

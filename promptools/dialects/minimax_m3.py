@@ -1,4 +1,4 @@
-"""MiniMax M3: every tag stands behind a mark, and parameters are elements, nested as the arguments are.
+"""MiniMax M3: a marker precedes every tag, and parameters are elements, nested as the arguments are.
 
     ]<]minimax[>[<tool_call>
     ]<]minimax[>[<invoke name="search">]<]minimax[>[<query>x]<]minimax[>[</query>]<]minimax[>[<tags>]<]minimax[>[<item>a
@@ -41,7 +41,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}\Z", re.ASCII)
 
 
 def begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
-    """Tell whether the tag of a block, or of a call, stands behind the mark."""
+    """Whether the opening tag of a block or of a call follows the marker."""
     del fresh, rules
     token = MarkedTags().next(text[start:end], 0, final=False)
     if token is None:
@@ -50,7 +50,7 @@ def begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> boo
 
 
 class MiniMaxM3(Textual):
-    """`<tool_call><invoke name="..."><key>value</key></invoke></tool_call>`, a mark before each tag."""
+    """`<tool_call><invoke name="..."><key>value</key></invoke></tool_call>`, a marker before each tag."""
 
     name = "minimax_m3"
     models = "MiniMax M3"
@@ -60,13 +60,13 @@ class MiniMaxM3(Textual):
     stop = (f"{MARK}</tool_call>",)
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
-        """Start at the mark."""
+        """Read from the marker."""
         del head
         return NestedCandidate(GRAMMAR, rules, place, firm=firm)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
-        """Write the block of the system message that declares the tools and the format."""
-        listed = "\n".join(f"<tool>{dump(each)}</tool>" for each in functions(tools))
+        """Render the system-prompt block that declares the tools and the format."""
+        listed = "\n".join(f"<tool>{dump(function)}</tool>" for function in functions(tools))
         return f"""# Tools
 
 You may call tools to help with the user's request. They are described here as JSON:
@@ -84,12 +84,12 @@ The items of a list are <item> elements, the members of an object are elements o
 {when_to_call(parallel=parallel, required=required, several="Several calls are several <invoke> in one block.")}"""
 
     def render_calls(self, calls: Sequence[Call]) -> str:
-        """Write calls as the model would have; with a JSON body where elements would be read back otherwise."""
+        """Render calls as the model would write them, with a JSON body where elements would be read back otherwise."""
         listed = "".join(f"{_invoke(call)}\n" for call in calls)
         return f"{MARK}<tool_call>\n{listed}{MARK}</tool_call>"
 
     def render_results(self, results: Sequence[Result]) -> str:
-        """Write results as one user turn."""
+        """Render results as one user turn."""
         return results_in(results, "<response>", "</response>")
 
 
@@ -108,12 +108,12 @@ def _inside(value: Any) -> str:
     if is_object(value):
         return _elements(value)
     if is_array(value):
-        return "".join(f"{MARK}<{ITEM}>{_inside(each)}{MARK}</{ITEM}>" for each in value)
+        return "".join(f"{MARK}<{ITEM}>{_inside(item)}{MARK}</{ITEM}>" for item in value)
     return value if isinstance(value, str) else dump(value)
 
 
 def _reads_back(text: str, arguments: Mapping[str, Any]) -> bool:
-    """Tell whether elements are read as these arguments where no schema helps."""
+    """Whether elements are read back as these arguments without the help of a schema."""
     if not all(map(_NAME.match, arguments)):
         return False
     tags, tokens, at = MarkedTags(), list[Tag | str](), 0

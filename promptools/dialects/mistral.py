@@ -5,7 +5,7 @@
     [TOOL_CALLS]get_weather[ARGS]{"city": "Oslo"}
 
 Source: mistral-common, tokenizers v3 to v13 (2024-05 to 2025-12), the chat templates of Small 3.2, Devstral and
-Ministral 3. Brackets that are not closed: seen by SGLang.
+Ministral 3. Unclosed brackets were seen by SGLang.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MARKS = rf"(?:{re.escape(MARK)}\s{{0,8}}){{0,4}}"
 _OPENER = then(_MARKS + token("[TOOL_CALLS"), r"\]?", _SOME)
 
 _BEFORE = then(_NAME, r"[ \t]{0,8}", token("[TOOL_CALLS"), r"\]?", _SOME, perhaps(_ARGS), FENCE)
-"""The name before the marker, and nothing between that and the arguments."""
+"""The name before the marker, and nothing between the marker and the arguments."""
 _NAME_FIRST = re.compile(rf"({_NAME})[ \t]*\[TOOL_CALLS")
 
 _HEAD = re.compile(
@@ -49,9 +49,9 @@ _HEAD = re.compile(
 )
 _AGAIN = re.compile(then(rf"({_NAME})", _SOME, _ID, _ARGS))
 _STRING = re.compile(r'[^"\\]*+(?:\\[\s\S][^"\\]*+)*+')
-"""What stands in a JSON string, up to its end or to an escape that is not whole."""
+"""The content of a JSON string, up to its end or an incomplete escape."""
 _RESIDUE = rf"{_NAME}(?:\Z|(?=\{{))"
-"""A name with the id glued to it: what is left where a server strips the markers."""
+"""A name with the id appended: what is left if a server strips the markers."""
 
 CLOSERS = Closers(
     right=(CLOSER,), wrong=("[/TOOL_CALL]", "[/THINK]"), openers=(MARK, "[TOOL_CALLS"), needed=False, again=_AGAIN
@@ -59,11 +59,11 @@ CLOSERS = Closers(
 
 
 _PYTHON = Layout(right=(CLOSER, "[/TOOL_CALL]"), lines=True)
-"""How calls in Python's syntax stand behind the marker: seen of third-party configurations."""
+"""The layout of calls in Python's syntax after the marker, seen with third-party configurations."""
 
 
 def _glued(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
-    """Tell whether a line begins with an offered tool's name, an id of nine characters, and a bracket."""
+    """Whether a line begins with an offered tool's name, an id of nine characters, and a bracket."""
     del fresh
     word = text[start:end]
     if rules.tools is None:
@@ -76,25 +76,25 @@ def _glued(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> boo
 
 
 def _named_before(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
-    """Tell whether a line begins with an offered tool's name, the marker, and arguments."""
+    """Whether a line begins with an offered tool's name, the marker, and arguments."""
     del fresh
     if rules.tools is None:
         return False
-    found = _NAME_FIRST.match(text, start)
-    word = found[1] if found is not None else text[start:end].partition("[")[0].rstrip()
-    marked = found is not None or len(word) < end - start
+    named = _NAME_FIRST.match(text, start)
+    word = named[1] if named is not None else text[start:end].partition("[")[0].rstrip()
+    marked = named is not None or len(word) < end - start
     if not (rules.tools.find(word) is not None if marked else _may_be_named(word, rules.tools)):
         return False
-    return None if end == len(text) else found is not None and text[end] == "{"
+    return None if end == len(text) else named is not None and text[end] == "{"
 
 
 def _may_be_named(word: str, tools: Tools) -> bool:
-    """Whether a word may become a name that is offered."""
+    """Whether `word` is, or may grow into, the name of an offered tool."""
     return any(name.startswith(word) for name in tools.names) or tools.find(word) is not None
 
 
 class Mistral(Textual):
-    """`[TOOL_CALLS]name[ARGS]{...}`, or a list behind the marker."""
+    """`[TOOL_CALLS]name[ARGS]{...}`, or a list after the marker."""
 
     name = "mistral"
     models = "Mistral, Mixtral, Nemo, Small, Large, Codestral, Devstral, Magistral, Ministral 3"
@@ -113,18 +113,18 @@ class Mistral(Textual):
     stop = ("[TOOL_RESULTS]",)
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
-        """Start at the bracket of the list, or of the arguments."""
+        """Read from the bracket of the list, or of the arguments."""
         before = _NAME_FIRST.match(head)
         if before is not None:
             moved = Fix("marker", "the name stands before the marker")
             return NamedCandidate(head, CLOSERS, rules, place, firm=firm, name=before[1], fixes=[moved])
-        found = _HEAD.fullmatch(head)
-        if found is None:
+        header = _HEAD.fullmatch(head)
+        if header is None:
             lost = Fix("marker", "the markers around its name and id are missing")
             return WrappedCandidate(head, CLOSERS, rules, place, firm=firm, name=head[:-ID_LENGTH], fixes=[lost])
         fixes = [Fix("marker", "a bracket of its markers is missing")] if head.count("[") != head.count("]") else []
-        if found[1] is not None:
-            return NamedCandidate(head, CLOSERS, rules, place, firm=firm, name=found[1], fixes=fixes)
+        if header[1] is not None:
+            return NamedCandidate(head, CLOSERS, rules, place, firm=firm, name=header[1], fixes=fixes)
         return Either(
             head,
             lambda: InsteadBlock(head, _PYTHON, rules, place, firm=firm),
@@ -133,13 +133,13 @@ class Mistral(Textual):
         )
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
-        """Write the block of the system message that declares the tools and the format."""
-        listed = dump([{"type": "function", "function": each} for each in functions(tools)])
+        """Render the system-prompt block that declares the tools and the format."""
+        listed = dump([{"type": "function", "function": function} for function in functions(tools)])
         declared = f"[AVAILABLE_TOOLS]{listed}[/AVAILABLE_TOOLS]"
         return explain(self.render_calls, tools, declared, parallel=parallel, required=required)
 
     def render_calls(self, calls: Sequence[Call]) -> str:
-        """Write calls as the model would have; in the old form where a name holds what the new one cannot."""
+        """Render calls as the model would write them, in the old form for a name that the new one cannot hold."""
         return "".join(
             f"{MARK}{call.name}[ARGS]{call.arguments_json}"
             if re.fullmatch(_NAME, call.name)
@@ -148,29 +148,29 @@ class Mistral(Textual):
         )
 
     def render_results(self, results: Sequence[Result]) -> str:
-        """Write results as one user turn."""
+        """Render results as one user turn."""
         return "".join(f"[TOOL_RESULTS]{result.content}[/TOOL_RESULTS]" for result in results)
 
 
 class NamedCandidate(WrappedCandidate):
-    """A name and its arguments, which may stand in a string.
+    """A name and its arguments, which may be in a JSON string.
 
-    A name alone at the end of the text is a call where it is an offered tool's.
+    A name alone at the end of the text is a call if it is an offered tool's.
     """
 
     _string: list[str] | None = None
-    """The string so far, with its first quote."""
+    """The string so far, with its opening quote."""
     _escaped = False
 
     def feed(self, piece: str, start: int) -> int | None:
-        """Take more text; see `Candidate`."""
+        """Read more text; see `Candidate`."""
         if self._string is None and self._is_void and piece[start : start + 1] == '"':
             self._string = []
         if self._string is None or self._body.begun:
             return super().feed(piece, start)
         begun = bool(self._string)
-        found = _STRING.match(piece, start + (self._escaped or not begun))
-        end = found.end() if found is not None else len(piece)
+        content = _STRING.match(piece, start + (self._escaped or not begun))
+        end = content.end() if content is not None else len(piece)
         closed = piece[end : end + 1] == '"'
         self._escaped = piece[end : end + 1] == "\\"
         end = end + 1 if closed else len(piece)
@@ -182,7 +182,7 @@ class NamedCandidate(WrappedCandidate):
         return end if self._over else super().feed(piece, end)
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide: the text is over."""
+        """Decide at the end of the text."""
         tools, name = self._rules.tools, self._name or ""
         if self._string and not self._body.begun:
             self._look = "".join(self._string)

@@ -40,7 +40,7 @@ GRAMMAR = Grammar(
 
 
 def _cutter(rules: Rules, inside: bool) -> MuseCutter:
-    del rules, inside  # they make no difference to how messages are cut
+    del rules, inside  # they make no difference to where messages end
     return MuseCutter()
 
 
@@ -67,7 +67,7 @@ class Muse(Markup):
     stop = ("</atem:function_calls>",)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
-        """Write the block of the system message that declares the tools and the format."""
+        """Render the system-prompt block that declares the tools and the format."""
         return f"""# Tools
 
 You may call these functions, described as JSON, one a line:
@@ -83,10 +83,10 @@ A call has this form; values stand between the tags as they are, objects and lis
 {when_to_call(parallel=parallel, required=required, several="Several calls are several invokes in one block.")}"""
 
     def render_calls(self, calls: Sequence[Call]) -> str:
-        """Write calls as the model would have; with a JSON body where a value could be misread between tags."""
+        """Render calls as the model would write them, with a JSON body where a value could be misread between tags."""
         listed = "\n".join(invoked(call, "atem:") for call in calls)
         return f"<atem:function_calls>\n{listed}\n</atem:function_calls>"
 
     def render_results(self, results: Sequence[Result]) -> str:
-        """Write results as one user turn."""
+        """Render results as one user turn."""
         return results_in(results, "<atem:function_results>\n", "\n</atem:function_results>")

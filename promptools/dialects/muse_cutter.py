@@ -1,4 +1,7 @@
-"""The messages of Muse Glimmer: each begins with its recipient, ` to=self` for thoughts, ` to=user` for the answer."""
+"""Split a reply of Muse Glimmer into messages.
+
+Each begins with its recipient: ` to=self` is reasoning, ` to=user` is the answer, anything else a tool.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ _LONGEST = 200
 _NAME = r"[A-Za-z_][\w.:-]{0,127}"
 _SPACE = r"\s{0,8}"
 _RECIPIENT = rf"to=(?P<to>{_NAME})(?:<\|message\|>|(?={_SPACE}{_BODY}))"
-"""A server that takes out the tokens leaves the tags of a call."""
+"""If a server strips the tokens, the tags of a call are left."""
 _HEADER = re.compile(rf"(?:<\|start\|>assistant)?\s?{_RECIPIENT}")
 _TO_TOOL = re.compile(rf"(?:<\|start\|>assistant)?\s?to={_NAME}(?:<\|message\|>)?{_SPACE}{_BODY}")
 _TO_US = re.compile(r"(?:<\|start\|>assistant)?\s?to=(?:self|user)<\|message\|>")
@@ -36,7 +39,7 @@ HEADER = RareMarker(
 
 
 def begins(text: str, at: int, rules: Rules, *, first: bool, final: bool) -> bool | None:
-    """Tell whether one of its headers stands at `at`; None: more text must tell. Harmony's have a channel."""
+    """Whether a header of Muse, not Harmony's with a channel, begins at `text[at]`; None if more text is needed."""
     del rules, first
     window = text[at : at + _LONGEST]
     if _TO_US.match(window) or _TO_TOOL.match(window):
@@ -45,47 +48,47 @@ def begins(text: str, at: int, rules: Rules, *, first: bool, final: bool) -> boo
 
 
 class MuseCutter:
-    """Cuts a reply into its messages. O(n) in characters; holds back at most a header."""
+    """Splits a reply into its messages. O(n) in characters; holds back at most a header."""
 
     def __init__(self) -> None:
         self._held = ""
         self._open = False
 
     def feed(self, text: str) -> list[Segment]:
-        """Take a piece of text; give what became certain."""
+        """Read a piece of text; return the segments that are certain."""
         return self._cut(self._held + text, final=False)
 
     def close(self) -> list[Segment]:
-        """Say that the text is over; give the rest."""
-        found = self._cut(self._held, final=True)
-        return [*found, Ended("", whole=False)] if self._open else found
+        """Return the remaining segments at the end of the text."""
+        segments = self._cut(self._held, final=True)
+        return [*segments, Ended("", whole=False)] if self._open else segments
 
     def _cut(self, text: str, *, final: bool) -> list[Segment]:
-        found: list[Segment] = []
+        segments: list[Segment] = []
         at = 0
         self._held = ""
         while at < len(text):
             end = _next(text, at, open_message=self._open)
             if end > at:
-                found.append(Said(text[at:end]) if self._open else Beside("words", text[at:end]))
+                segments.append(Said(text[at:end]) if self._open else Beside("words", text[at:end]))
                 at = end
             if at == len(text):
                 break
-            taken = self._token(text, at, found)
-            if taken == 0 and not final and len(text) - at < _LONGEST and _may_go_on(text[at:]):
+            size = self._token(text, at, segments)
+            if size == 0 and not final and len(text) - at < _LONGEST and _may_go_on(text[at:]):
                 self._held = text[at:]
                 break
-            if taken == 0 and not self._open and text.startswith("<|", at) and _may_go_on(text[at:]):
-                found.append(Beside("debris", text[at:]))  # the text ended in a header
+            if size == 0 and not self._open and text.startswith("<|", at) and _may_go_on(text[at:]):
+                segments.append(Beside("debris", text[at:]))  # the text ended in a header
                 break
-            if taken == 0:
-                taken = 1
-                found.append(Said(text[at]) if self._open else Beside("words", text[at]))
-            at += taken
-        return found
+            if size == 0:
+                size = 1
+                segments.append(Said(text[at]) if self._open else Beside("words", text[at]))
+            at += size
+        return segments
 
     def _token(self, text: str, at: int, found: list[Segment]) -> int:
-        """Take the end of a message, or the header of the next; give how many characters that is."""
+        """Read the end of a message, or the header of the next, at `text[at]`; return its length, 0 for none."""
         for token in ("<|eom|>", "<|eot|>"):
             if text.startswith(token, at):
                 found.append(Ended(token, whole=True) if self._open else Beside("debris", token))
@@ -96,11 +99,11 @@ class MuseCutter:
             return 0
         if self._open:
             found.append(Ended("", whole=True))
-        to = header["to"]
-        kind: Literal["thoughts", "words"] = "thoughts" if to == "self" else "words"
-        user = to == "user"
+        recipient = header["to"]
+        kind: Literal["thoughts", "words"] = "thoughts" if recipient == "self" else "words"
+        user = recipient == "user"
         vague = kind == "words" and not user
-        exact = not header[0].startswith("to=")  # the space before it went out alone
+        exact = not header[0].startswith("to=")  # the space before it was sent already
         found.append(Opened(kind, header[0], final=user, vague=vague, exact=exact, plain=user))
         self._open = True
         return len(header[0])
@@ -111,11 +114,11 @@ _OUTSIDE = re.compile(r"<(?=\||\Z)|\s?t(?=o=|o?\Z)|\s\Z")
 
 
 def _next(text: str, at: int, *, open_message: bool) -> int:
-    """Give where the next token may begin."""
-    found = (_INSIDE if open_message else _OUTSIDE).search(text, at)
-    return found.start() if found is not None else len(text)
+    """Return the offset at which the next token may begin."""
+    match = (_INSIDE if open_message else _OUTSIDE).search(text, at)
+    return match.start() if match is not None else len(text)
 
 
 def _may_go_on(tail: str) -> bool:
-    """Tell whether a token, or a header, may come of the end of a text."""
-    return any(each.startswith(tail) for each in ("<|eom|>", "<|eot|>", _START)) or _BEGUN.match(tail) is not None
+    """Whether the end of a text may be the beginning of a token or a header."""
+    return any(token.startswith(tail) for token in ("<|eom|>", "<|eot|>", _START)) or _BEGUN.match(tail) is not None

@@ -1,9 +1,9 @@
-"""NexusRaven and Gorilla: a Python call behind a label.
+"""NexusRaven and Gorilla: a Python call after a label.
 
     Call: get_weather(city='Oslo')<bot_end>
     <<function>>get_weather(city='Oslo')
 
-With its end token NexusRaven goes on with a thought; without one the label is a word of prose, so tier B.
+After its end token NexusRaven continues with a thought; without one the label is a word of prose, hence tier B.
 Source: model cards of NexusRaven-V2-13B (2023-12) and Gorilla OpenFunctions (2023-11).
 """
 
@@ -38,7 +38,7 @@ class NexusRaven(MarkedCalls):
     opener, closer, between = "Call: ", "<bot_end>", "; "
 
     def explain(self, *, parallel: bool) -> str:
-        """Say how a call is written."""
+        """Return the instructions for writing a call."""
         how_many = "Write a semicolon between several calls." if parallel else "Call one function at a time."
         return f"""You can call functions. To do so, write a line like this, and nothing after it:
 
@@ -58,7 +58,7 @@ class Gorilla(MarkedCalls):
     opener, between = "<<function>>", "\n<<function>>"
 
     def explain(self, *, parallel: bool) -> str:
-        """Say how a call is written."""
+        """Return the instructions for writing a call."""
         how_many = "Write one line for each call." if parallel else "Call one function at a time."
         return f"""You can call functions. To do so, write a line like this, and nothing after it:
 

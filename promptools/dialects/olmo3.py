@@ -1,4 +1,4 @@
-"""OLMo 3 of Ai2: one Python call a line between tags that Anthropic's XML has too; literals may be JSON's.
+"""OLMo 3 of Ai2: one Python call per line between tags that Anthropic's XML has too; literals may be JSON's.
 
     <function_calls>get_weather(city="Oslo")
     ping()</function_calls>
@@ -25,5 +25,5 @@ class Olmo3(MarkedCalls):
     declared = ("<functions>", "</functions>")
 
     def explain(self, *, parallel: bool) -> str:
-        """Say how a call is written."""
+        """Return the instructions for writing a call."""
         return self.between_tags("call", parallel=parallel)

@@ -1,6 +1,6 @@
-r"""Patterns of what a call begins with, which match as well where the text ends inside: by that it is held back.
+r"""Build patterns that also match a prefix of their text at the end of the buffer, so that it can be held back.
 
-Every junction has `\Z` as its first alternative: `<tool` at the end of the text may become `<tool_call>`.
+Between any two steps `\Z` is the first alternative: `<tool` at the end of the text may become `<tool_call>`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 
 def then(*steps: str) -> str:
-    r"""Write the pattern of steps that follow one another, of which the text may have only the first ones."""
+    r"""Return the pattern of consecutive steps; at the end of the text the first few of them are enough."""
     *before, last = steps
     pattern = last
     for step in reversed(before):
@@ -19,7 +19,7 @@ def then(*steps: str) -> str:
 
 
 def token(text: str) -> str:
-    """Write the pattern of a literal text, whole or cut off by the end: one that is whole is found in one step."""
+    """Return the pattern of a literal, complete or cut off by the end of the text; a complete one costs one step."""
     if len(text) < 2:
         return re.escape(text)
     cut = then(*map(re.escape, text[:-1])) + r"\Z"
@@ -27,15 +27,15 @@ def token(text: str) -> str:
 
 
 def either(*patterns: str) -> str:
-    """Write the pattern of one of these."""
+    """Return the pattern of any one of these."""
     return f"(?:{'|'.join(patterns)})"
 
 
 def perhaps(*steps: str) -> str:
-    """Write the pattern of steps that may be left out together."""
+    """Return the pattern of consecutive steps that may be left out together."""
     return f"(?:{then(*steps)})?"
 
 
 def tokens(texts: Iterable[str]) -> str:
-    """Write the pattern of one of several literal texts, whole or cut off by the end."""
+    """Return the pattern of any one of several literals, complete or cut off by the end of the text."""
     return either(*map(token, texts))

@@ -1,4 +1,4 @@
-"""Write values as bare text, for dialects without quotes and without escapes."""
+"""Write values as bare text, for dialects without quotes and escapes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ NAME = re.compile(r"[^\W\d][\w.:/-]{0,127}\Z")
 
 
 def bare(value: Any) -> str:
-    """Write a string as it is, and anything else as JSON in which no tag stands."""
+    """Return a string as it is, and anything else as JSON that contains no tag."""
     return value if isinstance(value, str) else guarded(value)
 
 
 def guarded(value: Any) -> str:
-    """Write JSON in which no tag stands: `<` only occurs in strings, and may be escaped there."""
+    """Return JSON that contains no tag: `<` only occurs in strings, where it can be escaped."""
     return dump(value).replace("<", "\\u003c")

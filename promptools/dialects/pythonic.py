@@ -33,17 +33,17 @@ _NAME = re.compile(r"\[\s*([^(]*)\(")
 
 
 def list_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
-    """Tell whether a bracket begins a list of calls: of an offered tool, or of any where nothing was said before."""
-    found = _NAME.fullmatch(text, start, end)
-    if found is None:
+    """Whether a bracket begins a list of calls: of an offered tool, or of any if no text came before."""
+    named = _NAME.fullmatch(text, start, end)
+    if named is None:
         return None
     if rules.tools is None:
-        return fresh and PLAUSIBLE_NAME.match(plain(found[1].strip())) is not None
-    return rules.tools.find(plain(found[1])) is not None
+        return fresh and PLAUSIBLE_NAME.match(plain(named[1].strip())) is not None
+    return rules.tools.find(plain(named[1])) is not None
 
 
 def _program_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
-    """Tell whether such a list begins in a fence for programs, which must be the whole reply."""
+    """Whether such a list begins in a code fence for programs, which must be the whole reply."""
     return fresh and list_begins(text, start, end, fresh=fresh, rules=rules)
 
 
@@ -65,7 +65,7 @@ class Pythonic(MarkedCalls):
     naming = "Write each argument with its name, as a literal."
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
-        """Start at the list, or at its first call."""
+        """Read from the list, or from its first call."""
         if head == '"':
             return quoted.QuotedCalls(rules, place, firm=firm)
         if not head:
@@ -80,7 +80,7 @@ class Pythonic(MarkedCalls):
         )
 
     def explain(self, *, parallel: bool) -> str:
-        """Say how a call is written."""
+        """Return the instructions for writing a call."""
         how_many = "one or more functions" if parallel else "one function"
         return f"""You can call {how_many}. To do so, answer with nothing but a list of calls in Python's syntax:
 

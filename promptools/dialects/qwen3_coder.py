@@ -8,7 +8,7 @@
     </function>
     </tool_call>
 
-A JSON object may stand in place of the parameters: that is what Llama 3.1 and Functionary 3.1 write, without a wrapper.
+A JSON object may replace the parameters: that is what Llama 3.1 and Functionary 3.1 write, without a wrapper.
 
 Source: the chat templates of Qwen3-Coder (2025-07) and Qwen3.5, Nemotron 3, Step 3.5 and MiMo V2 (2025-12 to 2026-03).
 """
@@ -45,31 +45,31 @@ _NAMED = re.compile(
 
 
 def wrapped_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
-    """Tell whether the tag of many dialects opens a block of this one: by the tag that comes next."""
+    """Whether a tag that many dialects share opens a block of this one: the next tag shows it."""
     del fresh
     first = first_tags(text, start, end, rules)
     if not first.tags or first.tags[0].kind != "wrap" or first.tags[0].close:
         return None if first.more and not first.tags else False
-    words = first.words[0].strip()
-    if words[:1] in ("{", "[", "("):
+    between = first.words[0].strip()
+    if between[:1] in ("{", "[", "("):
         return False
-    if LOST.match(words):
+    if LOST.match(between):
         return True
     if len(first.tags) == 1:
         return None if first.more else False
     tag = first.tags[1]
     if tag.close:
         return False
-    if tag.kind == "call":  # Anthropic's calls in a plural wrapper are its own dialect
+    if tag.kind == "call":  # Anthropic's calls in a plural wrapper are a dialect of their own
         return not ("tool_calls" in first.tags[0].raw and "invoke" in tag.raw)
     if tag.kind == "param":
         return offered(first.tags[0].name, rules)
-    named = rules.tools is not None and rules.tools.get(words) is not None and tag.name in rules.tools.keys(words)
-    return tag.kind == "element" and named
+    known = rules.tools is not None and rules.tools.get(between) is not None and tag.name in rules.tools.keys(between)
+    return tag.kind == "element" and known
 
 
 def bare_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
-    """Tell whether `<function=NAME>` without its wrapper is a call: the tool is offered, and its body follows."""
+    """Whether `<function=NAME>` without its wrapper is a call: the tool is offered, and its body follows."""
     del fresh
     first = first_tags(text, start, end, rules)
     if not first.tags:
@@ -77,9 +77,9 @@ def bare_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -
     tag = first.tags[0]
     if tag.kind != "call" or tag.close or not offered(tag.name, rules):
         return False
-    words = first.words[0]
-    if not blank(words):
-        return words.lstrip()[:1] == "{"
+    between = first.words[0]
+    if not blank(between):
+        return between.lstrip()[:1] == "{"
     if len(first.tags) == 1:
         return None if first.more else False
     following = first.tags[1]
@@ -91,14 +91,14 @@ def bare_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -
 
 
 def named_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
-    """Tell whether `<function>NAME</function>` is a call: the tool is offered, and a parameter comes next."""
+    """Whether `<function>NAME</function>` is a call: the tool is offered, and a parameter comes next."""
     del fresh
-    found = _NAMED.match(text, start, end)
-    if found is None:
+    named = _NAMED.match(text, start, end)
+    if named is None:
         return False
-    if found["then"]:
-        return offered(found["name"], rules)
-    return None if found.end() == end == len(text) else False
+    if named["then"]:
+        return offered(named["name"], rules)
+    return None if named.end() == end == len(text) else False
 
 
 class Qwen3Coder(Markup):
@@ -118,7 +118,7 @@ class Qwen3Coder(Markup):
     stop = ("<tool_response>",)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
-        """Write the block of the system message that declares the tools and the format."""
+        """Render the system-prompt block that declares the tools and the format."""
         how_many = "For several calls write one block after the other." if parallel else "Make one call at a time."
         when = "Call a function in this turn." if required else "If no function is needed, answer without one."
         return f"""# Tools
@@ -151,11 +151,11 @@ of several lines
 </IMPORTANT>"""
 
     def render_calls(self, calls: Sequence[Call]) -> str:
-        """Write calls as the model would have; with a JSON body where a value could be misread between tags."""
+        """Render calls as the model would write them, with a JSON body where a value could be misread between tags."""
         return "\n".join(f"<tool_call>\n{_function(call)}\n</tool_call>" for call in calls)
 
     def render_results(self, results: Sequence[Result]) -> str:
-        """Write results as one user turn."""
+        """Render results as one user turn."""
         return results_in(results, "<tool_response>\n", "\n</tool_response>")
 
 

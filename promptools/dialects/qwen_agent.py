@@ -1,9 +1,9 @@
-"""The first format of Qwen-Agent, for Qwen 1.5 and 2: words between florets.
+"""The first format of Qwen-Agent, for Qwen 1.5 and 2: keywords between florets.
 
     ✿FUNCTION✿: get_weather
     ✿ARGS✿: {"city": "Oslo"}
 
-The app writes `✿RESULT✿: ...`, and the model answers behind `✿RETURN✿:`. Source: QwenLM/Qwen-Agent, fncall_prompts
+The app writes `✿RESULT✿: ...`, and the model answers after `✿RETURN✿:`. Source: QwenLM/Qwen-Agent, fncall_prompts
 (2024).
 """
 
@@ -45,12 +45,12 @@ class QwenAgent(Textual):
     stop = (RESULT,)
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
-        """Start at the arguments."""
-        found = _NAMED.match(head)
-        return WrappedCandidate(head, _CLOSERS, rules, place, firm=firm, name=found[1] if found else None)
+        """Read from the arguments."""
+        named = _NAMED.match(head)
+        return WrappedCandidate(head, _CLOSERS, rules, place, firm=firm, name=named[1] if named else None)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
-        """Write the block of the system message that declares the tools and the format."""
+        """Render the system-prompt block that declares the tools and the format."""
         listed = "\n\n".join(describe(tool) for tool in tools)
         several = " To use several at once, write one such pair for each." if parallel else ""
         when = "You must use a tool in this turn." if required else "If no tool is needed, answer in plain words."
@@ -68,9 +68,9 @@ To use one, end your message with its name and its arguments, which are one JSON
 Then stop: what it gives is told to you behind {RESULT}, which you never write yourself.{several} {when}"""
 
     def render_calls(self, calls: Sequence[Call]) -> str:
-        """Write calls as the model would have."""
+        """Render calls as the model would write them."""
         return "\n".join(f"{FUNCTION}: {call.name}\n{ARGS}: {dump(call.arguments)}" for call in calls)
 
     def render_results(self, results: Sequence[Result]) -> str:
-        """Write results as one user turn."""
+        """Render results as one user turn."""
         return "\n".join(f"{RESULT}: {result.content}" for result in results)

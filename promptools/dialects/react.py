@@ -1,10 +1,10 @@
-"""ReAct: thoughts, an action and its input, each behind a label at the beginning of a line.
+"""ReAct: a thought, an action and its input, each after a label at the beginning of a line.
 
     Thought: I need the weather.
     Action: get_weather
     Action Input: {"city": "Oslo"}
 
-What stands behind `Observation:` is the app's to say. Source: Yao et al. 2022 (arXiv:2210.03629), LangChain's ReAct and
+`Observation:` and its text are for the app to write. Source: Yao et al. 2022 (arXiv:2210.03629), LangChain's ReAct and
 structured chat agents, LlamaIndex's ReActAgent.
 """
 
@@ -41,48 +41,48 @@ _FENCE = r"(?:`{1,2}\Z|```(?:\Z|[a-z]{0,8}\s{0,8}))?"
 _PAIR = then(_ACTION, r"[ \t]{0,8}", _NAME, r"[ \t]{0,8}\r?", r"\n", r"\s{0,8}", _INPUT)
 _CLOSERS = Closers(right=("```",), wrong=(), openers=(), needed=False, following=("\nAction:",))
 _BLOB_CLOSERS = Closers(right=("```", "<end_action>", "<end_code>"), wrong=(), openers=(), needed=False)
-"""What smolagents' ToolCallingAgent stops at may close its object."""
+"""The stop strings of smolagents' ToolCallingAgent may close its object."""
 _NAMED = re.compile(rf"[^:]*:[*_]{{0,2}}\s*{_QUOTE}(\w[\w.-]*)")
 _FINAL = r"[*_]{0,2}F"
 _ANSWER = then(r"[*_]{0,2}", tokens(("Final Answer",)), _COLON)
 _WORDS = re.compile(r"[*_]{0,2}Action[^:]{0,8}:[^\n]*\n\s*[*_]{0,2}Action[ _]?Input")
-"""The labels behind which bare words are an input: others stand in manuals too."""
+"""The labels after which plain text is an input: others occur in manuals too."""
 _EMPTY = rf"{_WORDS.pattern}[^\n:]{{0,8}}:[*_]{{0,2}}[ \t]*"
-"""The same where the text ends behind them: there is no input."""
+"""The same where the text ends after them: there is no input."""
 _CALL = r"[^\W\d][\w.-]{0,80}+[ \t]{0,4}\("
 _CALLEE = re.compile(r"[^\W\d][\w.-]{0,80}")
 _INLINE = Layout(brackets=False)
 
 
 def _is_offered(text: str, start: int, end: int, rules: Rules) -> bool:
-    """Tell whether the action is a tool: `None`, `Finish` and the like are none."""
-    found = _NAMED.match(text, start, end)
-    if found is None:
+    """Whether the action is an offered tool: `None`, `Finish` and the like are not."""
+    match = _NAMED.match(text, start, end)
+    if match is None:
         return False
     if rules.tools is None:
-        return PLAUSIBLE_NAME.match(found[1]) is not None
-    return rules.tools.find(found[1]) is not None
+        return PLAUSIBLE_NAME.match(match[1]) is not None
+    return rules.tools.find(match[1]) is not None
 
 
 def _is_action(text: str, start: int, rules: Rules) -> bool:
-    """Tell whether one label is enough: manuals have headings like the others."""
+    """Whether one label is evidence enough: the other labels occur as headings in manuals."""
     return rules.expect == "react" or text.startswith(("Action", "**Action", "__Action"), start)
 
 
 def _object_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
-    """Tell whether the input is an object."""
+    """Whether the input is an object."""
     del fresh
     return None if end == len(text) else text[end] == "{" and _is_offered(text, start, end, rules)
 
 
 def _blob_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
-    """Tell whether the action is one object that names its tool."""
+    """Whether the action is an object, which names its tool itself."""
     del start, fresh, rules
     return None if end == len(text) else text[end] == "{"
 
 
 def _words_begin(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
-    """Tell whether the input is words of a tool that is offered: words of any tool would be too little."""
+    """Whether the input is plain text, of an offered tool: for any other tool that is not enough evidence."""
     del fresh
     if end == len(text):
         return None
@@ -91,22 +91,22 @@ def _words_begin(text: str, start: int, end: int, *, fresh: bool, rules: Rules) 
 
 
 def _call_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
-    """Tell whether a call of an offered tool stands behind the label."""
+    """Whether a call of an offered tool follows the label."""
     del fresh
     if end == len(text):
         return None
-    found = _CALLEE.match(text, end) if _is_action(text, start, rules) else None
-    return rules.tools is not None and found is not None and rules.tools.find(found[0]) is not None
+    callee = _CALLEE.match(text, end) if _is_action(text, start, rules) else None
+    return rules.tools is not None and callee is not None and rules.tools.find(callee[0]) is not None
 
 
 def _answer_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
-    """Tell that the label of an answer is whole."""
+    """Whether the label of a final answer is complete, with no text before it."""
     del start, rules
     return None if end == len(text) else fresh
 
 
 def _brackets_begin(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
-    """Tell whether an offered tool stands before brackets on the line of its label."""
+    """Whether an offered tool and an opening bracket follow the label on its line."""
     del fresh
     if end == len(text):
         return None
@@ -115,7 +115,7 @@ def _brackets_begin(text: str, start: int, end: int, *, fresh: bool, rules: Rule
 
 
 class _WithoutInput(Undecided):
-    """Labels that are the end of the text."""
+    """Labels at the end of the text, with no input after them."""
 
     def __init__(self, rules: Rules, place: Place, *, firm: bool) -> None:
         super().__init__(firm=firm)
@@ -123,15 +123,15 @@ class _WithoutInput(Undecided):
         self._pieces: list[str] = []
 
     def feed(self, piece: str, start: int) -> int | None:
-        """Take the labels."""
+        """Read the labels."""
         self._pieces.append(piece[start:])
         return None
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide: the text is over."""
+        """Decide at the end of the text."""
         labels = "".join(self._pieces)
-        found = _NAMED.match(labels)
-        inner = LabelledCandidate(labels, found[1] if found else "", *self._against, firm=self.firm)
+        named = _NAMED.match(labels)
+        inner = LabelledCandidate(labels, named[1] if named else "", *self._against, firm=self.firm)
         inner.close(finish_reason)
         self.parts, self.rest, self.tries = inner.parts, inner.rest, inner.tries
 
@@ -157,7 +157,7 @@ class React(Textual):
     stop = ("Observation:",)
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
-        """Start behind the labels, and the name."""
+        """Read from the input after the labels and the name, or from the name."""
         if not head:
             return _WithoutInput(rules, place, firm=firm)
         if head.lstrip("*_").startswith("Final"):
@@ -165,10 +165,10 @@ class React(Textual):
         return ByFirst(head, lambda first: self._body(first, head, rules, place, firm=firm), firm=firm)
 
     def _body(self, first: str, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
-        found = _NAMED.match(head)
-        name = found[1] if found else None
+        named = _NAMED.match(head)
+        name = named[1] if named else None
         if first == "{":
-            # an answer may be an object like a call's: only what names a tool is one
+            # an answer may be an object that looks like a call's: it only counts if it names a tool
             place = place if name is not None else place._replace(expected=False)
             closers = _CLOSERS if name is not None else _BLOB_CLOSERS
             return WrappedCandidate(head, closers, rules, place, firm=firm, name=name)
@@ -177,7 +177,7 @@ class React(Textual):
         return LabelledCandidate(head, name, rules, place, firm=firm)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
-        """Write the block of the system message that declares the tools and the format."""
+        """Render the system-prompt block that declares the tools and the format."""
         listed = "\n\n".join(describe(tool) for tool in tools)
         several = " To use several at once, write one pair of lines for each." if parallel else ""
         when = "You must use a tool in this turn." if required else "If no tool is needed, answer in plain words."
@@ -195,9 +195,9 @@ Action Input: {{"parameter": "value"}}
 Then stop: what the tool gives is told to you behind "Observation:", which you never write yourself.{several} {when}"""
 
     def render_calls(self, calls: Sequence[Call]) -> str:
-        """Write calls as the model would have."""
+        """Render calls as the model would write them."""
         return "\n".join(f"Action: {call.name}\nAction Input: {dump(call.arguments)}" for call in calls)
 
     def render_results(self, results: Sequence[Result]) -> str:
-        """Write results as one user turn."""
+        """Render results as one user turn."""
         return "\n".join(f"Observation: {result.content}" for result in results)

@@ -1,4 +1,4 @@
-"""One tool, one call and its result, to show a dialect by."""
+"""A sample tool, call and result with which a dialect is shown."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ CONVERSATION: list[dict[str, Any]] = [
     },
     {"role": "tool", "tool_call_id": CALL.id, "content": "5 degrees, rain"},
 ]
-"""The call and its result: `promptools.render` makes three messages of it and of the tool."""
+"""The call and its result: with the tool, `promptools.render` makes three messages of them."""
 
 
 def example(dialect: Dialect) -> str:
-    """Write the call as a model would."""
+    """Return the sample call as a model would write it."""
     return dialect.render_calls([CALL])
 
 
 def tiers(dialect: Dialect) -> tuple[str, ...]:
-    """Give the tiers of a dialect's heads, the surest first."""
+    """Return the tiers of a dialect's heads, the most unmistakable first."""
     own = {head.tier or dialect.tier for head in dialect.heads} or {dialect.tier}
     return tuple(tier for tier in "SABC" if tier in own)

@@ -6,7 +6,7 @@
     </function>
     </seed:tool_call>
 
-Source: the chat template of Seed-OSS-36B-Instruct (2025-08). It prints what is no string as Python does.
+Source: the chat template of Seed-OSS-36B-Instruct (2025-08). It prints values other than strings as Python does.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class SeedOss(Markup):
     stop = ("</seed:tool_call>",)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
-        """Write the block of the system message that declares the tools and the format."""
+        """Render the system-prompt block that declares the tools and the format."""
         return f"""You can call these functions, described as JSON, one a line:
 
 {lines(tools)}
@@ -64,11 +64,11 @@ of several lines</parameter>
 Give every required parameter. {when_to_call(parallel=parallel, required=required)}"""
 
     def render_calls(self, calls: Sequence[Call]) -> str:
-        """Write calls as the model would have; with a JSON body where a value could be misread between tags."""
+        """Render calls as the model would write them, with a JSON body where a value could be misread between tags."""
         return "\n".join(f"<seed:tool_call>\n{_function(call)}\n</seed:tool_call>" for call in calls)
 
     def render_results(self, results: Sequence[Result]) -> str:
-        """Write results as one user turn."""
+        """Render results as one user turn."""
         return results_in(results, "<tool_response>\n", "\n</tool_response>")
 
 
@@ -78,5 +78,5 @@ def _function(call: Call) -> str:
 
 
 def _parameter(key: str, text: str, _string: bool) -> str:
-    edge = "\n" if text.startswith("\n") else ""  # a line break at the beginning would be taken for layout
+    edge = "\n" if text.startswith("\n") else ""  # a line break at the beginning would be read as layout
     return f"<parameter={key}>{edge}{text}{edge}</parameter>\n"

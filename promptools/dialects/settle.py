@@ -1,4 +1,19 @@
-"""Decide one call: its tool, its arguments against the schema, the fixes, and the reasons when there is none."""
+"""Resolve one raw call: find its tool, read and check its arguments, and decide whether it is a call at all.
+
+The input is a `Said`: what one JSON object, or the fields of another format, would call. The result is one of three:
+
+- `Call`: the tool is offered, and the arguments fit its schema, perhaps after fixes. If the offered tools are unknown,
+  or a call is certainly meant, a call of another tool is returned too, unchecked.
+- `Malformed`: a call was meant, but cannot be run. Its message tells the model what is wrong and how to correct it.
+- `NoCall` is raised: the text is no call, and stays plain text.
+
+How much it takes to count as a call depends on the evidence in `Place`. In a special token or in the dialect that the
+request asked for, a wrong call is malformed. In ordinary text the same object must be unmistakable: an offered tool,
+arguments that are its own, no keys of a log record, no JSON schema that was echoed from the prompt.
+
+Arguments are looked for under their key, then beside the name, then in JSON inside a string, then in a call wrapped in
+the call. Each such step adds a `Fix`.
+"""
 
 from __future__ import annotations
 
@@ -29,21 +44,21 @@ if TYPE_CHECKING:
     from promptools.types import RestoreArguments
 
 NAME_LIMIT = 256
-"""Characters of a name with everything that models put around it."""
+"""Characters of a name, with everything that models put around it."""
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
-"""Made once: `json.dumps` would make one each time."""
+"""Made once: `json.dumps` would make one per call."""
 NO_NAME = frozenset("{}\n")
-"""Characters that no name has."""
+"""Characters that no tool name has."""
 PLAUSIBLE_NAME = re.compile(r"[^\W\d][\w.:/ -]{0,127}\Z")
-"""What may be a tool's name when nobody said which tools there are."""
+"""What may be a tool name where the offered tools are not known."""
 
 
 STOPPED = frozenset(("stop", "tool_calls"))
-"""Finish reasons of a model that was done. With any other, and with none, the reply may have been cut."""
+"""Finish reasons of a complete reply. With any other, and with none, it may have been cut off."""
 
 
 class Rules(NamedTuple):
-    """What a reply is read against: the same for its whole length."""
+    """The options that a reply is parsed with, the same for all of it."""
 
     tools: Tools | None
     strictness: Strictness
@@ -51,23 +66,23 @@ class Rules(NamedTuple):
     json_answer: bool
     anchors: frozenset[str]
     rescue: bool | None = None
-    """A call that ends the reasoning of a reply that says nothing else was meant; None: only in `RESCUED` dialects."""
+    """Whether a call that ends the reasoning of a reply without content counts; None: only in `RESCUED` dialects."""
     whole: bool = False
-    """The reply is read at once, and nobody takes the events."""
+    """The reply is parsed at once, and nobody consumes the events."""
     accept: frozenset[str] | None = None
-    """The dialects in which a call is one, beside that which was asked for; None: all."""
+    """The dialects whose calls count, besides the one that was asked for; None: all."""
     sources: Sources | None = None
-    """Texts of the conversation: a call that is quoted from one of them is none."""
+    """Texts of the conversation: a call quoted from one of them does not count."""
     restore: RestoreArguments | None = None
-    """Undoes in arguments what was escaped in the request."""
+    """Reverts in arguments what was escaped in the request."""
 
 
 class Place(NamedTuple):
-    """Where a candidate stands.
+    """Where a candidate was found: the evidence for its being a call.
 
-    `wrapped`: inside an unmistakable wrapper; `expected`: in the dialect asked for; `sentinel`: behind a marker that
-    prose cannot contain, so that a call is meant even of a tool that nobody offers; `alone`: in a wrapper, and no words
-    came before it; `first`: nothing was said or called before it, and it stands in no fence.
+    `wrapped`: inside an unmistakable wrapper; `expected`: in the dialect that the request asked for; `sentinel`: after
+    a marker that prose cannot contain, so that even a call of a tool that is not offered is meant; `alone`: in a
+    wrapper, with no text before it; `first`: no text and no call before it, and not in a code fence.
     """
 
     dialect: str
@@ -79,17 +94,17 @@ class Place(NamedTuple):
 
     @property
     def meant(self) -> bool:
-        """Tell whether where a call stands shows that it is meant, whatever is wrong with it."""
+        """Whether its position alone shows that a call is meant, whatever is wrong with it."""
         return self.expected or self.sentinel
 
 
 def dump(value: Any) -> str:
-    """Write JSON as a model would: one line, text as it is."""
+    """Encode JSON as a model would: on one line, without ASCII escapes."""
     return _ENCODER.encode(value)
 
 
 def settle(said: Said, rules: Rules, place: Place) -> Call | Malformed:
-    """Make a `Call`, or a `Malformed` that says what is wrong. Raises `NoCall` when this is no call at all."""
+    """Return a `Call`, or a `Malformed` that says what is wrong. Raises `NoCall` if it is no call at all."""
     if said.name is None:
         return _inferred(said, rules, place)
     if len(said.name) > NAME_LIMIT or not NO_NAME.isdisjoint(said.name):
@@ -97,12 +112,12 @@ def settle(said: Said, rules: Rules, place: Place) -> Call | Malformed:
     _refuse_record(said, rules, place)
     if rules.tools is None:
         return _unchecked(said, place)
-    found = rules.tools.find(said.name)
-    if found is None and said.arguments is None and said.name_key in UNSURE_NAME_KEYS and place.wrapped:
+    match = rules.tools.find(said.name)
+    if match is None and said.arguments is None and said.name_key in UNSURE_NAME_KEYS and place.wrapped:
         return _inferred(Said(said.node, None, said.node, {}, said.fixes), rules, place)
-    if found is None:
+    if match is None:
         return _unknown(said, rules, place)
-    tool, renamed = found
+    tool, renamed = match
     fixes = [*said.fixes, *([renamed] if renamed else [])]
     try:
         node, arguments = _arguments(said, tool, rules, place, fixes)
@@ -114,18 +129,18 @@ def settle(said: Said, rules: Rules, place: Place) -> Call | Malformed:
 
 
 def _refuse_record(said: Said, rules: Rules, place: Place) -> None:
-    """Raise `NoCall` for a record of a call that was made, unless its keys are the tool's own parameters."""
+    """Raise `NoCall` for the record of an earlier call, unless its keys are parameters of the tool."""
     sure = place.wrapped or place.expected or rules.strictness == "lenient"
     if sure or not said.record or said.arguments is None:
         return
-    found = rules.tools.find(said.name or "") if rules.tools is not None else None
-    own = rules.tools.keys(found[0].name) if rules.tools is not None and found is not None else frozenset[str]()
+    match = rules.tools.find(said.name or "") if rules.tools is not None else None
+    own = rules.tools.keys(match[0].name) if rules.tools is not None and match is not None else frozenset[str]()
     if not said.record <= own:
         raise NoCall(f"it is a record of a call: {min(said.record - own)!r} is beside it")
 
 
 def _is_data(said: Said) -> bool:
-    """Tell whether what holds no object is just as likely no call: a contract has `inputs` too."""
+    """Whether an envelope without an arguments object may as well be data: a contract has `inputs` too."""
     return is_object(said.node.value) and argument_key(said.node.value) not in ("arguments", "parameters")
 
 
@@ -138,7 +153,7 @@ class _Unfit(Exception):
 def checked(
     tool: Tool, arguments: dict[str, Any], node: Node | None, fixes: list[Fix], rules: Rules, place: Place
 ) -> Call | Malformed:
-    """Check `arguments` against the schema; `node` is the text that they were read from, if it is theirs alone."""
+    """Check `arguments` against the schema; `node` is the text that they were read from, if it holds nothing else."""
     assert rules.tools is not None
     if rules.restore is not None:
         arguments, undone = rules.restore(arguments)
@@ -146,7 +161,7 @@ def checked(
     own = node.text() if node is not None and node.value is arguments else None
     result = rules.tools.check(tool, arguments, own)
     text = own if result.arguments is arguments else None
-    whole = Call(
+    call = Call(
         id="",
         name=tool.name,
         arguments=result.arguments,
@@ -154,15 +169,15 @@ def checked(
         fixes=(*fixes, *result.fixes),
         dialect=place.dialect,
     )
-    if result.errors or not (result.sure or place.wrapped or place.meant):  # where it is, nothing else shows a call
+    if result.errors or not (result.sure or place.wrapped or place.meant):  # no other evidence of a call
         wrong = f"its arguments do not fit. {'; '.join(result.errors[:5]) or result.fixes[-1].detail}"
         message = f"The call of {tool.name!r} was not run: {wrong}. Call it again, corrected."
-        return Malformed(0, "", "invalid_arguments", message, name=tool.name, dialect=place.dialect, call=whole)
-    return whole
+        return Malformed(0, "", "invalid_arguments", message, name=tool.name, dialect=place.dialect, call=call)
+    return call
 
 
 def broken(reason: MalformedReason, text: str, dialect: str, name: str | None) -> Malformed:
-    """Make a `Malformed` without a readable call; `text` says what is wrong."""
+    """Return a `Malformed` without a readable call; `text` says what is wrong."""
     what = f"The call of {name!r}" if name else "The tool call"
     advice = {
         "truncated": "It was cut off before its end. Make the call again, with shorter arguments.",
@@ -177,7 +192,7 @@ def broken(reason: MalformedReason, text: str, dialect: str, name: str | None) -
 
 
 def _unchecked(said: Said, place: Place) -> Call | Malformed:
-    """Make a call of a tool that nobody listed: it needs a plausible name and arguments of its own."""
+    """Return a call where the offered tools are not known: it needs a plausible name, and arguments under a key."""
     assert said.name is not None
     if not PLAUSIBLE_NAME.match(said.name):
         raise NoCall(f"{clip(said.name, 40)!r} is no tool name")
@@ -200,9 +215,9 @@ def _unchecked(said: Said, place: Place) -> Call | Malformed:
 
 
 def _unknown(said: Said, rules: Rules, place: Place) -> Call | Malformed:
-    """Return a well-formed call of a tool that was not offered, flagged, where a call was asked for: the host decides.
+    """Return a well-formed call of a tool that was not offered, flagged, where a call is meant: the app decides.
 
-    Where only its wrapper tells of a call it is a malformed one, and text if words follow.
+    Where a readable wrapper is the only evidence, it is malformed, and plain text if text follows.
     """
     assert said.name is not None
     assert rules.tools is not None
@@ -224,31 +239,31 @@ def _unknown(said: Said, rules: Rules, place: Place) -> Call | Malformed:
 
 
 def _as_written(node: Node | None, arguments: dict[str, Any]) -> str:
-    """Give the arguments as the model's own text, where that is at hand and JSON, else as ours."""
+    """Return the arguments as JSON text: the model's own where that is known and strict, else encoded anew."""
     text = node.text() if node is not None else None
     return text if text is not None else dump(arguments)
 
 
 def unknown_message(name: str, tools: Tools) -> str:
-    """Tell the model which tools there are."""
+    """Return the error message for the model that lists the offered tools."""
     offered = listed(tools.names) or "none"
-    none = f"There is no tool {clip(name, 60)!r}."
-    return f"{none} The tools are: {offered}. Call one of these, or answer without a tool."
+    missing = f"There is no tool {clip(name, 60)!r}."
+    return f"{missing} The tools are: {offered}. Call one of these, or answer without a tool."
 
 
 def _inferred(said: Said, rules: Rules, place: Place) -> Call | Malformed:
     if rules.tools is None or rules.json_answer:
         raise NoCall("it names no tool")
-    assert said.arguments is not None  # what names no tool is nothing but arguments
+    assert said.arguments is not None  # without a name the whole object is the arguments
     arguments = said.arguments.value
     if not is_object(arguments):
         raise NoCall("it names no tool, and its arguments are no object")
     free = place.wrapped or rules.strictness == "lenient"
-    found = rules.tools.infer(arguments, optin_only=not free)
-    if found is None:
+    match = rules.tools.infer(arguments, optin_only=not free)
+    if match is None:
         raise NoCall("it names no tool, and its keys do not fit exactly one")
-    tool, how = found
-    return checked(tool, arguments, said.arguments, [*said.fixes, *how], rules, place)
+    tool, inferred = match
+    return checked(tool, arguments, said.arguments, [*said.fixes, *inferred], rules, place)
 
 
 # --- which arguments -------------------------------------------------------------------------------------------------
@@ -261,7 +276,7 @@ _NONE = Fix("coerce", "no arguments to {}")
 def _arguments(
     said: Said, tool: Tool, rules: Rules, place: Place, fixes: list[Fix]
 ) -> tuple[Node | None, dict[str, Any]]:
-    """Find the arguments of `tool`: under their key, or beside the name."""
+    """Return the arguments of `tool`, under their key or beside the name, with their node if it holds only them."""
     assert rules.tools is not None
     keys = rules.tools.keys(tool.name)
     flat = {key: value for key, value in said.flat.items() if key in keys or key not in ASIDE_KEYS}
@@ -281,7 +296,7 @@ def _arguments(
 
 
 def _refuse_strange(said: Said, tool: Tool, flat: dict[str, Any], rules: Rules, place: Place) -> None:
-    """Raise `NoCall` where the keys beside the name are no arguments: all of them must be the tool's own."""
+    """Raise `NoCall` if the keys beside the name are no arguments: all of them must be parameters of the tool."""
     assert rules.tools is not None
     sure = place.wrapped or place.expected or rules.strictness == "lenient"
     if not flat:
@@ -296,7 +311,7 @@ def _refuse_strange(said: Said, tool: Tool, flat: dict[str, Any], rules: Rules, 
 
 
 def _holds_values(said: Said, tool: Tool, rules: Rules) -> bool:
-    """Whether what looks like a schema of the tool's parameters holds values for them."""
+    """Whether arguments that look like a JSON schema are values of the tool's parameters."""
     assert rules.tools is not None
     assert said.arguments is not None
     if "description" in said.flat:
@@ -306,9 +321,9 @@ def _holds_values(said: Said, tool: Tool, rules: Rules) -> bool:
 
 
 def _calls_nothing(said: Said, tool: Tool, rules: Rules, place: Place) -> bool:
-    """Tell whether a name alone is a call: all that is said so far is the very name of a tool that needs no arguments.
+    """Whether a name alone is a call: the reply is nothing but the exact name of a tool that needs no arguments.
 
-    It is none where the same object may be the arguments of another tool.
+    It is not where the same object may be the arguments of another tool.
     """
     tools = rules.tools
     assert tools is not None
@@ -316,12 +331,12 @@ def _calls_nothing(said: Said, tool: Tool, rules: Rules, place: Place) -> bool:
     alone = place.first and is_object(said.node.value) and said.node.value == {key: tool.name}
     if not alone or tools.check(tool, {}).errors:
         return False
-    others = (each for each in tools if key in tools.keys(each.name))
-    return all(tools.check(each, {key: tool.name}).errors for each in others)
+    others = (other for other in tools if key in tools.keys(other.name))
+    return all(tools.check(other, {key: tool.name}).errors for other in others)
 
 
 def _reads_flat(said: Said, tool: Tool, flat: dict[str, Any], rules: Rules) -> bool:
-    """Tell whether what looks like the arguments' key is a parameter of the tool itself."""
+    """Whether the key that looks like the arguments' is a parameter of the tool itself."""
     assert rules.tools is not None
     assert said.arguments is not None
     keys = rules.tools.keys(tool.name)
@@ -334,13 +349,13 @@ def _reads_flat(said: Said, tool: Tool, flat: dict[str, Any], rules: Rules) -> b
 
 
 def _as_object(node: Node, fixes: list[Fix], tool: Tool | None) -> tuple[Node | None, dict[str, Any]]:
-    """Read the arguments as an object, with the node if it is its own."""
+    """Return the arguments as an object, with its node if that was the object itself. Raises `_Unfit`."""
     arguments = _object_of(node.value, fixes, tool)
     return (node if arguments is node.value else None), arguments
 
 
 def _object_of(value: Any, fixes: list[Fix], tool: Tool | None) -> dict[str, Any]:
-    """Decode JSON in a string, take nothing for `{}`."""
+    """Return `value` as an object: decode JSON in a string, and turn null or an empty string into {}."""
     if is_object(value):
         return value
     if value is None or (isinstance(value, str) and not value.strip()):
@@ -371,7 +386,7 @@ def _decoded(value: str, fixes: list[Fix], tool: Tool | None) -> dict[str, Any]:
 
 
 def _whole(text: str) -> Value:
-    """Read a text that is one JSON value. Raises `Unreadable`, also when anything follows it."""
+    """Parse a text that is one JSON value. Raises `Unreadable`, also if text follows it."""
     value = read(text)
     if text[value.end :].strip():
         raise Unreadable(value.end, "text follows the value", "invalid_json")
@@ -379,7 +394,7 @@ def _whole(text: str) -> Value:
 
 
 def single_string(tool: Tool | None) -> str | None:
-    """Give the only parameter of a tool that takes one free string."""
+    """Return the name of a tool's only parameter if it is a free string, else None."""
     properties = tool.parameters.get("properties") if tool else None
     if not is_object(properties) or len(properties) != 1:
         return None
@@ -391,9 +406,9 @@ def single_string(tool: Tool | None) -> str | None:
 def _unwrapped(
     node: Node | None, arguments: dict[str, Any], tool: Tool, rules: Rules, fixes: list[Fix]
 ) -> tuple[Node | None, dict[str, Any]]:
-    """Open a call inside a call, at any depth, where the tool declares no such parameters.
+    """Unwrap a call inside a call, at any depth, where the tool declares no such parameters.
 
-    Raises `_Unfit` for one of another tool.
+    Raises `_Unfit` if the inner call is of another tool.
     """
     assert rules.tools is not None
     keys = rules.tools.keys(tool.name)
@@ -406,19 +421,19 @@ def _unwrapped(
         if rest:
             return node, arguments
         other = rules.tools.find(arguments[name_key]) if name_key is not None else None
-        if other is not None and other[0] is not tool:  # which of the two was meant, nobody can tell
+        if other is not None and other[0] is not tool:  # which of the two was meant cannot be known
             raise _Unfit("invalid_arguments", f"its arguments are a call of {other[0].name!r}")
-        taken: list[Fix] = []
+        inner_fixes: list[Fix] = []
         try:
-            arguments = _object_of(arguments[inner_key], taken, None)
+            arguments = _object_of(arguments[inner_key], inner_fixes, None)
         except _Unfit:
             return node, arguments
         node = None
-        fixes += [*taken, Fix("unwrap", "the call was wrapped in a call")]
+        fixes += [*inner_fixes, Fix("unwrap", "the call was wrapped in a call")]
 
 
 def _is_schema(value: Any) -> bool:
-    """Tell whether this is a JSON Schema of parameters, echoed from the prompt."""
+    """Whether `value` is a JSON schema of parameters, echoed from the prompt."""
     return is_object(value) and is_object(value.get("properties")) and value.get("type") == "object"
 
 

@@ -1,4 +1,4 @@
-"""Write a tool for a prompt: types, enums, defaults, nesting and descriptions, in lines that a small model can read."""
+"""Describe a tool in a prompt: types, enums, defaults, nesting and descriptions, in lines small models can read."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from promptools.schema.graph import at_pointer, is_array, is_object
 from promptools.types import Schema, Tool
 
 DEEPEST = 6
-"""Levels of nesting that are written out."""
+"""Levels of nesting that are written out at most."""
 MOST_REFERENCES = 32
-"""References that are followed from one to the next: those inside an `$id` may lead elsewhere from the root."""
+"""References in a chain that are followed at most: those inside an `$id` may lead elsewhere from the root."""
 LARGEST = 2000
-"""Subschemas of one tool that are looked into beyond those that it has: references may multiply at each level."""
+"""Visits of subschemas beyond `LOOKS` for each that the tool has: references may multiply at each level."""
 LOOKS = 4
-"""How often each of its own is looked into at most, where no reference leads to it."""
+"""Visits of each subschema of the tool where no reference leads to it."""
 
 
 def describe(tool: Tool) -> str:
-    """Write one tool as Markdown: a heading, its description, a line for each parameter."""
+    """Return a tool as Markdown: a heading, its description, a line for each parameter."""
     lines = [f"### {tool.name}"]
     if tool.description.strip():
         lines.append(tool.description.strip())
@@ -35,7 +35,7 @@ def describe(tool: Tool) -> str:
 
 
 class _Signature:
-    """Writes the parameters of one tool; `left` is how many more subschemas are looked into."""
+    """Describes the parameters of one tool; `left` is how many more subschemas may be visited."""
 
     def __init__(self, root: Schema) -> None:
         self.root = root
@@ -45,7 +45,7 @@ class _Signature:
         return self._lines(self.root)
 
     def _lines(self, schema: Schema, outer: tuple[int, ...] = ()) -> Iterator[str]:
-        """Write a line for each property; `outer` are the ids of those around: what is in itself ends there."""
+        """Yield a line for each property; `outer` are the ids of the enclosing objects, at which recursion stops."""
         required = schema.get("required")
         properties = self._properties(schema)
         within = (*outer, id(properties))
@@ -54,8 +54,8 @@ class _Signature:
             facts = [self.type_of(node), "required" if is_array(required) and name in required else "optional"]
             if "default" in node:
                 facts.append(f"default {_json(node['default'])}")
-            told = node.get("description")
-            text = " ".join(told.split()) if isinstance(told, str) else ""
+            description = node.get("description")
+            text = " ".join(description.split()) if isinstance(description, str) else ""
             yield f"{'  ' * len(outer)}- {name} ({', '.join(facts)})" + (f": {text}" if text else "")
             nested = self._nested(node)
             if nested is not None and id(self._properties(nested)) not in within and len(outer) < DEEPEST:
@@ -70,19 +70,19 @@ class _Signature:
         return properties if is_object(properties) else {}
 
     def _nested(self, node: Schema) -> Schema | None:
-        """Return the object inside a property: itself, its items, or the one variant that is an object."""
+        """Return the object in a property: itself, its items, or the only variant that is an object; else None."""
         for _ in range(DEEPEST):
             if self._properties(node):
                 return node
             if "items" not in node:
                 break
             node = self.resolve(node["items"])
-        variants = [self.resolve(each) for key in ("anyOf", "oneOf") for each in _list(node, key)]
-        objects = [each for each in variants if self._properties(each)]
+        variants = [self.resolve(variant) for key in ("anyOf", "oneOf") for variant in _list(node, key)]
+        objects = [variant for variant in variants if self._properties(variant)]
         return objects[0] if len(objects) == 1 else None
 
     def type_of(self, schema: Any, depth: int = 0) -> str:
-        """Write a type in a few words: `string`, `"c" | "f"`, `array of integer`, `string or null`."""
+        """Return a type in short: `string`, `"c" | "f"`, `array of integer`, `string or null`."""
         node = self.resolve(schema)
         if depth > DEEPEST or self.left <= 0:
             return "any"
@@ -92,7 +92,7 @@ class _Signature:
             return " | ".join(_json(value) for value in node["enum"])
         variants = _list(node, "anyOf") or _list(node, "oneOf")
         if variants:
-            return _either(self.type_of(each, depth + 1) for each in variants)
+            return _either(self.type_of(variant, depth + 1) for variant in variants)
         all_of = _list(node, "allOf")
         if len(all_of) == 1:
             return self.type_of(all_of[0], depth + 1)
@@ -107,14 +107,14 @@ class _Signature:
 
 
 def resolve(schema: Any, root: Schema) -> Schema:
-    """Follow `$ref` inside `root`; what leads to no object there gives the schema as it is, `true` gives `{}`."""
+    """Follow `$ref` inside `root`; return the schema as it is if that leads to no object, and {} for `true`."""
     node: Schema = schema if is_object(schema) else {}
     for _ in range(MOST_REFERENCES):
         reference = node.get("$ref")
-        found = at_pointer(root, reference) if isinstance(reference, str) else None
-        if not is_object(found):
+        target = at_pointer(root, reference) if isinstance(reference, str) else None
+        if not is_object(target):
             break
-        node = {**found, **{key: value for key, value in node.items() if key != "$ref"}}
+        node = {**target, **{key: value for key, value in node.items() if key != "$ref"}}
     return node
 
 

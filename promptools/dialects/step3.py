@@ -49,12 +49,12 @@ _PARTLY = re.compile(
 
 
 def tokens_begin(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
-    """Tell whether steptml follows the tokens, which DeepSeek's fine-tunes spell so too."""
+    """Whether steptml follows the tokens, which DeepSeek's fine-tunes spell the same."""
     del fresh, rules
     window = text[start:end]
-    found = _BEFORE.match(window)
-    if found is not None:
-        return True if found["call"] == "<steptml:invoke" else None
+    opener = _BEFORE.match(window)
+    if opener is not None:
+        return True if opener["call"] == "<steptml:invoke" else None
     return None if _PARTLY.fullmatch(window) else False
 
 
@@ -73,7 +73,7 @@ class Step3(Markup):
     stop = (_CLOSER,)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
-        """Write the block of the system message that declares the tools and the format."""
+        """Render the system-prompt block that declares the tools and the format."""
         return f"""# Tools
 
 You may call these tools, described as JSON, one a line:
@@ -88,12 +88,12 @@ its value</steptml:parameter></steptml:invoke><｜tool_call_end｜>
 {when_to_call(parallel=parallel, required=required, several="Several calls stand in one block, each on its line.")}"""
 
     def render_calls(self, calls: Sequence[Call]) -> str:
-        """Write calls as the model would have; with a JSON body where a value could be misread between tags."""
+        """Render calls as the model would write them, with a JSON body where a value could be misread between tags."""
         listed = "\n".join(map(_invoke, calls))
         return f"{_OPENER}\n{listed}\n{_CLOSER}"
 
     def render_results(self, results: Sequence[Result]) -> str:
-        """Write results as one user turn."""
+        """Render results as one user turn."""
         return results_in(results, "<｜tool_output_begin｜>", "<｜tool_output_end｜>")
 
 

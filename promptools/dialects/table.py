@@ -1,4 +1,4 @@
-"""Read a dialect from a TOML table: an app's own family of markers around JSON, without code.
+"""Read a dialect from a TOML table: an app's own markers around JSON, without code.
 
     name = "acme"
     models = "Acme 7B"
@@ -25,12 +25,12 @@ from promptools.errors import UsageError, clip
 from promptools.schema.graph import is_array, is_object
 
 LONGEST: Final = 128
-"""Characters of a marker: what is held back is never more."""
+"""Characters of a marker: no more than this is ever held back."""
 SHORTEST: Final = 2
 
 
 class Key(NamedTuple):
-    """One key of the table: what it must be, in words, and whether it is that."""
+    """One key of the table: what its value must be, as text, and the predicate that checks it."""
 
     wanted: str
     fits: Callable[[Any], bool]
@@ -57,7 +57,7 @@ def _template(value: Any) -> bool:
 
 
 def _texts(value: Any) -> bool:
-    return is_array(value) and all(isinstance(each, str) for each in value)
+    return is_array(value) and all(isinstance(item, str) for item in value)
 
 
 def _two_texts(value: Any) -> bool:
@@ -103,7 +103,7 @@ REQUIRED: Final = ("name", "openers")
 
 
 def read(path: str | Path) -> Marked:
-    """Read a dialect from a TOML file. Raises UsageError for a file or a key that is not as it must be."""
+    """Read a dialect from a TOML file. Raises UsageError for an unreadable file or an invalid key."""
     try:
         table = tomllib.loads(Path(path).read_text("utf-8"))
     except OSError as error:

@@ -1,11 +1,11 @@
-"""Gemma 2 and 3: Python calls in a fence that is labelled `tool_code`.
+"""Gemma 2 and 3: Python calls in a code fence labelled `tool_code`.
 
     ```tool_code
     print(default_api.get_weather(city="Oslo"))
     ```
 
-Each statement must be a call of an offered tool, printed, awaited or assigned perhaps; anything else makes the fence
-code. Source: Google's guide to function calling with Gemma (2025-03).
+Each statement must be a call of an offered tool, which may be printed, awaited or assigned; anything else makes the
+fence code. Source: Google's guide to function calling with Gemma (2025-03).
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ def _layout(run: str) -> Layout:
 
 
 _OTHER = r"print[ \t]?(?:\Z|\()|await[ \t]|[A-Za-z_]\w{0,63}+[ \t]{0,4}+(?:\Z|=)|\[\s{0,16}+(?:\Z|\w)|#(?:\Z|[^#])"
-"""What a statement begins with that does not begin with a tool's name."""
+"""The beginning of a statement that does not begin with a tool's name."""
 
 
 def _statement(pattern: str, gate: str) -> Head:
-    """Make the head of a fence that begins with such a statement."""
+    """Return the head of a fence whose first statement begins with `pattern`."""
     return Head((), pattern, opens="", gate=gate, begins=behind, line=True, fenced=True, labels=(LABEL,))
 
 
@@ -53,12 +53,12 @@ class ToolCode(MarkedCalls):
     opener, closer = "```tool_code\n", "\n```"
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
-        """Start at the first statement; the label makes it as sure as a tag does."""
+        """Read from the first statement; the label is as much evidence as a tag."""
         run = head[: len(head) - len(head.lstrip(head[:1]))] or "```"
         return CallBlock(head, _layout(run), rules, place, firm=firm or rules.strictness != "strict")
 
     def explain(self, *, parallel: bool) -> str:
-        """Say how a call is written."""
+        """Return the instructions for writing a call."""
         how_many = "Write one call a line to call several." if parallel else "Call one function at a time."
         return f"""You can call functions. To do so, write a block like this, and nothing after it:
 
@@ -69,14 +69,14 @@ function_name(parameter="value", other=2)
 {how_many}"""
 
     def render_results(self, results: Sequence[Result]) -> str:
-        """Write results as one user turn."""
+        """Render results as one user turn."""
         return "\n".join(
             f"```tool_output\n{'Error: ' if result.is_error else ''}{result.content}\n```" for result in results
         )
 
 
 def _lenient(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
-    """Tell whether a program may be a call: only where the rules are lenient, or it was asked for."""
+    """Whether a program may be a call: only if parsing is lenient, or the request asked for this dialect."""
     if rules.strictness != "lenient" and rules.expect != "smolagents":
         return False
     return behind(text, start, end, fresh=fresh, rules=rules)
@@ -92,7 +92,7 @@ class Smolagents(MarkedCalls):
     opener, closer = "<code>\n", "\n</code>"
 
     def explain(self, *, parallel: bool) -> str:
-        """Say how a call is written."""
+        """Return the instructions for writing a call."""
         how_many = "Write one call a line to call several." if parallel else "Call one function at a time."
         return f"""You can call functions. To do so, write a block like this, and nothing after it:
 

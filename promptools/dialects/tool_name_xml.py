@@ -7,7 +7,7 @@
     </content>
     </write_file>
 
-Its tags are any words, HTML's too: so the tool must be offered, the tag must begin a line, and nothing but calls may
+Its tags may be any words, HTML's too, so the tool must be offered, the tag must begin a line, and nothing but calls may
 follow (tier B). Source: the system prompts of Cline and Roo Code (2025), ai-sdk-tool-call-middleware (`morphXml`,
 `yamlXml`).
 """
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 _WORD = r"[A-Za-z_][\w.-]{0,80}+"
 _ATTRIBUTE = r"""\s{1,8}+[\w.:-]{1,80}+\s{0,4}=\s{0,4}(?:"[^"\n]{0,256}+"|'[^'\n]{0,256}+')"""
 _BEGUN = then(r"\s{1,8}+", r"[\w.:-]{1,80}+", r"\s{0,4}", "=", r"\s{0,4}", r"""(?:"[^"\n]{0,256}+|'[^'\n]{0,256}+)\Z""")
-"""An attribute that the text ends in."""
+"""An attribute that the end of the text cuts off."""
 _ATTRIBUTES = rf"(?:(?:{_ATTRIBUTE}){{0,6}}(?:{_BEGUN}|\s{{0,8}}(?=/?(?:>|\Z)))|\s[^<>]{{0,400}}+)?"
-"""Attributes, whose values may hold brackets, or what else may stand in a tag."""
+"""Attributes, whose values may contain brackets, or anything else in a tag."""
 ELEMENT: Final = then("<", _WORD, _ATTRIBUTES, r"/?", ">")
 _BARE = then(_WORD, r"[ \t]{0,8}\r?", r"\n", r"[ \t]{0,8}", rf"(?:(?=<{_WORD}>)|<(?:\Z|{_WORD}\Z))")
 _NAME = re.compile(_WORD)
@@ -46,33 +46,33 @@ _SAFE = re.compile(rf"{_WORD}\Z")
 
 
 def element_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
-    """Tell whether the tag at `text[start]` is an offered tool's."""
+    """Whether the tag at `text[start]` is an offered tool's."""
     del fresh
-    found = _NAME.match(text, start + 1)
-    if rules.tools is None or (found is None and start + 1 < len(text)):
+    tag = _NAME.match(text, start + 1)
+    if rules.tools is None or (tag is None and start + 1 < len(text)):
         return False
-    if found is not None and found.end() < len(text):
-        if rules.tools.get(found[0]) is None and found[0] != MCP:
+    if tag is not None and tag.end() < len(text):
+        if rules.tools.get(tag[0]) is None and tag[0] != MCP:
             return False
         if end == len(text) and _UNFINISHED.fullmatch(text, start, end):
             return None
         return True if text[end - 1] == ">" else None if end == len(text) else False
-    said = found[0] if found is not None else ""
-    return None if any(name.startswith(said) for name in (*rules.tools.names, MCP)) else False
+    prefix = tag[0] if tag is not None else ""
+    return None if any(name.startswith(prefix) for name in (*rules.tools.names, MCP)) else False
 
 
 def _bare_begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
-    """Tell whether a tool's name alone on a line stands before the tag of one of its parameters."""
+    """Whether a tool's name is alone on its line, and the tag of one of its parameters follows."""
     del fresh
-    found = _NAME.match(text, start)
-    if rules.tools is None or found is None:
+    tool = _NAME.match(text, start)
+    if rules.tools is None or tool is None:
         return False
-    if found.end() < len(text) and rules.tools.get(found[0]) is None:
+    if tool.end() < len(text) and rules.tools.get(tool[0]) is None:
         return False
     if end == len(text):
         return None
     key = _NAME.match(text, end + 1)
-    return key is not None and key[0] in rules.tools.keys(found[0])
+    return key is not None and key[0] in rules.tools.keys(tool[0])
 
 
 class ToolNameXml(Textual):
@@ -88,11 +88,11 @@ class ToolNameXml(Textual):
     )
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
-        """Start behind the opening tag."""
+        """Read from the content after the opening tag."""
         return ElementCandidate("", head, rules, place, firm=firm)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
-        """Write the block of the system message that declares the tools and the format."""
+        """Render the system-prompt block that declares the tools and the format."""
         listed = "\n\n".join(describe(tool) for tool in tools)
         several = " To use several at once, write one behind the other." if parallel else ""
         when = "You must use a tool in this turn." if required else "If no tool is needed, answer in plain words."
@@ -105,15 +105,15 @@ You can use these tools:
 {self._form()}{several} Never write a result yourself. {when}"""
 
     def render_calls(self, calls: Sequence[Call]) -> str:
-        """Write calls as the model would have.
+        """Render calls as the model would write them.
 
-        Nothing is escaped between tags: where a string holds one of them, or would lose its line ends, the arguments of
+        Nothing is escaped between tags: if a string contains one of them, or would lose its line ends, the arguments of
         that call are one JSON object.
         """
         return "\n".join(self._call(call) for call in calls)
 
     def render_results(self, results: Sequence[Result]) -> str:
-        """Write results as one user turn."""
+        """Render results as one user turn."""
         return "\n".join(f"[{result.name}] Result:\n{result.content}" for result in results)
 
     def _form(self) -> str:
@@ -135,7 +135,7 @@ Write values as they are, nothing escaped; lists and objects as JSON."""
         return "\n".join((f"<{call.name}>", *(line for line in lines if line is not None), f"</{call.name}>"))
 
     def _argument(self, name: str, key: str, value: Any) -> str | None:
-        """Write one argument; None where it would not be read back."""
+        """Return one argument as an element; None if it would not be read back."""
         if not isinstance(value, str):
             return f"<{key}>{guarded(value)}</{key}>" if _SAFE.match(key) else None
         if "\r" in value or "&lt;" in value or not _SAFE.match(key):
@@ -175,7 +175,7 @@ _PLAIN = re.compile(r"[A-Za-z][\w ,./-]*\w\Z")
 
 
 def _yaml(key: str, value: Any) -> str:
-    """Write a line of YAML: words as they are where they can only be words, else JSON, which YAML holds."""
+    """Return a line of YAML: plain text if it can only be a string, else JSON, which is valid YAML."""
     if isinstance(value, str) and _PLAIN.match(value) and value not in ("null", "true", "false"):
         return f"{key}: {value}"
     return f"{key}: {guarded(value)}"

@@ -27,14 +27,14 @@ OPENER, CLOSER = "<toolbridge_calls>", "</toolbridge_calls>"
 _NEXT: Final = re.compile(rf"\s{{0,256}}+(?:(?P<closer>{CLOSER})|(?P<tag>{ELEMENT}))")
 _CUT: Final = frozenset(CLOSER[:size] for size in range(1, len(CLOSER)))
 SPACE = 256
-"""White space between elements, in characters."""
+"""Characters of white space between elements."""
 LOOK = 2048
-"""Characters that are looked at together."""
+"""Characters that are read in one step."""
 _LOST = Fix("closer", f"no {CLOSER!r}")
 
 
 def _begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
-    """Tell whether an offered tool's tag stands behind the wrapper's opener."""
+    """Whether the tag of an offered tool follows the wrapper's opening tag."""
     tag = text.find("<", start + len(OPENER))
     if tag < 0 or tag >= end:
         return None if end == len(text) else False
@@ -42,7 +42,7 @@ def _begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bo
 
 
 class ToolbridgeCandidate(Undecided):
-    """Elements in the wrapper, one behind the other, and its closer."""
+    """Elements in the wrapper, one after the other, and its closing tag."""
 
     def __init__(self, head: str, rules: Rules, place: Place, *, firm: bool) -> None:
         begin = head.index("<", len(OPENER))
@@ -52,10 +52,10 @@ class ToolbridgeCandidate(Undecided):
         self._done: list[Part] = []
         self._inner: ElementCandidate | None = self._element(head[begin:])
         self._behind = ""
-        """What stands behind the last element."""
+        """The text after the last element."""
 
     def feed(self, piece: str, start: int) -> int | None:
-        """Take more text; see `Candidate`."""
+        """Read more text; see `Candidate`."""
         for at in range(start, len(piece), LOOK):
             part = piece[at : at + LOOK]
             if self._drive(part):
@@ -63,14 +63,14 @@ class ToolbridgeCandidate(Undecided):
         return None
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide: the text is over."""
+        """Decide at the end of the text."""
         self._drive("", final=True, reason=finish_reason)
 
     def _element(self, tag: str) -> ElementCandidate:
         return ElementCandidate("", tag, self._rules, self._place, firm=self.firm)
 
     def _drive(self, text: str, *, final: bool = False, reason: str | None = None) -> bool:
-        """Take text; tell whether all is decided."""
+        """Read text; return whether the candidate is decided."""
         while True:
             if self._inner is not None:
                 inner = self._inner
@@ -92,28 +92,28 @@ class ToolbridgeCandidate(Undecided):
                 self._done += inner.parts
                 self._inner = None
             self._behind += text
-            moved = self._look(final=final)
-            if moved is None or not moved:
-                return moved is not None
+            another = self._look(final=final)
+            if another is None or not another:
+                return another is not None
             text = self._behind
             self._behind = ""
 
     def _look(self, *, final: bool) -> bool | None:
-        """Look behind an element: true if another one begins, false if that was all, None if more must tell."""
+        """Read what follows an element: True if another one begins, False at the end, None if more text is needed."""
         behind = self._behind
-        found = _NEXT.match(behind)
-        if found is not None and found["closer"] is not None:
-            self._done.append(Part("markup", found[0]))
-            self._end(behind[found.end() :], None)
+        following = _NEXT.match(behind)
+        if following is not None and following["closer"] is not None:
+            self._done.append(Part("markup", following[0]))
+            self._end(behind[following.end() :], None)
             return False
         begins: bool | None = False
-        if found is not None:
-            place = found.start("tag")
-            begins = element_begins(behind, place, found.end(), fresh=True, rules=self._rules)
+        if following is not None:
+            start = following.start("tag")
+            begins = element_begins(behind, start, following.end(), fresh=True, rules=self._rules)
             if begins:
-                self._done += [Part("markup", behind[:place])] if place else []
-                self._inner = self._element(found["tag"])
-                self._behind = behind[found.end() :]
+                self._done += [Part("markup", behind[:start])] if start else []
+                self._inner = self._element(following["tag"])
+                self._behind = behind[following.end() :]
                 return True
         bare = behind.lstrip()
         if not final and (begins is None or (not bare and len(behind) < SPACE) or bare in _CUT):
@@ -122,7 +122,7 @@ class ToolbridgeCandidate(Undecided):
         return False
 
     def _end(self, rest: str, fix: Fix | None) -> None:
-        """Decide: what is left is no part of it."""
+        """Decide; `rest` does not belong to the candidate."""
         self.rest = rest
         if not (self._done or self._gone):
             self.parts = [Part("text", self.head)]
@@ -130,8 +130,8 @@ class ToolbridgeCandidate(Undecided):
         if fix is not None:
             note(reversed(self._done), fix)
         self.parts = [*([Part("markup", self.head)] if self.head else []), *self._done]
-        told = [*self._gone, *self.parts]
-        self.tries = [tried(self._place.dialect, size_of(told), told)]
+        sent = [*self._gone, *self.parts]
+        self.tries = [tried(self._place.dialect, size_of(sent), sent)]
 
 
 class ToolBridge(ToolNameXml):
@@ -152,15 +152,15 @@ class ToolBridge(ToolNameXml):
     stop = ("<toolbridge_result>",)
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
-        """Start behind the first element's tag."""
+        """Read from the content after the first element's tag."""
         return ToolbridgeCandidate(head, rules, place, firm=firm)
 
     def render_calls(self, calls: Sequence[Call]) -> str:
-        """Write calls as the model would have; see `ToolNameXml`."""
+        """Render calls as the model would write them; see `ToolNameXml`."""
         return f"{OPENER}\n{super().render_calls(calls)}\n{CLOSER}"
 
     def render_results(self, results: Sequence[Result]) -> str:
-        """Write results as one user turn."""
+        """Render results as one user turn."""
         return "\n".join(
             f"<toolbridge_result>\n{result.name}:\n{result.content}\n</toolbridge_result>" for result in results
         )

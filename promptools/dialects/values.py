@@ -1,8 +1,8 @@
-"""Values of dialects that write them as bare text: the schema says whether `2` is a number or a word.
+"""Read values of dialects that write them as bare text: the schema decides whether `2` is a number or a string.
 
-Not a liberty but the format: the models are trained on values without quotes, so a reading is no fix. Types are tried
-in the order null, integer, number, boolean, object, array, string, and the first that fits is taken, as vLLM 0.32,
-SGLang 0.5 and Ollama do. Where only strings are wanted the text is the value, `007` and `null` too.
+That is the format, not a repair: the models are trained on values without quotes, so a conversion is no fix. Types are
+tried in the order null, integer, number, boolean, object, array, string, and the first that fits is taken, as vLLM
+0.32, SGLang 0.5 and Ollama do. Where the schema allows only strings the text is the value, also `007` and `null`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ STRING = frozenset(("string",))
 
 
 def value_of(rules: Rules, tool: str, key: str, text: str) -> tuple[Any, tuple[Fix, ...]]:
-    """Read the bare text of a parameter of a tool, and say what was mended in it. O(n) in characters.
+    """Read the bare text of a tool's parameter: its value, and the fixes made to read it. O(n) in characters.
 
-    A parameter that an offered tool does not declare is a string: nothing says that it is more. A tool that declares
-    none at all takes anything.
+    A parameter that an offered tool does not declare is a string: nothing shows that it is more. If the tool declares
+    none at all, any type is tried.
     """
     tools = rules.tools
     keys = tools.keys(tool) if tools is not None else frozenset[str]()
@@ -33,26 +33,26 @@ def value_of(rules: Rules, tool: str, key: str, text: str) -> tuple[Any, tuple[F
 
 
 def read(text: str, types: frozenset[str]) -> tuple[Any, tuple[Fix, ...]]:
-    """Read a value of one of the JSON types `types`, any where that is empty; a text that fits none is a string."""
+    """Read a value of one of the JSON types `types` (any, if empty); a text that fits none is a string."""
     if types == STRING:
         return text, ()
     bare = text.strip()
     for kind in ORDER:
         if kind == "string" or kind not in (types or ANY):
             continue
-        found = from_text(kind, bare)
-        if found is not NOTHING:
-            return found, ()
+        value = from_text(kind, bare)
+        if value is not NOTHING:
+            return value, ()
         opener = {"object": "{", "array": "["}.get(kind)
         if opener is not None and types and bare.startswith(opener):
-            mended = _mended(bare)
-            if mended is not None:
-                return mended
+            repaired = _mended(bare)
+            if repaired is not None:
+                return repaired
     return text, ()
 
 
 def _mended(text: str) -> tuple[Any, tuple[Fix, ...]] | None:
-    """Read an object or a list that is no strict JSON."""
+    """Repair and read an object or a list that is not strict JSON; None if that fails."""
     try:
         value = read_json(text)
     except Unreadable:

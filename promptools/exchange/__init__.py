@@ -1,4 +1,4 @@
-"""One user request, perhaps several upstream sends: `run` plans it without doing any I/O."""
+"""One client request, perhaps several upstream requests: `run` drives it as a generator that does no I/O itself."""
 
 from promptools.exchange.context import ClientRequest, Context, Route, Router
 from promptools.exchange.effects import (

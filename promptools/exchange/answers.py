@@ -1,4 +1,4 @@
-"""Answers that are no replies: our own errors as HTTP, an upstream's as it was, and errors inside a stream."""
+"""Error responses to the client: our own errors as HTTP, the upstream's error unchanged, and errors inside a stream."""
 
 from __future__ import annotations
 
@@ -22,43 +22,43 @@ LONGER = (
 
 
 def refuse(ledger: Ledger, error: UsageError) -> Steps[None]:
-    """Answer a request that cannot be: 400, and nothing to retry."""
+    """Respond to an invalid request with HTTP 400, and tell the SDK not to retry it."""
     body = ledger.front.error(str(error), kind="UsageError", code="usage")
     head = Head(400, (("content-type", _JSON), ("x-should-retry", "false")))
     yield from ledger.emit(ledger.front.in_stream(body) if ledger.head_sent else body, lambda: head)
 
 
 def conclude(ledger: Ledger, failure: Failure, mode: str) -> Steps[None]:
-    """Answer a request that nothing could mend.
+    """Respond to a request that failed for good.
 
-    Raises the shell's own exception where there was no answer, so that the SDK retries it as it would without us.
+    Raises the shell's own exception if the server did not respond, so that the SDK retries as it would without us.
     """
     sends = len(ledger.attempts)
     status, body = (400, _overflow(ledger, failure)) if failure.kind == "overflow" else (502, _body(ledger, failure))
     head = Head(status, (*own_headers((), _JSON, mode, sends), ("x-should-retry", "false")))
     if ledger.head_sent:
-        said = f"promptools mode={mode} attempts={sends}"
-        yield from ledger.emit(ledger.front.in_stream(body, said), lambda: head)
+        summary = f"promptools mode={mode} attempts={sends}"
+        yield from ledger.emit(ledger.front.in_stream(body, summary), lambda: head)
         return
-    late = ledger.policy.left(ledger.now) == 0
-    if failure.error and not late and (failure.kind in {"connect", "timeout"} or sends == 1):
+    deadline_passed = ledger.policy.left(ledger.now) == 0
+    if failure.error and not deadline_passed and (failure.kind in {"connect", "timeout"} or sends == 1):
         raise failure.error
     if _as_it_was(failure, sends) and failure.opened:
         body = ledger.front.server_error(failure)
-        kind = header(failure.opened.headers, "content-type") if body is failure.body else _JSON
-        head = Head(failure.opened.status, own_headers(failure.opened.headers, kind or _JSON, mode, sends))
+        media_type = header(failure.opened.headers, "content-type") if body is failure.body else _JSON
+        head = Head(failure.opened.status, own_headers(failure.opened.headers, media_type or _JSON, mode, sends))
     yield from ledger.emit(body, lambda: head)
 
 
 def _as_it_was(failure: Failure, sends: int) -> bool:
-    """Tell whether the server's own answer is the best there is: nothing was tried on it, or nothing can be."""
+    """Whether to return the server's own error response: no remedy was tried, or none exists."""
     if failure.opened is None or failure.opened.status < 400 or failure.kind == "overflow":
         return False
     return sends == 1 or failure.kind in {"refused", "crashed"}
 
 
 def _overflow(ledger: Ledger, failure: Failure) -> bytes:
-    """Say that the prompt is too long: in the same words, and under OpenAI's code, whatever server it was."""
+    """Return the error for a prompt that is too long: the same text and OpenAI's error code for every server."""
     raised = "" if failure.limit is None else f"; it may be raised to {failure.limit} (num_ctx_limit)"
     numbers = f"{failure.overflow}{raised}"
     message = f"the conversation does not fit: {numbers}. {LONGER}. Tried: {_tried(ledger)}"
@@ -67,7 +67,7 @@ def _overflow(ledger: Ledger, failure: Failure) -> bytes:
 
 
 def _tried(ledger: Ledger) -> str:
-    return "; ".join(f"{n}. {each.mode} mode: {each.outcome}" for n, each in enumerate(ledger.attempts, 1))
+    return "; ".join(f"{n}. {attempt.mode} mode: {attempt.outcome}" for n, attempt in enumerate(ledger.attempts, 1))
 
 
 def _body(ledger: Ledger, failure: Failure) -> bytes:

@@ -1,7 +1,7 @@
-"""A client's request, opened once: where it goes, what is known of that place, and whether it is ours to touch.
+"""A client's request, parsed and routed once: its server, the server's profile, and whether the body may be changed.
 
-This is the entrance: once the server is known, `Front.read` writes the client's request as a Chat Completions body, and
-from there on nothing knows of the front until the outlet writes the answer.
+Once the server is known, `Front.read` converts the client's request into a Chat Completions body. From then on nothing
+depends on the client's API until the response is written.
 """
 
 from __future__ import annotations
@@ -30,69 +30,72 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What is to be done with a request."""
+    """A client request, parsed and routed."""
 
     body: dict[str, Any]
-    """The client's body as Chat Completions have it, with the model's real name and the config's defaults in it."""
+    """The client's body in the form of Chat Completions, with the model's real name and the config's defaults."""
     route: Route
     url: str
-    """Where the request is sent."""
+    """The URL that the request is sent to."""
     defaults: Options
     tools: bool
-    """Has it to do with tools at all?"""
+    """Whether the request concerns tools."""
     payload: bytes | None
-    """What to send as it is; None when the request has to be read and written anew."""
+    """The body to forward unchanged; None when the request has to be rewritten."""
     notes: tuple[str, ...] = ()
-    """What of the request has no like in Chat Completions."""
+    """The parts of the request that Chat Completions cannot express."""
 
     @property
     def place(self) -> tuple[str, str]:
-        """Give the provider and the model, as the breaker knows them."""
+        """The provider (or its base URL, or the request's URL) and the model, as in the breaker's keys."""
         target = self.route.target
         return target.provider or target.base_url or self.url, as_text(self.body.get("model"))
 
     def ask(self, ledger: Ledger) -> Steps[Ask]:
-        """Read and check it, noting what is left out; `UsageError` for what cannot be."""
+        """Parse and validate the body, and add notes on what is left out; raise `UsageError` if it is invalid."""
         target, context = self.route.target, ledger.context
-        marks, prompt = target.marks or None, target.system_prompt or ""
-        read = partial(read_ask, self.body, target.profile, self.defaults, marks=marks, system_prompt=prompt)
-        ask = yield from ledger.compute(read)
+        marks, system_prompt = target.marks or None, target.system_prompt or ""
+        parse = partial(read_ask, self.body, target.profile, self.defaults, marks=marks, system_prompt=system_prompt)
+        request = yield from ledger.compute(parse)
         if not ledger.front.pieces:
-            ask = replace(ask, options=ask.options.override({"arguments": "whole"}))
-        ledger.notes.extend(ask.notes)
-        less = None if target.profile.thinking else without_reasoning(ask)
-        if less:
+            request = replace(request, options=request.options.override({"arguments": "whole"}))
+        ledger.notes.extend(request.notes)
+        reduced = None if target.profile.thinking else without_reasoning(request)
+        if reduced:
             ledger.notes.append("the reasoning parameters were left out: the model does not take them")
         today = context.wall().date().isoformat() if context.wall is not None else None
-        return replace((less or ask).on(today), vocabulary=context.vocabulary)
+        return replace((reduced or request).on(today), vocabulary=context.vocabulary)
 
 
 def open_case(ledger: Ledger) -> Steps[Case]:
-    """Open a request. A body that is no JSON object goes on as it is: the server knows best what to say to it."""
+    """Parse and route a request. A body that is not a JSON object is forwarded: the server knows best how to refuse it.
+
+    Raises `UsageError` for invalid options or more tools than `Context.max_tools`.
+    """
     request, context, front = ledger.client, ledger.context, ledger.front
     defaults = context.options or Options()
-    given = yield from ledger.compute(partial(_read, request.body))
-    data = as_object(given)
+    parsed = yield from ledger.compute(partial(_read, request.body))
+    data = as_object(parsed)
     _check_number(data, context.max_tools)
     options = defaults.override(data.get("promptools"))
     route = context.route(as_text(data.get("model")) or None, options.provider)
-    if not is_object(given):
+    if not is_object(parsed):
         return Case(data, route, route.url or request.url, defaults, tools=False, payload=request.body)
     route = yield from look(ledger, route, route.target.model or as_text(data.get("model")))
-    own = {**route.target.defaults, **data}
+    client_body = {**route.target.defaults, **data}
     if route.target.model:
-        own["model"] = route.target.model
-    body, notes = front.read(own, route.target.profile)
+        client_body["model"] = route.target.model
+    body, notes = front.read(client_body, route.target.profile)
     tools = concerns_tools(body)
     body = _described(body, route.target.descriptions)
-    touch = tools or "promptools" in data or options.mode is not None or _unlike(body, route.target, front)
-    as_it_is = request.body if own == data else dump(own)
-    payload = None if touch else as_it_is
+    rewrite = tools or "promptools" in data or options.mode is not None or _unlike(body, route.target, front)
+    unchanged = request.body if client_body == data else dump(client_body)
+    payload = None if rewrite else unchanged
     return Case(body, route, route.url or request.url, defaults, tools, payload, notes)
 
 
 def _read(body: bytes) -> Any:
-    """Read JSON; None for what is none."""
+    """Parse JSON; None if it is invalid."""
     try:
         return json.loads(body)
     except (ValueError, RecursionError):
@@ -100,7 +103,7 @@ def _read(body: bytes) -> Any:
 
 
 def _check_number(body: dict[str, Any], most: int | None) -> None:
-    """Raise UsageError for more tools than the operator lets one request offer."""
+    """Raise `UsageError` if the request offers more tools than the operator allows."""
     for key in ("tools", "functions"):
         offered = len(as_list(body.get(key)))
         if most is not None and offered > most:
@@ -111,20 +114,24 @@ def _check_number(body: dict[str, Any], most: int | None) -> None:
 
 
 def _described(body: dict[str, Any], descriptions: Mapping[str, str]) -> dict[str, Any]:
-    """Copy with descriptions of tools that go over their own."""
+    """Return a copy of `body` in which `descriptions` replace those of the tools they name."""
     if not descriptions or not as_list(body.get("tools")):
         return body
-    return {**body, "tools": [_retold(each, descriptions) for each in body["tools"]]}
+    return {**body, "tools": [_retold(tool, descriptions) for tool in body["tools"]]}
 
 
 def _retold(tool: Any, descriptions: Mapping[str, str]) -> Any:
     function = as_object(as_object(tool).get("function"))
-    said = descriptions.get(as_text(function.get("name")))
-    return tool if said is None else {**tool, "function": {**function, "description": said}}
+    description = descriptions.get(as_text(function.get("name")))
+    return tool if description is None else {**tool, "function": {**function, "description": description}}
 
 
 def _unlike(body: dict[str, Any], target: Target, front: Front) -> bool:
-    """Tell whether the server cannot be sent the request as it came; a config's defaults are Chat Completions' keys."""
+    """Whether the server cannot take the client's bytes unchanged.
+
+    It speaks another API, the config's defaults (keys of Chat Completions) do not fit the client's API, or the model
+    refuses the reasoning parameters.
+    """
     profile = target.profile
     if profile.wire != front.wire or (front.wire != "chat" and target.defaults):
         return True

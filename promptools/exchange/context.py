@@ -1,4 +1,4 @@
-"""What an exchange is given: the client's request, where it may go, and the policies of whoever runs it."""
+"""The inputs of an exchange: the client's request, its route, and what is shared from request to request."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ClientRequest:
-    """One request of the client, its body whole, the shell's clock when it came, and the API that it speaks."""
+    """One request from the client with its complete body, the shell's clock when it came, and the API it speaks."""
 
     request: Request
     at: float
@@ -32,24 +32,24 @@ class ClientRequest:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where a chat request goes, and what is known of that place."""
+    """Where a chat request goes, and the profile of that server."""
 
     target: Target
     url: str | None = None
-    """The whole URL of the server's chat completions (None: the URL that the client's request carries)."""
+    """The full URL of the server's chat completions (None: the URL of the client's request)."""
     headers: Headers = field(default=(), repr=False)
-    """Set on every send, in place of the client's fields of the same name; `authorization`, for one."""
+    """Sent with every upstream request in place of the client's fields of the same name, such as `authorization`."""
     resolve: Callable[[Seen], Target] | None = None
-    """Makes the target anew from what a look at the server found out; None: no look is taken."""
+    """Resolve the target again from what probing the server found; None: the server is not probed."""
 
 
 Router: TypeAlias = Callable[[str | None, str | None], Route]
-"""`(model, provider)` of a request to its route; a `UsageError` from it becomes the client's 400."""
+"""Map `(model, provider)` of a request to its route; a `UsageError` it raises becomes an HTTP 400 for the client."""
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What stays the same from request to request. Times are seconds."""
+    """What is shared from request to request. Times are in seconds."""
 
     route: Router
     new_id: NewId
@@ -57,20 +57,20 @@ class Context:
     windows: Windows = field(default_factory=Windows)
     sights: Sights = field(default_factory=Sights)
     options: Options | None = None
-    """Defaults of the request's `promptools` key."""
+    """Defaults for the request's `promptools` key."""
     stop: Stop | None = None
     wait: WaitFor | None = None
     deadline: float | None = None
-    """Bounds all sends of one request together."""
+    """Bounds all attempts of one request together."""
     max_tools: int | None = None
-    """Tools that one request may offer (None: any number)."""
+    """The number of tools that one request may offer (None: unlimited)."""
     max_reply: int = MAX_REPLY
-    """Bytes of one reply that are held at most; what passes untouched is not held."""
+    """The most bytes of one reply that are buffered; what is forwarded unchanged is not buffered."""
     on_reply: Callable[[Reply], None] | None = None
-    """Receives every reply that was read and handed over, failed ones too."""
+    """Called with every reply that was read and passed to the client, failed ones too."""
     wall: Callable[[], datetime] | None = None
-    """Tells the date and the time, with their zone."""
+    """Return the date and time, with time zone."""
     vocabulary: Callable[[], Vocabulary | None] | None = None
-    """Gives the vocabulary of gpt-oss, where there is one at hand."""
+    """Return the vocabulary of gpt-oss, if it is available."""
     log: Callable[[str], None] | None = None
-    """Receives one line for each failed attempt; it never holds the model's or the user's words."""
+    """Called with one line for each failed attempt, which never contains text of the model or the user."""

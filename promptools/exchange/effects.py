@@ -1,21 +1,22 @@
-"""What an exchange asks of the world, and what it is told: the whole seam between the plan of a request and its I/O.
+"""The effects that an exchange yields and their results: the whole interface between its logic and the I/O.
 
-The exchange is a generator. It yields an effect and is sent one happening:
+The exchange is a generator that does no I/O. A shell (sync, async, or a test) performs each effect it yields and sends
+back one result:
 
-    Look(requests)  -> Looked              send small requests side by side; none is open afterwards
+    Look(requests)  -> Looked              send small requests concurrently; none is open afterwards
     Send(request)   -> Opened | Failed     open one upstream request; one is open at a time
     Read()          -> Piece | Ended | Failed
     Abandon()       -> Done                close the open upstream request, read or not
-    Wait(seconds)   -> Done                let time pass
+    Wait(seconds)   -> Done                sleep
     Compute(work)   -> Computed            call a function that only computes, and may take long
     Emit(head)      -> Done                the status and headers for the client; once, before any bytes
     Emit(bytes)     -> Done                bytes of the body for the client
 
-While a Look, Send, Read or Wait takes its time, a shell may send `Tick` in between: the exchange answers with what it
-emits meanwhile, and then with the same effect, which goes on.
+While a Look, Send, Read or Wait is pending, a shell may send `Tick`: the exchange yields anything it has to emit
+meanwhile, and then the same effect again, which the shell continues to wait for.
 
-Every happening carries the shell's clock, `at`, in seconds of any monotonic origin. A shell that is closed early (the
-client went away) throws `GeneratorExit` into the exchange and closes the upstream itself.
+Every result carries the shell's clock, `at`, in seconds of any monotonic origin. A shell that is closed early (the
+client disconnected) throws `GeneratorExit` into the exchange and closes the upstream itself.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from typing import Any, Literal, TypeAlias
 from promptools.profiles.detect import Answer
 
 Headers: TypeAlias = tuple[tuple[str, str], ...]
-"""Header fields in order; names as the peer wrote them, compared without case."""
+"""Header fields in order; names as the peer wrote them, compared case-insensitively."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One HTTP request: the client's to us, or ours to the server. `body` is whole."""
+    """One HTTP request: the client's to us, or ours to the server. `body` is complete."""
 
     method: str
     url: str
@@ -42,7 +43,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Status and headers of the answer to the client."""
+    """Status and headers of the response to the client."""
 
     status: int
     headers: Headers
@@ -50,7 +51,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Send all of `requests` side by side, follow no redirection, and be done with all after `timeout` seconds."""
+    """Send all of `requests` concurrently, without following redirects, and finish within `timeout` seconds."""
 
     requests: tuple[Request, ...]
     timeout: float
@@ -58,7 +59,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Open `request` upstream; `timeout` bounds the whole send in seconds (None: as the client set it)."""
+    """Open `request` upstream; `timeout` bounds the request and its reply in seconds (None: the client's own)."""
 
     request: Request
     timeout: float | None = None
@@ -66,7 +67,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Give the next piece of the open reply's body, decoded from any content encoding."""
+    """Read the next chunk of the open reply's body, with any content encoding decoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,21 +77,21 @@ class Abandon:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Let `seconds` pass."""
+    """Sleep for `seconds`."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Emit:
-    """Hand the head, then bytes of the body, to the client."""
+    """Send the head, then bytes of the body, to the client."""
 
     what: Head | bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """Call `work`, which does no I/O: in another thread where there is an event loop, which goes on meanwhile."""
+    """Call `work`, which does no I/O; under an event loop in another thread, so as not to block the loop."""
 
     work: Callable[[], Any]
 
@@ -100,7 +101,7 @@ Effect: TypeAlias = Look | Send | Read | Abandon | Wait | Emit | Compute
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What came back, in the order of the requests; None where nothing did, whatever the reason."""
+    """The responses in the order of the requests; None for a request that got none, whatever the reason."""
 
     answers: tuple[Answer | None, ...]
     at: float
@@ -108,7 +109,7 @@ class Looked:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The server answered with a status and headers."""
+    """The server responded with a status and headers."""
 
     status: int
     headers: Headers
@@ -117,7 +118,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Bytes of the reply."""
+    """A chunk of the reply's body."""
 
     data: bytes
     at: float
@@ -125,7 +126,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The reply is complete as far as HTTP can tell."""
+    """The reply is complete as far as HTTP shows."""
 
     at: float
 
@@ -135,7 +136,7 @@ FailKind = Literal["connect", "timeout", "closed", "protocol"]
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """No answer, or it broke off. `error` is the shell's own exception, to be raised again where nothing mends it."""
+    """No response, or it broke off. `error` is the shell's own exception, raised again if no retry helps."""
 
     kind: FailKind
     text: str
@@ -152,7 +153,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """What the work returned, or the exception that it raised."""
+    """The return value of the work, or the exception it raised."""
 
     value: Any
     error: Exception | None
@@ -161,7 +162,7 @@ class Computed:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time has passed, and the effect is not done yet."""
+    """Time has passed, and the effect is still pending."""
 
     at: float
 

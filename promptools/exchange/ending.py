@@ -1,4 +1,4 @@
-"""Notice in the bytes of a stream that passes by that the server says it is over."""
+"""Detect the end-of-stream marker in the raw bytes of a stream that is forwarded unparsed."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ if TYPE_CHECKING:
     from promptools.profiles.profile import Wire
 
 _DONE = re.compile(rb"[\r\n]data: ?\[DONE\][ \t]*(?:\r\n\r\n|\n\n|\r\r)")
-"""The last event of an OpenAI stream, blank line included. Inside JSON no line ends, so no text looks like it."""
+"""The last event of an OpenAI stream, with its blank line. JSON has no raw line breaks, so no content can match."""
 _TAIL = 64
-"""Bytes that are kept in case the event is cut; it has less."""
+"""Bytes that are kept in case a chunk boundary splits the event, which is shorter."""
 _LAST = re.compile(rb'"done"\s*:\s*true')
-"""What the last line of Ollama's holds, and perhaps another."""
+"""Contained in the last line of an Ollama stream, and perhaps in the content of others."""
 _LINE = 1 << 16
-"""Bytes of a line that are kept to be read; the last line has a few hundred."""
+"""The most bytes of a line that are kept to be parsed; the last line has a few hundred."""
 
 
 class Ending:
-    """Looks for the end of a stream in its bytes, cut anywhere. O(n) in bytes; keeps `_LINE` of them at most."""
+    """Detects the end of a stream from its bytes, split anywhere. O(n) in bytes; buffers at most `_LINE` of them."""
 
     def __init__(self, wire: Wire) -> None:
         self.seen = False
-        """Has the server said that there is no more?"""
+        """Whether the server has signalled the end."""
         self._feed = self._events if wire == "chat" else self._lines
         self._tail = bytearray(b"\n")
 
     def feed(self, data: bytes) -> None:
-        """Look at the bytes that come next."""
+        """Scan the next bytes."""
         if not self.seen:
             self._feed(data)
 
@@ -53,7 +53,7 @@ class Ending:
 
 
 def _is_last(line: bytes) -> bool:
-    """Whether a line says itself, and not only something inside it, that it is the last."""
+    """Whether a line is the last: `done` is true in its top-level object, not only in something nested."""
     if not _LAST.search(line):
         return False
     try:

@@ -1,4 +1,4 @@
-"""What became of one send: a failure, and everything that may still be made of it."""
+"""A failed attempt: its kind, and everything of it that may still be used."""
 
 from __future__ import annotations
 
@@ -18,74 +18,74 @@ if TYPE_CHECKING:
 
 
 OLLAMAS: frozenset[Api] = frozenset({"ollama", "generate"})
-"""APIs of Ollama's own, whose errors are a text alone."""
+"""Ollama's own APIs, whose errors are a plain string."""
 _RAW: frozenset[Api] = frozenset({"completions", "llamacpp", "generate"})
 _NO_SUCH_REQUEST = frozenset({400, 404, 405, 415, 422, 501})
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One send that came to nothing, or one choice of it."""
+    """One failed attempt, or one failed choice of it."""
 
     kind: FailureKind
     why: str
     """One line for the trace."""
     text: str = ""
-    """The server's error text, whole."""
+    """The server's full error text."""
     opened: Opened | None = None
     body: bytes = b""
-    """The server's answer as it came, when it was an error."""
+    """The server's error response, unchanged."""
     wire: Api = "chat"
-    """The API that it came in."""
+    """The API that the response came from."""
     error: BaseException | None = None
     """The shell's own exception."""
     verdict: Verdict | None = None
-    """The judgement over a reply that was read to its end."""
+    """The verdict on a reply that was read to its end."""
     part: Reply | None = None
-    """What was read before it failed."""
+    """What was read before the failure."""
     lost: bool = False
-    """Did the server say that there was a call, and send none?"""
+    """Whether the server signalled a call and sent none."""
     overflow: Overflow = field(default_factory=Overflow)
-    """The numbers of a prompt that is longer than the context."""
+    """The token counts of a prompt that is longer than the context."""
     limit: int | None = None
-    """How far the context may be raised, in tokens, where it is too short and that is left to us."""
+    """How far we may raise the context, in tokens, if it is too short; None if that is not up to us."""
 
     @property
     def status(self) -> int | None:
-        """Give the HTTP status of the answer."""
+        """The HTTP status of the response; None without one."""
         return self.opened.status if self.opened else None
 
 
 def of_status(opened: Opened, body: bytes, wire: Api = "chat") -> Failure:
-    """Read an answer whose HTTP status is an error."""
+    """Return the failure for a response whose HTTP status is an error."""
     text = body.decode("utf-8", "replace")
     try:
-        found = error_of(json.loads(text))
+        problem = error_of(json.loads(text))
     except (ValueError, RecursionError):
-        found = None
-    return of_problem(found or UpstreamProblem(text), opened, body, wire=wire)
+        problem = None
+    return of_problem(problem or UpstreamProblem(text), opened, body, wire=wire)
 
 
 def of_problem(
     problem: UpstreamProblem, opened: Opened, body: bytes, part: Reply | None = None, wire: Api = "chat"
 ) -> Failure:
-    """Read an error that the server reports, under whatever status."""
-    said = clip(" ".join(problem.message.split())) or "an error without a text"
+    """Return the failure for an error that the server reports, under any HTTP status."""
+    why = clip(" ".join(problem.message.split())) or "an error without a text"
     overflow = read_overflow(problem.message, prompt=problem.prompt_tokens, context=problem.context_tokens)
     kind = classify(problem.message)
-    # vLLM's parsers raise whatever Python raises, and only the 500 tells (vllm#10589, vllm#36849)
+    # vLLM's parsers raise arbitrary Python exceptions, and only the 500 identifies them (vllm#10589, vllm#36849)
     if kind == "refused" and 500 in {opened.status, problem.status}:
         kind = "crashed"
-    # Ollama refuses a request by its status; what it says after a 200 is that the model, or its parser, broke
+    # Ollama refuses a request by its status; an error after a 200 means that the model, or its parser, failed
     if kind == "refused" and wire in OLLAMAS and opened.status == 200:
         kind = "cut"
     if kind == "refused" and wire in _RAW and opened.status in _NO_SUCH_REQUEST:
         kind = "no_raw"
-    return Failure(kind, said, problem.message, opened, body, wire, part=part, overflow=overflow)
+    return Failure(kind, why, problem.message, opened, body, wire, part=part, overflow=overflow)
 
 
 def of_link(failed: Failed, opened: Opened | None = None, part: Reply | None = None) -> Failure:
-    """Read a connection that was not made, or broke."""
+    """Return the failure for a connection that was not made, or broke."""
     if failed.kind == "timeout":
         kind: FailureKind = "timeout"
     else:
@@ -107,11 +107,11 @@ _KINDS: dict[VerdictKind, FailureKind] = {
 
 
 def of_verdict(verdict: Verdict, opened: Opened, *, lost: bool = False) -> Failure:
-    """Read the judgement over a reply that is not what was asked for."""
+    """Return the failure for a reply that is not what the request asked for."""
     return Failure(_KINDS[verdict.kind], verdict.why, opened=opened, verdict=verdict, lost=lost)
 
 
 def of_live(call: Malformed, reply: Reply, opened: Opened) -> Failure:
-    """Read a call that failed after its beginning had gone to the client; nothing of the reply can be handed over."""
+    """Return the failure for a call that broke after part of it was streamed; nothing of its reply can be returned."""
     why = f"{call.name or 'a call'}: {call.reason}, after its arguments had been streamed"
     return Failure("malformed", why, opened=opened, part=reply)

@@ -1,6 +1,6 @@
-"""The API that a client's request comes in on: read into Chat Completions, answered in kind at the end.
+"""The APIs that clients speak to us: requests are converted to Chat Completions, responses written in the same API.
 
-Nothing between the two knows which it was.
+Nothing in between depends on which API it is.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ class Front(Protocol):
     """One API that clients speak to us."""
 
     wire: Wire
-    """The same API as servers speak it; a request that concerns no tools passes to such a server untouched."""
+    """The same API on the server's side; a request that concerns no tools is forwarded to such a server unchanged."""
     pieces: bool
-    """Whether a call can go out in pieces."""
+    """Whether a call can be streamed in deltas."""
     path: str
-    """Its route below a server's API base, or from the server's root on when it begins with `/`."""
+    """Its route, relative to a server's API base, or to the server's root if it begins with `/`."""
 
     def read(self, body: dict[str, Any], profile: Profile) -> tuple[dict[str, Any], tuple[str, ...]]:
-        """Read a request as a Chat Completions body for a server of this profile, and say what was left out."""
+        """Convert a request to a Chat Completions body for a server with this profile; return it and notes on loss."""
         ...
 
     def outlet(self, ask: Ask, *, begun: bool = False) -> Outlet:
-        """Make the outlet that the request asks for; `begun` when part of a stream has gone out already."""
+        """Return the writer for the response that `ask` wants; `begun` if part of a stream was already sent."""
         ...
 
     def error(self, message: str, *, kind: str, code: str, attempts: Iterable[Attempt] = ()) -> bytes:
-        """Write an error of ours."""
+        """Encode one of our own errors."""
         ...
 
     def in_stream(self, error: bytes, said: str = "") -> bytes:
-        """Write an error into a stream that has begun; `said` is a comment, where there can be one."""
+        """Encode an error inside a stream that has begun, with the comment `said` if the API has comments."""
         ...
 
     def server_error(self, failure: Failure) -> bytes:
-        """Write the error that the server itself answered with."""
+        """Encode the error that the server responded with."""
         ...
 
 
@@ -65,23 +65,23 @@ class ChatFront:
     path = "chat/completions"
 
     def read(self, body: dict[str, Any], profile: Profile) -> tuple[dict[str, Any], tuple[str, ...]]:  # noqa: ARG002 one signature for all fronts
-        """Give the body as it is."""
+        """Return the body unchanged."""
         return body, ()
 
     def outlet(self, ask: Ask, *, begun: bool = False) -> Outlet:
-        """Make a stream of events, or a whole reply."""
+        """Return a writer of server-sent events, or of one JSON body."""
         return StreamOutlet(ask, begun=begun) if ask.stream else WholeOutlet(ask)
 
     def error(self, message: str, *, kind: str, code: str, attempts: Iterable[Attempt] = ()) -> bytes:
-        """Write an error object, with what was tried."""
+        """Encode an error object that lists the attempts."""
         return dump(error_body(message, kind=kind, code=code, attempts=attempts))
 
     def in_stream(self, error: bytes, said: str = "") -> bytes:
-        """Write an event of its own, and a comment."""
+        """Encode an `error` event, and a comment."""
         return b"event: error\ndata: %b\n\n" % error + (comment(said) if said else b"")
 
     def server_error(self, failure: Failure) -> bytes:
-        """Give the error as it came, or as Ollama's own /v1 writes it where it came from another of its APIs."""
+        """Return the error unchanged; one from Ollama's own APIs in the form of Ollama's /v1."""
         if failure.wire not in OLLAMAS:
             return failure.body
         kind = {400: "invalid_request_error", 404: "not_found_error"}.get(failure.status or 0, "api_error")
@@ -96,28 +96,28 @@ class OllamaFront:
     path = "/api/chat"
 
     def read(self, body: dict[str, Any], profile: Profile) -> tuple[dict[str, Any], tuple[str, ...]]:
-        """Write the request as Chat Completions have it."""
+        """Convert the request to Chat Completions."""
         return read_request(body, profile)
 
     def outlet(self, ask: Ask, *, begun: bool = False) -> Outlet:
-        """Make a stream of lines, or a whole answer."""
+        """Return a writer of NDJSON lines, or of one JSON body."""
         return LinesOutlet(ask, begun=begun) if ask.stream else AnswerOutlet(ask)
 
     def error(self, message: str, *, kind: str, code: str, attempts: Iterable[Attempt] = ()) -> bytes:  # noqa: ARG002 one signature for all fronts
-        """Write the text alone: clients of this API know no more of an error."""
+        """Encode the message alone: this API's errors have no other fields."""
         return dump({"error": message})
 
     def in_stream(self, error: bytes, said: str = "") -> bytes:  # noqa: ARG002 one signature for all fronts
-        """Write a line of its own; lines know no comments."""
+        """Encode a line; NDJSON has no comments."""
         return error + b"\n"
 
     def server_error(self, failure: Failure) -> bytes:
-        """Give an Ollama's error as it came, and the text of another server's."""
+        """Return an error of Ollama's unchanged; of any other server's, the text alone."""
         try:
-            given: Any = json.loads(failure.body)
+            body: Any = json.loads(failure.body)
         except (ValueError, RecursionError):
-            given = None
-        return failure.body if as_text(as_object(given).get("error")) else dump({"error": failure.text or failure.why})
+            body = None
+        return failure.body if as_text(as_object(body).get("error")) else dump({"error": failure.text or failure.why})
 
 
 CHAT: Front = ChatFront()

@@ -1,4 +1,4 @@
-"""The account of one request: the clock, what was sent, what it cost, what was noted; and the single effects."""
+"""The state of one client request: clock, attempts, usage and notes; and the generators that run single effects."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Steps: TypeAlias = Generator[Effect, Happening, T]
-"""A part of an exchange."""
+"""A sub-generator of an exchange, run with `yield from`, that returns a `T`."""
 
 LARGE = 64 * 1024
-"""Bytes of a request from which on it is prepared aside: about a hundred tools, some 15 ms of work if they are new."""
+"""Bytes from which a request is prepared in a thread: about a hundred tools, some 15 ms of work if they are new."""
 _CHAT = "/chat/completions"
 _PER_HOP = frozenset({"content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer", "upgrade"})
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """What a client gets after so many seconds without a byte, so that nobody takes the connection for dead."""
+    """What the client is sent after so many seconds without a byte, so that no proxy or client times out."""
 
     seconds: float
     data: bytes
@@ -57,7 +57,7 @@ class Heartbeat:
 
 
 class Ledger:
-    """Carries out single effects for one request, and keeps account of them."""
+    """Runs single effects for one request, and records what they did."""
 
     def __init__(self, client: ClientRequest, context: Context) -> None:
         self.client = client.request
@@ -73,86 +73,86 @@ class Ledger:
         self.notes: list[str] = []
         self.usage: dict[str, Any] | None = None
         self.opened: Opened | None = None
-        """The last answer's status and headers."""
+        """The last response's status and headers."""
         self.head_sent = False
         self.heartbeat: Heartbeat | None = None
-        """None: nothing goes to the client before there is something to show."""
+        """None: nothing is sent to the client before there is content."""
         self.seen: Seen | None = None
-        """What a look at the server found out, if there was one."""
+        """What probing the server found, if it was probed."""
         self._came = self._began = self._emitted = client.at
 
     @property
     def seconds(self) -> float:
-        """Give how long the request has taken so far."""
+        """The seconds that the request has taken so far."""
         return self.now - self._came
 
     # -- effects
 
     def look(self, requests: tuple[Request, ...], seconds: float) -> Steps[tuple[Answer | None, ...]]:
-        """Send small requests side by side; gives their answers."""
-        happened = yield from self._do(Look(requests, seconds))
-        assert isinstance(happened, Looked), happened
-        return happened.answers
+        """Send small requests concurrently, and return their responses; None for one that failed or took too long."""
+        result = yield from self._do(Look(requests, seconds))
+        assert isinstance(result, Looked), result
+        return result.answers
 
     def send(self, body: bytes, path: str = "chat/completions", method: str = "POST") -> Steps[Opened | Failed]:
-        """Open a send with this body; for `path` see `Front.path`."""
+        """Open an upstream request with this body; for `path` see `Front.path`."""
         self._began = self.now
         self.policy.sent()
         url = endpoint(self.url or self.client.url, path)
         headers = upstream_headers(self.client.headers, self.headers)
         request = Request(method, url, headers, body)
-        happened = yield from self._do(Send(request, self.policy.left(self.now)))
-        if self.opened is not None and isinstance(happened, Failed) and happened.kind == "closed":
-            # uvicorn closes the connection of an HTTP 500 and does not say so: the next to take it finds it dead
+        result = yield from self._do(Send(request, self.policy.left(self.now)))
+        if self.opened is not None and isinstance(result, Failed) and result.kind == "closed":
+            # uvicorn closes the connection after an HTTP 500 without announcing it: the next request on it fails
             self.notes.append("the server had closed the connection after its last answer: sent again on another")
-            happened = yield from self._do(Send(request, self.policy.left(self.now)))
-        assert isinstance(happened, (Opened, Failed)), happened
-        if isinstance(happened, Opened):
-            self.opened = happened
-        elif happened.kind == "connect":
+            result = yield from self._do(Send(request, self.policy.left(self.now)))
+        assert isinstance(result, (Opened, Failed)), result
+        if isinstance(result, Opened):
+            self.opened = result
+        elif result.kind == "connect":
             self.context.sights.forget(root_of(base_of(url)))
-        return happened
+        return result
 
     def read(self) -> Steps[bytes | Failed | None]:
-        """Read on: the next piece, None at the end, or how the reply broke off."""
-        happened = yield from self._do(Read())
-        if isinstance(happened, Piece):
-            return happened.data
-        return happened if isinstance(happened, Failed) else None
+        """Return the next chunk of the body, None at its end, or how it broke off."""
+        result = yield from self._do(Read())
+        if isinstance(result, Piece):
+            return result.data
+        return result if isinstance(result, Failed) else None
 
     def read_all(self, limit: int | None = None) -> Steps[bytes]:
-        """Read what is left, up to a limit in bytes or the first piece past it; what breaks off counts as it came."""
+        """Return the rest of the body, up to the first chunk that exceeds `limit` bytes, or to where it breaks off."""
         limit = self.context.max_reply if limit is None else limit
-        pieces: list[bytes] = []
+        chunks: list[bytes] = []
         size = 0
-        while size <= limit and isinstance(piece := (yield from self.read()), bytes):
-            pieces.append(piece)
-            size += len(piece)
-        return b"".join(pieces)
+        while size <= limit and isinstance(chunk := (yield from self.read()), bytes):
+            chunks.append(chunk)
+            size += len(chunk)
+        return b"".join(chunks)
 
     def abandon(self) -> Steps[None]:
-        """Close the open send."""
+        """Close the open upstream request."""
         self.now = (yield Abandon()).at
 
     def wait(self, seconds: float) -> Steps[None]:
-        """Let time pass; no time is no effect."""
+        """Sleep; for zero seconds no effect is yielded."""
         if seconds > 0:
             yield from self._do(Wait(seconds))
 
     def compute(self, work: Callable[[], T]) -> Steps[T]:
-        """Call a function that only computes; for a large request where nothing else waits for it."""
+        """Call a function that only computes and return its result; for a large request in a `Compute` effect."""
         if len(self.client.body) < LARGE:
             return work()
-        happened = yield Compute(work)
-        self.now = happened.at
-        assert isinstance(happened, Computed), happened
-        if happened.error is not None:
-            raise happened.error
-        value: T = happened.value
+        result = yield Compute(work)
+        self.now = result.at
+        assert isinstance(result, Computed), result
+        if result.error is not None:
+            raise result.error
+        value: T = result.value
         return value
 
     def emit(self, data: bytes, head: Callable[[], Head]) -> Steps[None]:
-        """Hand bytes to the client, the head before the first of them."""
+        """Send bytes to the client, and the head before the first of them."""
         if not self.head_sent:
             self.head_sent = True
             self.now = (yield Emit(head())).at
@@ -167,17 +167,17 @@ class Ledger:
             yield from self.emit(beat.data, beat.head)
 
     def _do(self, effect: Effect) -> Steps[Happening]:
-        """Have an effect done; while it takes its time the heartbeat goes on."""
-        while isinstance(happened := (yield effect), Tick):
-            self.now = happened.at
+        """Run an effect and return its result; while it is pending, heartbeats go out."""
+        while isinstance(result := (yield effect), Tick):
+            self.now = result.at
             yield from self.beat()
-        self.now = happened.at
-        return happened
+        self.now = result.at
+        return result
 
     # -- account
 
     def record(self, mode: str, failure: Failure | None, usage: dict[str, Any] | None) -> None:
-        """Write down what came of a send."""
+        """Record the outcome of an attempt."""
         opened = failure.opened if failure else self.opened
         status = opened.status if opened else None
         outcome, why = (failure.kind, failure.why) if failure else ("answered", "")
@@ -185,44 +185,44 @@ class Ledger:
         self.usage = add_usage(self.usage, usage)
 
     def amend(self, failure: Failure, words: str) -> None:
-        """Say of the send that failed what is done about it, in the trace and in the log."""
-        alike = (number for number, each in reversed(list(enumerate(self.attempts))) if each.outcome == failure.kind)
-        number = next(alike, len(self.attempts) - 1)
-        told = self.attempts[number]
-        self.attempts[number] = replace(told, why="; ".join(filter(None, (told.why, words))))
+        """Add what is done about a failed attempt to the trace and the log."""
+        same_kind = (i for i, attempt in reversed(list(enumerate(self.attempts))) if attempt.outcome == failure.kind)
+        number = next(same_kind, len(self.attempts) - 1)
+        failed = self.attempts[number]
+        self.attempts[number] = replace(failed, why="; ".join(filter(None, (failed.why, words))))
         if self.context.log:
             status = "no answer" if failure.status is None else f"HTTP {failure.status}"
             provider, model = without_credentials(self.place[0].partition("?")[0]), clip(self.place[1])
             self.context.log(
-                f"promptools: send {number + 1} in {told.mode} mode failed: {failure.kind} ({status}); {words}"
+                f"promptools: send {number + 1} in {failed.mode} mode failed: {failure.kind} ({status}); {words}"
                 f" (provider {provider!r}, model {model!r})"
             )
 
     def traced(self, reply: Reply, mode: str) -> Reply:
-        """Put the account into a reply's trace."""
+        """Return `reply` with the attempts and notes in its trace."""
         notes = (*dict.fromkeys((*self.notes, *reply.trace.notes)),)
         return reply.with_trace(attempts=tuple(self.attempts), mode=mode, notes=notes, seen=self.seen)
 
 
 def base_of(url: str) -> str:
-    """Give the base URL of the server whose Chat Completions, or a route of Ollama's, are at `url`."""
-    own = url.partition("?")[0].rstrip("/")
-    root, mark, _ = own.rpartition("/api/")
-    if own.endswith(_CHAT) or not mark:
-        return own.removesuffix(_CHAT)
+    """Return the base URL of a server from the URL of its Chat Completions, or of one of Ollama's own routes."""
+    address = url.partition("?")[0].rstrip("/")
+    root, api, _ = address.rpartition("/api/")
+    if address.endswith(_CHAT) or not api:
+        return address.removesuffix(_CHAT)
     return root_of(root) + "/v1"
 
 
 def endpoint(url: str, path: str) -> str:
-    """Give the URL of another route on the server whose Chat Completions, or a route of Ollama's, are at `url`."""
-    own, mark, query = url.partition("?")
+    """Return the URL of another route of the server whose Chat Completions, or one of Ollama's routes, is `url`."""
+    address, mark, query = url.partition("?")
     base = base_of(url)
-    there = root_of(base) + path if path.startswith("/") else f"{base}/{path}"
-    return url if there == own.rstrip("/") else there + mark + query
+    target = root_of(base) + path if path.startswith("/") else f"{base}/{path}"
+    return url if target == address.rstrip("/") else target + mark + query
 
 
 def upstream_headers(client: Headers, route: Headers) -> Headers:
-    """Give the client's fields, the route's in place of those of the same name; a blank one takes a field away."""
-    gone = _PER_HOP | {key.lower() for key, _ in route}
-    kept = tuple(pair for pair in client if pair[0].lower() not in gone)
+    """Return the client's fields, overridden by the route's; a blank value in the route removes the field."""
+    dropped = _PER_HOP | {key.lower() for key, _ in route}
+    kept = tuple(pair for pair in client if pair[0].lower() not in dropped)
     return (*kept, *(pair for pair in route if pair[1]))

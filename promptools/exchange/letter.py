@@ -1,4 +1,4 @@
-"""One request on its way: the mode's Chat Completions body, written for the API that the server is spoken to in."""
+"""One upstream request: the mode's Chat Completions body, encoded for the API that the server speaks."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """What is sent."""
+    """The request to send."""
 
     body: dict[str, Any]
     path: str
-    """The route below the API's base URL, or with a slash before it below the server's root."""
+    """The route relative to the API's base URL, or to the server's root if it begins with `/`."""
     wire: Api = "chat"
-    """The API that the reply comes back in."""
+    """The API of the reply."""
     notes: tuple[str, ...] = ()
-    """What could not be passed on, in words, for the trace."""
+    """Notes for the trace on what could not be passed on."""
     context_limit: int | None = None
-    """How far the context may be raised, in tokens; None where it cannot be asked for, or is not left to us."""
+    """How far the context may be raised, in tokens; None if it cannot be requested, or is not up to us."""
 
 
 def write_letter(upstream: Upstream, ask: Ask) -> Letter:
-    """Write a mode's request for the profile's wire; what the wire cannot carry goes by Chat Completions.
+    """Encode a mode's request for the profile's API; one that this API cannot express goes to Chat Completions.
 
-    A prompt goes to the profile's raw endpoint.
+    A raw prompt goes to the profile's raw endpoint.
     """
     if upstream.prompt is not None:
         return _raw_letter(upstream.body, upstream.prompt, ask)
@@ -74,6 +74,6 @@ def _context_limit(ask: Ask) -> int | None:
 
 
 def _context(ask: Ask) -> int | None:
-    """Give the context to ask for, in tokens; None leaves it to the server."""
-    said = ask.profile.num_ctx
-    return said if isinstance(said, int) else ask.num_ctx
+    """Return the context to request, in tokens; None leaves it to the server."""
+    num_ctx = ask.profile.num_ctx
+    return num_ctx if isinstance(num_ctx, int) else ask.num_ctx

@@ -1,9 +1,19 @@
-"""The commit point: what of one choice's events goes to a streaming client now, and what is held back.
+"""The commit point: which of one choice's events go to a streaming client now, and which are held back.
 
-A choice is open until its first content character or its first complete, valid call has gone out; reasoning and the
-role do not count. While it is open a failed attempt can be forgotten (`drop`) and another one take its place. What may
-yet be found wrong is held: blank text before anything else, all text while a call is required or a certain form of the
-answer, everything with `hold="all"`, and whatever follows a malformed call until it is known whether a good one comes.
+A stream cannot be taken back, so each choice has one point of no return, and two states:
+
+    open        only the role and reasoning have been sent; a failed attempt can be dropped (`drop`) and replaced by
+                another, whose reasoning follows in the same stream
+    committed   the first content character, the first complete and valid call, or the start of a call that is
+                streamed live has been sent; a failure is now an error inside the stream
+
+Invariant: before the commit, nothing was sent that a later attempt could contradict. So whatever may still turn out to
+be wrong is held: white space before anything else; all text while a call or an answer in a certain form is required
+and no call has been sent; text after a malformed call, until a valid one comes; malformed calls and discarded text
+themselves; everything under `hold="all"`. After a commit `finish` sends what is held: the text alone if the reply is
+good, else all of the model's own text in its order. Without one it sends the whole reply.
+
+A live call that turns out malformed cannot be held any more: its JSON is left open (`broken`), and an error follows.
 """
 
 from __future__ import annotations
@@ -26,30 +36,30 @@ _NOWHERE = Span(0, 0)
 
 
 class Writer(Protocol):
-    """Turns the events of one choice into the shapes of the client's API."""
+    """Encodes the events of one choice as chunks of the client's API."""
 
     def role(self, content: str | None = "") -> dict[str, Any] | None:
-        """Write what opens a stream; None where the API has nothing of the kind."""
+        """Return the chunk that opens a stream; None if the API has none."""
         ...
 
     def write(self, event: Event, logprobs: Any = None) -> list[dict[str, Any]]:
-        """Write what `event` shows to the client, a text with its log probabilities."""
+        """Return the chunks for `event`, those of text with its log probabilities."""
         ...
 
     def finish(self, reply: Reply, *, logprobs: Any = None) -> dict[str, Any]:
-        """Write what ends the choice."""
+        """Return the chunk that ends the choice."""
         ...
 
 
 class Line:
-    """One choice of a stream, on its way to the client; `writer` makes its writer."""
+    """The stream of one choice to the client; `writer` makes its `Writer` from the envelope."""
 
     def __init__(self, ask: Ask, writer: Callable[[Envelope], Writer], *, begun: bool = False) -> None:
         self.committed = False
         self.broken: Malformed | None = None
-        """The live call that failed: its JSON stays open and an error has to follow.
+        """The live call that failed: its JSON is left open, and an error has to follow.
 
-        One that was cut off is none: the finish reason may say so as well.
+        Not set for a call that was cut off, which the finish reason can signal too.
         """
         self._ask = ask
         self._make = writer
@@ -58,39 +68,39 @@ class Line:
         self._held: list[Event] = []
         self._doubt = False
         self._thought = -1
-        """Where the last thought ended in the text."""
+        """The offset in the text at which the last reasoning ended."""
         self._thinking = False
-        """Its closer has not come."""
+        """Whether the closing tag of the reasoning is yet to come."""
         self._live: set[int] = set()
         self._given: set[str] = set()
         self._logprobs: list[Any] = []
 
     @property
     def unfinished(self) -> bool:
-        """Whether a call has gone out in part."""
+        """Whether a call has been sent in part."""
         return bool(self._live)
 
     def take(self, events: Iterable[Event], envelope: Envelope, logprobs: Any = None) -> list[dict[str, Any]]:
-        """Give the chunks that may go out now."""
+        """Return the chunks that may be sent now."""
         if logprobs:
             self._logprobs.append(logprobs)
         return [chunk for event in events for chunk in self._one(event, envelope)]
 
     def drop(self) -> None:
-        """Forget what the failed attempt left behind."""
+        """Discard what is held of a failed attempt."""
         self._held.clear()
         self._logprobs.clear()
         self._doubt = False
 
     def finish(self, reply: Reply, envelope: Envelope, *, good: bool = True) -> list[dict[str, Any]]:
-        """Give the last chunks: what was held, calls that were not handed over yet, the finish reason.
+        """Return the last chunks: what was held, calls that were not sent yet, the finish reason.
 
-        `good` is false where nothing valid came of it and the model's own words are the content.
+        `good` is false if the reply has no valid call and the model's own text is the content.
         """
         chunks = self._rest(good, envelope) if self.committed else self._whole(reply, envelope)
-        for place, call in enumerate(reply.calls):
+        for position, call in enumerate(reply.calls):
             if call.id not in self._given:
-                chunks += self._write(CallEnd(-1 - place, call, call.span), envelope)
+                chunks += self._write(CallEnd(-1 - position, call, call.span), envelope)
         writer = self._writer_for(envelope)
         role = None if self._begun else writer.role()
         return [*chunks, *([role] if role else []), writer.finish(reply, logprobs=self._take_logprobs())]
@@ -123,7 +133,7 @@ class Line:
             case WasReasoning():
                 return self._take_back(envelope)
             case Discarded() if self._thinking or event.span.start == self._thought:
-                self._thinking = self._thinking and event.why != "markup"  # the tag that closed the thought
+                self._thinking = self._thinking and event.why != "markup"  # markup here is the closing tag
             case Discarded():
                 self._held.append(event)
             case _:
@@ -131,7 +141,7 @@ class Line:
         return []
 
     def _think(self, event: Reasoning, envelope: Envelope) -> list[dict[str, Any]]:
-        """Send a thought; the tags around it are none of the words that a failed call gives back."""
+        """Send reasoning; drop its held tags, which are no part of the text that a failed call falls back to."""
         start = event.span.start
         while self._held and isinstance(last := self._held[-1], Discarded) and last.span.end == start:
             start = -1 if last.why == "markup" else last.span.start
@@ -141,8 +151,8 @@ class Line:
 
     def _text(self, event: Text, envelope: Envelope) -> list[dict[str, Any]]:
         self._thinking = False
-        waits = (self._ask.choice.forced or self._ask.checks_form or self._doubt) and not self._given
-        if waits or (not self.committed and not event.text.strip()):
+        uncertain = (self._ask.choice.forced or self._ask.checks_form or self._doubt) and not self._given
+        if uncertain or (not self.committed and not event.text.strip()):
             self._held.append(event)
             return []
         return self._commit(event, envelope)
@@ -165,41 +175,41 @@ class Line:
         return self._ask.choice.name in {None, call.name}
 
     def _take_back(self, envelope: Envelope) -> list[dict[str, Any]]:
-        """Send held text on as the reasoning that it was; what has gone out has gone out."""
+        """Send held text as reasoning, which it turned out to be; what was already sent stays text."""
         held, self._held = self._held, []
-        thought = "".join(each.text for each in held if isinstance(each, Text))
-        thought = thought.lstrip(SPACE) if self._thought < 0 else thought
-        return self._write(Reasoning(thought, _NOWHERE), envelope) if thought else []
+        reasoning = "".join(event.text for event in held if isinstance(event, Text))
+        reasoning = reasoning.lstrip(SPACE) if self._thought < 0 else reasoning
+        return self._write(Reasoning(reasoning, _NOWHERE), envelope) if reasoning else []
 
     # -- writing
 
     def _commit(self, event: Event, envelope: Envelope) -> list[dict[str, Any]]:
-        """Send held text, then `event`: from here on there is no way back."""
+        """Send held text, then `event`: the point of no return."""
         self.committed = True
         held, self._held = self._held, []
-        texts = [each for each in held if isinstance(each, Text)]
-        return [chunk for each in (*texts, event) for chunk in self._write(each, envelope)]
+        texts = [held_event for held_event in held if isinstance(held_event, Text)]
+        return [chunk for part in (*texts, event) for chunk in self._write(part, envelope)]
 
     def _rest(self, good: bool, envelope: Envelope) -> list[dict[str, Any]]:
-        """Send what was held after the commit: the text alone, or every word in its order."""
+        """Send what was held after the commit: the text alone, or if not `good` all of the model's text in order."""
         held, self._held = self._held, []
-        words = [
-            each.text if isinstance(each, Text) else _raw(each)
-            for each in sorted(held, key=lambda event: event.span)
-            if isinstance(each, Text) or not good
+        parts = [
+            event.text if isinstance(event, Text) else _raw(event)
+            for event in sorted(held, key=lambda event: event.span)
+            if isinstance(event, Text) or not good
         ]
-        text = "".join(words)
+        text = "".join(parts)
         return self._write(Text(text, _NOWHERE), envelope) if text else []
 
     def _whole(self, reply: Reply, envelope: Envelope) -> list[dict[str, Any]]:
-        """Send a reply of which nothing but reasoning has gone out, if that."""
+        """Send a whole reply, of which at most the reasoning was sent before."""
         events: list[Event] = []
         if self._ask.options.hold == "all" and reply.reasoning:
             events.append(Reasoning(reply.reasoning, _NOWHERE))
         if reply.content:
             events.append(Text(reply.content, _NOWHERE))
         self._held = []
-        return [chunk for each in events for chunk in self._write(each, envelope)]
+        return [chunk for event in events for chunk in self._write(event, envelope)]
 
     def _write(self, event: Event, envelope: Envelope) -> list[dict[str, Any]]:
         writer = self._writer_for(envelope)
@@ -211,18 +221,18 @@ class Line:
         return chunks
 
     def _writer_for(self, envelope: Envelope) -> Writer:
-        """Give the writer; the first attempt that sends anything lends its envelope to the whole stream."""
+        """Return the writer; the first attempt that sends anything sets the envelope of the whole stream."""
         if self._writer is None:
             self._writer = self._make(envelope)
         return self._writer
 
     def _take_logprobs(self) -> Any:
-        """Give the log probabilities that came since the last text, as one object."""
-        taken, self._logprobs = self._logprobs, []
-        if len(taken) < 2:
-            return taken[0] if taken else None
-        keys = dict.fromkeys(key for each in taken for key in each)
-        return {key: [item for each in taken for item in as_list(each.get(key))] for key in keys}
+        """Return the log probabilities since the last text, merged into one object."""
+        pending, self._logprobs = self._logprobs, []
+        if len(pending) < 2:
+            return pending[0] if pending else None
+        keys = dict.fromkeys(key for logprobs in pending for key in logprobs)
+        return {key: [item for logprobs in pending for item in as_list(logprobs.get(key))] for key in keys}
 
 
 def _raw(event: Event) -> str:

@@ -1,4 +1,11 @@
-"""The look at a server before it is first spoken to: what is asked of it, what is remembered, when there is none."""
+"""Probe a server before the first request to it, to detect what software and which model it runs.
+
+`look` probes when the cache has no valid result, within `SECONDS` in all; a server that does not respond is treated as
+unknown. A probe has up to three rounds of small requests: which server it is, then its version if the software is
+known, then (Ollama only) what the model can do. Results are cached in `Sights` by server, model and the kind that the
+config names; the result for the server alone only if it is certain, so that a server that is still starting is probed
+again.
+"""
 
 from __future__ import annotations
 
@@ -36,18 +43,18 @@ if TYPE_CHECKING:
     from promptools.profiles.told import Told
 
 SECONDS = 2.0
-"""For all that is asked of a server together."""
+"""The time limit for all probes of a server together."""
 SHARE = 0.25
-"""What of a deadline a look may take: a server may be slow to tell of itself and still answer."""
+"""The share of a deadline that probing may take: a server may be slow to respond to probes and still serve requests."""
 FRESH = 60.0
-"""Seconds that it holds what model answers to any name: the next one behind it answers to the same names."""
+"""Seconds for which results hold for a server that answers to any model name: it may load another model meanwhile."""
 _OF_THE_BODY = frozenset({"accept", "accept-encoding", "content-type", "user-agent"})
 
 
 class Sights:
-    """What was seen, by a server's root, the model (none: the server alone), and the kind that somebody named.
+    """A cache of probe results by the server's root, the model (empty: the server alone), and the config's `kind`.
 
-    At most `limit` are kept, the oldest go first. Threads may share it: each step is one operation of a dict.
+    At most `limit` are kept; the oldest are evicted first. Threads may share it: each step is one operation of a dict.
     """
 
     def __init__(self, *, limit: int = 1024) -> None:
@@ -55,67 +62,67 @@ class Sights:
         self._seen: dict[tuple[str, str, str], tuple[Seen, tuple[Told, ...], float]] = {}
 
     def get(self, root: str, model: str = "", kind: str = "", *, at: float = 0.0) -> Seen | None:
-        """Return what was seen there, if it still holds `at` that time; `kind` is the one that somebody named."""
+        """Return the cached result if it is still valid `at` that time; `kind` is the one that the config names."""
         seen, _, until = self._seen.get((root, model, kind), (None, (), 0.0))
         return seen if at < until else None
 
     def listed(self, root: str, kind: str = "") -> tuple[Told, ...]:
-        """Return what the server told of its models."""
-        found = self._seen.get((root, "", kind))
-        return found[1] if found else ()
+        """Return the models that the server listed, as it described them."""
+        entry = self._seen.get((root, "", kind))
+        return entry[1] if entry else ()
 
     def put(
         self, root: str, model: str, seen: Seen, kind: str = "", listed: tuple[Told, ...] = (), *, at: float = 0.0
     ) -> None:
-        """Remember what was seen there."""
+        """Cache a result."""
         key = (root, model, kind)
         self._seen.pop(key, None)
-        until = at + FRESH if any(each.any_name for each in listed) else inf
+        until = at + FRESH if any(described.any_name for described in listed) else inf
         self._seen[key] = (replace(seen, seconds=0.0), listed, until)
         if len(self._seen) > self.limit:
             for old in tuple(self._seen)[: -self.limit]:
                 self._seen.pop(old, None)
 
     def forget(self, root: str) -> None:
-        """Forget a server: it is not there any more, and what comes back may be another."""
+        """Evict a server that cannot be reached any more: another may run there next."""
         for key in [key for key in tuple(self._seen) if key[0] == root]:
             self._seen.pop(key, None)
 
 
 def look(ledger: Ledger, route: Route, model: str) -> Steps[Route]:
-    """Look at the server of a route, unless that is settled or was done before; gives the route with what was seen."""
+    """Probe the server of a route, unless it is known or in the cache; return the route resolved with the result."""
     if route.resolve is None:
         return route
     base, began = base_of(route.url or ledger.client.url), ledger.now
     kind = route.target.profile.kind if route.target.look == "model" else ""
-    sights, place = ledger.context.sights, (root_of(base), model, kind)
-    seen = sights.get(*place, at=began)
+    cache, key = ledger.context.sights, (root_of(base), model, kind)
+    seen = cache.get(*key, at=began)
     if seen is None:
-        before = sights.get(*place)
-        seen = yield from _Looking(_Asking(ledger, route.headers), sights, base, kind, began).at(model)
-        if before and not sights.get(*place, at=began):
-            seen = before  # a server that is too busy to tell is still the one that it was
+        expired = cache.get(*key)
+        seen = yield from _Looking(_Asking(ledger, route.headers), cache, base, kind, began).at(model)
+        if expired and not cache.get(*key, at=began):
+            seen = expired  # a server that is too busy to respond is most likely still the same
         seen = replace(seen, seconds=ledger.now - began)
     ledger.seen = seen
     return replace(route, target=route.resolve(seen))
 
 
 def examine(request: ClientRequest, context: Context, model: str) -> Steps[tuple[Route, Seen]]:
-    """Look at the server of a request, and leave it at that."""
-    ledger = Ledger(request, context)
-    route = yield from look(ledger, context.route(model or None, None), model)
-    return route, ledger.seen or Seen(why="what server it is has been settled")
+    """Probe the server of a request without sending the request; return the route and the result."""
+    state = Ledger(request, context)
+    route = yield from look(state, context.route(model or None, None), model)
+    return route, state.seen or Seen(why="what server it is has been settled")
 
 
 class _Looking:
-    """A look at one server, whose `kind` is empty where nobody named it."""
+    """The probe of one server; `kind` is empty if the config names none."""
 
     def __init__(self, ask: _Asking, sights: Sights, base: str, kind: str, began: float) -> None:
         self._ask, self._sights, self._base, self._kind, self._began = ask, sights, base, kind, began
         self._root = root_of(base)
 
     def at(self, model: str) -> Steps[Seen]:
-        """Find out what server it is, and what the model that answers to a name."""
+        """Detect the server, and the model that answers to the name `model`."""
         seen, listed = self._kept(), self._sights.listed(self._root, self._kind)
         if seen is None:
             seen, listed = yield from self._server()
@@ -123,17 +130,17 @@ class _Looking:
             return seen
         if seen.kind == OLLAMA:
             return (yield from self._model(seen, model))
-        found = of_model(seen, listed, model)
+        detected = of_model(seen, listed, model)
         if self._kept():
-            self._sights.put(self._root, model, found, self._kind, listed, at=self._began)
-        return found
+            self._sights.put(self._root, model, detected, self._kind, listed, at=self._began)
+        return detected
 
     def _kept(self) -> Seen | None:
-        """Return what is remembered of the server itself."""
+        """Return the cached result for the server itself."""
         return self._sights.get(self._root, "", self._kind, at=self._began)
 
     def _server(self) -> Steps[tuple[Seen, tuple[Told, ...]]]:
-        """Find out what server it is, or its version where that is known; what may change is asked again."""
+        """Detect the server, or only its details if the config names its kind; cache the result if it is certain."""
         named = self._kind
         questions = about_kind(self._base, named) if named else about_server(self._base)
         answers = (yield from self._ask(questions)) if questions else ()
@@ -148,25 +155,25 @@ class _Looking:
         return seen, listed
 
     def _model(self, seen: Seen, model: str) -> Steps[Seen]:
-        """Find out what a model of Ollama's can do; one that is not there yet is asked about again the next time."""
+        """Detect what one of Ollama's models can do; one that is not installed yet is probed again the next time."""
         questions = about_model(self._base, model)
         answers = yield from self._ask(questions)
         seen = read_model(seen, questions, answers, model)
-        if any(each and each.status == 200 for each in answers):
+        if any(answer and answer.status == 200 for answer in answers):
             self._sights.put(self._root, model, seen, self._kind)
         return seen
 
 
 class _Asking:
-    """Asks questions with the client's own fields, its key among them, within the time that is left for a look."""
+    """Sends probes with the client's own headers, credentials included, within the time that is left for probing."""
 
     def __init__(self, ledger: Ledger, route: Headers) -> None:
         self._ledger = ledger
         fields = upstream_headers(ledger.client.headers, route)
         kept = tuple(pair for pair in fields if pair[0].lower() not in _OF_THE_BODY)
-        # closed at once: a server with one worker would wait on a connection that is kept
-        own = (("accept", "application/json"), ("connection", "close"), ("user-agent", "promptools"))
-        self._headers = (*kept, *own)
+        # close: a server with a single worker would block on a connection that is kept alive
+        probe_headers = (("accept", "application/json"), ("connection", "close"), ("user-agent", "promptools"))
+        self._headers = (*kept, *probe_headers)
         left = ledger.policy.left(ledger.now)
         self._until = ledger.now + (SECONDS if left is None else min(SECONDS, SHARE * left))
 
@@ -174,8 +181,8 @@ class _Asking:
         seconds = self._until - self._ledger.now
         if seconds <= 0:
             return (None,) * len(questions)
-        return (yield from self._ledger.look(tuple(self._request(each) for each in questions), seconds))
+        return (yield from self._ledger.look(tuple(self._request(question) for question in questions), seconds))
 
     def _request(self, question: Question) -> Request:
-        typed = (("content-type", "application/json"),) if question.body else ()
-        return Request(question.method, question.url, (*self._headers, *typed), question.body)
+        content_type = (("content-type", "application/json"),) if question.body else ()
+        return Request(question.method, question.url, (*self._headers, *content_type), question.body)

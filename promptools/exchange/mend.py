@@ -1,4 +1,4 @@
-"""Mended requests: each step changes what the profile says of the server, or leaves out what it refused."""
+"""Adapt a request to what the server refused: change a fact of its profile, or leave out part of the request."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ FACTS: dict[_Said, dict[str, Any]] = {
     "no_stream_options": {"stream_usage": False},
     "no_parallel": {"parallel_tool_calls": False},
 }
-"""What the server has said about itself by refusing: the facts of the profile that mend it."""
+"""The profile facts that a refusal reveals about the server, by adaptation."""
 
 
 def mend(what: Mend, ask: Ask, failure: Failure, mode: ModeName) -> Ask | None:
-    """Give the request with one thing mended, as the server's error wants it; None when that changes nothing."""
+    """Return the request with one adaptation, as the server's error requires; None if that changes nothing."""
     match what:
         case "tool_choice":
             return _less_choice(ask)
@@ -63,17 +63,17 @@ def _profile(ask: Ask, **facts: Any) -> Ask | None:
 
 
 def _less_choice(ask: Ask) -> Ask | None:
-    """Ask for less than the server refused: a named tool, then any tool, then nothing; what is not sent we enforce."""
+    """Weaken a refused `tool_choice`: a named tool, then any tool, then none sent; we enforce what is not sent."""
     ladder = {"named": ("named", "required", "auto"), "required": ("required", "auto")}
-    taken = ask.profile.tool_choice
-    for said in ladder.get(ask.choice.kind, (ask.choice.kind,)):
-        if said in taken:
-            return _profile(ask, tool_choice=taken - {said})
+    supported = ask.profile.tool_choice
+    for kind in ladder.get(ask.choice.kind, (ask.choice.kind,)):
+        if kind in supported:
+            return _profile(ask, tool_choice=supported - {kind})
     return None
 
 
 def _fitted(ask: Ask, prompt: int | None, limit: int | None) -> Ask | None:
-    """Ask for a context that holds the prompt, where both numbers are known."""
+    """Request a context that holds the prompt; None if a number is unknown or the context would not grow."""
     if prompt is None or limit is None:
         return None
     size = fitting(prompt, answer=ask.max_tokens, limit=limit)
@@ -81,10 +81,10 @@ def _fitted(ask: Ask, prompt: int | None, limit: int | None) -> Ask | None:
 
 
 def _shorter(ask: Ask, found: Overflow) -> Ask | None:
-    """Ask for an answer of the length that is left, unless the request itself says how long; the server has counted."""
+    """Request an answer of at most the tokens that are left in the context, unless the request sets `max_tokens`."""
     if ask.max_tokens is not None or found.context is None or found.more:
         return None
-    if found.prompt is None:  # it has not: we have
+    if found.prompt is None:  # the server has not counted the prompt: with its context known, we count it ourselves
         return _profile(ask, context=found.context)
     left = found.context - found.prompt
     return None if left < LEAST or left == ask.room else replace(ask, room=left)
@@ -96,11 +96,11 @@ def _without(ask: Ask, *keys: str) -> Ask | None:
 
 
 def without_reasoning(ask: Ask) -> Ask | None:
-    """Leave out what is said of thinking; None when nothing is."""
-    less = _without(ask, *REASONING_KEYS)
-    given = as_object(ask.body.get("chat_template_kwargs"))
-    kept = {key: value for key, value in given.items() if key not in _TEMPLATE_KEYS}
-    if len(kept) == len(given):
-        return less
-    mended = less or ask
-    return replace(mended, body={**mended.body, "chat_template_kwargs": kept})
+    """Return the request without its reasoning parameters; None if it has none."""
+    reduced = _without(ask, *REASONING_KEYS)
+    template_kwargs = as_object(ask.body.get("chat_template_kwargs"))
+    kept = {key: value for key, value in template_kwargs.items() if key not in _TEMPLATE_KEYS}
+    if len(kept) == len(template_kwargs):
+        return reduced
+    adapted = reduced or ask
+    return replace(adapted, body={**adapted.body, "chat_template_kwargs": kept})

@@ -1,4 +1,4 @@
-"""What a client of Ollama's own API gets: the lines of a stream, or one whole answer. Such an answer has one choice."""
+"""Responses in Ollama's own API: NDJSON lines, or one JSON body. They have a single choice."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ NDJSON = "application/x-ndjson"
 
 
 class LinesOutlet(StreamOutlet):
-    """Writes newline-delimited JSON."""
+    """Writes a stream of newline-delimited JSON."""
 
     content_type = NDJSON
     heartbeat = b""
 
     def end(self, account: Account) -> bytes:
-        """Write the last line, with what it all cost."""
+        """Return the last line, with token counts and durations."""
         last = self._last or {}
-        cost = answer.figures(account.usage, self._tail, account.seconds)
-        return self._encoded([_told(last | cost, account)])
+        figures = answer.figures(account.usage, self._tail, account.seconds)
+        return self._encoded([_told(last | figures, account)])
 
     def _encoded(self, bodies: Iterable[Mapping[str, Any]]) -> bytes:
         return b"".join(b"%b\n" % dump(body) for body in bodies)
@@ -38,20 +38,20 @@ class LinesOutlet(StreamOutlet):
 
 
 class AnswerOutlet(WholeOutlet):
-    """Gathers a whole answer."""
+    """Collects a whole response and writes it as one JSON body."""
 
     def finish(self, index: int, reply: Reply, envelope: Envelope, tail: Mapping[str, Any], *, good: bool) -> bytes:  # noqa: ARG002 one signature for all outlets
-        """Keep the answer."""
-        said = answer.message(reply.content, reply.reasoning, reply.calls)
-        self._choices[index] = answer.ended(answer.line(envelope, said, logprobs=self._logprobs.get(index)), reply)
+        """Store the response body."""
+        message = answer.message(reply.content, reply.reasoning, reply.calls)
+        self._choices[index] = answer.ended(answer.line(envelope, message, logprobs=self._logprobs.get(index)), reply)
         self._envelope = self._envelope or envelope
         return b""
 
     def end(self, account: Account) -> bytes:
-        """Write the whole answer, with what it all cost."""
+        """Return the whole response, with token counts and durations."""
         extra = self._envelope.extra if self._envelope else {}
-        said = self._choices.get(0, {})
-        body = {**said, **answer.figures(account.usage, extra, account.seconds)}
+        choice = self._choices.get(0, {})
+        body = {**choice, **answer.figures(account.usage, extra, account.seconds)}
         return dump(_told(body, account))
 
 

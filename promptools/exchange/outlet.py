@@ -1,4 +1,4 @@
-"""What the client gets: a stream of chunks as things become certain, or one whole reply at the end."""
+"""Write the response to the client: a stream of chunks as they become certain, or one JSON body at the end."""
 
 from __future__ import annotations
 
@@ -26,60 +26,60 @@ _OURS = frozenset({
     "content-type", "content-length", "content-encoding", "transfer-encoding", "connection", "keep-alive", "trailer",
     "etag", "content-md5", "digest",
 })  # fmt: skip
-"""Fields that describe the server's own bytes, which are not the ones that the client gets."""
+"""Header fields that describe the upstream's bytes, which are not the ones that the client gets."""
 
 
 class Account(NamedTuple):
-    """What is said at the end of an answer."""
+    """What the end of a response reports."""
 
     usage: Mapping[str, Any] | None
-    """Summed over all sends."""
+    """Summed over all attempts."""
     report: Mapping[str, Any] | None
-    """The `promptools` key, if there is to be one."""
+    """The value of the `promptools` key; None: no such key."""
     said: str
-    """A comment, for APIs that have such."""
+    """A comment, for APIs that have comments."""
     seconds: float
-    """How long it all took."""
+    """How long the request took."""
 
 
 class Outlet(Protocol):
-    """The client's side of one request, whatever it asked for."""
+    """Writes the response to one request: methods return the bytes to send now. Choices are addressed by index."""
 
     content_type: str
     heartbeat: bytes
-    """What may go out at any time and says nothing; empty: there is no such thing."""
+    """Bytes without meaning that may be sent at any time; empty if the format has none."""
 
     def take(self, index: int, events: Iterable[Event], envelope: Envelope, logprobs: Any) -> bytes:
-        """Take events of a choice, and give what may go out now."""
+        """Add events of a choice, and return the bytes that may be sent now."""
         ...
 
     def committed(self, index: int) -> bool:
-        """Tell whether a choice is past its commit point."""
+        """Whether a choice is past its commit point."""
         ...
 
     def broken(self, index: int) -> Malformed | None:
-        """Give the live call of a choice that failed, if one did."""
+        """Return the call of a choice that failed after it was streamed in part, if any."""
         ...
 
     def unfinished(self, index: int) -> bool:
-        """Tell whether a call of a choice has gone out in part."""
+        """Whether a call of a choice has been sent in part."""
         ...
 
     def drop(self, index: int) -> None:
-        """Forget what a failed attempt left behind."""
+        """Discard what is held of a failed attempt."""
         ...
 
     def finish(self, index: int, reply: Reply, envelope: Envelope, tail: Mapping[str, Any], *, good: bool) -> bytes:
-        """End a choice with its reply."""
+        """End a choice with its reply; for `good` see `Line.finish`."""
         ...
 
     def end(self, account: Account) -> bytes:
-        """End the answer."""
+        """End the response."""
         ...
 
 
 class StreamOutlet:
-    """Writes server-sent events; what other streams do otherwise stands in the methods with an underscore."""
+    """Writes server-sent events; other stream formats override `_encoded` and `_writer`."""
 
     content_type = "text/event-stream; charset=utf-8"
     heartbeat = comment("keep-alive")
@@ -93,38 +93,38 @@ class StreamOutlet:
         self._envelope: Envelope | None = None
 
     def take(self, index: int, events: Iterable[Event], envelope: Envelope, logprobs: Any) -> bytes:
-        """Take events of a choice, and give what may go out now."""
+        """Add events of a choice, and return the bytes that may be sent now."""
         sent = self._line(index).take(events, self._envelope or envelope, logprobs)
         if sent:
             self._envelope = self._envelope or envelope
         return self._encoded(sent)
 
     def committed(self, index: int) -> bool:
-        """Tell whether a choice is past its commit point."""
+        """Whether a choice is past its commit point."""
         return self._line(index).committed
 
     def broken(self, index: int) -> Malformed | None:
-        """Give the live call of a choice that failed, if one did."""
+        """Return the call of a choice that failed after it was streamed in part, if any."""
         return self._line(index).broken
 
     def unfinished(self, index: int) -> bool:
-        """Tell whether a call of a choice has gone out in part."""
+        """Whether a call of a choice has been sent in part."""
         return self._line(index).unfinished
 
     def drop(self, index: int) -> None:
-        """Forget what a failed attempt left behind."""
+        """Discard what is held of a failed attempt."""
         self._line(index).drop()
 
     def finish(self, index: int, reply: Reply, envelope: Envelope, tail: Mapping[str, Any], *, good: bool) -> bytes:
-        """End a choice; its last chunk waits for `end`, or for another choice's."""
+        """End a choice; its last chunk is held until `end` or the end of another choice."""
         self._envelope = self._envelope or envelope
-        waiting = [self._ended()] if self._last else []
+        previous_last = [self._ended()] if self._last else []
         *sent, self._last = self._line(index).finish(reply, self._envelope, good=good)
         self._tail = tail
-        return self._encoded([*waiting, *sent])
+        return self._encoded([*previous_last, *sent])
 
     def end(self, account: Account) -> bytes:
-        """Write the last chunk, then the comment, then `[DONE]`."""
+        """Return the last chunk, the comment and `[DONE]`."""
         last = [self._ended()] if self._last else []
         if self._ask.include_usage and account.usage is not None:
             last.append(chunks.usage_chunk(self._envelope or Envelope(), account.usage))
@@ -133,7 +133,7 @@ class StreamOutlet:
         return self._encoded(last) + comment(account.said) + encode(DONE)
 
     def _ended(self) -> dict[str, Any]:
-        """Give the last chunk with what the server put beside its own."""
+        """Return the last chunk, with the extra fields of the server's last chunk."""
         last = self._last or {}
         return {**last, **{key: value for key, value in self._tail.items() if key not in last}}
 
@@ -150,7 +150,7 @@ class StreamOutlet:
 
 
 class WholeOutlet:
-    """Gathers the choices of a whole reply."""
+    """Collects the choices of a whole reply and writes them as one JSON body."""
 
     content_type = "application/json"
     heartbeat = b""
@@ -162,36 +162,36 @@ class WholeOutlet:
         self._logprobs: dict[int, Any] = {}
 
     def take(self, index: int, events: Iterable[Event], envelope: Envelope, logprobs: Any) -> bytes:  # noqa: ARG002 one signature for all outlets
-        """Keep the log probabilities; the reply itself comes with `finish`."""
+        """Store the log probabilities; the reply itself comes with `finish`."""
         if logprobs:
             self._logprobs[index] = logprobs
         return b""
 
     def committed(self, index: int) -> bool:  # noqa: ARG002 one signature for all outlets
-        """Nothing goes out before the end."""
+        """Return False: nothing is sent before the end."""
         return False
 
     def broken(self, index: int) -> Malformed | None:  # noqa: ARG002 one signature for all outlets
-        """Nothing goes out live."""
+        """Return None: no call is streamed."""
         return None
 
     def unfinished(self, index: int) -> bool:  # noqa: ARG002 one signature for all outlets
-        """Nothing goes out in part."""
+        """Return False: no call is sent in part."""
         return False
 
     def drop(self, index: int) -> None:
-        """Forget what a failed attempt left behind."""
+        """Discard what is held of a failed attempt."""
         self._logprobs.pop(index, None)
 
     def finish(self, index: int, reply: Reply, envelope: Envelope, tail: Mapping[str, Any], *, good: bool) -> bytes:  # noqa: ARG002 one signature for all outlets
-        """Keep a choice."""
+        """Store a choice."""
         logprobs = self._logprobs.get(index)
         self._choices[index] = chunks.choice(reply, index, logprobs=logprobs, legacy=self._ask.legacy)
         self._envelope = self._envelope or envelope
         return b""
 
     def end(self, account: Account) -> bytes:
-        """Write the whole reply; what a stream says in a comment stands in the headers here."""
+        """Return the whole reply; what a stream puts in a comment is in the headers here."""
         choices = [self._choices[index] for index in sorted(self._choices)]
         body = chunks.completion(self._envelope or Envelope(), choices, account.usage)
         if account.report is not None:
@@ -200,7 +200,7 @@ class WholeOutlet:
 
 
 def own_headers(upstream: Headers, content_type: str, mode: str, attempts: int) -> Headers:
-    """Write the head of our answer: the server's fields that still hold, and how it came about."""
+    """Return the headers of our response: the upstream's that still apply, the content type, mode and attempts."""
     kept = tuple((key, value) for key, value in upstream if key.lower() not in _OURS)
     return (
         *kept,
@@ -211,9 +211,9 @@ def own_headers(upstream: Headers, content_type: str, mode: str, attempts: int) 
 
 
 def dump(body: Mapping[str, Any]) -> bytes:
-    """Write JSON as short as it can be.
+    """Encode JSON in UTF-8 without ASCII escapes.
 
-    Lone surrogates, which UTF-8 cannot carry, need escapes; NaN and infinity, which JSON lacks, become null.
+    Lone surrogates, which UTF-8 cannot encode, are escaped; NaN and infinity, which JSON lacks, become null.
     """
     try:
         return _JSON.encode(body).encode()
@@ -224,9 +224,9 @@ def dump(body: Mapping[str, Any]) -> bytes:
 
 
 def _finite(value: Any) -> Any:
-    """Copy a JSON value with null for each number that JSON has no word for. As deep as the value is."""
+    """Return a copy of a JSON value with null for NaN and infinity. Recurses as deep as the value."""
     if is_object(value):
-        return {key: _finite(each) for key, each in value.items()}
+        return {key: _finite(item) for key, item in value.items()}
     if is_list(value):
-        return [_finite(each) for each in value]
+        return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,4 +1,16 @@
-"""Which attempt next: the modes in their order, the remedies for what failed, and the breaker's memory."""
+"""Choose the next attempt: the modes in their order, the remedies for a failure, and the circuit breaker.
+
+A plan is the current attempt (`mode`, and `ask`, the request with all adaptations so far) and what is left to try.
+After a failure, `after` takes the first remedy in `REMEDIES` that changes anything: move to the next mode, adapt the
+request, feed the error back to the model (`correct`), or send the same again.
+
+Each remedy uses something up, so a plan ends even without a stop policy: a mode, one of the corrections, an adaptation
+(once per mode; `tool_choice` a few times, each with a weaker choice), or the single repetition.
+
+The breaker is consulted when a mode is chosen. It records every success, and of the failures those in `COUNTED` that
+the plan answers with another mode, a repetition or nothing. It is ignored if a mode is forced, or if it would leave no
+mode at all.
+"""
 
 from __future__ import annotations
 
@@ -37,12 +49,12 @@ WORDS: dict[Mend, str] = {
 
 
 def _raw_last(ask: Ask, modes: Sequence[ModeName]) -> bool:
-    """Whether harmony mode may be tried last, though it is not among the modes."""
+    """Whether harmony mode may be tried last although it is not among the modes."""
     return ask.profile.raw_last and ask.profile.raw is not None and "harmony" not in modes
 
 
 class Plan:
-    """What to send now (`mode`, `ask`), and after a failure what to send next."""
+    """What to send now (`mode`, `ask`), and what to send next after a failure."""
 
     def __init__(
         self, ask: Ask, modes: Sequence[ModeName], place: tuple[str, str], context: Context, at: float
@@ -65,7 +77,7 @@ class Plan:
         self.mode: ModeName = self._next(at) or self._unheeded(modes)
 
     def _remember(self, size: int | None) -> None:
-        """Go by the context of an earlier request: what it was raised to, or what the server said that it holds."""
+        """Apply the context size known from an earlier request: what it was raised to, or what the server reported."""
         if size is None:
             return
         if self.ask.profile.raw == "completions":
@@ -75,60 +87,60 @@ class Plan:
             self._recalled = size
 
     def asked_for_context(self) -> None:
-        """Say once that the context of an earlier request is asked for; where none can be, it is not."""
+        """Add a note, once, that the context of an earlier request is requested again."""
         if self._recalled is not None:
-            said = "an earlier request needed it, and another makes the model load anew"
-            self.notes.append(f"num_ctx {self._recalled} was asked for: {said}")
+            reason = "an earlier request needed it, and another makes the model load anew"
+            self.notes.append(f"num_ctx {self._recalled} was asked for: {reason}")
         self._recalled = None
 
     @property
     def key(self) -> Key:
-        """Give what the breaker knows the current mode by."""
+        """The breaker's key for the current mode."""
         return self._key(self.mode)
 
     def _key(self, mode: ModeName) -> Key:
         return Key(*self._place, mode)
 
     def single(self, ask: Ask) -> Plan:
-        """Make the plan of one choice alone, from where this one stands."""
-        shared = {id(each): each for each in (self._context, self._breaker)}
+        """Return a copy of this plan, in its current state, for one choice alone."""
+        shared = {id(instance): instance for instance in (self._context, self._breaker)}
         plan = deepcopy(self, {**shared, id(self.ask): ask})
         plan.notes = []
         return plan
 
     def worked(self, at: float) -> None:
-        """Report a good reply in the current mode."""
+        """Record a good reply in the current mode."""
         self._breaker.worked(self.key)
         if self.ask.num_ctx is not None:
             self._context.windows.raised(self._place, self.ask.num_ctx, at)
 
     def failed(self, failure: Failure, at: float) -> None:
-        """Report a failure that is the server's; one that the model may mend is the model's."""
+        """Record a failure that is the server's with the breaker, not one that the model may correct."""
         if failure.kind not in COUNTED or (failure.verdict is not None and failure.verdict.again):
             return
         self._breaker.failed(self.key, at, why=failure.kind, lasting=failure.kind in LASTING)
 
     def after(self, failure: Failure, at: float) -> str | None:
-        """Choose what to send after a failure, and say it in words; None when nothing is left to try."""
+        """Choose what to send after a failure, and return a description of it; None if nothing is left to try."""
         steps = REMEDIES[failure.kind]
         if failure.kind == "harmony" and self._raw_left:
             self._raw_left = False
             self._rest.append("harmony")
         for step in steps:
-            words = self._take(step, failure, at)
-            if words:
-                return words
+            description = self._take(step, failure, at)
+            if description:
+                return description
         if "next" in steps:
             self.failed(failure, at)
         return self._back(failure)
 
     def pass_over(self, why: str, at: float) -> bool:
-        """Leave out harmony mode, which cannot tell what the request holds; false where nothing else may be tried."""
-        left = self._next(at) if self.mode == "harmony" and not self._forced else None
-        if left is None:
+        """Skip harmony mode, which cannot render this request; return whether there is another mode to try."""
+        mode = self._next(at) if self.mode == "harmony" and not self._forced else None
+        if mode is None:
             return False
         self.notes.append(f"harmony mode was passed over: {why}")
-        self.mode = left
+        self.mode = mode
         return True
 
     def _take(self, step: Step, failure: Failure, at: float) -> str | None:
@@ -153,20 +165,20 @@ class Plan:
         return "the model is asked to mend it"
 
     def _mend(self, step: Mend, failure: Failure, at: float) -> str | None:
-        # `tool_choice` is a ladder and may be taken rung by rung; `mend` says when it ends
+        # `tool_choice` may be applied repeatedly, each time weaker; `mend` returns None when it cannot get weaker
         if step != "tool_choice" and (self.mode, step) in self._used:
             return None
-        mended = mend(step, self.ask, failure, self.mode)
-        if mended is None:
+        adapted = mend(step, self.ask, failure, self.mode)
+        if adapted is None:
             return None
-        if mended.profile.context != self.ask.profile.context and mended.profile.context is not None:
-            self._context.windows.raised(self._place, mended.profile.context, at)
+        if adapted.profile.context != self.ask.profile.context and adapted.profile.context is not None:
+            self._context.windows.raised(self._place, adapted.profile.context, at)
         self._used.add((self.mode, step))
-        self.ask = mended
-        if step == "fit" and mended.num_ctx is None:
-            room = f"{mended.room} tokens" if mended.room is not None else "what is left"
+        self.ask = adapted
+        if step == "fit" and adapted.num_ctx is None:
+            room = f"{adapted.room} tokens" if adapted.room is not None else "what is left"
             return f"sent again for an answer of {room}"
-        return f"{WORDS[step]} (num_ctx {mended.num_ctx})" if step == "fit" else WORDS[step]
+        return f"{WORDS[step]} (num_ctx {adapted.num_ctx})" if step == "fit" else WORDS[step]
 
     def _move(self, failure: Failure, at: float) -> str | None:
         if not self._rest or (failure.verdict and not failure.verdict.elsewhere):
@@ -182,10 +194,10 @@ class Plan:
         return f"{mode} mode is tried"
 
     def _can_render(self) -> bool:
-        """Whether harmony mode can render the request; it is asked for what another mode failed to do."""
+        """Whether harmony mode can render a request that another mode failed on."""
         profile = self.ask.profile
         if profile.raw == "completions" and "harmony" not in profile.modes:
-            # only vLLM and SGLang fail so, and both leave the markers out of a reply unless they are told not to
+            # only vLLM and SGLang fail in this way, and both strip the markers from a reply unless asked for token ids
             self.ask = replace(self.ask, profile=replace(profile, raw_ids=True))
         try:
             mode_of("harmony").body(self.ask)
@@ -195,7 +207,7 @@ class Plan:
         return True
 
     def _back(self, failure: Failure) -> str | None:
-        """Go back from a raw endpoint that is not there to the mode before, where sampling may go better."""
+        """Return from a missing raw endpoint to the previous mode, once: another sample may succeed there."""
         if failure.kind != "no_raw" or self._before is None or self._again:
             return None
         self._again = True
@@ -210,7 +222,7 @@ class Plan:
         return "the same is sent once more"
 
     def _next(self, at: float) -> ModeName | None:
-        """Take the next mode that the breaker admits, where it is heeded."""
+        """Remove and return the next mode that the breaker admits; the next at all if the breaker is ignored."""
         while self._rest:
             mode = self._rest.pop(0)
             key = self._key(mode)
@@ -220,7 +232,7 @@ class Plan:
         return None
 
     def _unheeded(self, modes: Sequence[ModeName]) -> ModeName:
-        """Take the first of modes that are all open: there is a request to serve, so the breaker is ignored."""
+        """Return the first mode although all are open: there is a request to serve, so the breaker is ignored."""
         self._heeds = False
         first, *self._rest = modes
         self.notes[:] = [

@@ -1,4 +1,4 @@
-"""Calls read out of an error's own text: what the failed send has already paid for."""
+"""Recover calls from the text of an error, which the failed attempt has already generated."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ NOTE = "the call was read out of the server's error text"
 
 
 def recover(plan: Plan, failure: Failure, new_id: NewId) -> Reply | None:
-    """Give the reply that a failure still holds: what came before the error, and the calls inside its text.
+    """Return the reply that a failure still contains: what came before the error, and the calls in the error's text.
 
-    None unless every call in the text is valid and the whole is what the request asked for.
+    None unless every call in the text is valid and the whole reply is what the request asked for.
     """
-    found = salvage(failure.text) if "salvage" in REMEDIES[failure.kind] and plan.ask.choice.kind != "none" else None
-    if found is None:
+    text = salvage(failure.text) if "salvage" in REMEDIES[failure.kind] and plan.ask.choice.kind != "none" else None
+    if text is None:
         return None
-    if found.what == "arguments":
-        call = _named(plan.ask, found.text, new_id)
+    if text.what == "arguments":
+        call = _named(plan.ask, text.text, new_id)
         reply = Reply(calls=(call,)) if call else Reply()
     else:
-        reply = _read(plan, found.text, new_id)
+        reply = _read(plan, text.text, new_id)
     if not reply.calls or reply.malformed:
         return None
     part = failure.part or Reply()
@@ -51,7 +51,7 @@ def recover(plan: Plan, failure: Failure, new_id: NewId) -> Reply | None:
 
 
 def _read(plan: Plan, text: str, new_id: NewId) -> Reply:
-    """Read reply text as the mode reads it."""
+    """Parse reply text with the reader of the plan's mode."""
     mode = mode_of(plan.mode)
     reader = mode.reader(plan.ask, mode.body(plan.ask), new_id)
     reader.feed(Delta(content=text))
@@ -60,7 +60,7 @@ def _read(plan: Plan, text: str, new_id: NewId) -> Reply:
 
 
 def _named(ask: Ask, text: str, new_id: NewId) -> Call | None:
-    """Find the tool that arguments without a name belong to, and check them; never a dangerous tool."""
+    """Build a call from arguments without a name, if they fit one tool; never of a dangerous tool."""
     try:
         value = read(text, anchors=ask.offered.all_keys)
     except Unreadable:
@@ -81,9 +81,9 @@ def _named(ask: Ask, text: str, new_id: NewId) -> Call | None:
 
 
 def _tool(ask: Ask, arguments: dict[str, object]) -> tuple[Tool | None, Fix]:
-    """Choose the tool: the only one that may be called, else the only one that the arguments fit."""
+    """Return the only tool that may be called, else the only one whose schema the arguments fit, and the fix note."""
     offered = ask.offered
     if len(offered) == 1:
         return offered[0], Fix("infer", "the server's error lost the name; only this tool may be called")
-    found = offered.infer(arguments)
-    return found[0] if found else None, Fix("infer", "the server's error lost the name; only this tool's schema fits")
+    match = offered.infer(arguments)
+    return match[0] if match else None, Fix("infer", "the server's error lost the name; only this tool's schema fits")

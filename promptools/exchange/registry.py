@@ -1,4 +1,4 @@
-"""The modes that an exchange can ask in."""
+"""The modes, by name, and which of them a request may be sent in."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ MODES: dict[ModeName, Mode] = {
     "prompt": cast("Mode", Prompt()),
 }
 SPEAKS_HARMONY = "gpt-oss"
-"""The family of the models that were trained on Harmony."""
+"""The family of models trained on Harmony."""
 
 
 def mode_of(name: ModeName) -> Mode:
-    """Give a mode by its name."""
+    """Return a mode by its name."""
     return MODES[name]
 
 
 def modes_for(ask: Ask, *, tools: bool) -> tuple[ModeName, ...]:
-    """Give the modes to try, in order: the one that the request forces, else those that the profile lists.
+    """Return the modes to try, in order: the one that the request forces, else those that the profile lists.
 
-    A request that has nothing to do with `tools` is the same in native and in prompt mode: one of them is enough.
-    Raises UsageError where harmony mode is wanted and cannot be.
+    A request that does not concern `tools` is the same in native and in prompt mode, so one of them is enough.
+    Raises `UsageError` if the profile lists no mode, or if harmony mode is wanted and not possible.
     """
     profile, forced = ask.profile, ask.options.mode
     wanted: tuple[ModeName, ...] = (forced,) if forced else profile.modes

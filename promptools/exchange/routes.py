@@ -1,7 +1,7 @@
-"""Ollama's other routes: left to the server where it is an Ollama, and answered here where it is known to be none.
+"""Ollama's routes other than chat: forwarded unless the server is known not to be Ollama, else answered here.
 
-Of a server that nothing is known of, it answers for itself. The list of models has its like everywhere, `/v1/models`;
-for anything else there is none, and the error says so.
+An unknown server gets the request itself. Only the list of models has an equivalent on all servers, `/v1/models`; for
+any other route the response is an error that says so.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ if TYPE_CHECKING:
 LIST = "tags"
 _JSON: Headers = (("content-type", "application/json"),)
 _NAMES = {LIST: "list", "blobs": "create_blob"}
-"""Functions of the ollama package whose routes are called otherwise."""
+"""Functions of the ollama package whose name is not that of their route, by route."""
 
 
 def other(request: ClientRequest, context: Context) -> Exchange:
-    """Answer a request for a route that only Ollama has; ends without a word where the server is to answer it."""
-    ledger = Ledger(request, context)
+    """Respond to a request for a route that only Ollama has; emit nothing if it has to be forwarded to the server."""
+    state = Ledger(request, context)
     try:
-        route = yield from look(ledger, context.route(None, None), "")
-        ledger.url, ledger.headers = route.url, route.headers
+        route = yield from look(state, context.route(None, None), "")
+        state.url, state.headers = route.url, route.headers
         if _is_other(route.target):
-            yield from _answer(ledger, route.target)
+            yield from _answer(state, route.target)
     except UsageError as error:
-        yield from refuse(ledger, error)
+        yield from refuse(state, error)
     return None
 
 
 def _is_other(target: Target) -> bool:
-    """Tell whether the server is known to be no Ollama."""
+    """Whether the server is known not to be Ollama."""
     kind = target.profile.kind
     return kind != "ollama" and (kind != GENERIC or target.provider is not None)
 
@@ -60,17 +60,17 @@ def _answer(ledger: Ledger, target: Target) -> Steps[None]:
         yield from _list(ledger)
         return
     title = load_builtin(target.profile.kind).title
-    why = next((each for each in target.reasons if each.startswith("kind ")), "")
-    said = (
+    why = next((reason for reason in target.reasons if reason.startswith("kind ")), "")
+    message = (
         f"{_NAMES.get(route, route)!r} needs an Ollama server, and {without_credentials(root)} is {title} ({why})."
         f" There, chat and list work; for anything else use what {title} has of its own"
     )
-    body = ledger.front.error(said, kind="UsageError", code="ollama_only")
+    body = ledger.front.error(message, kind="UsageError", code="ollama_only")
     yield from ledger.emit(body, lambda: Head(501, _JSON))
 
 
 def _list(ledger: Ledger) -> Steps[None]:
-    """Ask for the server's models, and list them as Ollama does."""
+    """Request the server's models, and list them in Ollama's format."""
     opened = yield from ledger.send(b"", "models", method="GET")
     if isinstance(opened, Failed):
         if opened.error:
@@ -83,14 +83,14 @@ def _list(ledger: Ledger) -> Steps[None]:
         status = opened.status if opened.status >= 400 else 502
         yield from _unlisted(ledger, status, of_status(opened, answer))
         return
-    listed = dump({"models": [_model(as_object(each)) for each in as_list(body["data"])]})
-    yield from ledger.emit(listed, lambda: Head(200, _JSON))
+    models = dump({"models": [_model(as_object(model)) for model in as_list(body["data"])]})
+    yield from ledger.emit(models, lambda: Head(200, _JSON))
 
 
 def _unlisted(ledger: Ledger, status: int, failure: Failure) -> Steps[None]:
     http = f"HTTP {failure.status}: " if failure.status else ""
-    said = f"the server's models could not be listed ({http}{failure.why})"
-    error = ledger.front.error(said, kind="UpstreamError", code=failure.kind)
+    message = f"the server's models could not be listed ({http}{failure.why})"
+    error = ledger.front.error(message, kind="UpstreamError", code=failure.kind)
     yield from ledger.emit(error, lambda: Head(status, _JSON))
 
 
@@ -102,11 +102,11 @@ def _read(body: bytes) -> Any:
 
 
 def _model(listed: Mapping[str, Any]) -> dict[str, Any]:
-    """Write one model; what `/v1/models` does not tell is left out."""
+    """Return one model in Ollama's format, without the fields that `/v1/models` lacks."""
     name = as_text(listed.get("id"))
     created = as_time(listed.get("created"))
-    size = as_count(as_object(listed.get("meta")).get("size"))  # llama.cpp tells it
-    made: dict[str, Any] = {"name": name, "model": name}
+    size = as_count(as_object(listed.get("meta")).get("size"))  # only llama.cpp sends it
+    model: dict[str, Any] = {"name": name, "model": name}
     if created:
-        made["modified_at"] = datetime.fromtimestamp(created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return made | ({"size": size} if size is not None else {})
+        model["modified_at"] = datetime.fromtimestamp(created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return model | ({"size": size} if size is not None else {})

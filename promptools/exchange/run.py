@@ -1,4 +1,4 @@
-"""The plan of one request, as a generator."""
+"""The exchange itself: one client request from start to end, as a generator."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ Exchange: TypeAlias = Generator[Effect, Happening, Reply | None]
 
 
 def run(request: ClientRequest, context: Context) -> Exchange:
-    """Carry one request out: yields effects, is sent happenings, returns the reply (None: there was none to read).
+    """Run one request: yield effects, receive their results, and return the reply (None: no reply was read).
 
-    Of several choices the first is returned; `context.on_reply` receives each. Raises only what a shell handed in as
-    `Failed.error`, and only before anything was emitted.
+    Of several choices the first is returned; `context.on_reply` is called with each. Raises only what a shell passed in
+    as `Failed.error`, and only before anything was emitted.
     """
-    ledger = Ledger(request, context)
+    state = Ledger(request, context)
     try:
-        case = yield from open_case(ledger)
-        ledger.url, ledger.headers = case.route.url, case.route.headers
-        ledger.place = case.place
-        ledger.notes.extend(case.notes)
-        replies = yield from _touch(ledger, case) if case.payload is None else _pass(ledger, case, case.payload)
+        routed = yield from open_case(state)
+        state.url, state.headers = routed.route.url, routed.route.headers
+        state.place = routed.place
+        state.notes.extend(routed.notes)
+        replies = yield from _touch(state, routed) if routed.payload is None else _pass(state, routed, routed.payload)
     except UsageError as error:
-        yield from refuse(ledger, error)
+        yield from refuse(state, error)
         return None
     if context.on_reply:
         for reply in replies:
@@ -49,7 +49,7 @@ def run(request: ClientRequest, context: Context) -> Exchange:
 
 
 def _pass(ledger: Ledger, case: Case, payload: bytes) -> Steps[list[Reply]]:
-    """Pass a request untouched; the fallback takes over where the server lost the reply before any of it went on."""
+    """Forward a request unchanged; if the server loses the reply before any content was forwarded, retry it."""
     streamed, swallows = case.body.get("stream") is True, case.route.target.profile.swallows
     watch = Watch(streamed=streamed, swallows=swallows, wire=ledger.front.wire)
     failure = yield from pass_on(ledger, payload, watch)
@@ -65,29 +65,29 @@ def _pass(ledger: Ledger, case: Case, payload: bytes) -> Steps[list[Reply]]:
 def _touch(
     ledger: Ledger, case: Case, failure: Failure | None = None, watch: Watch | None = None
 ) -> Steps[list[Reply]]:
-    """Serve a request, from a `failure` on when it came back that way; gives its replies, a failed one too."""
-    ask = yield from case.ask(ledger)
-    outlet = ledger.front.outlet(ask, begun=ledger.head_sent)
-    service = Service(ledger, outlet, strict=ask.options.on_malformed == "error")
-    if ask.options.heartbeat and outlet.heartbeat:
-        ledger.heartbeat = Heartbeat(ask.options.heartbeat, outlet.heartbeat, service.head)
-    fatal = yield from _choices(service, case, ask, failure)
+    """Serve a request with retries, beginning after `failure` if it was forwarded first; return all its replies."""
+    request = yield from case.ask(ledger)
+    writer = ledger.front.outlet(request, begun=ledger.head_sent)
+    loop = Service(ledger, writer, strict=request.options.on_malformed == "error")
+    if request.options.heartbeat and writer.heartbeat:
+        ledger.heartbeat = Heartbeat(request.options.heartbeat, writer.heartbeat, loop.head)
+    fatal = yield from _choices(loop, case, request, failure)
     if fatal is None:
-        yield from service.end(ask)
-        return service.traced()
+        yield from loop.end(request)
+        return loop.traced()
     opened = failure.opened if failure else None
     if watch and opened and fatal.kind == "swallowed" == (failure.kind if failure else ""):
-        # it stayed as empty as it was: then that is the answer, and it goes on as it came
+        # the retry was as empty as the first reply: then that reply is forwarded unchanged
         head = Head(opened.status, opened.headers)
         yield from ledger.emit(watch.rest, lambda: head)
         return []
-    yield from conclude(ledger, fatal, service.mode)
+    yield from conclude(ledger, fatal, loop.mode)
     lost = fatal.verdict.reply if fatal.verdict else fatal.part or Reply()
-    return [*service.traced(), ledger.traced(lost, service.mode)]
+    return [*loop.traced(), ledger.traced(lost, loop.mode)]
 
 
 def _choices(service: Service, case: Case, ask: Ask, failure: Failure | None) -> Steps[Failure | None]:
-    """Serve every choice: together where the server heeds `n`, else one by one."""
+    """Serve every choice: all in one request if the server supports `n`, else one by one. Return a final failure."""
     modes = modes_for(ask, tools=case.tools)
     if ask.sends == 1:
         plan = Plan(ask, modes, case.place, service.context, service.now)

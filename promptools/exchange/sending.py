@@ -1,4 +1,17 @@
-"""One send: ask in a mode, read the reply as it comes, hand on what is certain, judge what was read."""
+"""One attempt: send the request in one mode, stream what is certain to the client, and judge the reply at its end.
+
+`Sending.run` goes through these phases, and stops at the first that fails:
+
+    send      no connection, or an HTTP error status                      -> Failure
+    read      chunks -> deltas -> the mode's readers -> events -> client; ends at the end of the body, at the server's
+              end marker, at a broken connection, an error in the body, the size limit, or a live call that failed
+    judge     broken connection, error, size limit, garbled or cut body   -> Failure
+    verify    each choice against the request                             -> its verdict
+
+A failure before `verify` concerns all choices. Text that was held is then sent only for a choice past its commit point,
+for which no retry is possible. Choices have two indexes: the server counts those of one request from 0, the client
+those of its own request; `_places` maps the first to the second.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +39,7 @@ if TYPE_CHECKING:
     from promptools.parsing.events import Event
 
 Outcome: TypeAlias = "Failure | dict[int, Verdict]"
-"""The whole send failed, or this became of each choice; one that the server never sent is left out."""
+"""The failure of the whole attempt, or the verdict on each choice; a choice that the server never sent is missing."""
 
 
 OVER = f"the read was ended after a whole call and {BLANKS} characters of white space"
@@ -34,7 +47,7 @@ CALL_REASONS = frozenset({"tool_calls", "function_call"})
 
 
 class Sending:
-    """One send for some choices of a request."""
+    """One attempt for some choices of a request."""
 
     def __init__(self, ledger: Ledger, plan: Plan, outlet: Outlet, indices: Sequence[int]) -> None:
         self._ledger = ledger
@@ -49,7 +62,7 @@ class Sending:
             index: mode_of(plan.mode).reader(plan.ask, upstream, new_id) for index in indices
         }
         self._places = dict(enumerate(indices))
-        # the server counts its choices from 0, whichever of the client's they are
+        # the server counts its choices from 0, whatever their index is for the client
         self.intake = Intake(
             plan.ask.stream,
             self._letter.wire,
@@ -64,7 +77,7 @@ class Sending:
         return Envelope(f"chatcmpl-{context.new_id()}", self._plan.ask.model, created)
 
     def run(self) -> Steps[Outcome]:
-        """Send, read and judge."""
+        """Send the request, read the reply and judge it."""
         if self._letter.context_limit is not None:
             self._plan.asked_for_context()
         self._ledger.notes.extend((*self._plan.notes, *self._notes))
@@ -80,37 +93,37 @@ class Sending:
             return replace(of_status(opened, body, self._letter.wire), limit=self._letter.context_limit)
         self.intake.streamed = is_stream(opened.headers, asked=self._plan.ask.stream)
         broke = yield from self._read()
-        self._ledger.notes.extend(f"the server's JSON was read with a liberty: {each}" for each in self.intake.fixes)
+        self._ledger.notes.extend(f"the server's JSON was read with a liberty: {fix}" for fix in self.intake.fixes)
         return (yield from self._judge(opened, broke))
 
     def head(self) -> Head:
-        """Write the head of the answer, if this send is the one that gives it."""
+        """Return the head of the response to the client, with the headers of this attempt."""
         opened = self._ledger.opened
-        headers = opened.headers if opened and 200 <= opened.status < 300 else ()  # not those of a failed attempt
+        headers = opened.headers if opened and 200 <= opened.status < 300 else ()  # none of a failed attempt's
         sends = self._ledger.policy.state.attempt_number
         return Head(200, own_headers(headers, self._outlet.content_type, self._plan.mode, sends))
 
     def _read(self) -> Steps[Failed | None]:
-        """Read to the end, an error or a break, handing on what becomes certain."""
+        """Read to the end of the reply or an error, sending what is certain; return how it broke off, if it did."""
         while True:
-            piece = yield from self._ledger.read()
-            if isinstance(piece, Failed):
-                return piece
-            for delta in self.intake.close() if piece is None else self.intake.feed(piece):
-                place = self._places.get(delta.index or 0)
-                if place is not None:
-                    yield from self._hand_on(place, self.readers[place].feed(delta), delta.logprobs)
+            chunk = yield from self._ledger.read()
+            if isinstance(chunk, Failed):
+                return chunk
+            for delta in self.intake.close() if chunk is None else self.intake.feed(chunk):
+                index = self._places.get(delta.index or 0)
+                if index is not None:
+                    yield from self._hand_on(index, self.readers[index].feed(delta), delta.logprobs)
                 if self.intake.streamed and self._over():
                     self._ledger.notes.append(OVER)
                     yield from self._ledger.abandon()
                     return None
-            if piece is None:
+            if chunk is None:
                 return None
             if self.intake.problem or self.intake.garbled or self.intake.excess or self._spoiled():
                 yield from self._ledger.abandon()
                 return None
-            yield from self._ledger.beat()  # pieces come, and may all be part of a call that is not whole yet
-            if self.intake.done:  # the server may keep the connection open; what is left of it is not waited for
+            yield from self._ledger.beat()  # all chunks so far may belong to a call that is not complete yet
+            if self.intake.done:  # the server may keep the connection open: do not wait for it to close
                 return None
 
     def _hand_on(self, index: int, events: list[Event], logprobs: Any = None) -> Steps[None]:
@@ -119,78 +132,78 @@ class Sending:
             yield from self._ledger.emit(data, self.head)
 
     def _over(self) -> bool:
-        """Whether every choice has ended, or goes on with nothing but white space after a call."""
+        """Whether every choice has ended, or continues with nothing but white space after a call."""
         if not any(reader.over for reader in self.readers.values()):
             return False
-        return all(self.readers[index].over or said in self.intake.finish for said, index in self._places.items())
+        return all(self.readers[index].over or sent in self.intake.finish for sent, index in self._places.items())
 
     def _spoiled(self) -> bool:
         return any(self._outlet.broken(index) for index in self.readers)
 
     def _judge(self, opened: Opened, broke: Failed | None) -> Steps[Outcome]:
-        intake = self.intake
+        decoder = self.intake
         part = next(iter(self.readers.values())).reply
         if broke:
             yield from self._let_go()
             return of_link(broke, opened, part)
-        if intake.problem:
+        if decoder.problem:
             yield from self._let_go()
-            return of_problem(intake.problem, opened, intake.body, part, intake.wire)
-        if intake.excess:
+            return of_problem(decoder.problem, opened, decoder.body, part, decoder.wire)
+        if decoder.excess:
             yield from self._let_go()
-            return Failure("too_large", intake.excess, opened=opened, part=part)
-        if intake.garbled:
+            return Failure("too_large", decoder.excess, opened=opened, part=part)
+        if decoder.garbled:
             yield from self._let_go()
-            coding = header(opened.headers, "content-encoding")  # what we can undo is undone, and no longer named
-            why = f"{intake.garbled}; its content-encoding is {coding!r}" if coding else intake.garbled
-            return Failure("garbled", why, opened=opened, body=intake.body, part=part)
-        if intake.streamed and not (self._plan.ask.stream or intake.finish or intake.done):
-            # a server that streams though it was not asked to
+            coding = header(opened.headers, "content-encoding")  # one that was decoded is no longer in the headers
+            why = f"{decoder.garbled}; its content-encoding is {coding!r}" if coding else decoder.garbled
+            return Failure("garbled", why, opened=opened, body=decoder.body, part=part)
+        if decoder.streamed and not (self._plan.ask.stream or decoder.finish or decoder.done):
+            # a server that streams although no stream was requested
             return Failure("cut", "the stream ended without a finish reason", opened=opened, part=part)
         verdicts: dict[int, Verdict] = {}
-        for said, index in self._sent().items():
-            finish = intake.finish.get(said)
+        for sent, index in self._sent().items():
+            finish = decoder.finish.get(sent)
             if self.readers[index].over and finish in {None, "length"}:
-                finish = "stop"  # what was cut is white space
-            if finish is None and (intake.done or not intake.streamed):
-                finish = "stop"  # some servers never say why they ended, but say that they did
+                finish = "stop"  # only white space was cut off
+            if finish is None and (decoder.done or not decoder.streamed):
+                finish = "stop"  # some servers signal the end without a finish reason
             if finish in CALL_REASONS and self._plan.ask.choice.kind == "none":
-                finish = "stop"  # Ollama ignores tool_choice none; its calls are left out, what it said stands
+                finish = "stop"  # Ollama ignores tool_choice none; its calls are left out, its text is kept
             rest = self.readers[index].close(finish)
-            if finish is not None or self._outlet.committed(index):  # what a cut leaves may be half a marker
+            if finish is not None or self._outlet.committed(index):  # after a cut, the rest may be half a tag
                 yield from self._hand_on(index, rest)
-            verdicts[index] = self._verdict(said, index)
+            verdicts[index] = self._verdict(sent, index)
         return verdicts
 
     def _sent(self) -> dict[int, int]:
-        """Give the choices to judge: all, unless the server sent some of them whole and of the others not a word."""
-        intake = self.intake
-        came = {said: index for said, index in self._places.items() if said in intake.came}
-        whole = not intake.streamed or intake.done or bool(intake.finish)  # a cut may have kept the others from coming
-        return came if came and whole else self._places
+        """Return the choices to judge: all, unless the server sent some of them complete and nothing of the others."""
+        decoder = self.intake
+        received = {sent: index for sent, index in self._places.items() if sent in decoder.came}
+        complete = not decoder.streamed or decoder.done or bool(decoder.finish)  # else the others may have been cut off
+        return received if received and complete else self._places
 
     def _let_go(self) -> Steps[None]:
-        """Hand on the words that were held when the stream broke, where something before them is out; calls are not."""
+        """Send the text that was held when the stream broke, for choices past their commit point; drop calls."""
         for index, reader in self.readers.items():
             if self._outlet.committed(index):
-                yield from self._hand_on(index, [each for each in reader.close(None) if isinstance(each, Text)])
+                yield from self._hand_on(index, [event for event in reader.close(None) if isinstance(event, Text)])
 
     def _verdict(self, said: int, index: int) -> Verdict:
-        reader, intake = self.readers[index], self.intake
-        stop = intake.stop.get(said)
+        reader, decoder = self.readers[index], self.intake
+        stop = decoder.stop.get(said)
         return verify(
             self._plan.ask,
             reader.reply,
             raw=reader.raw,
             stop_reason=stop,
-            usage=intake.usage,
+            usage=decoder.usage,
             harmony=self._plan.mode == "harmony",
             names=self._names,
         )
 
     def lost(self, index: int) -> bool:
-        """Tell whether the server spoke of a call in this choice; in harmony mode it is we who read the calls."""
+        """Whether the server signalled a call in this choice; False in harmony mode, where we parse the calls."""
         if self._plan.mode == "harmony":
             return False
-        said = next(place for place, each in self._places.items() if each == index)
-        return self.intake.stop.get(said) == HARMONY_CALL or self.intake.finish.get(said) in CALL_REASONS
+        sent = next(server_index for server_index, own_index in self._places.items() if own_index == index)
+        return self.intake.stop.get(sent) == HARMONY_CALL or self.intake.finish.get(sent) in CALL_REASONS

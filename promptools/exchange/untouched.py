@@ -1,7 +1,15 @@
-"""Requests that have nothing to do with tools pass byte for byte, both ways, under a watchful eye.
+"""Forward requests that do not concern tools byte for byte, and watch the reply for failures that a retry can fix.
 
-Only what ends a reply badly is looked for: a Harmony error, whatever its status, and a reply that the server swallowed.
-A stream's bytes go on as they come but for the event that would end it before any content has been seen.
+Such failures are an error in `MENDED`, under any status, a stream that is cut, and a reply that the server swallowed
+(tokens were spent, but nothing was sent). They can be retried only while the client has seen no content, so a reply has
+two phases:
+
+    before content   a stream's events are parsed, and forwarded as they come, except those from the first that would
+                     end it (error, finish reason, end marker); a whole reply is held. If the reply turns out to be
+                     lost, what is held is discarded and the retry loop takes over.
+    after content    bytes are forwarded unparsed; only the end of the stream is looked for
+
+The first content, call or refusal ends the first phase, and so do more than `HELD` bytes held: a lost reply is smaller.
 """
 
 from __future__ import annotations
@@ -25,19 +33,19 @@ if TYPE_CHECKING:
     from promptools.wire.chat import Delta
 
 MENDED = frozenset({"harmony", "server_parser", "overflow"})
-"""Errors that come of what the model said, not of what the client asked; and one that every server words otherwise."""
+"""Errors caused by the model's output, not by the request; and overflow, whose text differs on every server."""
 HELD = 1 << 20
-"""Bytes of a reply that are held until it has content; beyond them it passes, for a lost one has not as many."""
+"""The most bytes of a reply that are held until it has content; a longer one is forwarded, as a lost one is smaller."""
 _BLOCK: dict[Wire, re.Pattern[bytes]] = {"chat": re.compile(rb"\r\n\r\n|\n\n|\r\r"), "ollama": re.compile(rb"\n")}
-"""The end of an event, or of a line."""
+"""The end of an event (SSE), or of a line (NDJSON)."""
 
 
 class Watch:
-    """Looks at a reply as it passes, until content has been seen; from then on bytes pass unread."""
+    """Parses a reply as it is forwarded, until content has been seen; from then on bytes are forwarded unparsed."""
 
     def __init__(self, *, streamed: bool, swallows: bool, wire: Wire = "chat") -> None:
         self.said = False
-        """Has content, or a call, gone on?"""
+        """Whether content, a call or a refusal has been seen, or more than `HELD` bytes."""
         self._intake = Intake(streamed=streamed, wire=wire)
         self._ending = Ending(wire)
         self._end = _BLOCK[wire]
@@ -50,11 +58,11 @@ class Watch:
 
     @property
     def over(self) -> bool:
-        """Whether the server has said that the stream is over; it may keep the connection open all the same."""
+        """Whether the server has signalled the end of the stream; it may keep the connection open."""
         return self._ending.seen
 
     def feed(self, data: bytes) -> bytes:
-        """Take bytes and give those that may go on."""
+        """Return the bytes that may be forwarded now that `data` has arrived."""
         if self._intake.streamed:
             self._ending.feed(data)
         if self.said:
@@ -75,7 +83,7 @@ class Watch:
         return safe
 
     def _let_go(self) -> bytes:
-        """Give what is held, and from now on everything: it is more than a lost reply has, whatever is in it."""
+        """Return what is held, and stop holding anything from now on."""
         held = self.rest
         self.said = True
         self._kept.clear()
@@ -83,18 +91,18 @@ class Watch:
         return held
 
     def _block(self) -> bytes:
-        """Take the next whole event, if it is there; what has been searched is not searched again."""
-        found = self._end.search(self._unread, self._searched)
-        if found is None:
-            self._searched = max(0, len(self._unread) - 3)  # the end of an event may be cut itself
+        """Remove and return the next complete event or line; empty if there is none. No byte is searched twice."""
+        delimiter = self._end.search(self._unread, self._searched)
+        if delimiter is None:
+            self._searched = max(0, len(self._unread) - 3)  # a chunk boundary may split the delimiter
             return b""
-        block = bytes(self._unread[: found.end()])
-        del self._unread[: found.end()]
+        block = bytes(self._unread[: delimiter.end()])
+        del self._unread[: delimiter.end()]
         self._searched = 0
         return block
 
     def end(self) -> bytes:
-        """Take the end; unless there is a `failure`, the `rest` may go on."""
+        """Parse what is held at the end of the reply; unless there is a `failure`, the `rest` may be forwarded."""
         if not self.said:
             held = self._unread if self._intake.streamed else self._kept
             self._look([*self._intake.feed(bytes(held)), *self._intake.close()])
@@ -103,22 +111,22 @@ class Watch:
 
     @property
     def rest(self) -> bytes:
-        """Give what is held."""
+        """The bytes that are held."""
         return bytes(self._kept + self._unread)
 
     def failure(self, opened: Opened) -> Failure | None:
-        """Say what is wrong with the reply, as far as it has come."""
-        intake = self._intake
+        """Return what is wrong with the reply so far; None if nothing is, or nothing that a retry can fix."""
+        decoder = self._intake
         if self.said:
             return None
-        if intake.problem:
-            found = of_problem(intake.problem, opened, b"")
-            return found if found.kind in MENDED else None
-        if not self._closed or intake.garbled:
+        if decoder.problem:
+            failure = of_problem(decoder.problem, opened, b"")
+            return failure if failure.kind in MENDED else None
+        if not self._closed or decoder.garbled:
             return None
-        if intake.streamed and not intake.finish and not intake.done:
+        if decoder.streamed and not decoder.finish and not decoder.done:
             return Failure("cut", "the stream ended without a finish reason", opened=opened)
-        lost = intake.stop.get(0) == HARMONY_CALL or intake.finish.get(0) in CALL_REASONS
+        lost = decoder.stop.get(0) == HARMONY_CALL or decoder.finish.get(0) in CALL_REASONS
         if lost or self._empty():
             return Failure("swallowed", "an answer without content", opened=opened, lost=lost)
         return None
@@ -130,8 +138,8 @@ class Watch:
         return self.said
 
     def _ends(self) -> bool:
-        intake = self._intake
-        return bool(intake.problem or intake.finish or intake.done)
+        decoder = self._intake
+        return bool(decoder.problem or decoder.finish or decoder.done)
 
     def _empty(self) -> bool:
         if not self._swallows or set(self._intake.finish.values()) - {"stop"}:
@@ -141,27 +149,27 @@ class Watch:
 
 
 def pass_on(ledger: Ledger, body: bytes, watch: Watch) -> Steps[Failure | None]:
-    """Send `body` and hand on what comes; gives a failure that the fallback may mend, with no content gone on yet."""
+    """Send `body` and forward the response; return the failure if no content was forwarded and a retry may help."""
     opened = yield from ledger.send(body, ledger.front.path)
     if isinstance(opened, Failed):
         return of_link(opened)
     head = Head(opened.status, opened.headers)
     if not 200 <= opened.status < 300:
-        answer = yield from ledger.read_all(HELD)
-        refused = of_status(opened, answer)
-        if refused.kind in MENDED:
-            return refused
-        yield from ledger.emit(answer, lambda: head)
-        while len(answer) > HELD and isinstance(piece := (yield from ledger.read()), bytes):
-            yield from ledger.emit(piece, lambda: head)
+        error_body = yield from ledger.read_all(HELD)
+        error = of_status(opened, error_body)
+        if error.kind in MENDED:
+            return error
+        yield from ledger.emit(error_body, lambda: head)
+        while len(error_body) > HELD and isinstance(chunk := (yield from ledger.read()), bytes):
+            yield from ledger.emit(chunk, lambda: head)
         return None
     while True:
-        piece = yield from ledger.read()
-        if isinstance(piece, Failed):
-            return of_link(piece, opened)
-        data = watch.end() if piece is None else watch.feed(piece)
-        over = piece is None or watch.over
-        if over and piece is not None:
+        chunk = yield from ledger.read()
+        if isinstance(chunk, Failed):
+            return of_link(chunk, opened)
+        data = watch.end() if chunk is None else watch.feed(chunk)
+        over = chunk is None or watch.over
+        if over and chunk is not None:
             watch.end()
         if data:
             yield from ledger.emit(data, lambda: head)

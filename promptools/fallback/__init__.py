@@ -1,4 +1,4 @@
-"""Which attempt next, and why: the table of failures, the breaker, the policies, what an error text still holds."""
+"""What the retry loop decides by: the table of failures and remedies, the circuit breaker, and the retry policy."""
 
 from promptools.fallback.breaker import Breaker, BreakerState, Key
 from promptools.fallback.overflow import Overflow, fitting, read_overflow

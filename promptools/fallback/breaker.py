@@ -1,4 +1,4 @@
-"""A memory of what failed: one line per provider, model and mode."""
+"""A circuit breaker with one circuit per provider, model and mode."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ BreakerState = Literal["closed", "open", "half-open"]
 
 
 class Key(NamedTuple):
-    """What a breaker remembers by; `provider` is its name, or the base URL where it has none."""
+    """The key of a circuit; `provider` is the provider's name, or the base URL if it has none."""
 
     provider: str
     model: str
@@ -20,25 +20,26 @@ class Key(NamedTuple):
 @dataclass(slots=True)
 class _Line:
     failures: deque[float]
-    """When it failed, the last times."""
+    """The times of the most recent failures."""
     used: float = 0.0
-    """When it failed last."""
+    """The time of the last failure."""
     opened: float | None = None
     probes: dict[int, tuple[float]] = field(default_factory=dict[int, tuple[float]])
-    """When each probe began, by number; the last one counts. A number is taken by the first who sets it."""
+    """When each probe began, by number; the last one counts. The thread that sets a number first owns the probe."""
     why: str = ""
 
 
 class Breaker:
-    """Keeps a mode from being tried again and again where it has just failed.
+    """Skips a mode that has just failed repeatedly on a server.
 
-    A mode is closed (used) until `threshold` failures fall within `window` seconds, or one lasting failure comes. Then
-    it is open (skipped) for `cool_down` seconds. After that it is half-open: one exchange probes it, and what comes of
-    that closes it, or opens it again. A probe that never reports gives its place up after another `cool_down`.
+    A circuit is closed (the mode is used) until `threshold` failures fall within `window` seconds, or one lasting
+    failure occurs. Then it is open (the mode is skipped) for `cool_down` seconds. After that it is half-open: one
+    exchange probes it, and the result closes it or opens it again. A probe that never reports a result expires after
+    another `cool_down`.
 
-    Times are the `at` of the happenings: seconds of one monotonic clock, the same for all who share the breaker. At
-    most `limit` lines are kept, those that failed longest ago go first. Threads may share it: a line is made, a probe
-    taken and a failure added by one operation of a dict or deque each, which cannot be interrupted.
+    Times are in seconds of one monotonic clock, the same for all who share the breaker. At most `limit` circuits are
+    kept; those that failed longest ago are evicted first. Threads may share it: a circuit is added, a probe taken and a
+    failure recorded by a single operation of a dict or deque each, which is atomic.
     """
 
     def __init__(
@@ -51,14 +52,14 @@ class Breaker:
         self._lines: dict[Key, _Line] = {}
 
     def state(self, key: Key, at: float) -> BreakerState:
-        """Say how a mode stands at a time, without touching it."""
+        """Return the state of a circuit at a time, without taking a probe."""
         line = self._lines.get(key)
         if line is None or line.opened is None:
             return "closed"
         return "open" if at < line.opened + self.cool_down else "half-open"
 
     def admits(self, key: Key, at: float) -> bool:
-        """Say whether a mode may be tried; in half-open the one who asks first takes the probe."""
+        """Whether a mode may be tried; in the half-open state only the first caller may, and takes the probe."""
         line = self._lines.get(key)
         if line is None or line.opened is None:
             return True
@@ -72,7 +73,7 @@ class Breaker:
         return probes.setdefault(number, mine) is mine
 
     def failed(self, key: Key, at: float, *, why: str = "", lasting: bool = False) -> None:
-        """Report that a mode failed, and why in a word; `lasting` opens at once."""
+        """Record a failure, with its kind as `why`; a `lasting` one opens the circuit at once."""
         line = self._lines.setdefault(key, _Line(deque(maxlen=max(1, self.threshold))))
         line.why, line.used = why, at
         line.failures.append(at)
@@ -85,20 +86,20 @@ class Breaker:
             self._forget()
 
     def worked(self, key: Key) -> None:
-        """Report that a mode gave a good reply: all is forgotten."""
+        """Record a good reply, which resets the circuit."""
         self._lines.pop(key, None)
 
     def why(self, key: Key) -> str:
-        """Give the reason of a mode's last failure; empty when there was none."""
+        """Return the reason of the last failure; empty if there was none."""
         line = self._lines.get(key)
         return line.why if line else ""
 
     def lines(self, at: float) -> dict[Key, BreakerState]:
-        """Give every remembered line and how it stands, for display."""
+        """Return the state of every circuit, for display."""
         return {key: self.state(key, at) for key in tuple(self._lines)}
 
     def _forget(self) -> None:
-        """Drop the lines that failed longest ago."""
+        """Evict the circuits that failed longest ago."""
         lines = sorted(self._lines.copy().items(), key=lambda each: each[1].used)
         for key, _ in lines[: len(lines) - self.limit]:
             self._lines.pop(key, None)

@@ -1,4 +1,4 @@
-"""A prompt that is longer than the server's context: how each server says so, and the context that would hold it."""
+"""Context overflow: parse the token counts in each server's error text, and compute a context that is large enough."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import re
 from dataclasses import dataclass
 
 ROOM = 4_096
-"""Tokens kept for an answer whose request sets no `max_tokens`: a call after some thoughts."""
+"""Tokens reserved for an answer whose request sets no `max_tokens`: a call after some reasoning."""
 LEAST = 512
-"""An answer that gets fewer tokens than this, though it may need more, is not worth a send."""
+"""The fewest tokens for an answer, if it may need more, that are worth an attempt."""
 STEP = 1_024
-"""A context grows by whole steps: each other size makes the server load the model anew."""
+"""A context grows in multiples of this: each new size makes the server reload the model."""
 
-# every text is a row of the failure table too, as kind "overflow"; a `more` is a count that may be higher
+# each text is a row of the failure table too, of kind "overflow"; `more` marks a count that is a lower bound
 _TEXTS = (
     # llama.cpp b10500 and later, and Ollama 0.32 over it
     r"request \((?P<prompt>\d+) tokens\) exceeds the available context size \((?P<context>\d+) tokens\)",
@@ -37,17 +37,17 @@ _COMPILED = tuple(re.compile(text, re.IGNORECASE | re.DOTALL) for text in _TEXTS
 
 @dataclass(frozen=True, slots=True)
 class Overflow:
-    """The numbers of an overflow, in tokens, as far as the server tells them."""
+    """The numbers of an overflow, in tokens, as far as the server reports them."""
 
     prompt: int | None = None
     context: int | None = None
     answer: int | None = None
-    """What was asked for beside the prompt, where that is what does not fit."""
+    """The tokens requested for the answer, if prompt and answer together do not fit."""
     more: bool = False
-    """The prompt has at least `prompt` tokens: the server stopped counting."""
+    """Whether `prompt` is a lower bound: the server stopped counting."""
 
     def __str__(self) -> str:
-        """Say the numbers."""
+        """Describe the overflow in a clause."""
         holds = "" if self.context is None else f", and the context holds {self.context}"
         if self.prompt is None and self.answer is not None:
             return f"{self.answer} tokens are asked for the answer{holds}"
@@ -59,19 +59,19 @@ class Overflow:
 
 
 def read_overflow(text: str, *, prompt: int | None = None, context: int | None = None) -> Overflow:
-    """Take the numbers out of a server's error text, else those that it told beside the text."""
-    found = next((found for pattern in _COMPILED if (found := pattern.search(text))), None)
-    if found is None:
+    """Parse the numbers in a server's error text; else use `prompt` and `context`, which it sent as fields."""
+    match = next((match for pattern in _COMPILED if (match := pattern.search(text))), None)
+    if match is None:
         return Overflow(prompt, context)
-    said = found.groupdict()
-    numbers = {key: int(said[key]) for key in ("prompt", "context", "answer") if said.get(key)}
-    return Overflow(**numbers, more=bool(said.get("more")))
+    named = match.groupdict()
+    numbers = {key: int(named[key]) for key in ("prompt", "context", "answer") if named.get(key)}
+    return Overflow(**numbers, more=bool(named.get("more")))
 
 
 def fitting(prompt: int, *, answer: int | None, limit: int) -> int | None:
-    """Give the context that holds a prompt and its answer (None: `ROOM`), in tokens; None when `limit` is too small.
+    """Return the context that holds a prompt and its answer (None: `ROOM`), in tokens; None if `limit` is too small.
 
-    Where the limit leaves less than was asked for, the answer gets what is left, as long as that is worth it.
+    If the limit leaves less for the answer than that, it is returned all the same while `LEAST` tokens are left.
     """
     wanted = ROOM if answer is None or answer < 1 else answer
     size = -(-(prompt + wanted) // STEP) * STEP

@@ -1,4 +1,4 @@
-"""When to stop and how long to wait between sends: tenacity's objects, called with a small state of our own."""
+"""When to stop retrying and how long to wait: tenacity's `stop` and `wait` objects, called with a small own state."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any, TypeAlias
 
 @dataclass(slots=True)
 class PolicyState:
-    """What a `stop=` or `wait=` object sees: the fields of tenacity's `RetryCallState` that a clock and a counter fill.
+    """The argument of a `stop=` or `wait=` object: the fields of tenacity's `RetryCallState` about time and number.
 
-    `stop_after_attempt`, `stop_after_delay`, `stop_before_delay` and every `wait_*` that looks at numbers work on it.
+    `stop_after_attempt`, `stop_after_delay`, `stop_before_delay` and every `wait_*` that uses only these work with it.
     """
 
     attempt_number: int = 0
-    """Sends made so far."""
+    """Attempts made so far."""
     seconds_since_start: float = 0.0
     idle_for: float = 0.0
-    """Seconds spent waiting between sends."""
+    """Seconds spent waiting between attempts."""
     upcoming_sleep: float = 0.0
     start_time: float = 0.0
     outcome: None = None
@@ -26,13 +26,13 @@ class PolicyState:
 
 
 Stop: TypeAlias = Callable[[Any], bool]
-"""`tenacity.stop_*`, their `&` and `|`, or any function of the state: true means no further send."""
+"""`tenacity.stop_*`, their `&` and `|`, or any function of the state: true means no further attempt."""
 WaitFor: TypeAlias = Callable[[Any], float]
-"""`tenacity.wait_*`, their sums, or any function of the state: seconds before the next send."""
+"""`tenacity.wait_*`, their sums, or any function of the state: seconds before the next attempt."""
 
 
 class Policy:
-    """Counts one exchange's sends and says whether, and after how long, there may be another."""
+    """Counts the attempts of one exchange, and decides whether and after how long there may be another."""
 
     def __init__(
         self, start: float, *, stop: Stop | None = None, wait: WaitFor | None = None, deadline: float | None = None
@@ -43,17 +43,17 @@ class Policy:
         self.state = PolicyState(start_time=start)
 
     def sent(self) -> None:
-        """Count a send."""
+        """Count an attempt."""
         self.state.attempt_number += 1
 
     def left(self, at: float) -> float | None:
-        """Give the seconds left of the deadline, never below zero; None when there is none."""
+        """Return the seconds left until the deadline, at least zero; None without a deadline."""
         if self._deadline is None:
             return None
         return max(0.0, self._deadline - (at - self.state.start_time))
 
     def again(self, at: float) -> float | str:
-        """Give the seconds to wait before another send, or why there shall be none."""
+        """Return the seconds to wait before another attempt, or why there must be none."""
         state = self.state
         state.outcome_timestamp = at
         state.seconds_since_start = at - state.start_time

@@ -1,4 +1,4 @@
-"""The model's own words, inside a server's error text: already paid for, so they are read before anything is sent."""
+"""Extract the model's own text from a server's error text: it is already generated, so it is used before a retry."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ _POS = re.compile(r"failed to parse input at pos \d+: ?", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Salvage:
-    """Text of the model found in an error. `arguments`: a call's arguments without its name; `reply`: reply text."""
+    """Model text found in an error: a call's `arguments` without its name, or `reply` text."""
 
     what: Literal["arguments", "reply"]
     text: str
 
 
 def salvage(text: str) -> Salvage | None:
-    """Find the model's words in an error text."""
-    if found := _RAW.search(text):
-        start = found.end()
+    """Return the model's text inside an error text; None if there is none."""
+    if match := _RAW.search(text):
+        start = match.end()
         end = text.rfind(_ERR)
-        # without the tail the text itself was cut: what is left may miss its end, so nothing can be trusted
+        # without the suffix the error text itself was cut, so the arguments may lack their end
         return Salvage("arguments", text[start:end]) if end >= start else None
-    if found := _POS.search(text):
-        raw = text[found.end() :]
+    if match := _POS.search(text):
+        raw = text[match.end() :]
         return Salvage("reply", raw) if raw.strip() else None
     return None

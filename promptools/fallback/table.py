@@ -1,8 +1,8 @@
-"""The table of known failures: what a server's error text means, and what may mend it.
+"""The table of known failures: what a server's error text means, and which remedies may help.
 
 The text decides, never the HTTP status: the same Harmony error has been seen as 500, 503, 400, as a body under 200 and
-as an event in a stream. Rules are tried from top to bottom and the first match holds, so a rule whose text quotes the
-model (`raw='...'`, `at pos 12: ...`) stands before those that the quoted words could match by chance.
+as an event in a stream. Rules are tried from top to bottom and the first match wins, so a rule whose text quotes the
+model (`raw='...'`, `at pos 12: ...`) comes before those that the quoted text could match by chance.
 """
 
 from __future__ import annotations
@@ -14,73 +14,73 @@ from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 FailureKind = Literal[
-    # what the server said
-    "server_parser",  # its parser choked on the model's call; the call's text may be inside the error
-    "harmony",  # its Harmony parser broke on the model's tokens
-    "no_native_tools",  # it cannot do tools at all, or not as it was started
-    "no_raw",  # its raw endpoint is not there, or does not take what we send
-    "beside_tools",  # it refuses, beside tools, something that it takes without them
+    # reported by the server
+    "server_parser",  # its parser failed on the model's call; the call's text may be inside the error
+    "harmony",  # its Harmony parser failed on the model's tokens
+    "no_native_tools",  # it does not support tools, or not with the options it was started with
+    "no_raw",  # its raw endpoint does not exist, or refuses the request
+    "beside_tools",  # it refuses, together with tools, something that it takes without them
     "schema",  # it cannot turn a tool's schema into a grammar
     "tool_choice",  # it refuses this `tool_choice`
     "tool_type",  # it refuses a tool that is not a function
-    "ids",  # it wants tool call ids of another form
+    "ids",  # it requires another format of tool call ids
     "history",  # it cannot read the tool calls in the conversation so far
-    "roles",  # its template wants roles in another order
-    "template",  # its chat template broke
+    "roles",  # its template requires another order of roles
+    "template",  # its chat template failed
     "reasoning_param",  # it refuses a reasoning parameter for this model
     "tool_media",  # it refuses an image inside a tool result
-    "null_content",  # it wants a string where `content` was null
-    "content_parts",  # it wants a string where `content` was a list of parts
+    "null_content",  # it requires a string where `content` was null
+    "content_parts",  # it requires a string where `content` was a list of parts
     "stream_options",  # it does not know `stream_options`
     "parallel",  # it does not know `parallel_tool_calls`
     "overflow",  # the prompt is longer than its context
-    "crashed",  # any other HTTP 500: its parser may have broken on the model's call
-    "refused",  # any other error: the server's own, handed on as it was
-    # what the server did
+    "crashed",  # any other HTTP 500: its parser may have failed on the model's call
+    "refused",  # any other error: forwarded unchanged
+    # observed in the server's behaviour
     "cut",  # the stream ended without a `finish_reason`
-    "swallowed",  # tokens were spent, nothing came: the server dropped the model's call
-    "empty_calls",  # it speaks of calls and sends none
-    "garbled",  # the reply is not what the API promises
-    "too_large",  # the reply is longer than what is held of one
+    "swallowed",  # tokens were spent, nothing was sent: the server dropped the model's call
+    "empty_calls",  # it signals calls and sends none
+    "garbled",  # the reply does not follow the API
+    "too_large",  # the reply is longer than the limit
     "connect",  # no connection
-    "timeout",  # no answer in time
-    # what the model did
+    "timeout",  # no response in time
+    # the model's
     "malformed",  # every call is malformed
     "truncated",  # the reply was cut inside its only call
     "unknown_tool",  # a tool that was not offered
-    "choice",  # `tool_choice` was not kept
-    "format",  # an answer that is not in the form that `response_format` asks for
+    "choice",  # the reply violates `tool_choice`
+    "format",  # the answer violates `response_format`
 ]
 
 Mend = Literal[
     "relax_schema",  # send simpler copies of the tools' schemas
-    "tool_choice",  # ask for less: named, then required with that tool alone, then auto with an instruction
-    "functions_only",  # leave out tools that are no functions
+    "tool_choice",  # weaken it: named, then required with that tool alone, then auto with an instruction
+    "functions_only",  # leave out tools that are not functions
     "ids",  # nine letters and digits, which every server takes
     "object_history",  # arguments in the history as objects, not strings
     "roles",  # merge neighbouring messages so that roles alternate
     "no_reasoning",  # leave out the reasoning parameters
-    "null_content",  # "" in place of null
+    "null_content",  # "" instead of null
     "plain_content",  # parts joined to a string
     "no_stream_options",
     "no_parallel",
-    "fit",  # ask for a longer context, where the request can
-    "format",  # ask for the answer in its form, without tools: a grammar may force it then
+    "fit",  # request a longer context, where the API can
+    "format",  # request the answer in its format, without tools: a grammar may then enforce it
 ]
-"""One thing changed in the request, in the same mode."""
+"""One change of the request, in the same mode."""
 
 Move = Literal[
-    "salvage",  # read the call out of the error's own text: no second generation
-    "correct",  # ask again in the same mode, with what was wrong as feedback
+    "salvage",  # extract the call from the error's text, without another generation
+    "correct",  # ask again in the same mode, with the errors as feedback
     "next",  # the next mode
-    "again",  # the same request once more, where no other mode is left: sampling may go better
+    "again",  # the same request once more, if no mode is left: another sample may succeed
 ]
 Step: TypeAlias = Mend | Move
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One row: error text that matches `pattern`, anywhere and in any case, is a failure of this kind."""
+    """One row: error text that matches `pattern`, anywhere and case-insensitively, is a failure of this kind."""
 
     kind: FailureKind
     pattern: str
@@ -212,10 +212,10 @@ REMEDIES: dict[FailureKind, tuple[Step, ...]] = {
     "choice": ("correct", "next"),
     "format": ("format",),
 }
-"""What may mend a failure, in the order in which it is tried; each step once a mode, and nothing means: hand it on."""
+"""The remedies for a failure, in the order in which they are tried, each once per mode; none: it is forwarded."""
 
 LASTING: frozenset[FailureKind] = frozenset({"no_native_tools"})
-"""Failures that are a fact about the server as it was started: one is enough to open the breaker."""
+"""Failures that hold for as long as the server runs: one is enough to open the breaker."""
 
 COUNTED: Mapping[FailureKind, str] = MappingProxyType(
     {
@@ -231,7 +231,7 @@ COUNTED: Mapping[FailureKind, str] = MappingProxyType(
         "garbled": "it does not keep to the API",
     }
 )
-"""Failures that the breaker counts, with the reason: those that are the server's in this mode, whoever asks."""
+"""Failures that the breaker counts, with the reason: the server's own in this mode, whichever client asks."""
 
 NOT_COUNTED: Mapping[FailureKind, str] = MappingProxyType(
     {
@@ -260,20 +260,20 @@ NOT_COUNTED: Mapping[FailureKind, str] = MappingProxyType(
         "format": "the model's doing, with the request's own form",
     }
 )
-"""Failures that the breaker hears nothing of, with the reason: one app's requests would close a mode for all others."""
+"""Failures that the breaker does not count, with the reason: one app's requests would disable a mode for all others."""
 
 _COMPILED = tuple((re.compile(rule.pattern, re.IGNORECASE), rule) for rule in RULES)
 _LOOK = 4_000
-"""Characters of an error's text that rules look at; what they match stands at its beginning."""
+"""The number of characters at the start of an error text that the rules search."""
 
 
 def classify(text: str) -> FailureKind:
-    """Say what kind of failure a server's error text tells of; `refused` when no rule knows it."""
+    """Return the kind of failure that a server's error text reports; `refused` if no rule matches."""
     rule = explain(text)
     return rule.kind if rule else "refused"
 
 
 def explain(text: str) -> Rule | None:
-    """Give the first rule that an error text matches."""
-    looked = text[:_LOOK].strip()
-    return next((rule for pattern, rule in _COMPILED if pattern.search(looked)), None)
+    """Return the first rule that an error text matches."""
+    start = text[:_LOOK].strip()
+    return next((rule for pattern, rule in _COMPILED if pattern.search(start)), None)

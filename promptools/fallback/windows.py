@@ -1,4 +1,4 @@
-"""A memory of contexts: what fitted once is asked for again, and what a server said that it holds is not forgotten."""
+"""A cache of context sizes: what an earlier request was raised to, or what a server reported, is used again."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ class _Window(NamedTuple):
 
 
 class Windows:
-    """Remembers, by provider and model, the context that a request was raised to, or that the server told, in tokens.
+    """Caches, by provider and model, the context that a request was raised to, or that the server reported, in tokens.
 
-    Ollama loads a model anew for each other context, so requests that went back to the smaller one would make it load
-    twice a turn. After `idle` seconds without a request it has unloaded the model anyway (its `keep_alive` is five
-    minutes by default), and the memory goes too. Threads may share it: each step is one operation of a dict.
+    Ollama reloads a model for each change of its context, so a request that went back to the smaller one would cause
+    two reloads per turn. After `idle` seconds without a request Ollama has unloaded the model anyway (its `keep_alive`
+    is five minutes by default), and the entry expires. Threads may share it: each step is one operation of a dict.
     """
 
     def __init__(self, *, idle: float = 300.0, limit: int = 1024) -> None:
@@ -24,7 +24,7 @@ class Windows:
         self._windows: dict[tuple[str, str], _Window] = {}
 
     def size(self, place: tuple[str, str], at: float) -> int | None:
-        """Give the context to ask for; asking is using it."""
+        """Return the context to request, if known; this counts as use and resets the expiry."""
         window = self._windows.get(place)
         if window is None:
             return None
@@ -35,13 +35,13 @@ class Windows:
         return window.size
 
     def raised(self, place: tuple[str, str], size: int, at: float) -> None:
-        """Report a context that served."""
+        """Record a context that a request needed, or that the server reported."""
         self._windows[place] = _Window(size, at)
         if len(self._windows) > self.limit:
             self._forget()
 
     def _forget(self) -> None:
-        """Drop those that were used longest ago."""
+        """Evict the least recently used entries."""
         windows = sorted(self._windows.copy().items(), key=lambda each: each[1].used)
         for place, _ in windows[: len(windows) - self.limit]:
             self._windows.pop(place, None)

@@ -1,4 +1,4 @@
-"""Harmony, the format of gpt-oss: written and read without a tokenizer."""
+"""Harmony, the format of gpt-oss: rendered and parsed without a tokenizer."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _HOMES = {
     "render_ids": "prompts",
     "render_text": "prompts",
 }
-"""The modules of what is not in `transcript`."""
+"""The module of each name that is not in `transcript`."""
 
 
 def __getattr__(name: str) -> Any:
-    """Load what reads and writes when it is first named: a reply is looked at for Harmony without it."""
+    """Import parser and renderer on first use: detecting Harmony in a reply needs neither."""
     if name in __all__:
         return getattr(_import_module(f"promptools.harmony.{_HOMES.get(name, 'transcript')}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,6 +1,11 @@
-"""Harmony whose control tokens a server has taken out: the words of the headers are glued to what stands around them.
+"""Harmony whose control tokens a server has stripped: the words of the headers are glued to the text around them.
 
-`analysisNeed the weather.assistantcommentary to=functions.get_weather json{"city": "Oslo"}` is a thought and a call.
+    analysisNeed the weather.assistantcommentary to=functions.get_weather json{"city": "Oslo"}
+
+is a message of reasoning and a call. Without tokens a header is recognised by words that no sentence has in that form:
+`assistant` glued to a channel, or `to=` and a tool's name before a bracket. `BareWords` replaces each such header by
+the pieces of a complete one, with tokens whose raw text is empty, so that the state machine needs no second path and
+the raw text still tiles what was fed. A suffix that may become a header is held back.
 """
 
 from __future__ import annotations
@@ -23,43 +28,43 @@ _TO = r"to= ?(?P<to>[A-Za-z_][\w.\-]{0,127})"
 _MARKS = ("<|channel|>", "<|constrain|>", "<|message|>")
 _MARK = f"(?:{'|'.join(map(re.escape, _MARKS))})"
 _START = re.compile(rf"{_SPEAKER}(?={_CHANNEL}|{_MARK}| ?(?:{_CHANNEL} ?)?to=)|\s(?:{_CHANNEL} ?)?to=(?= ?[A-Za-z_])")
-"""The word `assistant`, glued to what follows ("an assistant finally" is English); a recipient, where a word begins."""
+"""The word `assistant`, glued to what follows ("an assistant finally" is English), or a recipient after white space."""
 _TOKENED = re.compile(rf"\s?(?:{_BEFORE}{_TO}|assistant)\s{{0,4}}{_MARK}")
-"""The front of a header of which other tokens are there."""
+"""The beginning of a header that has kept some of its tokens."""
 _CALL = re.compile(rf"\s?(?P<before>{_BEFORE}){_TO}(?:\s{{0,4}}(?:json|code|{_CHANNEL}))*\s{{0,4}}(?=[{{\[])")
 _TURN = re.compile(rf"{_SPEAKER}{_CHANNEL}(?:\s?(?:json|code)(?=\s{{0,4}}[{{\[]))?")
 _OPENS = re.compile(rf"(?:{_SPEAKER})?(?:analysis(?=[^\W\d_])|(?:commentary|final)(?=[^\Wa-z_]|[\n{{\"']))")
-"""How such a text begins: English has no word that goes on behind `analysis`, and `final` does not end a sentence."""
+"""How such a text begins: no English word continues `analysis`, and no sentence ends in `final`."""
 _SAID = re.compile(r"[\w{\[*#<$|-]|[^\x00-\x7f]|[ \t]{0,2}(?:\n|[A-Z0-9{\[*#])")
-"""What an answer begins with, behind the word that announces it."""
+"""What an answer begins with, after the name of its channel."""
 _MORE = re.compile(
     rf"\s?{_BEFORE}(?:\s{{0,4}}(?:t|to|to=\s?[\w.\-]{{0,128}}(?:\s{{1,4}}\w{{1,12}}){{0,4}}\s{{0,4}})?"
     rf"|\s?(?:j|js|jso|c|co|cod|(?:json|code)\s{{0,4}}))?(?:<(?:\|\w{{0,9}}\|?)?)?\Z"
 )
-"""What may become one, at the end of the text."""
+"""What may become a header, at the end of the text."""
 _OTHER = re.compile(rf"\s?{_BEFORE}{_TO}<\|message\|>\s{{0,8}}(?:<(?:a(?:t(?:e(?:m(?P<atem>:)?)?)?)?)?)?")
-"""What may be a header of Muse Glimmer's, whose calls begin with `<atem:`."""
+"""What may be a header of Muse Glimmer, whose calls begin with `<atem:`."""
 _SPACES = (" ", "\n", "\t", "\r")
 
 
 def _prefixes(before: Iterable[str]) -> frozenset[str]:
-    """Give all that a header may begin with, whose first word is one of `before`."""
+    """Return all prefixes of the beginning of a header whose first word is one of `before`."""
     channels = ("", *CHANNELS, *(f"{each} " for each in CHANNELS))
-    words = [f"{first}{channel}to= " for first, channel in product(before, channels)]
-    words += [f"{first}{mark}" for first, mark in product(_SPEAKERS, _MARKS)]
-    return frozenset(word[:size] for word in words for size in range(1, len(word) + 1))
+    beginnings = [f"{first}{channel}to= " for first, channel in product(before, channels)]
+    beginnings += [f"{first}{mark}" for first, mark in product(_SPEAKERS, _MARKS)]
+    return frozenset(word[:size] for word in beginnings for size in range(1, len(word) + 1))
 
 
 _SPEAKERS = ("assistant", "assistant ", "assistantassistant", "assistantassistant ")
 _FIRST = _prefixes(("", *_SPEAKERS))
-"""At the very beginning."""
+"""Prefixes of a header at the very beginning of the text."""
 _PREFIXES = _prefixes((*_SPACES, *_SPEAKERS))
-"""Behind other words."""
+"""Prefixes of a header after other text."""
 _LONGEST = max(map(len, _PREFIXES))
 
 
 _WORDS = ("assistant", *CHANNELS, "to=")
-"""One of these such a header begins with."""
+"""The words that such a header may begin with."""
 HEADER = RareMarker(
     "harmony_bare",
     words=("assistant<|", "assistantassistant", *(f"assistant{each}" for each in CHANNELS), "to="),
@@ -69,13 +74,13 @@ HEADER = RareMarker(
     holds=_PREFIXES,
     firsts=frozenset(each[0] for each in _FIRST),
 )
-"""What may be such a header, wherever prose is searched."""
+"""The marker of such a header, for the scanners of prose."""
 
 
 def begins(text: str, at: int, known: Known | None, *, first: bool, final: bool) -> bool | None:
-    """Tell whether prose ends at `at`, where a header stands that has no tokens; None: more text must tell.
+    """Whether a header without tokens begins at `text[at]`; None: more text is needed.
 
-    `first`: nothing was said before it. A turn (`assistantfinal`) must look like no word of a sentence about it.
+    `first`: no text precedes it. A turn (`assistantfinal`) counts only if it cannot be a word of a sentence about it.
     """
     if first and not text[at].isspace() and not text.startswith(_WORDS, at):
         return None if not final and text[at:] in _FIRST else False
@@ -100,9 +105,9 @@ def begins(text: str, at: int, known: Known | None, *, first: bool, final: bool)
 
 
 class BareWords:
-    """Finds the headers in such words, and gives them as pieces whose tokens are empty.
+    """Finds such headers in text, and replaces each by pieces whose tokens are empty.
 
-    It looks until the first token of a header: text that has its tokens means what they say. O(n) in characters; holds
+    It stops at the first control token of a header: text that has its tokens needs no guess. O(n) in characters; holds
     back at most `LIMIT` of them.
     """
 
@@ -111,10 +116,10 @@ class BareWords:
         self._held = ""
         self._first = True
         self.done = False
-        """Nothing is looked for any more."""
+        """A token of a header came: nothing is searched for any more."""
 
     def feed(self, piece: Piece) -> Iterator[Piece]:
-        """Give what a piece becomes."""
+        """Yield the pieces that a piece becomes."""
         if isinstance(piece, Token):
             yield from self.close()
             self._first = False
@@ -126,7 +131,7 @@ class BareWords:
             yield from self._read(self._held + piece, final=False)
 
     def close(self) -> Iterator[Piece]:
-        """Give what was held."""
+        """Yield what was held back."""
         held, self._held = self._held, ""
         if held:
             yield from self._read(held, final=True)
@@ -134,10 +139,10 @@ class BareWords:
     def _read(self, text: str, *, final: bool) -> Iterator[Piece]:
         at, self._held = 0, ""
         if self._first:
-            words = text.lstrip()
-            if len(words) < len(text):
-                yield text[: len(text) - len(words)]
-                text = words
+            stripped = text.lstrip()
+            if len(stripped) < len(text):
+                yield text[: len(text) - len(stripped)]
+                text = stripped
             if not final and len(text) <= LIMIT and (_MORE.match(text) or text in _FIRST):
                 self._held = text
                 return
@@ -168,7 +173,7 @@ class BareWords:
         self._held = text[cut:]
 
     def _header(self, text: str, at: int, *, final: bool) -> str | None:
-        """Give the header that stands at `at`, if one does and is whole."""
+        """Return the complete header at `text[at]`, if there is one."""
         call = _CALL.match(text, at)
         if call is not None and (call["before"].strip() or _is_tool(call["to"], self._known)):
             return call[0]
@@ -190,7 +195,7 @@ def _header(raw: str) -> Iterator[Piece]:
 
 
 def _hold(text: str, at: int) -> int:
-    """Give where the end of `text[at:]` begins that may become a header."""
+    """Return the offset of the suffix of `text[at:]` that may become a header."""
     for size in range(min(_LONGEST, len(text) - at), 0, -1):
         if text[len(text) - size :] in _PREFIXES:
             return len(text) - size

@@ -1,8 +1,8 @@
-"""A call whose tool is in the place of the role: its last token alone tells it from the tool's result.
+"""Calls with the tool in place of the role: only their last token tells them from the tool's result.
 
     <|start|>get_weather<|channel|>commentary<|message|>{"city": "Oslo"}<|call|>
 
-A result goes to somebody, `to=assistant`, and ends with `<|end|>`; only the assistant writes `<|call|>`.
+A result has a recipient, `to=assistant`, and ends with `<|end|>`; only the assistant writes `<|call|>`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from promptools.harmony.machine import Begin, Finish, Item, Words
 
 
 class Callers:
-    """Holds back a message of an offered tool to nobody until it ends, and reads it as a call if it ends like one."""
+    """Holds back a message of an offered tool without a recipient, and makes it a call if it ends like one."""
 
     def __init__(self, known: Known | None) -> None:
         self._known = known
@@ -35,7 +35,7 @@ class Callers:
                 yield item
 
     def close(self) -> Iterator[Item]:
-        """Yield what is held: no token ended it."""
+        """Yield what is held back: no token ended it."""
         yield from self._held
         self._held = []
 
@@ -47,8 +47,8 @@ class Callers:
         begin, *rest = self._held
         self._held = []
         assert isinstance(begin, Begin)
-        said = next((item.raw.lstrip() for item in rest if isinstance(item, Words) and item.raw.strip()), "")
-        if finish.by == "call" and said.startswith("{"):
+        content = next((item.raw.lstrip() for item in rest if isinstance(item, Words) and item.raw.strip()), "")
+        if finish.by == "call" and content.startswith("{"):
             header = begin.header
             repair = f"the tool {clip(header.name, 60)!r} in the role's place"
             called = replace(

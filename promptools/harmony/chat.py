@@ -1,6 +1,6 @@
-"""A Harmony conversation as Chat Completions messages: what `convert` does, undone.
+"""A Harmony conversation as Chat Completions messages: the inverse of `convert`.
 
-Harmony has no ids of calls: those given here are found by the tool that a result names, oldest call first.
+Harmony has no call ids. Each call gets a new one, and a result gets that of the oldest open call of its tool.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from promptools.harmony.render import Message
 from promptools.types import NewId
 
 THOUGHTS = ("reasoning", "reasoning_content")
-"""Keys that thoughts are written under: servers read one or the other."""
+"""Keys for reasoning, both of which are written: servers read one or the other."""
 
 
 def to_chat(messages: Iterable[Message], new_id: NewId, names: Names | None = None) -> list[dict[str, Any]]:
-    """Convert messages, one dict a turn. `names` are those of the request, which lead recipients back to tools. O(n).
+    """Convert messages, one dict a turn. `names` are those of the request, which map recipients back to tools. O(n).
 
-    Thoughts become `reasoning` and `reasoning_content`; words on `commentary` and `final` are the content, one below
-    the other; a message with a recipient is a call, on whatever channel, its arguments as the model wrote them. Give it
-    complete messages alone: a call that was cut is none.
+    `analysis` becomes `reasoning` and `reasoning_content`; text on `commentary` and `final` becomes the content, joined
+    by newlines; a message with a recipient is a call, on whatever channel, its arguments as the model wrote them. Pass
+    complete messages only: a truncated one would become a call.
     """
     writer = _Writer(new_id, names)
     for message in messages:
@@ -33,7 +33,7 @@ def to_chat(messages: Iterable[Message], new_id: NewId, names: Names | None = No
 
 @dataclass(slots=True)
 class _Turn:
-    """One message of the chat as it comes together."""
+    """One message of the chat while it is built."""
 
     role: str
     words: list[str] = field(default_factory=list[str])
@@ -45,12 +45,12 @@ class _Turn:
         content = "\n".join(self.words) if self.words or not self.calls else None
         if self.thoughts and not (self.words or self.calls):
             content = None
-        said: dict[str, Any] = {"role": self.role, **self.more, "content": content}
+        message: dict[str, Any] = {"role": self.role, **self.more, "content": content}
         if self.thoughts:
-            said |= dict.fromkeys(THOUGHTS, "\n".join(self.thoughts))
+            message |= dict.fromkeys(THOUGHTS, "\n".join(self.thoughts))
         if self.calls:
-            said["tool_calls"] = self.calls
-        return said
+            message["tool_calls"] = self.calls
+        return message
 
 
 class _Writer:
@@ -86,7 +86,7 @@ class _Writer:
             turn.words.append(text)
 
     def _result(self, message: Message, text: str) -> None:
-        waiting = next((each for each in self._waiting if each[0] == message.name), None)
+        waiting = next((call for call in self._waiting if call[0] == message.name), None)
         if waiting is not None:
             self._waiting.remove(waiting)
         more = {"tool_call_id": waiting[1] if waiting else self._new_id(), "name": self._tool(message.name)}

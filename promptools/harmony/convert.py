@@ -1,7 +1,7 @@
 """A Chat Completions request as a Harmony conversation.
 
-The rules are those of vLLM's conversion (PR 28729), but for what is said beside them. There is one system message and
-at most one developer message: what a client says as either is joined into the latter.
+The rules are those of vLLM's conversion (PR 28729), except where a comment here says otherwise. There is one system
+message and at most one developer message: the client's messages of both roles are joined into the latter.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ToolsIn: TypeAlias = Literal["developer", "system"]
 Order: TypeAlias = Literal["analysis-first", "commentary-first"]
 
 REASONING = ("reasoning", "reasoning_content", "thinking")
-"""What servers call thoughts, in the order in which they are looked for."""
+"""Servers' keys for reasoning, in the order in which they are looked up."""
 GAP = "\n\n"
 EFFORTS: Mapping[Any, Effort] = MappingProxyType({
     None: "medium",
@@ -39,12 +39,12 @@ EFFORTS: Mapping[Any, Effort] = MappingProxyType({
     False: "low",
     True: "medium",
 })  # fmt: skip
-"""What a request says of effort, or Ollama's `think`, and the nearest of the three that gpt-oss knows."""
+"""Values of `reasoning_effort`, or of Ollama's `think`, and the nearest of the three efforts that gpt-oss knows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a request is told."""
+    """How a request is rendered."""
 
     identity: str | None = IDENTITY
     cutoff: str | None = CUTOFF
@@ -52,15 +52,15 @@ class Options:
     """Today, as `2025-06-28`."""
     effort: Effort | None = "medium"
     tools_in: ToolsIn = "developer"
-    """`system`: as the tools that gpt-oss was trained on were declared; it calls those by these names more readily."""
+    """`system`: where gpt-oss' training declared its tools, which it calls by these names more readily."""
     thoughts: Policy = "last-final"
     order: Order = "analysis-first"
-    """What comes first before a call, thoughts or words: models think first; PR 28729 puts the words first."""
+    """What comes first before a call, reasoning or text: models reason first; PR 28729 puts the text first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """A conversation, the names in it, and what could not be told (`notes`)."""
+    """A conversation, the names in it, and what could not be converted (`notes`)."""
 
     messages: tuple[Message, ...]
     names: Names
@@ -76,23 +76,23 @@ def convert(
 ) -> Converted:
     """Convert a request. O(n) in its size.
 
-    Raises UsageError for a role that Chat Completions does not know, and for a result of which nobody knows the tool.
+    Raises UsageError for a role that Chat Completions does not know, and for a result whose tool cannot be found.
     """
     chosen = options or Options()
     given, offered = list(messages), list(tools)
     names = Names((tool.name for tool in offered), _heard(given))
     reader = _Reader(given, names, chosen.order)
-    said = [each for at, message in enumerate(given) for each in reader.read(at, message)]
-    spaces = _spaces(offered, names)
-    head = [_system(chosen, spaces)]
-    developer = _developer(chosen, GAP.join(reader.instructions), spaces, formats(response_format))
+    converted = [item for at, message in enumerate(given) for item in reader.read(at, message)]
+    namespaces = _spaces(offered, names)
+    head = [_system(chosen, namespaces)]
+    developer = _developer(chosen, GAP.join(reader.instructions), namespaces, formats(response_format))
     if developer != Developer():
         head.append(Message("developer", developer))
-    return Converted((*head, *POLICIES[chosen.thoughts](said)), names, tuple(reader.notes))
+    return Converted((*head, *POLICIES[chosen.thoughts](converted)), names, tuple(reader.notes))
 
 
 def effort_of(said: Any) -> Effort:
-    """Give the effort that a request asks for by `reasoning_effort` or `think`."""
+    """Return the effort for a value of `reasoning_effort` or `think`. Raises UsageError for an unknown one."""
     effort = EFFORTS.get(said) if said is None or isinstance(said, str | bool) else None
     if effort is None:
         known = ", ".join(each for each in EFFORTS if isinstance(each, str))
@@ -101,7 +101,7 @@ def effort_of(said: Any) -> Effort:
 
 
 def formats(response_format: Mapping[str, Any] | None) -> tuple[Format, ...]:
-    """Give the form that a request's `response_format` asks for."""
+    """Return the answer format that a request's `response_format` asks for, or none."""
     match (response_format or {}).get("type"):
         case "json_schema":
             given = (response_format or {}).get("json_schema")
@@ -131,22 +131,22 @@ def _developer(
 
 
 def _spaces(tools: Sequence[Tool], names: Names) -> tuple[Namespace, ...]:
-    spaces: defaultdict[str, list[Declared]] = defaultdict(list)
+    namespaces: defaultdict[str, list[Declared]] = defaultdict(list)
     for tool in tools:
         place = names.place(tool.name)
-        spaces[place.space].append(Declared(place.name, tool.description, _parameters(tool.parameters)))
-    return tuple(Namespace(name, tuple(functions)) for name, functions in spaces.items())
+        namespaces[place.space].append(Declared(place.name, tool.description, _parameters(tool.parameters)))
+    return tuple(Namespace(name, tuple(functions)) for name, functions in namespaces.items())
 
 
 def _parameters(schema: Schema) -> Schema | None:
-    """Give the parameters; a function that takes none was `() => any` in training (openai/harmony, format.md)."""
-    says = {key for key, value in schema.items() if value not in ({}, [], False)}
-    return schema if says - {"type", "title", "$schema"} or schema.get("type", "object") != "object" else None
+    """Return the parameters; None if there are none: `() => any` in training (openai/harmony, format.md)."""
+    keywords = {key for key, value in schema.items() if value not in ({}, [], False)}
+    return schema if keywords - {"type", "title", "$schema"} or schema.get("type", "object") != "object" else None
 
 
 @dataclass(slots=True)
 class _Reader:
-    """Reads messages from the front; knows which calls were made and which of them wait for a result."""
+    """Converts messages in order; keeps the calls made, and those still waiting for a result."""
 
     messages: Sequence[Mapping[str, Any]]
     names: Names
@@ -154,7 +154,7 @@ class _Reader:
     instructions: list[str] = field(default_factory=list[str])
     notes: list[str] = field(default_factory=list[str])
     known: dict[str, str] = field(default_factory=dict[str, str])
-    """The names of calls by id: of all messages, those read already over later ones."""
+    """Names of calls by id, from all messages; those already read take precedence over later ones."""
     waiting: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     last: str = ""
 
@@ -186,7 +186,7 @@ class _Reader:
         return text
 
     def _name(self, at: int, message: Mapping[str, Any]) -> str:
-        """Give a user's name, which stands in the header (openai-harmony writes `user:ann`)."""
+        """Return a user's name for the header (openai-harmony writes `user:ann`)."""
         name = _string(message.get("name"))
         if not name or is_word(name):
             return name
@@ -198,12 +198,12 @@ class _Reader:
             self.notes.append(f"message {at}: its name was left out; a user's alone is told")
 
     def _assistant(self, at: int, message: Mapping[str, Any]) -> Iterator[Message]:
-        words = self._text(at, message) or _string(message.get("refusal"))
-        thoughts = next((said for key in REASONING if (said := _string(message.get(key)))), "")
+        text = self._text(at, message) or _string(message.get("refusal"))
+        reasoning = next((value for key in REASONING if (value := _string(message.get(key)))), "")
         calls = list(_calls(message))
-        thought = [Message("assistant", thoughts, channel="analysis")] if thoughts else []
-        spoken = [Message("assistant", words, channel="commentary" if calls else "final")] if words else []
-        yield from [*spoken, *thought] if calls and self.order == "commentary-first" else [*thought, *spoken]
+        analysis = [Message("assistant", reasoning, channel="analysis")] if reasoning else []
+        content = [Message("assistant", text, channel="commentary" if calls else "final")] if text else []
+        yield from [*content, *analysis] if calls and self.order == "commentary-first" else [*analysis, *content]
         if calls:
             self.waiting = [(call_id, name) for call_id, name, _ in calls]
         for call_id, name, arguments in calls:
@@ -217,15 +217,15 @@ class _Reader:
         return Message("tool", self._text(at, message), place.recipient, channel, "assistant")
 
     def _answered(self, at: int, message: Mapping[str, Any]) -> str:
-        """Find the tool of a result: by the id of its call, by its own name, by the call that it follows."""
+        """Return the name of a result's tool: by the call's id, the result's `name`, or the call that it follows."""
         call_id = _string(message.get("tool_call_id"))
         name = self.known.get(call_id, "") if call_id else ""
         name = name or _string(message.get("name"))
-        mine = [each for each in self.waiting if call_id and each[0] == call_id]
-        mine = mine or [each for each in self.waiting if name in {each[1], ""}]
-        if mine:
-            self.waiting.remove(mine[0])
-        name = name or (mine[0][1] if mine else self.last)
+        matching = [call for call in self.waiting if call_id and call[0] == call_id]
+        matching = matching or [call for call in self.waiting if name in {call[1], ""}]
+        if matching:
+            self.waiting.remove(matching[0])
+        name = name or (matching[0][1] if matching else self.last)
         if not name:
             raise UsageError(
                 f"Message {at} is the result of a call that nobody made: no call has the id {clip(call_id)!r}, and the "
@@ -242,7 +242,7 @@ def _heard(messages: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _calls(message: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Yield id, name and arguments of an assistant's calls; one without a name gets the name for such."""
+    """Yield id, name and arguments of an assistant's calls; a call without a name gets the placeholder."""
     if message.get("role") != "assistant":
         return
     given = message.get("tool_calls")
@@ -252,8 +252,8 @@ def _calls(message: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     for call in filter(is_object, calls):
         inner = call.get("function") or call.get("custom")
         function = inner if is_object(inner) else {}
-        said = function.get("arguments", function.get("input"))
-        arguments = said if isinstance(said, str) else "" if said is None else json.dumps(said, ensure_ascii=False)
+        value = function.get("arguments", function.get("input"))
+        arguments = value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
         yield _string(call.get("id")), _string(function.get("name")) or tidy(""), arguments
 
 
@@ -263,7 +263,7 @@ def _call(recipient: str, arguments: str) -> Message:
 
 
 def _manner(recipient: str) -> tuple[str, str]:
-    """Give channel and content type of a call.
+    """Return channel and content type of a call.
 
     Functions are called on `commentary` with `json` (vLLM measured it better than `<|constrain|>json`); tools in
     namespaces of their own on `analysis` with `code`, as gpt-oss itself does (50 of 61 real calls of container.exec
@@ -273,7 +273,7 @@ def _manner(recipient: str) -> tuple[str, str]:
 
 
 def _content(content: Any) -> tuple[str, int]:
-    """Give the text of a content, its parts one behind the other, and the number of parts that are no text."""
+    """Return the text of a content, its parts concatenated, and how many parts are not text."""
     if content is None or isinstance(content, str):
         return content or "", 0
     if not is_array(content):

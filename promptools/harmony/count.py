@@ -1,4 +1,4 @@
-"""How many tokens a prompt takes, message by message."""
+"""Token counts of a prompt, message by message."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from promptools.harmony.render import Encode
 from promptools.harmony.tokens import IDS, unescape
 
 Measure: TypeAlias = Callable[[str], int]
-"""Gives the number of tokens of ordinary text."""
+"""Returns the number of tokens of ordinary text."""
 
 _CONTROL = re.compile(rf"(<\|(?:{'|'.join(IDS)})\|>)")
 _WORDS = re.compile(
@@ -21,32 +21,32 @@ _WORDS = re.compile(
     r"| ?[!-/:-@\[-`{-~]{1,3}"
     r"|\s*\n|\s+|."
 )
-"""What is about one token, after the way in which o200k_base cuts text into words before it merges."""
+"""About one token each, modelled on how o200k_base splits text before it merges."""
 
 
 class Part(NamedTuple):
-    """One message: its header as it is written, without `<|start|>`, and all its tokens."""
+    """One message: its header as rendered, without `<|start|>`, and the number of all its tokens."""
 
     header: str
     tokens: int
 
 
 def exact(encode: Encode) -> Measure:
-    """Count with the vocabulary."""
+    """Return a measure that counts with the vocabulary."""
     return lambda text: len(encode(text)) if text else 0
 
 
 def estimate(text: str) -> int:
-    """Guess without the vocabulary. O(n), a second for a million characters.
+    """Estimate without the vocabulary. O(n), a second for a million characters.
 
-    Prose, code and JSON come out at 1.0 to 1.3 times their tokens, other languages at up to 1.4; what is no language at
-    less: base64 at half of them.
+    For prose, code and JSON the estimate is 1.0 to 1.3 times the tokens, for other languages up to 1.4 times; for text
+    in no language it is lower: for base64 half.
     """
     return len(_WORDS.findall(text))
 
 
 def count(text: str, measure: Measure) -> tuple[Part, ...]:
-    """Count each message of what `render` wrote, and last the beginning of the reply; their sum is the prompt."""
+    """Count each message of rendered text, and last the beginning of the reply; their sum is the prompt's."""
     return tuple(_parts(text, measure))
 
 

@@ -1,20 +1,20 @@
-"""Tools as gpt-oss was trained to see them: a namespace of TypeScript-like types.
+"""Tool declarations as gpt-oss was trained on them: a namespace of TypeScript-like types.
 
 The text is openai-harmony's (0.0.8), byte for byte, oddities included: the indentation, the doubled description of an
 object, the comma on a line of its own. It differs where that library loses what a schema says, and nowhere else:
 
 - `anyOf`, `allOf`, `$ref`, `const` and enumerations of anything but strings are written out, where it writes `any`;
-- the items of an array that are a choice stand in parentheses, `("a" | "b")[]`, where it writes `"a" | "b"[]`, and the
+- an array whose items are a union has them in parentheses, `("a" | "b")[]`, where it writes `"a" | "b"[]`, and the
   bracket is never part of a comment;
-- a list of types keeps the items of its array and the properties of its object, where it writes the bare word, and
-  properties without a type are an object's, where it writes `any`; so is `null` by itself;
+- a list of types keeps the items of its array and the properties of its object, where it writes the bare type name;
+  properties without a type are an object's, and `null` alone is `null`, where it writes `any` for both;
 - every line of a description, a title or a default is a comment, where it comments the first alone;
 - a key that is no identifier is quoted, and so is a quote inside an enumeration.
 
-A function whose parameters are an empty object is told as `() => any`, as the format's own document has it, where the
-library writes `(_: {` and `})` around nothing: `promptools.harmony.convert` leaves them out.
+A function whose parameters are an empty object is declared as `() => any`, as the format's own document does, where the
+library writes `(_: {` and `})` around nothing: `promptools.harmony.convert` leaves such parameters out.
 
-A type that holds itself is `any` where it comes again, and so is one that is nested too deeply or is too large.
+A recursive type is `any` where it recurs, and so is one that is nested too deeply or is too large.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ _WORDS = {"string": "string", "number": "number", "integer": "number", "boolean"
 
 
 DEEPEST = 64
-"""Levels of types that are written; what is deeper is `any`."""
+"""Nesting levels of types that are written; deeper ones are `any`."""
 LARGEST = 2000
-"""Types that are written beyond twice those that a schema has: references that multiply end in `any`."""
+"""Types written beyond twice the number of a schema's nodes: references that multiply end in `any`."""
 _WRITTEN = Recent[str](4096, 4_000_000)
-"""Types by their schemas: an app sends the same tools with every request."""
+"""A cache of types by schema: an app sends the same tools with every request."""
 
 
 class Declared(NamedTuple):
-    """One function as the model is told of it; without `parameters` it takes none."""
+    """One function as it is declared to the model; `parameters` None: it takes none."""
 
     name: str
     description: str = ""
@@ -52,10 +52,10 @@ class Declared(NamedTuple):
 
 
 def namespace(name: str, functions: Sequence[Declared], description: str = "") -> str:
-    """Write the section of one namespace; of one without functions only what its description says.
+    """Return the section of one namespace; without functions it has only the description.
 
-    Raises UsageError for parameters that are nested too deeply to be read. O(n) in the schemas: references that
-    multiply are cut.
+    Raises UsageError for parameters that are nested too deeply to be parsed. O(n) in the schemas: references that
+    multiply are cut off.
     """
     if not functions:
         return f"## {name}\n" + ("\n" + "\n".join(_lines(description)) if description else "")
@@ -64,21 +64,21 @@ def namespace(name: str, functions: Sequence[Declared], description: str = "") -
 
 
 def comments(text: str, indent: str = "") -> str:
-    """Write each line of a text as a comment; nothing for no text."""
+    """Return each line of a text as a comment; empty for an empty text."""
     return "".join(f"{indent}// {line}\n" for line in _lines(text))
 
 
 def type_of(schema: Schema, name: str = "(unnamed)") -> str:
-    """Write a schema's type; `name` is the function's, for errors."""
+    """Return a schema's type as text; `name` is the function's, for errors."""
     try:
         text = json.dumps(schema)
     except (TypeError, ValueError, RecursionError):
-        return _write(schema, name)  # nothing to remember it by
-    found = _WRITTEN.get(text)
-    if found is None:
-        found = _write(json.loads(text), name)
-        _WRITTEN.put(text, found)
-    return found
+        return _write(schema, name)  # no cache key
+    written = _WRITTEN.get(text)
+    if written is None:
+        written = _write(json.loads(text), name)
+        _WRITTEN.put(text, written)
+    return written
 
 
 def _write(schema: Schema, name: str) -> str:
@@ -93,7 +93,7 @@ def _function(function: Declared) -> str:
 
 
 class _Types:
-    """Writes the types of one schema. `trail` holds the ids of the nodes that are being written."""
+    """Writes the types of one schema. `_trail` holds the ids of the nodes being written, to stop recursion."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -101,7 +101,7 @@ class _Types:
         self._left = 2 * len(graph.nodes) + LARGEST
 
     def of(self, node: Any, indent: str) -> str:
-        """Write the type of a node; its further lines begin with `indent`."""
+        """Return the type of a node; all lines but the first begin with `indent`."""
         self._left -= 1
         if not is_object(node) or id(node) in self._trail or self._left < 0 or len(self._trail) >= DEEPEST:
             return "any"
@@ -112,20 +112,20 @@ class _Types:
             self._trail.discard(id(node))
 
     def _whole(self, node: Schema) -> Schema:
-        """Give one node for all that hold together by `$ref` and `allOf`: the first to say a word is heard."""
+        """Return a node merged with its `$ref` and `allOf`; of a keyword given twice, the first counts."""
         parts = list(self._graph.spread(node, ("allOf",)))
         if len(parts) == 1:
             return node
         whole: Schema = {}
         for part in parts:
-            for word, value in part.items():
-                if word == "properties":
-                    first = whole.get(word, {})
-                    whole[word] = {**first, **value, **first}
-                elif word == "required":
-                    whole[word] = [*whole.get(word, ()), *value]
-                elif word not in {"$ref", "allOf"}:
-                    whole.setdefault(word, value)
+            for keyword, value in part.items():
+                if keyword == "properties":
+                    first = whole.get(keyword, {})
+                    whole[keyword] = {**first, **value, **first}
+                elif keyword == "required":
+                    whole[keyword] = [*whole.get(keyword, ()), *value]
+                elif keyword not in {"$ref", "allOf"}:
+                    whole.setdefault(keyword, value)
         return whole
 
     def _of(self, node: Schema, indent: str) -> str:
@@ -179,7 +179,7 @@ class _Types:
         return is_array(whole.get("type")) and len(whole["type"]) > 1
 
     def _union(self, variants: Sequence[Any], indent: str) -> str:
-        """Write a choice in one line, unless its variants have something to say."""
+        """Return a union in one line, unless its variants have descriptions or defaults."""
         if _telling(variants):
             return "".join(f"\n{line}" for line in self._choices(variants, indent))
         return " | ".join(dict.fromkeys(self.of(each, indent) for each in variants))
@@ -187,15 +187,15 @@ class _Types:
     def _choices(
         self, variants: Sequence[Any], indent: str, above: str | None = None, *, bare: bool = False
     ) -> Iterator[str]:
-        """Write a choice, a variant a line; `above` is the description that stands over all of them.
+        """Yield the lines of a union, one per variant; `above` is the description that precedes all of them.
 
-        `bare` is for the choices of a property: there the default of an enumeration stands without quotes.
+        `bare` is for the union of a property: there the default of an enumeration has no quotes.
         """
-        for place, variant in enumerate(variants):
+        for number, variant in enumerate(variants):
             whole = self._whole(variant) if is_object(variant) else {}
-            said = whole.get("description")
-            heard = said != above and (place > 0 or above is None)
-            trailing = [_line(said)] if heard and isinstance(said, str) else []
+            description = whole.get("description")
+            shown = description != above and (number > 0 or above is None)
+            trailing = [_line(description)] if shown and isinstance(description, str) else []
             if "default" in whole:
                 trailing.append(f"default: {_default(whole, bare=bare)}")
             remark = f" // {' '.join(trailing)}" if trailing else ""
@@ -212,18 +212,18 @@ class _Types:
         variants = whole.get("oneOf")
         if variants is None and is_array(whole.get("anyOf")) and _telling(whole["anyOf"]):
             variants = whole["anyOf"]
-        said = whole.get("description")
+        description = whole.get("description")
         above = f"{_remark(whole['title'], indent)}{indent}//\n" if isinstance(whole.get("title"), str) else ""
-        told = _remark(said, indent) if isinstance(said, str) else ""
+        described = _remark(description, indent) if isinstance(description, str) else ""
         examples = _examples(whole.get("examples"), indent)
         default = f"// default: {_default(whole)}" if "default" in whole else ""
         if not is_array(variants):
             written = self._nullable(node, indent + "    ")
-            return f"{above}{told}{examples}{indent}{name}: {written},{' ' if default else ''}{default}\n"
-        above += examples + ("" if said == _first_description(variants) else told)
+            return f"{above}{described}{examples}{indent}{name}: {written},{' ' if default else ''}{default}\n"
+        above += examples + ("" if description == _first_description(variants) else described)
         if default:
             above += f"{indent}{default}\n"
-        lines = "".join(f"{line}\n" for line in self._choices(variants, indent, said, bare=True))
+        lines = "".join(f"{line}\n" for line in self._choices(variants, indent, description, bare=True))
         return f"{above}{indent}{name}:\n{lines}{indent},\n"
 
 
@@ -240,7 +240,7 @@ def _first_description(variants: Sequence[Any]) -> Any:
 
 
 def _remark(text: str, indent: str) -> str:
-    """Write a text as comments; an empty one is an empty comment."""
+    """Return a text as comments; an empty one is an empty comment."""
     return comments(text, indent) or f"{indent}// \n"
 
 
@@ -252,7 +252,7 @@ def _examples(given: Any, indent: str) -> str:
 
 
 def _default(node: Schema, *, bare: bool = True) -> str:
-    """Write a default; one of an enumeration without quotes where that is `bare`, else as JSON."""
+    """Return a default as text; that of an enumeration has no quotes if `bare`, else it is JSON."""
     value = node["default"]
     if not isinstance(value, str):
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
@@ -262,7 +262,7 @@ def _default(node: Schema, *, bare: bool = True) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Put a text into quotes, as it stands where it is one line."""
+    """Return a text in quotes: unescaped if it is one line, else as JSON."""
     return f'"{text}"' if "\n" not in text else json.dumps(text, ensure_ascii=False)
 
 
@@ -271,7 +271,7 @@ def _line(text: str) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    """Split where the library does: at line feeds, and at none of the other signs that Python splits at."""
+    """Split where the library does: at line feeds, and not at the other line boundaries of `str.splitlines`."""
     lines = re.split("\r?\n", text)
     return lines if lines[-1] else lines[:-1]
 

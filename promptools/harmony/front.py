@@ -1,4 +1,8 @@
-"""What stands at the front of a text: a header, a piece of one, or words. Known parts tell it, not tokens alone."""
+"""Recognition of a header at the beginning of a text, by its known parts rather than by tokens alone.
+
+Models drop `<|message|>`, `<|start|>` or other tokens. A header is then the longest prefix of known parts: tokens,
+`assistant`, channels, content types, and `to=` with a recipient. It ends at a bracket, or at other text.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +11,17 @@ import re
 from promptools.harmony.tokens import CHANNELS
 
 LIMIT = 256
-"""Characters of a header: what is longer has lost its `<|message|>`, or is none."""
+"""Most characters of a header: a longer one has lost its `<|message|>`, or is none."""
 SPEAKER = "assistant"
 WORDS = (SPEAKER, *CHANNELS, "json", "code")
-"""The words of a header that are the same in every one."""
+"""The fixed words of headers."""
 STRAY = ".,:;!?"
-"""What a model lets drop between two messages."""
+"""Punctuation that models leave between two messages."""
 BRACKET = re.compile(r"[{\[]")
 PARTS = re.compile(rf"(?:<\|(?:start|channel|constrain)\|>|\s+|{'|'.join(WORDS)}|to=\s?[^\s<{{\[]+)*")
-"""The parts of a header that are known for such, from its beginning."""
+"""The known parts of a header, from its beginning."""
 DEBRIS = re.compile(rf"(?:[\s{STRAY}]|assistant|analysis|commentary|final|json)*")
-"""What is left of a header that did not come."""
+"""The remains of a header that was not written out."""
 
 _TOKENS = ("<|channel|>", "<|constrain|>", "<|start|>")
 _ADDRESS = re.compile(r"to=\s?[^\s<{\[]")
@@ -25,35 +29,35 @@ _TO = re.compile(r"to=\s?[^\s<{\[]*")
 
 
 def names_much(raw: str) -> bool:
-    """Tell whether a header says more than who speaks: a channel, or a recipient."""
+    """Whether a header names more than a role: a channel, or a recipient."""
     return "to=" in raw or any(channel in raw for channel in CHANNELS)
 
 
 def may_go_on(rest: str) -> bool:
-    """Tell whether this is the beginning of one more part; nothing is, too."""
+    """Whether `rest`, which may be empty, is a prefix of another part."""
     return any(each.startswith(rest) for each in (*WORDS, "to= "))
 
 
 def end_of_header(raw: str) -> int:
-    """Give where a header ends that begins at the front of `raw`: its length while it may go on, -1 if it is none."""
+    """Return the end of the header at the beginning of `raw`: `len(raw)` while it may go on, -1 if it is none."""
     at = len(raw) - len(raw.lstrip(STRAY))
     while True:
         rest = raw[at:].lstrip()
         at = len(raw) - len(rest)
         if not rest or rest[0] in "{[":
             return at
-        known = next((each for each in (*_TOKENS, *WORDS) if rest.startswith(each)), None)
-        to = _TO.match(rest)
-        if known is not None:
-            at += len(known)
-        elif to is not None:
-            at += to.end()
+        part = next((each for each in (*_TOKENS, *WORDS) if rest.startswith(each)), None)
+        address = _TO.match(rest)
+        if part is not None:
+            at += len(part)
+        elif address is not None:
+            at += address.end()
         else:
             return len(raw) if may_go_on(rest) else -1
 
 
 def address_ends(raw: str) -> int | None:
-    """Give where a header that names a recipient ends without its `<|message|>`; None: it may go on; -1: it is none."""
+    """Return the end of a header with a recipient but no `<|message|>`; None: it may go on; -1: it is none."""
     end = end_of_header(raw)
     if end == len(raw) <= LIMIT:
         return None

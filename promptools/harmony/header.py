@@ -1,9 +1,9 @@
-"""A message's header: who speaks, on which channel, to whom, in what form; read however the model wrote it.
+"""A message's header: role, channel, recipient and content type, however the model wrote them.
 
     role [":" name] [" to=" recipient] [<|channel|> channel [" to=" recipient]] [[<|constrain|>] type]
 
-Models put the parts elsewhere, twice, glued to each other, or leave some out. What is said counts, not where; each
-liberty is named in `repairs`.
+Models put the parts in other places, repeat them, glue them to each other, or leave some out. So each word is
+classified by what it is rather than by its position, and each deviation is named in `repairs`.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from promptools.harmony.scan import Piece, Token
 from promptools.harmony.tokens import CHANNELS, Role
 
 Known: TypeAlias = Callable[[str], bool]
-"""Tells whether a recipient is that of an offered tool."""
+"""Whether a recipient is that of an offered tool."""
 
 ROLES: tuple[Role, ...] = ("system", "developer", "user", "assistant")
 KINDS = ("json", "code")
 """Content types that need no `<|constrain|>`."""
 NOBODY = frozenset(("", "all", "user", "assistant"))
-"""Recipients that are no tools."""
+"""Recipients that are not tools."""
 
 _GLUED = re.compile(r"(?:assistant)?(?:commentary|analysis|final|json|code)\Z")
 _TOOL = re.compile(r"[A-Za-z_]\w*(?:[.:/][\w-]+)+\Z")
-"""A name in a namespace: no channel, no role and no word of English looks like it."""
+"""A name with a namespace: no channel, role or English word has this form."""
 _MARKUP = re.compile(r"(?<=.)[<>{]")
-"""What no name has, but what models write behind one."""
+"""Markup that models write after a name, and that no name contains."""
 _EDGE = ":;,>?!'\"`\\"
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a header says. A field that it does not say is empty."""
+    """The fields of a header. A field that it does not have is empty."""
 
     role: Role = "assistant"
     name: str = ""
-    """The tool whose result it is, with its namespace; or the name of a user."""
+    """The tool whose result it is, with its namespace; or a user's name."""
     channel: str = ""
     recipient: str = ""
     content_type: str = ""
@@ -49,16 +49,16 @@ class Header:
 
     @property
     def is_call(self) -> bool:
-        """Tell whether the assistant calls a tool: the recipient decides, on whatever channel."""
+        """Whether the assistant calls a tool: the recipient decides, on whatever channel."""
         return self.role == "assistant" and self.recipient not in NOBODY
 
 
 def read_header(
     pieces: Iterable[Piece], role: Role | None = None, known: Known | None = None, *, glued: bool = False
 ) -> Header:
-    """Read what stands between two messages. `role` spoke if the header does not say who.
+    """Parse the header before a message. `role` is the default if the header names none.
 
-    `glued`: the words that end the recipient may be the next ones of the header, since no token stands between them.
+    `glued`: the words that end the recipient may be the next ones of the header, since no token separates them.
     O(n) in characters.
     """
     reader = _Reader(role, known, glued)
@@ -79,18 +79,18 @@ class _Reader:
     said: list[str] = field(default_factory=list[str])
     """Recipients after `to=`."""
     hinted: list[str] = field(default_factory=list[str])
-    """Names of tools in other places."""
+    """Names of tools that do not follow `to=`."""
     repairs: list[str] = field(default_factory=list[str])
     place: str = "start"
-    """The token before the word that is read."""
+    """The token before the current word."""
     first: bool = True
-    """It is the first word behind that token."""
+    """The current word is the first after that token."""
     started: bool = False
     """Its `<|start|>` was there."""
     stranger: str = ""
-    """The first word behind it, if nobody knows who that is."""
+    """The first word after it, if it is no known role."""
     wants: bool = False
-    """`to=` stood alone: the next word is the recipient."""
+    """White space follows `to=`: the next word is the recipient."""
 
     def take(self, piece: Piece) -> None:
         if isinstance(piece, Token):
@@ -102,7 +102,7 @@ class _Reader:
             self._word(word)
 
     def header(self) -> Header:
-        if self.stranger and "assistant" in self.said:  # only tools do
+        if self.stranger and "assistant" in self.said:  # only a result is sent to the assistant
             self.role, self.name = "tool", self.stranger
         elif self.stranger:
             self.repairs.insert(0, f"unexpected {clip(self.stranger, 40)!r}")
@@ -110,7 +110,7 @@ class _Reader:
         if role is None or (self.started and self.role is None):
             self.repairs.append("nobody speaks")
         if role == "tool" and self.kinds and not self.said:
-            # a result has no type, and goes to somebody: the model wrote the tool in the role's place
+            # a result has a recipient and no content type: this is a call, with the tool in place of the role
             self.repairs.append(f"the tool {clip(self.name, 60)!r} in the role's place")
             role, self.name, self.said = "assistant", "", [self.name]
         recipient = self._recipient(role or "assistant")
@@ -174,10 +174,10 @@ class _Reader:
             self.repairs.append(f"unexpected {clip(word, 40)!r}")
 
     def _opens(self, word: str) -> bool:
-        """Take the first word of a header: who speaks."""
-        said, _, name = word.partition(":")
-        if said in ROLES:
-            self.role, self.name = said, name
+        """Parse the first word of a header as its role; return whether it is one."""
+        author, _, name = word.partition(":")
+        if author in ROLES:
+            self.role, self.name = author, name
             return True
         for role in ROLES:
             if word.startswith(role):
@@ -193,7 +193,7 @@ class _Reader:
         return False
 
     def _channel(self, word: str, *, own: bool) -> bool:
-        """Take a channel, if the word is or begins with one; `own`: it stands where channels do."""
+        """Add the channel that the word is or begins with, if any; `own`: the word follows `<|channel|>`."""
         for channel in CHANNELS:
             if word == channel:
                 self.channels.append(channel)
@@ -219,7 +219,7 @@ class _Reader:
             self.kinds.append(f"<|constrain|>{word}")
 
     def _tool(self, word: str) -> bool:
-        """Take the name of a tool in another place than behind `to=`."""
+        """Add the word as a tool's name that does not follow `to=`; return whether it is one."""
         name = word.strip(_EDGE)
         if not (_TOOL.match(name) or (self.known is not None and self.known(name))):
             return False
@@ -227,18 +227,18 @@ class _Reader:
         return True
 
     def _recipient(self, role: Role) -> str:
-        """Choose among what was said: behind `to=` before other places, an offered tool before others."""
+        """Return the recipient: names after `to=` take precedence over others, and offered tools over unknown ones."""
         if role != "assistant":
             return self.said[-1].strip(_EDGE) if self.said else ""
-        said = [cleaned for each in self.said if (cleaned := self._clean(each)) not in NOBODY]
+        addressed = [cleaned for each in self.said if (cleaned := self._clean(each)) not in NOBODY]
         others = [each for each in self.said if each in NOBODY - {"all", ""}]
         if others:
             self.repairs.append(f"`to={others[0]}`")
-        if len(said) > 1:
-            self.repairs.append(f"{len(said)} recipients")
-        if not said and self.hinted:
+        if len(addressed) > 1:
+            self.repairs.append(f"{len(addressed)} recipients")
+        if not addressed and self.hinted:
             self.repairs.append(f"the recipient {clip(self.hinted[-1], 60)!r} without `to=`")
-        candidates = said or self.hinted
+        candidates = addressed or self.hinted
         offered = [each for each in candidates if self.known is not None and self.known(each)]
         return (offered or candidates or [""])[-1]
 

@@ -1,4 +1,4 @@
-"""From text or token ids to the items of the machine: scanner, words without tokens, machine, in a row."""
+"""The pipeline from text or token ids to items: scanner, stripped headers, state machine, misplaced tools."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ _TOKENS = {IDS[name]: Token(name, f"<|{name}|>") for name in NAMES}
 
 
 class Detokenizer:
-    """Turns token ids into pieces, however they are cut."""
+    """Decodes token ids to pieces, in chunks of any size."""
 
     def __init__(self, decode: Decode) -> None:
         self._decode = decode
         self._bytes = codecs.getincrementaldecoder("utf-8")("replace")
 
     def feed(self, ids: Iterable[int]) -> Iterator[Piece]:
-        """Give the pieces of what has come: bytes wait for the rest of their character."""
-        for each in ids:
-            token = _TOKENS.get(each)
+        """Yield the pieces of more ids; the bytes of an incomplete character are held back."""
+        for token_id in ids:
+            token = _TOKENS.get(token_id)
             if token is not None:
                 yield from self.close()
                 yield token
-            elif text := self._bytes.decode(_bytes(each, self._decode)):
+            elif text := self._bytes.decode(_bytes(token_id, self._decode)):
                 yield text
 
     def close(self) -> Iterator[Piece]:
-        """Give what is left of a character whose bytes did not all come."""
+        """Yield what is held back of an incomplete character, as U+FFFD."""
         left = self._bytes.decode(b"", final=True)
         if left:
             yield left
 
 
 class ItemParser:
-    """Gives what became certain, piece by piece; `promptools.harmony.StreamParser` says what the options mean."""
+    """Returns items as they become certain; `promptools.harmony.StreamParser` explains the options."""
 
     def __init__(
         self,
@@ -63,22 +63,22 @@ class ItemParser:
         self._tokens = Detokenizer(decode) if decode is not None else None
 
     def feed(self, text: str) -> list[Item]:
-        """Take a piece of text."""
+        """Feed a chunk of text."""
         if self._scanner.passes(text) and (self._bare is None or self._bare.done) and self._machine.says(text):
             return self._told([Words(text)])
         return self._take(self._scanner.feed(text))
 
     def feed_ids(self, ids: Iterable[int]) -> list[Item]:
-        """Take tokens by their ids; text that only looks like a control token is text."""
+        """Feed token ids; text that only looks like a control token is text."""
         assert self._tokens is not None, "a parser that is fed ids needs decode="
         return self._take(self._tokens.feed(ids))
 
     def feed_pieces(self, pieces: Iterable[Piece]) -> list[Item]:
-        """Take text of which it is known what in it is a control token: nothing else is."""
+        """Feed pieces whose control tokens are known: text that only looks like one is text."""
         return self._take(pieces)
 
     def close(self) -> list[Item]:
-        """Say that the text is over; give the rest."""
+        """End the text, and return the remaining items."""
         left = self._tokens.close() if self._tokens is not None else ()
         items = self._take([*left, *self._scanner.close()])
         if self._bare is not None:
@@ -89,7 +89,7 @@ class ItemParser:
     def _take(self, pieces: Iterable[Piece]) -> list[Item]:
         bare = self._bare
         if bare is not None:
-            pieces = (each for piece in pieces for each in bare.feed(piece))
+            pieces = (replaced for piece in pieces for replaced in bare.feed(piece))
         return self._told(self._machine.take(pieces))
 
     def _told(self, items: Iterable[Item]) -> list[Item]:
@@ -98,7 +98,7 @@ class ItemParser:
 
 
 def _bytes(token: int, decode: Decode) -> bytes:
-    """Give the bytes of a token that is none of the machine's: of another control token, its name."""
+    """Return the bytes of a token that does not structure messages; for another control token, its name."""
     try:
         return decode(token)
     except KeyError:

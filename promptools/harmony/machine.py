@@ -1,9 +1,20 @@
-"""The state machine of Harmony: pieces of text in, messages out, whatever is missing, doubled or in another place.
+"""The state machine of Harmony: pieces of text in, messages out, whatever is missing, doubled or misplaced.
 
     between --<|start|>--> header --<|message|>--> content --<|end|>, <|call|>, <|return|>--> between
 
-Strict, any other way raises. Lenient, each has a sensible reading, and a repair that names it. The raw text of all
-items tiles what was fed.
+In strict mode any other transition raises. In lenient mode each has a reading, and a repair that names it:
+
+    between   text is held in `_pieces` while it may be a header without its first token; if it proves to be none,
+              the state is `astray`: text that belongs to no message, until the next token
+    header    parts are collected in `_pieces` until `<|message|>`; without that, the header ends before the bracket of
+              the arguments, or after its known parts if it is cut off or too long (`LIMIT`)
+    content   text is emitted as it comes; a suffix that may be `assistant` is held in `_tail`, since it would be the
+              first word of a header without `<|start|>`. Tokens shown as code or in a string are text (`shown.py`)
+    doubt     `<|channel|>` in content: either text, or a header where `<|end|>` and `<|start|>` are missing. What
+              follows is held in `_pieces` until that is clear
+
+A message is `Begin`, any number of `Words`, and `Finish`; `Aside` belongs to no message. Invariant: the raw text
+of all items tiles what was fed.
 """
 
 from __future__ import annotations
@@ -24,20 +35,20 @@ BARE = "its control tokens were stripped"
 
 
 class Begin(NamedTuple):
-    """A message begins."""
+    """The beginning of a message."""
 
     header: Header
     raw: str
 
 
 class Words(NamedTuple):
-    """A piece of the message's content, verbatim."""
+    """A chunk of the message's content, verbatim."""
 
     raw: str
 
 
 class Finish(NamedTuple):
-    """The message is over, by a token, by the next message (`start`, `channel`), or by the end of the text.
+    """The end of a message: by a token, by the next message (`start`, `channel`), or by the end of the text.
 
     `cut`: the text ended in its content; `header`: it ended before that.
     """
@@ -47,7 +58,7 @@ class Finish(NamedTuple):
 
 
 class Aside(NamedTuple):
-    """What is part of no message."""
+    """Text that belongs to no message."""
 
     kind: Literal["space", "token", "debris", "words"]
     raw: str
@@ -61,13 +72,13 @@ _SPEAKS = re.compile(f"(?:{'|'.join(SPEAKER[:size] for size in range(len(SPEAKER
 
 _CHANNEL = "<|channel|>"
 _TAGGED = re.compile(r"(?<!\|)>[{\[]")
-"""A bracket behind a tag's is no body: more of the header follows."""
+"""A bracket right after a tag does not begin the content: more of the header follows."""
 
 
 class Machine:
-    """`role` speaks where no header says who: a completion begins inside a header of the assistant's.
+    """The states. `role` is that of headers without one: a completion begins inside a header of the assistant.
 
-    `known` tells whether a recipient is an offered tool (None: nobody knows which are).
+    `known` tells whether a recipient is an offered tool (None: the tools are unknown).
     """
 
     def __init__(self, role: Role | None = None, *, strict: bool = False, known: Known | None = None) -> None:
@@ -75,7 +86,7 @@ class Machine:
         self._strict = strict
         self._known = known
         self._at = 0
-        """Where the piece begins that is read, in characters."""
+        """The offset of the current piece, in characters."""
         self._state: Literal["between", "astray", "header", "content", "doubt"] = (
             "header" if strict and role else "between"
         )
@@ -83,36 +94,36 @@ class Machine:
         """The header so far, or what may be one."""
         self._size = 0
         self._began = 0
-        """Where these pieces begin."""
+        """The offset of these pieces."""
         self._tail = ""
-        """The end of the content that may be the first word of a header."""
+        """The suffix of the content that may be the first word of a header."""
         self._fresh = False
-        """Nothing has been said in the message."""
+        """The message has no content yet."""
         self._shown = Shown()
         self._first = True
-        """No message has begun."""
+        """No message has begun yet."""
         self._repairs: list[str] = []
         self._returned = False
-        """The turn was over: words that follow were said to nobody."""
+        """The turn is over: text that follows is debris."""
 
     def take(self, pieces: Iterable[Piece]) -> Iterator[Item]:
-        """Take pieces in their order. O(n) in characters. Strict: raises `MissingSentinel` and `BadHeader`."""
+        """Feed pieces, and yield items. O(n) in characters. Strict: raises `MissingSentinel` and `BadHeader`."""
         for piece in pieces:
             yield from self._token(piece) if isinstance(piece, Token) else self._text(piece)
             self._at += len(raw_of(piece))
 
     def close(self) -> Iterator[Item]:
-        """Say that the text is over."""
+        """End the text, and yield the remaining items."""
         match self._state:
             case "between" | "astray":
                 yield from self._asides()
             case "header":
                 yield from self._unfinished("header", "")
-            case _:  # in content, or in doubt of it
+            case _:  # content, or doubt
                 yield from self._content_ends("cut", "")
 
     def says(self, text: str) -> bool:
-        """Take text without control tokens, if all that it can be is content: of a long reply nearly every piece is."""
+        """Feed text without control tokens if it can only be content, as most of a reply is; return whether it was."""
         if self._state != "content" or self._tail or not text:
             return False
         if not self._strict and _SPEAKS.search(text, max(0, len(text) - len(SPEAKER))):
@@ -140,9 +151,9 @@ class Machine:
                 yield from self._doubted()
 
     def _content(self, text: str) -> Iterator[Item]:
-        said = self._hold(text)
-        if said:
-            yield self._says(said)
+        content = self._hold(text)
+        if content:
+            yield self._says(content)
 
     def _says(self, raw: str) -> Words:
         self._fresh = False
@@ -150,16 +161,16 @@ class Machine:
         return Words(raw)
 
     def _astray(self, text: str) -> Iterator[Item]:
-        """Pass words on that belong to no message; they may end with the first word of one."""
-        said = self._hold(text)
-        if said:
-            yield Aside("debris" if self._returned else "words", said)
+        """Emit text that belongs to no message, except a suffix that may be the first word of a header."""
+        certain = self._hold(text)
+        if certain:
+            yield Aside("debris" if self._returned else "words", certain)
 
     def _hold(self, text: str) -> str:
-        """Give what has come of words but for an end that may be the first word of a header."""
+        """Return the text so far, except a suffix that may be the first word of a header, which is held back."""
         text = self._tail + text
-        found = None if self._strict else _SPEAKS.search(text, max(0, len(text) - len(SPEAKER)))
-        end = found.start() if found is not None else len(text)
+        speaker = None if self._strict else _SPEAKS.search(text, max(0, len(text) - len(SPEAKER)))
+        end = speaker.start() if speaker is not None else len(text)
         self._tail = text[end:]
         return text[:end]
 
@@ -177,7 +188,7 @@ class Machine:
         return "".join(map(raw_of, self._pieces))
 
     def _between(self, text: str) -> Iterator[Item]:
-        """Let white space pass between two messages, and take words."""
+        """Emit white space between two messages, and collect other text."""
         words = text if self._pieces else text.lstrip()
         space = text[: len(text) - len(words)]
         if space:
@@ -191,7 +202,7 @@ class Machine:
         yield from self._may_begin()
 
     def _may_begin(self) -> Iterator[Item]:
-        """Decide whether words between two messages may be a header without its token."""
+        """Decide whether text between two messages may be a header without its first token."""
         raw = self._raw()
         end = address_ends(raw)
         if end is None:
@@ -203,7 +214,7 @@ class Machine:
             yield from self._begins_at(raw, end)
 
     def _grown(self) -> Iterator[Item]:
-        """Look whether the header has ended without its token."""
+        """End the header if it has lost its `<|message|>`: at a bracket, or at its limit."""
         if self._strict:
             if self._size > LIMIT:
                 raise MissingSentinel(f"the header at character {self._began} has no <|message|> in {LIMIT} characters")
@@ -211,16 +222,16 @@ class Machine:
         last = self._pieces[-1]
         assert isinstance(last, str)
         raw = self._raw()
-        found = BRACKET.search(last) if _TAGGED.search(raw) is None else None
-        at = len(raw) - len(last) + found.start() if found is not None else len(raw)
-        if found is not None and at <= LIMIT and ("<|channel|>" in raw[:at] or names_much(raw[:at])):
+        bracket = BRACKET.search(last) if _TAGGED.search(raw) is None else None
+        at = len(raw) - len(last) + bracket.start() if bracket is not None else len(raw)
+        if bracket is not None and at <= LIMIT and ("<|channel|>" in raw[:at] or names_much(raw[:at])):
             self._repairs.append("no <|message|>")
             yield from self._begins_at(raw, at)
         elif len(raw) > LIMIT:
             yield from self._unfinished("cut", "")
 
     def _begins_at(self, raw: str, at: int) -> Iterator[Item]:
-        """Begin a message whose header ends at `raw[at]`, where no token stands."""
+        """Begin a message whose header ends at `raw[at]`, without a token."""
         kept: list[Piece] = []
         pieces = iter(self._pieces)
         left = at
@@ -234,7 +245,7 @@ class Machine:
         yield from self._content(raw[at:])
 
     def _doubted(self) -> Iterator[Item]:
-        """Decide whether a header begins inside content, where the end of the message is missing."""
+        """Decide whether a header begins inside content, the end of the message being lost."""
         raw = self._raw()
         end = address_ends(raw)
         if end is None:
@@ -247,7 +258,7 @@ class Machine:
             yield from self._begins_at(raw, end)
 
     def _literal(self) -> Iterator[Item]:
-        """Take what looked like a header for content."""
+        """Emit what looked like a header as content."""
         raw = self._raw()
         self._pieces, self._size, self._state = [], 0, "content"
         yield self._says(raw)
@@ -285,7 +296,7 @@ class Machine:
         yield from self._token_in_header(token)
 
     def _words_before(self) -> Iterator[Item]:
-        """Keep the words before a header's first token that belong to it, and let the others go."""
+        """Keep text before a header's first token if it belongs to the header, else emit it."""
         words, self._tail = self._raw() + self._tail, ""
         keeps = end_of_header(words) == len(words)
         self._pieces = [] if keeps else [words]
@@ -351,11 +362,11 @@ class Machine:
 
     def _begin(self, *, glued: bool = False) -> Begin:
         raw = self._raw()
-        bare = any(isinstance(each, Token) and not each.raw for each in self._pieces)
+        bare = any(isinstance(piece, Token) and not piece.raw for piece in self._pieces)
         header = read_header(self._pieces, self._role, self._known, glued=glued or bare)
         if self._strict and header.repairs:
             raise BadHeader(f"the header {clip(raw, 120)!r} at character {self._began}: {'; '.join(header.repairs)}")
-        repairs = (BARE,) if bare else header.repairs  # the words stand where they stand because the tokens do not
+        repairs = (BARE,) if bare else header.repairs  # its words are misplaced only because the tokens are gone
         header = replace(header, repairs=(*self._repairs, *repairs))
         self._repairs = []
         self._pieces, self._size, self._tail = [], 0, ""
@@ -375,41 +386,41 @@ class Machine:
         yield Finish(by, raw)  # type: ignore[arg-type]  # the names of tokens
 
     def _unfinished(self, by: str, raw: str) -> Iterator[Item]:
-        """End a header that has no `<|message|>`: what stands behind its known parts is the content."""
-        said = self._raw()
+        """End a header that has no `<|message|>`: what follows its known parts is the content."""
+        header = self._raw()
         if self._strict:
             then = "the text ends" if by == "header" else f"<|{by}|> follows"
             raise MissingSentinel(
-                f"the header {clip(said, 80)!r} at character {self._began} has no <|message|>: {then}"
+                f"the header {clip(header, 80)!r} at character {self._began} has no <|message|>: {then}"
             )
-        found = PARTS.match(said[: LIMIT + 1])  # however much more has come
-        end = found.end() if found is not None else 0
-        calls = "to=" in said[:end]
-        if by == "header" and end_of_header(said) == len(said) and not names_much(said):
-            # the text ended amid its words
+        parts = PARTS.match(header[: LIMIT + 1])  # a fixed limit, so that chunks make no difference
+        end = parts.end() if parts is not None else 0
+        calls = "to=" in header[:end]
+        if by == "header" and end_of_header(header) == len(header) and not names_much(header):
+            # the text ended inside its words
             self._pieces, self._size, self._repairs = [], 0, []
-            yield Aside("token", said)
+            yield Aside("token", header)
             return
-        if not names_much(said[:end]) or (calls and by == "cut"):
-            yield from self._nobody(said, end, long=by == "cut")
+        if not names_much(header[:end]) or (calls and by == "cut"):
+            yield from self._nobody(header, end, long=by == "cut")
             if raw:
                 yield Aside("token", raw)
             return
         self._repairs.append("no <|message|>")
-        if end < len(said) and not calls:  # words are no arguments
-            yield from self._begins_at(said, end)
+        if end < len(header) and not calls:  # text is no arguments
+            yield from self._begins_at(header, end)
         else:
             yield self._begin(glued=True)
-            by = by if by == "cut" else "header"  # nothing was said in it
-        if by != "cut":  # else it is long, and goes on
+            by = by if by == "cut" else "header"  # it has no content
+        if by != "cut":  # a long one goes on
             yield from self._content_ends(by, raw)
 
     def _nobody(self, said: str, end: int, *, long: bool) -> Iterator[Item]:
-        """Let go of a header that says nothing; what stands behind a long one may begin another."""
+        """Emit a header that names nothing; what follows a long one may begin another."""
         self._repairs = []
         if "<|start|>" in said[:end]:
             yield Aside("token", said[:end])
-        elif self._role and not long and said.startswith(_CHANNEL):  # where a completion begins, nobody talks about it
+        elif self._role and not long and said.startswith(_CHANNEL):  # at the beginning of a completion it is no mention
             end = len(_CHANNEL)
             yield Aside("token", _CHANNEL)
         else:
@@ -422,7 +433,7 @@ class Machine:
             yield from self._asides()
 
     def _asides(self, *, astray: bool = False) -> Iterator[Item]:
-        """Let go of what stands between messages."""
+        """Emit what is held between messages."""
         words = self._raw() + self._tail
         self._pieces, self._size, self._tail = [], 0, ""
         self._state = "astray" if astray else "between"

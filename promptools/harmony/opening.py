@@ -1,4 +1,4 @@
-"""Where Harmony begins in text of which nobody said that it is Harmony: a whole header, not the mention of a token."""
+"""Detection of Harmony in text of an unknown format: a whole header counts, the mention of a token does not."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import re
 from promptools.harmony.front import LIMIT, PARTS, may_go_on, names_much
 
 _HEADER = re.compile(r"(?:<\|(?:start|channel|constrain)\|>[^<{\n]{0,120}(?:\n\s{0,3})?)+<\|message\|>")
-"""Tokens of a header, a few words behind each, and `<|message|>`."""
+"""Tokens of a header, a few words after each, and `<|message|>`."""
 _NAMED = re.compile(
     r"<\|(?:start|channel|constrain)\|>"
     r"(?:system|developer|user|assistant|functions\.|analysis|commentary|final|json|code|to=|<\|message\|>)"
 )
-"""A token of a header, and what it is there for right behind it; a sentence about tokens goes on otherwise."""
+"""A token of a header, and right after it what it introduces; a sentence about tokens goes on differently."""
 _UNFINISHED = re.compile(
     r"(?:<\|(?:start|channel|constrain)\|>[^<{\n]{0,120}(?:\n\s{0,3})?)+(?:<(?:\|\w{0,9}\|?)?)?\Z|<(?:\|\w{0,9}\|?)?\Z"
 )
@@ -23,12 +23,12 @@ _ENDS = re.compile(r"<\|(?:end|return|call)\|>")
 
 
 def token_begins(text: str, at: int, *, first: bool, final: bool) -> bool | None:
-    """Tell whether a header begins at `text[at]`, where a token of one stands; None: more text must tell.
+    """Whether a header begins with the token at `text[at]`; None: more text is needed.
 
-    `first`: nothing was said before it; `final`: no more text will come.
+    `first`: no text precedes it; `final`: no more text will come.
     """
     ended = _ENDED.match(text, at)
-    if ended is not None:  # the message before was begun by the prompt
+    if ended is not None:  # the prompt began the message that this ends
         if ended.end() == len(text):
             return False if final else None
         at = ended.end()

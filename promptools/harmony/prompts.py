@@ -1,4 +1,4 @@
-"""A Chat Completions request as the prompt that gpt-oss reads: its text, its token ids, and how many they are."""
+"""A Chat Completions request as gpt-oss' prompt: its text, its token ids, and their number."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def render_text(
     response_format: Mapping[str, Any] | None = None,
     options: Options | None = None,
 ) -> str:
-    """Write a request as text, up to the header of the reply; control tokens in what is said are escaped. O(n).
+    """Render a request as text, up to the header of the reply; control tokens in its content are escaped. O(n).
 
-    Raises UsageError for a role that Chat Completions does not know, and for a result of which nobody knows the tool.
+    Raises UsageError for a role that Chat Completions does not know, and for a result whose tool cannot be found.
     """
     return render(_converted(messages, tools, response_format, options))
 
@@ -37,9 +37,9 @@ def render_ids(
     response_format: Mapping[str, Any] | None = None,
     options: Options | None = None,
 ) -> list[int]:
-    """Write a request as token ids; `encode` gives those of ordinary text, as `load_encode` does. O(n).
+    """Render a request as token ids; `encode` returns those of ordinary text (see `load_encode`). O(n).
 
-    What is said is ordinary text, whatever it looks like. Errors as in `render_text`.
+    Content is ordinary text, whatever it looks like. Errors as in `render_text`.
     """
     return ids_of(_converted(messages, tools, response_format, options), encode)
 
@@ -52,9 +52,9 @@ def count_tokens(
     response_format: Mapping[str, Any] | None = None,
     options: Options | None = None,
 ) -> tuple[Part, ...]:
-    """Count the tokens of a request, message by message, and last those that begin the reply. O(n).
+    """Return the tokens of a request, message by message, and last those that begin the reply. O(n).
 
-    Exact with `encode`, else an estimate, which for prose, code and JSON is 1.0 to 1.3 times as many. Errors as in
+    Exact with `encode`, else an estimate, which for prose, code and JSON is 1.0 to 1.3 times the number. Errors as in
     `render_text`.
     """
     text = render(_converted(messages, tools, response_format, options))

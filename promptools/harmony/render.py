@@ -1,7 +1,7 @@
-"""A conversation as Harmony text, or as token ids where a vocabulary is at hand.
+"""A conversation as Harmony text, or with a vocabulary as token ids.
 
-The text is openai-harmony's (0.0.8), byte for byte, but for what `declare` lists, and for control tokens that stand in
-what people, tools and files said: as text they are escaped, as ids they are ordinary text.
+The text is openai-harmony's (0.0.8), byte for byte, except for what `declare` lists, and for control tokens in content
+(of users, tools, files): in text they are escaped, in ids they are ordinary text.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from promptools.harmony.tokens import CHANNELS, IDS, Role, escape
 
 Effort: TypeAlias = Literal["low", "medium", "high"]
 Encode: TypeAlias = Callable[[str], Sequence[int]]
-"""Gives the ids of ordinary text, in which no control token is recognised."""
+"""Returns the ids of ordinary text, in which no control token is recognised."""
 
 IDENTITY = "You are ChatGPT, a large language model trained by OpenAI."
 CUTOFF = "2024-06"
@@ -28,7 +28,7 @@ _WORD = re.compile(r"[^\s<>|]+")
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """Tools that the system message declares, under a name of their own."""
+    """Tools that the system message declares, in a namespace of their own."""
 
     name: str
     functions: tuple[Declared, ...] = ()
@@ -37,7 +37,7 @@ class Namespace:
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """What the system message says. A field that is None or empty is left out."""
+    """The content of the system message. A field that is None or empty is left out."""
 
     identity: str | None = IDENTITY
     cutoff: str | None = CUTOFF
@@ -49,7 +49,7 @@ class System:
 
 
 class Format(NamedTuple):
-    """One form that an answer shall have: a name, and its JSON Schema as text."""
+    """A format of the answer: a name, and its JSON Schema as text."""
 
     name: str
     schema: str
@@ -58,19 +58,19 @@ class Format(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Developer:
-    """What the developer message says: instructions, functions, forms of the answer."""
+    """The content of the developer message: instructions, functions, formats of the answer."""
 
     instructions: str = ""
     functions: tuple[Declared, ...] | None = None
-    """None: the section is left out; empty: it is there, and empty."""
+    """None: no section; empty: an empty section."""
     formats: tuple[Format, ...] = ()
     namespaces: tuple[Namespace, ...] = ()
-    """Beside `functions`, tools under names of their own."""
+    """Tools beside `functions`, in namespaces of their own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message; `name` is the tool's whose result it is (`functions.get_weather`), or a user's."""
+    """One message; `name` is that of the tool whose result it is (`functions.get_weather`), or a user's."""
 
     role: Role
     content: str | System | Developer
@@ -93,9 +93,9 @@ Piece: TypeAlias = "str | Control"
 def render(
     messages: Iterable[Message], *, then: Role | None = "assistant", escape: Callable[[str], str] = escape
 ) -> str:
-    """Write a conversation as text, up to the header of the reply of `then` (None: no reply is asked for).
+    """Render a conversation as text, up to the header of the reply of `then` (None: no reply is asked for).
 
-    `escape` makes control tokens in what was said harmless. Raises UsageError for a header that cannot be one. O(n) in
+    `escape` makes control tokens in content harmless. Raises UsageError for a field that no header can hold. O(n) in
     characters.
     """
     return "".join(
@@ -104,7 +104,7 @@ def render(
 
 
 def render_ids(messages: Iterable[Message], encode: Encode, *, then: Role | None = "assistant") -> list[int]:
-    """Write a conversation as token ids."""
+    """Render a conversation as token ids; errors as in `render`."""
     ids: list[int] = []
     for piece in pieces(messages, then=then):
         if isinstance(piece, Control):
@@ -115,7 +115,7 @@ def render_ids(messages: Iterable[Message], encode: Encode, *, then: Role | None
 
 
 def pieces(messages: Iterable[Message], *, then: Role | None = "assistant") -> Iterator[Piece]:
-    """Give a conversation as control tokens and the ordinary text between them."""
+    """Yield a conversation as control tokens and the ordinary text between them."""
     given = list(messages)
     calls = any(isinstance(each.content, Developer) and each.content.functions for each in given)
     for message in given:
@@ -153,19 +153,19 @@ def _author(message: Message) -> str:
 
 
 def is_word(text: str) -> bool:
-    """Tell whether a text may be a field of a header."""
+    """Whether a text may be a field of a header."""
     return _WORD.fullmatch(text) is not None
 
 
 def _word(text: str, what: str) -> str:
-    """Check a field of a header: nothing in it is escaped, so nothing in it may end it."""
+    """Return a field of a header. Raises UsageError if it could end the field, since headers are not escaped."""
     if text and not is_word(text):
         raise UsageError(f"The {what} {text!r} cannot stand in a Harmony header: leave out white space, '<', '>', '|'.")
     return text
 
 
 def text_of(message: Message, *, functions: bool = False) -> str:
-    """Give a message's content as text; `functions`: the system message says where calls of functions go."""
+    """Return a message's content as text; `functions`: the system message names the channel for calls of functions."""
     match message.content:
         case System() as said:
             return _system(said, functions=functions)

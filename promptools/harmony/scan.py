@@ -1,4 +1,4 @@
-"""Harmony text as control tokens and the words between them, however it is cut."""
+"""A tokenizer of Harmony text: control tokens and the text between them, in chunks of any size."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
 NAMES = ("start", "channel", "constrain", "message", "end", "return", "call", "endoftext")
-"""The control tokens that a reply is built of, or ends with."""
+"""The control tokens that structure or end a reply."""
 ENDS = frozenset(("end", "return", "call", "endoftext"))
 """Those that end a message."""
 
 
 class Token(NamedTuple):
-    """One control token, and how it was written: empty when the words around it tell of it alone."""
+    """One control token, and its raw text: empty if only the words around it show that it was there."""
 
     name: str
     raw: str
@@ -23,7 +23,7 @@ Piece: TypeAlias = "str | Token"
 
 
 def raw_of(piece: Piece) -> str:
-    """Give a piece as it was written."""
+    """Return the raw text of a piece."""
     return piece.raw if isinstance(piece, Token) else piece
 
 
@@ -37,9 +37,9 @@ _LONGEST = max(map(len, _PREFIXES))
 
 
 class Scanner:
-    """Cuts text into pieces; holds back an end that may become a token: 12 characters at most.
+    """Splits text into pieces; holds back a suffix that may become a token: 12 characters at most.
 
-    `broken`: line ends inside a token do not count, as in a transcript whose chunks were written on lines of their own.
+    `broken`: line ends inside a token are ignored, as in a transcript that has each chunk on a line of its own.
     """
 
     def __init__(self, *, broken: bool = False) -> None:
@@ -47,31 +47,31 @@ class Scanner:
         self._held = ""
 
     def passes(self, text: str) -> bool:
-        """Tell whether a text is one piece, as it is."""
+        """Whether a text is one piece, unchanged."""
         return not self._held and "<" not in text
 
     def feed(self, text: str) -> Iterator[Piece]:
-        """Give the pieces of what has come. O(n) in characters."""
+        """Yield the pieces of more text. O(n) in characters."""
         text = self._held + text
         at = 0
-        for found in (_BROKEN if self._broken else _TOKEN).finditer(text):
-            if found.start() > at:
-                yield text[at : found.start()]
-            yield Token(_LINES.sub("", found[1]), found[0])
-            at = found.end()
+        for token in (_BROKEN if self._broken else _TOKEN).finditer(text):
+            if token.start() > at:
+                yield text[at : token.start()]
+            yield Token(_LINES.sub("", token[1]), token[0])
+            at = token.end()
         stop = self._hold(text, at)
         self._held = text[stop:]
         if stop > at:
             yield text[at:stop]
 
     def close(self) -> Iterator[Piece]:
-        """Give what was held."""
+        """Yield what was held back."""
         held, self._held = self._held, ""
         if held:
             yield held
 
     def _hold(self, text: str, at: int) -> int:
-        """Give where the end begins that may become a token."""
+        """Return the offset of the suffix that may become a token."""
         start = text.rfind("<", at if self._broken else max(at, len(text) - _LONGEST))
         if start < 0:
             return len(text)

@@ -1,4 +1,4 @@
-"""Tokens that a message shows as code, or that stand in a value of its call, are words: they say nothing new."""
+"""Detection of control tokens that are content: shown as code, or inside a string of a call's arguments."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ _OPENS = re.compile(r"[\s(\[\"']`{1,2}\Z|\n(?P<fence>```)[\w-]{0,12}\r?\n\Z")
 
 
 class Shown:
-    """Follows the words of one message, a call's or another's. O(n), and next to nothing where no token follows."""
+    """Tracks the content of one message, with its arguments if it is a call. O(n); cheap unless a token follows."""
 
     def __init__(self, *, call: bool = False) -> None:
         self._values = Values() if call else None
         self._before = "\n"
         self._recent = ""
-        """The end of the words, once it has a backtick."""
+        """The end of the content, if it has a backtick."""
         self._closes = ""
-        """What ends the code that shows a token."""
+        """Characters that end the code in which a token was shown."""
 
     def take(self, text: str) -> None:
-        """Take words of the message."""
+        """Feed content of the message."""
         if self._values is not None:
             self._values.unread.append(text)
         if self._recent or self._closes or "`" in text:
@@ -36,7 +36,7 @@ class Shown:
         self._recent = recent if "`" in recent else ""
 
     def shows(self, token: str) -> bool:
-        """Tell whether a token that follows is shown; the end of the whole reply never is."""
+        """Whether a token that follows is content; one that ends the whole reply never is."""
         if token in {"return", "endoftext"}:
             return False
         if self._values is not None and self._values.hold(token):
@@ -48,23 +48,23 @@ class Shown:
 
 
 class Values:
-    """Follows the JSON strings of a call's arguments: what stands in one is a value, and not what it looks like."""
+    """Tracks the JSON strings of a call's arguments: a token inside one is part of the value."""
 
     def __init__(self) -> None:
         self.unread: list[str] = []
         self._json: bool | None = None
         self._inside = False
         self._last = ""
-        """The last character that is no white space."""
+        """The last character that is not white space."""
 
     def hold(self, token: str) -> bool:
-        """Tell whether a token that follows is part of a value; behind a bracket an end is one, whatever quotes say."""
+        """Whether a token that follows is in a string; after a bracket, an end is an end even if a quote is open."""
         text, self.unread = "".join(self.unread), []
-        bare = text.strip()
-        if bare:
-            self._last = bare[-1]
-            self._json = bare[0] == "{" if self._json is None else self._json
+        stripped = text.strip()
+        if stripped:
+            self._last = stripped[-1]
+            self._json = stripped[0] == "{" if self._json is None else self._json
         if self._json:
-            for found in _QUOTES.finditer(text):
-                self._inside ^= found[0] == '"'
+            for quote in _QUOTES.finditer(text):
+                self._inside ^= quote[0] == '"'
         return self._inside and not (token in {"call", "end"} and self._last in {"}", "]"})

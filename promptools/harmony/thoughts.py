@@ -1,7 +1,7 @@
-"""Which past thoughts stay in a conversation: four policies, each a function from messages to messages.
+"""Which past reasoning stays in a conversation: four policies, each a function from messages to messages.
 
-Thoughts are what the assistant says on `analysis` to nobody. Calls on `analysis` (built-in tools) and their results are
-no thoughts: they stay under every policy, since a model that does not see what it did does it again.
+Reasoning is a message of the assistant on `analysis` without a recipient. Calls on `analysis` (built-in tools) and
+their results are not: they stay under every policy, since a model that does not see what it did does it again.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ Policy: TypeAlias = Literal["last-final", "first-final", "turn", "keep"]
 
 
 def is_thought(message: Message) -> bool:
-    """Say whether a message is a thought."""
+    """Whether a message is reasoning."""
     return message.role == "assistant" and message.channel == "analysis" and not message.recipient
 
 
 def last_final(messages: Sequence[Message]) -> list[Message]:
-    """Drop thoughts before the last final answer (vLLM PR 28729, which drops built-in calls as well)."""
+    """Drop reasoning before the last final answer (vLLM PR 28729, which drops built-in calls as well)."""
     return _from(messages, max(_finals(messages), default=0))
 
 
 def first_final(messages: Sequence[Message]) -> list[Message]:
-    """Drop thoughts before the first final answer, if the assistant's last message is one (openai-harmony 0.0.8)."""
+    """Drop reasoning before the first final answer, if the assistant's last message is one (openai-harmony 0.0.8)."""
     finals = _finals(messages)
-    said = [at for at, message in enumerate(messages) if message.role == "assistant"]
-    return _from(messages, finals[0] if finals and finals[-1] == said[-1] else 0)
+    by_assistant = [at for at, message in enumerate(messages) if message.role == "assistant"]
+    return _from(messages, finals[0] if finals and finals[-1] == by_assistant[-1] else 0)
 
 
 def turn(messages: Sequence[Message]) -> list[Message]:
-    """Drop thoughts before what the user said last."""
-    return _from(messages, max((at for at, each in enumerate(messages) if each.role == "user"), default=0))
+    """Drop reasoning before the last message of the user."""
+    return _from(messages, max((at for at, message in enumerate(messages) if message.role == "user"), default=0))
 
 
 def keep(messages: Sequence[Message]) -> list[Message]:
@@ -48,8 +48,8 @@ POLICIES: Mapping[Policy, Callable[[Sequence[Message]], list[Message]]] = Mappin
 
 
 def _finals(messages: Sequence[Message]) -> list[int]:
-    return [at for at, each in enumerate(messages) if each.role == "assistant" and each.channel == "final"]
+    return [at for at, message in enumerate(messages) if message.role == "assistant" and message.channel == "final"]
 
 
 def _from(messages: Sequence[Message], start: int) -> list[Message]:
-    return [each for at, each in enumerate(messages) if at >= start or not is_thought(each)]
+    return [message for at, message in enumerate(messages) if at >= start or not is_thought(message)]

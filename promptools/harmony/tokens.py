@@ -1,4 +1,4 @@
-"""The words of Harmony: control tokens, their ids, and how their text is made harmless; roles; channels."""
+"""The vocabulary of Harmony: control tokens, their ids and their escaping; roles; channels."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ openai-harmony 0.0.8 calls 200018 reserved as well; gpt-oss' own tokenizer.json 
 """
 
 CONTROL = markup(frozenset((*(f"<|{name}|>" for name in IDS), "<|reserved_{n}|>")))
-"""The control tokens, as `promptools.parsing.escape` makes text harmless that holds them."""
+"""The control tokens, for `promptools.parsing.escape`."""
 
 
 def escape(text: str) -> str:
-    r"""Write control tokens inside a text so that no tokenizer takes them for real: `<|end|>` becomes `<\|end|>`.
+    r"""Escape control tokens in a text, so that no tokenizer recognises them: `<|end|>` becomes `<\|end|>`.
 
-    A text that holds `<\|end|>` already gets one stroke more, so `unescape` gives back what it was. O(n).
+    A text that already holds `<\|end|>` gets another backslash, so `unescape` restores it. O(n).
     """
     return CONTROL.escape(text)
 
 
 def escape_json(text: str) -> str:
-    r"""Write control tokens inside JSON so that it means the same: `"<|end|>"` becomes `"\u003c|end|>"`. O(n)."""
+    r"""Escape control tokens in JSON, whose value stays the same: `"<|end|>"` becomes `"\u003c|end|>"`. O(n)."""
     return CONTROL.escape_json(text)
 
 

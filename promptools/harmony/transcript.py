@@ -1,7 +1,7 @@
-"""Harmony as messages: a reply or a whole conversation, in pieces or at once, as text or as token ids.
+"""Harmony parsed to messages: a reply or a whole conversation, in chunks or at once, from text or from token ids.
 
-Lenient reads whatever a model or a server made of the format, and names each repair; strict raises where the format is
-not kept. The items of `ItemParser` are put together here; `promptools.parse` has its own use for them.
+Lenient parsing accepts whatever a model or a server made of the format, and names each repair; strict parsing raises on
+any deviation. Here the items of `ItemParser` are assembled into messages; `promptools.parse` uses the items directly.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """One message as it was read."""
+    """One message as it was parsed."""
 
     message: Message
     ended: str
-    """The token that ended it; `start` or `channel`: the next message did; `cut`, `header`: the text ended in it."""
+    """The token that ended it; `start`, `channel`: the next message did; `cut`, `header`: the text ended in it."""
     span: Span
-    """Its place in the text, header and all."""
+    """Its offsets in the text, including the header."""
     repairs: tuple[str, ...] = ()
-    """What had to be read otherwise than as it stands."""
+    """Deviations from the format that were repaired."""
 
     @property
     def complete(self) -> bool:
-        """Tell whether the message came to its end."""
+        """Whether the text did not end inside the message."""
         return self.ended not in {"cut", "header"}
 
 
 CUT = "somebody else's turn behind it"
-"""The repair of a message after which a model spoke for others."""
+"""The repair of a message after which the model wrote another role's message."""
 
 
 class Parsed(NamedTuple):
-    """The messages of a text, and what stands between them: places of words that belong to none.
+    """The messages of a text, and the spans and kinds of text that belongs to none.
 
-    An aside is `words`, `debris`, or `imagined`: in a completion, what somebody else said, and all that follows.
+    The kinds are `words`, `debris`, and `imagined`: in a completion, another role's message, and all that follows.
     """
 
     messages: tuple[Heard, ...]
@@ -56,11 +56,12 @@ class Parsed(NamedTuple):
 
 
 class StreamParser:
-    """Reads Harmony as it comes. `feed` pieces, then `close`; `parsed` is there at any time. O(n) in characters.
+    """Parses Harmony as it streams: `feed` chunks, then `close`; `parsed` is available at any time. O(n) in characters.
 
     `role`: the text begins inside a header of this role, as a completion does; None: it begins with a message.
-    `known` tells whether a recipient is an offered tool; `broken`: line ends inside a control token do not count.
-    Strict, `feed` and `close` raise `MissingSentinel` and `BadHeader`.
+    `known` tells whether a recipient is an offered tool; `broken`: line ends inside a control token are ignored;
+    `decode` returns the bytes of a token, for `feed_ids`. With `strict`, `feed` and `close` raise `MissingSentinel` and
+    `BadHeader`.
     """
 
     def __init__(
@@ -80,28 +81,28 @@ class StreamParser:
         self._said: list[str] = []
         self._at = 0
         self._alone = role is not None and not strict
-        """Nobody but the one who completes the conversation speaks."""
+        """The text is a completion: only one role writes it."""
         self._imagined = False
 
     def feed(self, text: str) -> list[Item]:
-        """Take a piece of text; give what became certain."""
+        """Feed a chunk of text, and return the items that became certain."""
         return self._note(self._items.feed(text))
 
     def feed_ids(self, ids: Iterable[int]) -> list[Item]:
-        """Take tokens by their ids; text that only looks like a control token is text."""
+        """Feed token ids, and return items; text that only looks like a control token is text."""
         return self._note(self._items.feed_ids(ids))
 
     def close(self) -> list[Item]:
-        """Say that the text is over; give the rest."""
+        """End the text, and return the remaining items."""
         return self._note(self._items.close())
 
     @property
     def parsed(self) -> Parsed:
-        """What has been read so far; whole after `close`."""
+        """The messages parsed so far; complete after `close`."""
         return Parsed(tuple(self._heard), tuple(self._asides))
 
     def _note(self, items: list[Item]) -> list[Item]:
-        """Put items together to messages."""
+        """Assemble items into messages, and return them."""
         for item in items:
             start, self._at = self._at, self._at + len(item.raw)
             if (
@@ -129,13 +130,13 @@ class StreamParser:
         return items
 
     def _beside(self, kind: str, start: int) -> None:
-        """Note words that belong to no message; those that stand side by side are one."""
+        """Add the span of text that belongs to no message; adjacent spans of one kind are merged."""
         if self._asides and self._asides[-1][0].end == start and self._asides[-1][1] == kind:
             start = self._asides.pop()[0].start
         self._asides.append((Span(start, self._at), kind))
 
     def _finish(self, by: str) -> None:
-        assert self._open is not None  # nothing else is finished
+        assert self._open is not None  # only an open message is finished
         header = self._open.header
         message = Message(
             header.role, "".join(self._said), header.name, header.channel, header.recipient, header.content_type
@@ -145,7 +146,7 @@ class StreamParser:
 
 
 def parse(text: str, role: Role | None = None, *, strict: bool = False, known: Known | None = None) -> Parsed:
-    """Read a whole text: `StreamParser` fed once and closed."""
+    """Parse a whole text: `StreamParser`, which explains the options, fed once and closed."""
     parser = StreamParser(role, strict=strict, known=known)
     parser.feed(text)
     parser.close()
@@ -153,7 +154,7 @@ def parse(text: str, role: Role | None = None, *, strict: bool = False, known: K
 
 
 def parse_ids(ids: Sequence[int], decode: Decode, role: Role | None = None, *, strict: bool = False) -> Parsed:
-    """Read token ids, as `parse` reads text."""
+    """Parse token ids, as `parse` does text; `decode` is from `load_decode`."""
     parser = StreamParser(role, strict=strict, decode=decode)
     parser.feed_ids(ids)
     parser.close()
@@ -161,17 +162,17 @@ def parse_ids(ids: Sequence[int], decode: Decode, role: Role | None = None, *, s
 
 
 def parse_trace(chunks: Iterable[str]) -> list[dict[str, Any]]:
-    """Read a transcript, strictly: one dict a message. Raises `MissingSentinel` and `BadHeader`.
+    """Parse a transcript strictly, to one dict per message. Raises `MissingSentinel` and `BadHeader`.
 
     A call has `role, channel, to, constraint, args`; a result `role` ("tool"), `name, channel, content`; any other
-    message `role, channel, content`. Arguments and results that are JSON are given parsed. Line ends inside a control
-    token do not count, so a transcript may be cut anywhere.
+    message `role, channel, content`. Arguments and results that are JSON are decoded. Line ends inside a control token
+    are ignored, so a transcript may be split anywhere.
     """
     parser = StreamParser(strict=True, broken=True)
     for chunk in chunks:
         parser.feed(chunk)
     parser.close()
-    return [_traced(each.message) for each in parser.parsed.messages]
+    return [_traced(parsed.message) for parsed in parser.parsed.messages]
 
 
 def _traced(message: Message) -> dict[str, Any]:
@@ -182,8 +183,8 @@ def _traced(message: Message) -> dict[str, Any]:
     if not message.recipient:
         return _without_empty(role=message.role, channel=message.channel) | {"content": content}
     constraint = message.content_type.removeprefix("<|constrain|>")
-    said = _without_empty(role=message.role, channel=message.channel, to=message.recipient, constraint=constraint)
-    return {**said, "args": _loaded(content)}
+    fields = _without_empty(role=message.role, channel=message.channel, to=message.recipient, constraint=constraint)
+    return {**fields, "args": _loaded(content)}
 
 
 def _without_empty(**fields: Any) -> dict[str, Any]:
@@ -191,7 +192,7 @@ def _without_empty(**fields: Any) -> dict[str, Any]:
 
 
 def _loaded(text: str) -> Any:
-    """Give the value of a text that is JSON, else the text."""
+    """Return the value of a text that is JSON, else the text."""
     with suppress(ValueError, RecursionError):
         return json.loads(text)
     return text

@@ -1,7 +1,8 @@
-"""The vocabulary of gpt-oss: where its file is, ids for text by way of openai-harmony, and bytes for ids.
+"""The vocabulary of gpt-oss: the location of its file, ids for text (with openai-harmony), and bytes for ids.
 
-The text of a conversation needs none of this. Ids for text need the file and the extra `promptools-compat[harmony]`,
-bytes for ids the file alone. Nothing here downloads it; openai-harmony does, where nobody told it of a folder.
+Rendering a conversation as text needs none of this. Ids for text need the file and the extra
+`promptools-compat[harmony]`, bytes for ids only the file. Nothing here downloads it; openai-harmony does, unless its
+environment variable names a folder.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from promptools.errors import UsageError, clip
 from promptools.harmony.render import Encode
 
 Decode: TypeAlias = Callable[[int], bytes]
-"""Gives the bytes of an ordinary token, which may be part of a character; KeyError for one that is not ordinary."""
+"""Returns the bytes of an ordinary token, which may be part of a character; raises KeyError for any other token."""
 
 
 class Vocabulary(NamedTuple):
-    """Both ways at once."""
+    """Text to ids, and ids to bytes."""
 
     encode: Encode
     decode: Decode
@@ -30,47 +31,47 @@ class Vocabulary(NamedTuple):
 
 FILE = "o200k_base.tiktoken"
 SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
-"""Of the file; openai-harmony checks it."""
+"""The file's digest, which openai-harmony checks too."""
 SOURCE = f"https://openaipublic.blob.core.windows.net/encodings/{FILE}"
-"""Where OpenAI publishes the file."""
+"""OpenAI's URL of the file."""
 FOLDER = "TIKTOKEN_ENCODINGS_BASE"
-"""The environment variable by which openai-harmony finds the folder that the file lies in."""
+"""The environment variable in which openai-harmony looks for the file's folder."""
 CACHE = "PROMPTOOLS_CACHE"
 KEEP = "promptools harmony vocab --from FILE"
-"""The command that puts the file where it is found."""
+"""The command that installs the file."""
 
 
 def own_file(environ: Mapping[str, str], home: Path) -> Path:
-    """Give the place of our own, there or not: in PROMPTOOLS_CACHE, else in `~/.cache/promptools`."""
-    told = environ.get(CACHE)
-    cache_folder = Path(told).expanduser() if told else home / ".cache" / "promptools"
+    """Return the path of promptools' own copy, existing or not: in PROMPTOOLS_CACHE, else in `~/.cache/promptools`."""
+    folder = environ.get(CACHE)
+    cache_folder = Path(folder).expanduser() if folder else home / ".cache" / "promptools"
     return cache_folder / "harmony" / FILE
 
 
 def places(environ: Mapping[str, str], home: Path) -> dict[str, Path]:
-    """Give the files that are looked for, in order, and who says so."""
-    told = environ.get(FOLDER)
-    return {**({FOLDER: Path(told) / FILE} if told else {}), KEEP: own_file(environ, home)}
+    """Return the paths that are searched, in order, by the variable or command that sets each."""
+    folder = environ.get(FOLDER)
+    return {**({FOLDER: Path(folder) / FILE} if folder else {}), KEEP: own_file(environ, home)}
 
 
 def find(environ: Mapping[str, str], home: Path) -> Path | None:
-    """Find the file; the first place that holds one wins, whatever is in it."""
+    """Return the first path that is a file, whatever is in it; None: there is none."""
     return next((path for path in places(environ, home).values() if path.is_file()), None)
 
 
 def tell(environ: MutableMapping[str, str], home: Path) -> Path | None:
-    """Find the file, and have openai-harmony find it too: by the variable in `environ`, which must be the process's.
+    """Find the file, and point openai-harmony to it: by the variable in `environ`, which must be the process's own.
 
-    Whoever starts promptools does this once; `load_encode` can then be called anywhere.
+    Called once when a program starts; `load_encode` then works anywhere. Returns the path, None if there is no file.
     """
-    found = find(environ, home)
-    if found is not None:
-        environ[FOLDER] = str(found.parent)
-    return found
+    file = find(environ, home)
+    if file is not None:
+        environ[FOLDER] = str(file.parent)
+    return file
 
 
 def check(data: bytes, where: str) -> None:
-    """Raise UsageError for bytes that are not the file."""
+    """Raise UsageError if `data` is not the vocabulary; `where` is its origin, for the message."""
     digest = hashlib.sha256(data).hexdigest()
     if digest != SHA256:
         raise UsageError(
@@ -80,16 +81,16 @@ def check(data: bytes, where: str) -> None:
 
 
 def load(file: Path) -> Vocabulary:
-    """Load both; `file` is the one that was found by `tell`. Errors as in `load_encode` and `load_decode`."""
+    """Load both directions; `file` is the path returned by `tell`. Errors as in `load_encode` and `load_decode`."""
     return Vocabulary(load_encode(), load_decode(file))
 
 
 def load_encode() -> Encode:
-    """Give the ids of ordinary text: control tokens in it are recognised no more than other words.
+    """Return a function from text to token ids, which does not recognise control tokens in the text.
 
-    The library looks for the file in the folder that `TIKTOKEN_ENCODINGS_BASE` names (see `tell`), and without it
-    downloads the file. Takes about a second the first time, and nothing after. Raises UsageError where there is no
-    vocabulary.
+    The library looks for the file in the folder that `TIKTOKEN_ENCODINGS_BASE` names (see `tell`), and downloads it if
+    that is not set. Takes about a second the first time, and nothing after. Raises UsageError without openai-harmony or
+    if it cannot load the vocabulary.
     """
     encoding = load_encoding()
 
@@ -120,17 +121,17 @@ def load_encoding() -> Any:
 
 
 def load_decode(file: Path) -> Decode:
-    """Read the bytes of each ordinary token from the file (see `find`); control tokens are in `tokens.IDS`.
+    """Return a function from ordinary tokens to their bytes, of the file (see `find`); `tokens.IDS` has the others.
 
-    Needs no library. Takes about 0.2 seconds the first time, and nothing after. Raises UsageError for a file that is
-    another, or cannot be read.
+    Needs no library. Takes about 0.2 seconds the first time, and nothing after. Raises UsageError if the file is
+    another one or cannot be read.
     """
     return _words(file).__getitem__
 
 
 @cache
 def _words(file: Path) -> dict[int, bytes]:
-    """Read lines of base64 and rank; the ranks are the ids, from 0 without a gap."""
+    """Return the bytes by id, from lines of base64 and rank; the ranks are the ids, from 0 without a gap."""
     try:
         data = file.read_bytes()
     except OSError as error:

@@ -1,8 +1,9 @@
-"""A model small enough to write by hand, and a real server to run it.
+"""Scripted models whose weights are computed instead of trained, and real inference servers to run them.
 
-The lab exists so that the demo and the tests can put a real inference server behind promptools without downloading a
-model: `script` says what the model shall answer, `model` turns that into the weights of a tiny Llama in GGUF, and
-`llamacpp` runs llama.cpp's own HTTP server (from the wheel `xllamacpp`) on it, or on any GGUF file, `ollama` runs
-Ollama, as `server` runs any, and `guard` ends what they start. Sampling, chat templates, grammars, parsers and errors
-are the server's own; only the words of a scripted model are ours. Needs the extra `promptools-compat[demo]`.
+So the demo and the tests can use a real server without downloading a model. `script` defines the replies of a model,
+`vocabulary` and `weights` turn them into a tiny Llama, and `model` writes that as a GGUF file. `llamacpp` runs
+llama.cpp's own HTTP server (from the wheel `xllamacpp`) on it or on any GGUF file, `ollama` and `vllm` run those
+servers, `server` starts and stops any of them, and `guard` ends all processes that they start. Sampling, chat
+templates, grammars, parsers and errors are the server's own; only the text of a scripted model is ours. Needs the
+extra `promptools-compat[demo]`.
 """

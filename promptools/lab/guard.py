@@ -1,8 +1,8 @@
-"""Run a server and end it with all that it has started: `python -m promptools.lab.guard PROGRAM ARGUMENTS`.
+"""Run a server and end it with all its child processes: `python -m promptools.lab.guard PROGRAM ARGUMENTS`.
 
-Servers start further processes (Ollama one for each model, vLLM its engine), and leave them behind when they are killed
-themselves. So a server runs in a session of its own, which is ended as one when standard input closes: that is when the
-process that wanted the server calls `Server.stop()`, and also when it dies. The line `guard: running PID` comes first.
+Servers start more processes (Ollama one for each model, vLLM its engine), and leave them running when they are killed.
+So a server runs in a session of its own, which is ended as a whole when standard input closes: when the process that
+started the guard calls `Server.stop()`, and also when that process dies. The guard first prints `guard: running PID`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG, prctl(2)
 
 
 def guard(command: list[str]) -> int:
-    """Run `command` until it ends or standard input closes; give its exit status."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever wanted the server, who then stops it
+    """Run `command` until it ends or standard input closes; return its exit status."""
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C is for the process that started the guard, which then stops it
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -34,12 +36,12 @@ def guard(command: list[str]) -> int:
     sys.stdout.flush()
 
     def stop(_number: int, _frame: FrameType | None) -> None:
-        threading.Thread(target=_end, args=(process,), daemon=True).start()  # the main thread goes on waiting
+        threading.Thread(target=_end, args=(process,), daemon=True).start()  # the main thread keeps waiting
 
     signal.signal(signal.SIGTERM, stop)
     threading.Thread(target=_end_with_input, args=(process,), daemon=True).start()
     status = process.wait()
-    _signal_all(process.pid, signal.SIGKILL)  # whoever is left of its session
+    _signal_all(process.pid, signal.SIGKILL)  # what is left of its session
     return status
 
 
@@ -50,7 +52,7 @@ def _end_with_input(process: subprocess.Popen[bytes]) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ask the session to end, wake it up if it is stopped, and make it end when it does not."""
+    """Terminate the session, resume it if it is stopped, and kill it if it does not end in time."""
     _signal_all(process.pid, signal.SIGTERM)
     _signal_all(process.pid, signal.SIGCONT)
     until = time.monotonic() + _PATIENCE_SECONDS
@@ -65,7 +67,7 @@ def _signal_all(session: int, number: signal.Signals) -> None:
 
 
 def _die_with_guard() -> None:
-    """Have the kernel end the server when the guard itself is killed; elsewhere than on Linux it stays."""
+    """Have the kernel kill the server when the guard itself is killed; on Linux only, elsewhere it keeps running."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
 

@@ -1,4 +1,4 @@
-"""llama.cpp's own HTTP server, from the wheel xllamacpp, on a scripted model or on any in a GGUF file."""
+"""llama.cpp's own HTTP server, from the wheel xllamacpp, on a scripted model or on any GGUF file."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from promptools.lab.script import Line
 from promptools.lab.server import Server, cache, start
 
 Template = Literal["hermes", "harmony", "plain"]
-"""Chat templates that ship with the lab: ChatML with Hermes tool tags, gpt-oss's Harmony, ChatML without tools."""
+"""Chat templates in this package: ChatML with Hermes tool tags, gpt-oss's Harmony, ChatML without tools."""
 
 TEMPLATES = Path(__file__).parent / "templates"
 FILE_CONTEXT = 8192
-"""Tokens for each slot of a model in a file: a conversation with tools, in a moderate amount of memory."""
+"""Tokens for each slot of a model from a file: enough for a conversation with tools, with moderate memory."""
 _BOOT_SECONDS = 60.0
 _FILE_BOOT_SECONDS = 600.0  # gigabytes from a slow disk
 _MAGIC = b"GGUF"
 
 
 def can_serve() -> bool:
-    """Tell whether xllamacpp, gguf and numpy are installed here; imports none of them."""
+    """Whether xllamacpp, gguf and numpy are installed; imports none of them."""
     return all(importlib.util.find_spec(name) is not None for name in ("xllamacpp", "gguf", "numpy"))
 
 
@@ -41,10 +41,10 @@ def serve(
     slots: int = 4,
     context: int = 2 * CONTEXT,
 ) -> Server:
-    """Start the server on a model that speaks `lines`, and wait until it answers (about a second).
+    """Start the server on a model with the replies `lines`, and wait until it is up (about a second).
 
-    `folder` keeps the model and the log; without one it is `lab` in the cache folder. `context` is in tokens, shared
-    by all `slots`. Raises `UsageError` where xllamacpp is not installed, and `UpstreamError` where it does not come up.
+    `folder` is for the model and the log, by default `lab` in the cache folder. `context` is in tokens, shared by all
+    `slots`. Raises `UsageError` if xllamacpp is not installed, and `UpstreamError` if the server does not come up.
     """
     if not can_serve():
         raise UsageError(
@@ -71,11 +71,11 @@ def serve_file(
     context: int = FILE_CONTEXT,
     threads: int | None = None,
 ) -> Server:
-    """Start the server on the model in the GGUF file `path`, with its own chat template, and wait until it answers.
+    """Start the server on the model in the GGUF file `path`, with its own chat template, and wait until it is up.
 
-    `name` is the file's, without `.gguf`, unless another is passed. `context` is in tokens, for each of `slots`;
-    `threads` are as many as there are cores. `folder` keeps the log, as for `serve`. Raises `UsageError` where there is
-    no such model or xllamacpp is not installed, and `UpstreamError` where the server does not come up.
+    `name` defaults to the file's, without `.gguf`. `context` is in tokens, for each of `slots`; `threads` defaults to
+    the number of cores. `folder` is for the log, as for `serve`. Raises `UsageError` if there is no such model or
+    xllamacpp is not installed, and `UpstreamError` if the server does not come up.
     """
     check_gguf(path)
     if importlib.util.find_spec("xllamacpp") is None:
@@ -91,7 +91,7 @@ def serve_file(
 
 
 def check_gguf(path: Path) -> None:
-    """Raise `UsageError` where there is no GGUF file at `path`."""
+    """Raise `UsageError` if there is no GGUF file at `path`."""
     try:
         with path.open("rb") as stream:
             magic = stream.read(len(_MAGIC))
@@ -104,15 +104,15 @@ def check_gguf(path: Path) -> None:
 
 
 def _cores() -> int:
-    """Return how many cores this process may use; Python before 3.13 knows only how many there are."""
+    """Return how many cores this process may use; before Python 3.13, how many there are."""
     return getattr(os, "process_cpu_count", os.cpu_count)() or 1
 
 
 def _start(settings: dict[str, Any], folder: Path, seconds: float) -> Server:
-    with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as told:
-        json.dump(settings, told)
-        told.flush()
-        command = [sys.executable, "-m", "promptools.lab.llamacpp_host", told.name]
+    with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
+        json.dump(settings, file)
+        file.flush()
+        command = [sys.executable, "-m", "promptools.lab.llamacpp_host", file.name]
         return start(settings["name"], command, folder, _address, health="/health", seconds=seconds)
 
 

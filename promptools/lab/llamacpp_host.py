@@ -1,8 +1,8 @@
-"""The process that llama.cpp lives in: `python -m promptools.lab.llamacpp_host SETTINGS.json`.
+"""The process that llama.cpp runs in: `python -m promptools.lab.llamacpp_host SETTINGS.json`.
 
-llama.cpp's server has no way to stop but the end of its process, writes to the process's own stdout, and would take a
-crash down with it: so it gets a process to itself. It ends when its standard input closes, so that no server outlives
-whoever started it. The line `listening URL` on stdout says that it is up.
+llama.cpp's server cannot be stopped except by ending its process, writes to the process's stdout, and takes the process
+down when it crashes: so it gets a process of its own. That ends when its standard input closes, so that no server
+outlives the process that started it. The line `listening URL` on stdout means that it is up.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 def run(settings: dict[str, Any]) -> None:
     """Serve until standard input closes.
 
-    With a `template` the model is a scripted one; without one it is any model, which has its own.
+    With a `template` the model is a scripted one; without, it is any model, which has a template of its own.
     """
     xllamacpp: Any = importlib.import_module("xllamacpp")  # it ships no types
 
@@ -41,13 +41,13 @@ def run(settings: dict[str, Any]) -> None:
     sys.stdout.write(f"\nlistening {server.listening_address}\n")
     sys.stdout.flush()
     sys.stdin.buffer.read()
-    # the server's threads have no orderly end: leave without running their destructors
+    # the server's threads cannot be stopped: exit without running their destructors
     os._exit(0)
 
 
 def _suit_script(xllamacpp: Any, params: Any, template: str) -> None:
     params.chat_template = template
-    # cues are told apart by small angles: full precision costs nothing at this size
+    # cues differ by small angles: full precision is needed, and costs nothing at this size
     params.cache_type_k = xllamacpp.ggml_type.GGML_TYPE_F32
     params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
     params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED

@@ -1,4 +1,4 @@
-"""A scripted model as a GGUF file."""
+"""Write a scripted model as a GGUF file."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from promptools.lab.vocabulary import MERGE, Vocabulary, make_vocabulary
 from promptools.lab.weights import ROPE_BASE, Weights, make_weights
 
 CONTEXT = 16384
-"""Tokens (here: bytes, nearly) that a scripted model can read."""
-_FORMAT = 9  # raise when the weights of the same script change
+"""Context length of a scripted model in tokens, most of which are single bytes."""
+_FORMAT = 9  # increment when the weights of the same script change
 _ROUGH = ("blk.0.ffn_gate.weight", "blk.0.ffn_up.weight", "blk.0.ffn_down.weight", "output.weight")
-"""Kept in eight bits: read whole for every token that is said, they are most of the work, and half a match is far from
-none. Attention tells phrases apart by small angles, and stays as it is."""
+"""Tensors that are quantized to eight bits: they are most of the work of every token, and their gates are far from the
+threshold. Attention distinguishes phrases by small angles, and keeps full precision."""
 
 
 def make_model(lines: Iterable[Line], folder: Path, *, template: str | None = None) -> Path:
-    """Write the model that speaks `lines` into `folder` and give its path; a file that is there already is kept.
+    """Write the model with the replies `lines` into `folder` and return its path; an existing file is kept.
 
-    `template` is the chat template (Jinja) that the file carries, for servers that are not told one. The name holds a
-    digest of both, and the file appears whole or not at all. Under a second, 2 to 20 MB.
+    `template` is the chat template (Jinja) in the file, for servers that are started without one. The file name holds
+    a digest of both, and the file is written atomically. Takes less than a second; 2 to 20 MB.
     """
     lines = tuple(lines)
     script = read_script(lines)
-    told = json.dumps([_FORMAT, [astuple(line) for line in lines], template])
-    path = folder / f"scripted-{hashlib.sha256(told.encode()).hexdigest()[:16]}.gguf"
+    identity = json.dumps([_FORMAT, [astuple(line) for line in lines], template])
+    path = folder / f"scripted-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.gguf"
     if path.exists():
         return path
-    words = make_vocabulary(script)
+    vocabulary = make_vocabulary(script)
     folder.mkdir(parents=True, exist_ok=True)
     handle, unfinished = tempfile.mkstemp(prefix=path.stem, suffix=".part", dir=folder)
     os.close(handle)
     try:
-        _write(Path(unfinished), words, make_weights(script, words), template)
+        _write(Path(unfinished), vocabulary, make_weights(script, vocabulary), template)
         Path(unfinished).replace(path)
     finally:
         Path(unfinished).unlink(missing_ok=True)

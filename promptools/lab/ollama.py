@@ -1,7 +1,8 @@
-"""A real Ollama on scripted models: its own server, scheduler, templates and parsers; only the words are ours.
+"""A real Ollama on scripted models: its own server, scheduler, templates and parsers; only the models' text is ours.
 
-A model's template decides who reads its calls, and so how it fails: Ollama's Go code reads them off a Go template, one
-of its built-in parsers does, or llama.cpp's server by the chat template in the model file. There is a kind for each.
+A model's template decides which code parses its calls, and so how that fails: Ollama's Go code (from a Go template),
+one of its built-in parsers, or llama.cpp's server (from the chat template in the model file). `Template` has one of
+each.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from promptools.lab.script import Line
 from promptools.lab.server import GUARDED, Server, cache, start
 
 Template = Literal["go", "jinja", "gptoss", "coder", "think", "notools"]
-"""How a model's prompt is written and its reply read; `modelfiles/` says more about each."""
+"""How a model's prompt is rendered and its reply parsed; the files in `modelfiles/` describe each."""
 
 MODELFILES = Path(__file__).parent / "modelfiles"
 _BOOT_SECONDS = 60.0
@@ -36,13 +37,13 @@ class Model:
     lines: tuple[Line, ...]
     template: Template = "go"
     context: int | None = CONTEXT
-    """Its `num_ctx`, in tokens; without one the server's default holds (4,096)."""
+    """Its `num_ctx`, in tokens; None for the server's default (4,096)."""
 
 
 def find_ollama() -> Path | None:
-    """Give the program `ollama` on PATH, if there is one."""
-    found = shutil.which("ollama")
-    return Path(found) if found else None
+    """Return the path of the program `ollama`, if it is on PATH."""
+    program = shutil.which("ollama")
+    return Path(program) if program else None
 
 
 def serve(
@@ -55,7 +56,7 @@ def serve(
     context: int | None = CONTEXT,
     program: Path | None = None,
 ) -> Server:
-    """Start Ollama with one model that speaks `lines`; see `serve_models`. `context` is in tokens, for each slot."""
+    """Start Ollama with one model with the replies `lines`; see `serve_models`. `context` is in tokens per slot."""
     models = [Model(name, tuple(lines), template, context)]
     return serve_models(models, folder=folder, program=program, settings={"OLLAMA_NUM_PARALLEL": str(slots)})
 
@@ -68,19 +69,19 @@ def serve_models(
     port: int = 0,
     settings: Mapping[str, str] | None = None,
 ) -> Server:
-    """Start Ollama, make `models` in it and wait until it knows them (about a second, and a third for each model).
+    """Start Ollama and create `models` in it (about a second, and a third of one for each model).
 
-    `program` is the `ollama` to run, by default the one on PATH. Everything that it keeps is in `folder`, without one
+    `program` is the `ollama` to run, by default the one on PATH. All its files are in `folder`, by default
     `lab/ollama` in the cache folder; models that are there already stay. `settings` are environment variables of
     the server (OLLAMA_MAX_QUEUE and the like). `port` 0 is any free one. The server is named after the first model.
-    Raises `UsageError` where there is no Ollama, and `UpstreamError` where it does not come up or refuses a model.
+    Raises `UsageError` if there is no Ollama, and `UpstreamError` if it does not come up or refuses a model.
     """
     program = program or find_ollama()
     if program is None:
         raise UsageError("running Ollama here needs the program `ollama` on PATH, or its path as `program`")
     folder = folder or cache() / "lab" / "ollama"
     environment = _environment(folder, port, settings or {})
-    # an Ollama that is killed leaves its runners behind: the guard ends them all
+    # an Ollama that is killed leaves its runners running: the guard ends them all
     server = start(
         models[0].name,
         [*GUARDED, str(program), "serve"],
@@ -100,10 +101,10 @@ def serve_models(
 
 
 def _environment(folder: Path, port: int, settings: Mapping[str, str]) -> dict[str, str]:
-    """Keep the server to itself: nothing of the user's Ollama is read or written, nothing goes out."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("OLLAMA_")}
+    """Return an environment that isolates the server: none of the user's Ollama files, no cloud."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("OLLAMA_")}
     return {
-        **kept,
+        **inherited,
         "HOME": str(folder / "home"),
         "OLLAMA_HOST": f"127.0.0.1:{port}",
         "OLLAMA_MODELS": str(folder / "models"),
@@ -114,8 +115,8 @@ def _environment(folder: Path, port: int, settings: Mapping[str, str]) -> dict[s
 
 
 def _address(printed: str) -> str | None:
-    found = re.search(r"Listening on (127\.0\.0\.1:\d+)", printed)
-    return f"http://{found[1]}" if found else None
+    match = re.search(r"Listening on (127\.0\.0\.1:\d+)", printed)
+    return f"http://{match[1]}" if match else None
 
 
 def _create(model: Model, folder: Path, program: Path, environment: Mapping[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""A real inference server in a process of its own: started, waited for, its output kept, stopped."""
+"""A real inference server in a process of its own: start it, wait until it is up, keep its output, stop it."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ from urllib.request import ProxyHandler, build_opener
 from promptools.errors import UpstreamError
 
 GUARDED = (sys.executable, "-m", "promptools.lab.guard")
-"""What goes before the command of a server that starts further processes: they end with it."""
+"""Prefix for the command of a server that starts more processes: they are ended with it."""
 
 _KEEP_LOGS_SECONDS = 7 * 24 * 3600.0
 
 
 def cache() -> Path:
-    """Give the folder for what may be made again: PROMPTOOLS_CACHE, else `~/.cache/promptools`."""
-    told = os.environ.get("PROMPTOOLS_CACHE")
-    return Path(told).expanduser() if told else Path.home() / ".cache" / "promptools"
+    """Return the cache folder: PROMPTOOLS_CACHE, else `~/.cache/promptools`."""
+    configured = os.environ.get("PROMPTOOLS_CACHE")
+    return Path(configured).expanduser() if configured else Path.home() / ".cache" / "promptools"
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """One running server. Use it in a `with` block, or call `stop()`."""
+    """A running server. Use it in a `with` block, or call `stop()`."""
 
     name: str
-    """The model's, for requests."""
+    """The name of its model, for requests."""
     url: str
-    """Its root, without `/v1`."""
+    """Its root URL, without `/v1`."""
     log: Path
-    """What it printed."""
+    """The file with its output."""
     process: subprocess.Popen[bytes]
 
     @property
     def base_url(self) -> str:
-        """What an OpenAI client takes as `base_url`."""
+        """The `base_url` for an OpenAI client."""
         return f"{self.url}/v1"
 
     def stop(self) -> None:
-        """End the process; calling it again does nothing."""
+        """End the process; idempotent."""
         if self.process.stdin is not None and not self.process.stdin.closed:
             self.process.stdin.close()
         try:
@@ -77,9 +77,9 @@ def start(
 ) -> Server:
     """Run `command` until `stop()` closes its standard input, and wait at most `seconds` until it answers.
 
-    `address` finds the server's root URL in what it has printed so far; `health` is the path that answers 200 when it
-    is up. `environment` replaces this process's own. Its output goes to a log in `folder`, where logs older than a
-    week are dropped. Raises `UpstreamError`, with the end of the log, when the process ends or the time is over.
+    `address` finds the server's root URL in its output so far; `health` is the path that responds with 200 when it is
+    up. `environment` replaces this process's own. The output goes to a log in `folder`, where logs older than a week
+    are deleted. Raises `UpstreamError`, with the end of the log, if the process ends or the time is up.
     """
     folder.mkdir(parents=True, exist_ok=True)
     _drop_old_logs(folder)
@@ -100,7 +100,7 @@ def start(
 def _wait(
     process: subprocess.Popen[bytes], log: Path, address: Callable[[str], str | None], health: str, seconds: float
 ) -> str:
-    """Wait for the address, then for a healthy answer from it."""
+    """Wait for the address in the log, then for a healthy response from it; return the address."""
     until = time.monotonic() + seconds
     url = None
     while time.monotonic() < until:
@@ -116,7 +116,7 @@ def _wait(
 
 
 def _answers(url: str) -> bool:
-    opener = build_opener(ProxyHandler({}))  # whatever HTTP_PROXY says, this is our own machine
+    opener = build_opener(ProxyHandler({}))  # no HTTP_PROXY: the server is on this machine
     try:
         with opener.open(url, timeout=5) as reply:
             return bool(reply.status == 200)
@@ -130,4 +130,4 @@ def _drop_old_logs(folder: Path) -> None:
             if time.time() - log.stat().st_mtime > _KEEP_LOGS_SECONDS:
                 log.unlink()
         except FileNotFoundError:
-            pass  # another process dropped it first
+            pass  # another process deleted it first

@@ -1,7 +1,7 @@
-"""A real vLLM on a scripted model: its own server, engine, templates and parsers; only the words are ours.
+"""A real vLLM on a scripted model: its own server, engine, templates and parsers; only the model's text is ours.
 
-It runs on the CPU, from an environment of its own (`tools/environments.py vllm` makes one). A boot takes ten to forty
-seconds; so what the model says can be changed while it runs.
+It runs on the CPU, from an environment of its own (`tools/environments.py vllm` creates one). A boot takes ten to forty
+seconds, so the script can be changed while it runs.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from promptools.lab.script import Line
 from promptools.lab.server import GUARDED, Server, cache, start
 
 Template = Literal["hermes", "harmony", "plain"]
-"""Hermes tags and no tags on a tiny Llama, and gpt-oss, whose prompts vLLM writes itself."""
+"""A tiny Llama with Hermes tags or without tools, and gpt-oss, whose prompts vLLM renders itself."""
 
 INSIDE = Path(__file__).parent / "inside_vllm"
 PARSERS: dict[Template, str] = {"hermes": "hermes", "harmony": "openai", "plain": "hermes"}
-_BOOT_SECONDS = 600.0  # a machine with other work on it takes ten times as long
+_BOOT_SECONDS = 600.0  # a busy machine takes ten times as long
 
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """What vLLM runs from."""
+    """An installation of vLLM."""
 
     python: Path
-    """A Python that has vLLM and what it needs."""
+    """A Python with vLLM and its dependencies."""
     version: str
-    """vLLM's, for messages."""
+    """The version of vLLM, for messages."""
     packages: Path | None = None
-    """A folder with another vLLM, which goes before the environment's own."""
+    """A folder with another vLLM, which takes precedence over the environment's own."""
     vocabulary: Path | None = None
     """The folder of `o200k_base.tiktoken`; only gpt-oss needs it."""
 
@@ -53,12 +53,12 @@ class VllmServer(Server):
     """A running vLLM."""
 
     script: Path
-    """The file with its lines."""
+    """The file with its script."""
     session: int
-    """The id of the session, and process group, that all its processes are in."""
+    """The id of the session and process group of all its processes."""
 
     def say(self, lines: Iterable[Line]) -> None:
-        """Change what the model says, from the next request on."""
+        """Replace the script, from the next request on."""
         write_script(lines, self.script)
 
 
@@ -75,12 +75,12 @@ def serve(
     port: int = 0,
     tell: Callable[[str], None] | None = None,
 ) -> VllmServer:
-    """Start vLLM on a model that speaks `lines`, and wait until it answers (ten to forty seconds).
+    """Start vLLM on a model with the replies `lines`, and wait until it is up (ten to forty seconds).
 
     With `tools`, it has the two flags without which vLLM refuses tools: --enable-auto-tool-choice and
     --tool-call-parser. `slots` requests run at once, the others wait. `context` is in tokens, for each. `port` 0 is any
-    free one. `tell` is given what goes on, by default on stderr. Raises `UsageError` where the vocabulary is missing,
-    and `UpstreamError` where a model cannot be made or the server does not come up.
+    free one. `tell` is called with progress messages, by default it prints them to stderr. Raises `UsageError` if the
+    vocabulary is missing, and `UpstreamError` if a model cannot be created or the server does not come up.
     """
     tell = tell or _tell
     folder = folder or cache() / "lab" / "vllm"
@@ -89,7 +89,7 @@ def serve(
     write_script(lines, script)
     port = port or _free_port()
     flags = ["--enable-auto-tool-choice", "--tool-call-parser", PARSERS[template]] if tools else []
-    words = TEMPLATES / f"{template}.jinja"
+    chat_template = TEMPLATES / f"{template}.jinja"
     # the logits of gpt-oss's 200,000 tokens take six times as long in bfloat16 on a processor that does not know it;
     # vLLM 0.28 has it in bfloat16 only
     dtype = "bfloat16" if installed.version.startswith("0.28.") else "float32"
@@ -99,16 +99,19 @@ def serve(
         *("--host", "127.0.0.1", "--port", str(port)),
         *("--enforce-eager", "--dtype", dtype, "--max-num-seqs", str(slots), "--max-model-len", str(context)),
         *("--max-num-batched-tokens", "4096", "--logits-processors", "scripted.words:Words"),
-        *("--kv-cache-memory-bytes", "128M"),  # holds `slots` prompts as long as can be; all of it is written at first
-        *("--chat-template", str(words)),  # named even where it is not used: to look for one takes long
-        # to draw one of 200,000 tokens, where the script leaves one, takes as long as the rest of a step; without a
-        # temperature of its own a request for several choices is refused
+        *(
+            "--kv-cache-memory-bytes",
+            "128M",
+        ),  # enough for `slots` prompts of maximum length; all of it is written at start
+        *("--chat-template", str(chat_template)),  # passed even if it is not used: searching for one takes long
+        # the script leaves one token: sampling it from 200,000 takes as long as the rest of a step; at temperature 0 a
+        # request for several choices is refused unless it sets its own
         *("--override-generation-config", '{"temperature": 0}'),
         *flags,
     ]
     began = time.monotonic()
-    what = f"vLLM {installed.version}, {template}, {'with' if tools else 'without'} tool flags"
-    tell(f"{what}: booting")
+    label = f"vLLM {installed.version}, {template}, {'with' if tools else 'without'} tool flags"
+    tell(f"{label}: booting")
     server = start(
         name,
         [*GUARDED, *command],
@@ -118,45 +121,45 @@ def serve(
         seconds=_BOOT_SECONDS,
         environment=_environment(installed, script),
     )
-    tell(f"{what}: up after {time.monotonic() - began:.0f} s")
+    tell(f"{label}: up after {time.monotonic() - began:.0f} s")
     session = re.search(r"guard: running (\d+)", server.log.read_text(encoding="utf-8", errors="replace"))
     assert session is not None, "the guard says what it runs before anything else"
     return VllmServer(server.name, server.url, server.log, server.process, script, int(session[1]))
 
 
 def write_script(lines: Iterable[Line], path: Path) -> None:
-    """Write lines where a running vLLM reads them; whole or not at all."""
+    """Write the script that a running vLLM reads, atomically."""
     unfinished = path.with_suffix(".part")
     unfinished.write_text(json.dumps([(line.cue, line.says, line.setting) for line in lines]), encoding="utf-8")
     unfinished.replace(path)
 
 
 def _environment(installed: Installed, script: Path) -> dict[str, str]:
-    """Keep vLLM on the CPU and to itself: nothing is fetched, nothing goes out, no user's setting comes in."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("VLLM_")}
+    """Return an environment for vLLM on the CPU that isolates it: no downloads, no telemetry, no user settings."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("VLLM_")}
     # without its bytecode cache vLLM spends half of its boot compiling
-    kept.pop("PYTHONDONTWRITEBYTECODE", None)
+    inherited.pop("PYTHONDONTWRITEBYTECODE", None)
     paths = [str(path) for path in (installed.packages, INSIDE) if path is not None]
-    told: Mapping[str, str] = {
+    settings: Mapping[str, str] = {
         "PYTHONPATH": os.pathsep.join(paths),
         "PROMPTOOLS_LINES": str(script),
         "HF_HUB_OFFLINE": "1",
         "DO_NOT_TRACK": "1",
         "OMP_NUM_THREADS": "1",
         "VLLM_NO_USAGE_STATS": "1",
-        # what it found out about a model: a version overwrites what another wrote, and finding out takes ten seconds
+        # its cache of model facts, one for each version: they overwrite each other's, and a miss takes ten seconds
         "VLLM_CACHE_ROOT": str(cache() / "lab" / f"vllm-{installed.version}"),
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine does the worker's work itself: one process less to boot
-        "VLLM_SYSTEM_START_DATE": "2026-01-01",  # of the date in gpt-oss's system message
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine runs in the server's process: one process less to boot
+        "VLLM_SYSTEM_START_DATE": "2026-01-01",  # for the date in gpt-oss's system message
     }
     if installed.vocabulary is not None:
-        told = {**told, "TIKTOKEN_ENCODINGS_BASE": str(installed.vocabulary)}
-    return {**kept, **told}
+        settings = {**settings, "TIKTOKEN_ENCODINGS_BASE": str(installed.vocabulary)}
+    return {**inherited, **settings}
 
 
 def _model(template: Template, installed: Installed, tell: Callable[[str], None]) -> Path:
-    """Give the folder of the model that a template needs, made when it is not there; it appears whole."""
+    """Return the folder of the model for a template; it is created atomically if it is missing."""
     kind = "gptoss" if template == "harmony" else "llama"
     source = [(INSIDE / "scripted" / "models.py").read_bytes()]
     ranks: list[str] = []
@@ -170,9 +173,9 @@ def _model(template: Template, installed: Installed, tell: Callable[[str], None]
         return folder
     tell(f"vLLM: making the model {kind} in {folder}")
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f"{folder.name}-", dir=folder.parent) as made:
+    with tempfile.TemporaryDirectory(prefix=f"{folder.name}-", dir=folder.parent) as scratch:
         done = subprocess.run(
-            [installed.python, "-m", "scripted.models", kind, made, *ranks],
+            [installed.python, "-m", "scripted.models", kind, scratch, *ranks],
             check=False,
             capture_output=True,
             text=True,
@@ -181,8 +184,8 @@ def _model(template: Template, installed: Installed, tell: Callable[[str], None]
         if done.returncode != 0:
             raise UpstreamError(f"the model {kind} could not be made with {installed.python}: {done.stderr[-800:]}")
         if not folder.exists():  # another process was faster
-            Path(made).rename(folder)
-            Path(made).mkdir()  # for the one who takes the temporary folder away
+            Path(scratch).rename(folder)
+            Path(scratch).mkdir()  # for the cleanup of the temporary folder
     return folder
 
 

@@ -16,7 +16,7 @@ _CONTROL = (*ENDS, "<|im_start|>", "<|startoftext|>")
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """Token texts as GGUF wants them, the kind of each, and where each cue, setting, piece, end and the blank is."""
+    """Token texts in GGUF's form, the kind of each, and the ids of the cues, settings, pieces, ends and the blank."""
 
     texts: tuple[str, ...]
     kinds: tuple[Kind, ...]
@@ -31,7 +31,7 @@ def make_vocabulary(script: Sequence[Spoken]) -> Vocabulary:
     """Collect the tokens that `script` needs.
 
     Cues, settings and markers are user-defined tokens: the server's tokenizer finds them anywhere in a prompt, longest
-    first. Everything else in a prompt is single bytes; pieces are spoken and never read.
+    first. Everything else in a prompt is single bytes; pieces are only generated, never read.
     """
     texts: list[str] = []
     kinds: list[Kind] = []
@@ -43,7 +43,7 @@ def make_vocabulary(script: Sequence[Spoken]) -> Vocabulary:
 
     for byte in range(256):
         add(_SHOWN[byte], "normal")
-    add(_shown(b"  "), "normal")  # what the one merge rule makes: a tokenizer of this type needs at least one
+    add(_shown(b"  "), "normal")  # the result of the one merge rule: a tokenizer of this type needs at least one
     controls = {text: add(text, "control") for text in _CONTROL}
     for text in MARKERS:
         add(text, "marker")
@@ -68,7 +68,7 @@ def _check_distinct(texts: Sequence[str]) -> None:
 
 
 def _byte_letters() -> list[str]:
-    """Give the letter that stands for each byte in GPT-2's byte-level vocabulary (openai/gpt-2, encoder.py)."""
+    """Return the letter of each byte in GPT-2's byte-level vocabulary (openai/gpt-2, encoder.py)."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = iter(range(0x100, 0x200))
     return [chr(byte) if byte in printable else chr(next(others)) for byte in range(256)]

@@ -1,4 +1,4 @@
-"""The demo's conversation about the weather, and two models that hold it: one well-behaved, one that breaks parsers."""
+"""The demo's conversation about the weather, and scripts for two models: one well-behaved, one that breaks parsers."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ _THOUGHT = "<|channel|>analysis<|message|>The user wants weather: use the tool.<
 
 
 def get_weather(city: str) -> str:
-    """Tell the weather; the same everywhere, every day."""
+    """Return the weather; it is always the same."""
     return f"{city}: {RESULT}"
 
 
 def prompt_mark(dialect: str = "json") -> str:
-    """Give a phrase that stands in every prompt that asks in `dialect`, whatever the tools: a setting for scripts."""
+    """Return a phrase that every prompt in `dialect` contains, whatever the tools: a setting for scripts."""
     block = dialects.get(dialect).render_tools
     one = Tools([TOOL])
     other = Tools(
         [{"name": "ask", "parameters": {"type": "object"}}, {"name": "tell", "parameters": {"type": "object"}}]
     )
-    texts = [block(tools, parallel=each, required=each) for tools in (one, other) for each in (True, False)]
+    texts = [block(tools, parallel=flag, required=flag) for tools in (one, other) for flag in (True, False)]
     shared = [line for line in texts[0].splitlines() if all(line in text.splitlines() for text in texts)]
     return max(shared, key=len)
 
 
 def hermes() -> list[Line]:
-    """Write the model that does as its template says: Hermes tags, or a fenced block where the prompt asks for one."""
+    """Return the script of a model that follows its template: Hermes tags, or a fenced block if prompted for it."""
     return [
         Line(QUESTION, _TAGGED),
         Line(QUESTION, f"I will look that up.\n\n{_FENCED}", setting=prompt_mark()),
@@ -61,9 +61,9 @@ def hermes() -> list[Line]:
 
 
 def gpt_oss() -> list[Line]:
-    """Write the model that breaks the server's parser when it calls natively, and does not when it is prompted.
+    """Return the script of a model that breaks the server's parser with native calls, but not in prompt mode.
 
-    The junk in the header is what gpt-oss itself has been seen to write (vllm-project/vllm#23567).
+    gpt-oss itself has been seen to write this junk in the header (vllm-project/vllm#23567).
     """
     broken = '<|channel|>commentary–– to=functions.get_weather <|constrain|>json<|message|>{"city": "Paris"}<|call|>'
     return [

@@ -1,13 +1,13 @@
-"""The weights of a scripted model: one Llama layer, written down instead of trained.
+"""The weights of a scripted model: one Llama layer, computed instead of trained.
 
-The residual stream is cut into named sections. An embedding says what a token is: a cue or setting (a flag and a
-one-hot code) and the place it stands for in a reply (a random unit code; every token that is no piece means "the
-start"). One attention head carries the code of the latest cue to the current position, the other that of the latest
-setting. One feed-forward unit a step then reads "this cue, this setting, this place" and writes the code of the next
-token, which the output matrix turns into logits.
+The residual stream is divided into named sections. An embedding encodes what a token is: a cue or setting (a flag and a
+one-hot code) and its position in a reply (a random unit code; every token that is no piece means "the start"). One
+attention head carries the code of the latest cue to the current position, the other that of the latest setting. One
+feed-forward unit per step then matches "this cue, this setting, this position" and writes the code of the next token,
+which the output matrix turns into logits.
 
-*Latest* is made with rotary position embeddings: query and key meet at an angle that grows slowly with their distance,
-so the nearest flagged token scores highest; a second, nearly unrotated pair lifts every flagged token above the others.
+*Latest* uses rotary position embeddings: the angle between query and key grows slowly with their distance, so that the
+nearest flagged token scores highest. A second, nearly unrotated pair raises every flagged token above the others.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
     Random: TypeAlias = np.random.Generator
 
 ROPE_BASE = 1e9
-_TURN = 1.5e-4  # radians a token on the recency pair: 15,000 tokens until it stops falling, 3 tokens of f16 noise
-_PHASE = 0.8  # where the angle starts: steep enough to tell neighbours apart
+_TURN = 1.5e-4  # radians per token on the recency pair: falls for 15,000 tokens, with f16 noise of 3 tokens
+_PHASE = 0.8  # initial angle: steep enough to distinguish neighbours
 _SHARPNESS = 8e3  # attention score of a flagged token at distance zero, before softmax
-_KEY = 8.0  # share of it that the key carries, so that neither side leaves the range of f16
-_NORM = 2.5  # length of every embedding; a flagged one is 2 long without its ballast
-_STEEP = 60.0  # slope of a feed-forward gate: half a match more or less is fully open or shut
-_GAIN = 10.0  # length of the next token's code in the residual stream
+_KEY = 8.0  # the key's factor of it, so that neither side leaves the range of f16
+_NORM = 2.5  # norm of every embedding; a flagged one has norm 2 without its ballast
+_STEEP = 60.0  # slope of a feed-forward gate: half a match above or below the threshold opens or closes it fully
+_GAIN = 10.0  # norm of the next token's code in the residual stream
 _SCALE = 200.0  # logit of the chosen token
-_COHERENCE = 0.45  # two place codes more alike than this could open a wrong gate
+_COHERENCE = 0.45  # maximum similarity of two position codes: above it, a wrong gate could open
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Sizes that the file's metadata repeats."""
+    """Sizes for the file's metadata."""
 
     width: int
     head: int
@@ -50,7 +50,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Tensors by their GGUF name, and the sizes they have."""
+    """Tensors by their GGUF name, and their sizes."""
 
     shape: Shape
     tensors: dict[str, Array]
@@ -92,7 +92,7 @@ class _Sections:
 
 
 def make_weights(script: Sequence[Spoken], words: Vocabulary) -> Weights:
-    """Write the weights that make a Llama speak `script`; `O(pieces x width)` numbers."""
+    """Compute the weights that make a Llama generate the replies of `script`; `O(pieces x width)` numbers."""
     import numpy as np
 
     random = np.random.default_rng(0)
@@ -136,14 +136,14 @@ def _embeddings(words: Vocabulary, at: _Sections, places: dict[int, Any], start:
         for order, token in enumerate(tokens.values()):
             table[token, section.start] = 1  # the flag
             table[token, section.start + 1 + order] = 1
-    # flagged tokens are longer: all are brought to one length, so that the norm before attention scales them alike
-    rest = (table.astype(np.float64) ** 2).sum(axis=1)
-    table[:, at.ballast] = np.sqrt(_NORM**2 - rest)
+    # flagged tokens have a larger norm: the ballast equalizes them, so that the norm before attention scales all alike
+    squares = (table.astype(np.float64) ** 2).sum(axis=1)
+    table[:, at.ballast] = np.sqrt(_NORM**2 - squares)
     return table
 
 
 def _attention(at: _Sections) -> tuple[Array, Array, Array, Array]:
-    """Two heads, the latest cue's and the latest setting's; each carries its own section whole."""
+    """Return the weights of two heads, for the latest cue and the latest setting; each copies its section."""
     import numpy as np
 
     head, pairs = at.head, at.head // 2
@@ -169,10 +169,10 @@ def _attention(at: _Sections) -> tuple[Array, Array, Array, Array]:
 def _feed_forward(
     script: Sequence[Spoken], words: Vocabulary, at: _Sections, places: dict[int, Any], start: Any
 ) -> tuple[Array, Array, Array]:
-    """One unit a step; its gate is half open when all that it asks for is there, and half shut when one is missing."""
+    """Return one unit per step; its gate input is +1/2 if all its conditions hold, and at most -1/2 otherwise."""
     import numpy as np
 
-    count = _round_up(1 + sum(len(each.pieces) + 1 for each in script))
+    count = _round_up(1 + sum(len(reply.pieces) + 1 for reply in script))
     gate = np.zeros((count, at.width), np.float32)
     up = np.zeros((count, at.width), np.float32)
     down = np.zeros((at.width, count), np.float32)
@@ -188,7 +188,7 @@ def _feed_forward(
             down[at.next(), unit] = places[token] * (_GAIN / (_STEEP * 0.5))
             unit += 1
     end = next(iter(words.ends.values()))
-    gate[unit, at.here()] = places[words.blank] * _STEEP  # behind a blank the reply is still over
+    gate[unit, at.here()] = places[words.blank] * _STEEP  # after a blank the reply is still over
     gate[unit, at.one] = -0.5 * _STEEP
     up[unit, at.one] = 1
     down[at.next(), unit] = places[end] * (_GAIN / (_STEEP * 0.5))
@@ -196,13 +196,13 @@ def _feed_forward(
 
 
 def _asks(spoken: Spoken, script: Sequence[Spoken], words: Vocabulary, at: _Sections) -> Array:
-    """Write what a line's gates ask for beside the place: its cue, its setting, and none that a rival line asks for."""
+    """Return a line's gate conditions besides the position: its cue, its setting, and no setting of a rival line."""
     import numpy as np
 
     cue_order = {cue: order for order, cue in enumerate(words.cues)}
     setting_order = {setting: order for order, setting in enumerate(words.settings)}
     asks = np.zeros(at.width, np.float32)
-    count = 1  # the place
+    count = 1  # the position
     if spoken.line.cue is None:
         asks[at.got_cue().start] = -1
     else:
@@ -212,7 +212,7 @@ def _asks(spoken: Spoken, script: Sequence[Spoken], words: Vocabulary, at: _Sect
         asks[at.got_setting().start + 1 + setting_order[spoken.line.setting]] = 1
         count += 1
     else:
-        rivals = {each.line.setting for each in script if each.line.cue == spoken.line.cue} - {None}
+        rivals = {other.line.setting for other in script if other.line.cue == spoken.line.cue} - {None}
         for rival in rivals:
             asks[at.got_setting().start + 1 + setting_order[str(rival)]] = -1
     asks[at.one] = 0.5 - count
@@ -226,15 +226,15 @@ def _output(script: Sequence[Spoken], words: Vocabulary, at: _Sections, places: 
     for token, code in places.items():
         table[token, at.next()] = code * _SCALE
     end = next(iter(words.ends.values()))
-    table[end, at.one] = 0.1 * _SCALE  # where no unit fires the model has nothing to say: it ends its turn
+    table[end, at.one] = 0.1 * _SCALE  # if no unit fires, the model has no reply: it ends its turn
     table[words.blank, at.one] = -0.2 * _SCALE
-    if any(each.line.blanks for each in script):
-        table[words.blank, at.next()] = places[end] * (0.8 * _SCALE)  # and where it must not, it writes blanks
+    if any(spoken.line.blanks for spoken in script):
+        table[words.blank, at.next()] = places[end] * (0.8 * _SCALE)  # and if it may not, it generates blanks
     return table
 
 
 def _unit_codes(count: int, random: Random) -> Array:
-    """Give `count` unit vectors that are nearly orthogonal, in as few dimensions as that takes."""
+    """Return `count` nearly orthogonal unit vectors, in as few dimensions as possible."""
     import numpy as np
 
     for size in range(192, 2048, 64):
@@ -248,5 +248,5 @@ def _unit_codes(count: int, random: Random) -> Array:
 
 
 def _round_up(number: int, at_least: int = 32) -> int:
-    """Round up to a multiple of 32, the block that llama.cpp's kernels like."""
+    """Round up to a multiple of 32, the block size of llama.cpp's kernels."""
     return max(at_least, -(-number // 32) * 32)

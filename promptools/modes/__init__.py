@@ -1,1 +1,1 @@
-"""How a request asks for tools, and how the reply is read back: one module a mode."""
+"""The modes: how a request asks for tools, and how its reply is read back into events and judged."""

@@ -1,4 +1,4 @@
-"""Everything known about one request before it goes anywhere: what the client wants, checked once, in our words."""
+"""Parse and validate a Chat Completions request: tools, tool choice, options, and the profile of its server."""
 
 from __future__ import annotations
 
@@ -19,107 +19,107 @@ if TYPE_CHECKING:
 ChoiceKind = Literal["auto", "none", "required", "named"]
 
 MOST_CHOICES = 128
-"""How many choices one request may ask for, as in OpenAI's own API."""
+"""The most choices that one request may ask for, as in OpenAI's own API."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The request's `tool_choice`: `named` has the tool's `name`, the others have none."""
+    """The request's `tool_choice`; `name` is set for `named` alone."""
 
     kind: ChoiceKind = "auto"
     name: str | None = None
 
     @property
     def forced(self) -> bool:
-        """Tell whether the reply must hold a call."""
+        """Whether the reply must hold a call."""
         return self.kind in {"required", "named"}
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One request, read and checked. Nothing in it is ever changed in place, `body` included."""
+    """One request, parsed and validated. Nothing in it is changed in place, `body` included."""
 
     body: dict[str, Any]
-    """The client's body, without the `promptools` key; `model` is the server's name for it."""
+    """The client's body without the `promptools` key; its `model` is the server's name of the model."""
     tools: Tools
-    """The function tools of the request; empty when there are none."""
+    """The function tools of the request."""
     offered: Tools
-    """Those that may be called under its `tool_choice`: all, some (`allowed_tools`), the named one, or none."""
+    """The tools that `tool_choice` allows: all, some (`allowed_tools`), the named one, or none."""
     others: tuple[Any, ...] = ()
-    """Offered tools of other types (`custom`, ...), and what is no tool: native mode passes them on, no other can."""
+    """Tools of other types (`custom`, ...) and invalid ones: only native mode can pass them on."""
     notes: tuple[str, ...] = ()
-    """What of the tools was not as it should be, and how it was read."""
+    """Irregularities of the tools, and how they were resolved."""
     choice: Choice = field(default_factory=Choice)
     parallel: bool = True
-    """May the reply hold more than one call?"""
+    """Whether the reply may hold more than one call."""
     stream: bool = False
     include_usage: bool = False
-    """Does the client of a stream want the usage chunk?"""
+    """Whether the client of a stream wants the usage chunk."""
     n: int = 1
     profile: Profile = field(default_factory=Profile)
     options: Options = field(default_factory=Options)
     json_answer: bool = False
-    """Was a JSON answer asked for (`response_format`)? Then bare JSON is the answer, not a call."""
+    """Whether `response_format` asks for JSON; bare JSON is then the answer, not a call."""
     legacy: bool = False
-    """Did the client speak `functions` and `function_call`? Then the answer does too."""
+    """Whether the client used `functions` and `function_call`; the reply then does too."""
     system_prompt: str = ""
-    """The config's own system prompt, placed by `profile.prompt_placement`."""
+    """The config's system prompt, placed by `profile.prompt_placement`."""
     num_ctx: int | None = None
-    """Context to ask Ollama for, in tokens, where the profile leaves it to us; None: the server's own."""
+    """The context to request of Ollama, in tokens, where the profile leaves it open; None: the server's default."""
     room: int | None = None
-    """Tokens that the server has said are left for the answer; None: it did not."""
+    """The tokens left for the answer, as reported by the server; None where it has not."""
     today: str | None = None
-    """The date, for modes that tell it; None: not known, or not to be told."""
+    """The date, for modes that put it into the prompt; None to leave it out."""
     vocabulary: Callable[[], Vocabulary | None] | None = None
-    """Gives the model's own vocabulary, where there is one at hand."""
+    """Returns the model's vocabulary, if it is installed."""
     feedback: tuple[dict[str, Any], ...] = ()
-    """Messages that corrections added, in the client's shape; modes put them after the request's own."""
+    """Messages added by corrections, in the client's format, after the request's own."""
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """Give the request's messages and the corrections after them."""
-        return [*(each for each in as_list(self.body.get("messages")) if is_object(each)), *self.feedback]
+        """The request's messages, followed by `feedback`."""
+        return [*(message for message in as_list(self.body.get("messages")) if is_object(message)), *self.feedback]
 
     @property
     def model(self) -> str:
-        """Give the model's name as the server knows it."""
+        """The server's name of the model."""
         return as_text(self.body.get("model"))
 
     @property
     def accept(self) -> tuple[str, ...] | None:
-        """Return the dialects in which a call in text is one; None: all."""
+        """The dialects in which a call in text counts; None: all."""
         return self.options.accept if self.options.accept is not None else self.profile.accept
 
     @property
     def checks_form(self) -> bool:
-        """Whether an answer is checked here against `response_format`, since beside tools no server is asked to."""
+        """Whether the answer is checked here against `response_format`, which is not sent beside tools."""
         if not self.json_answer or self.profile.format_beside_tools or self.choice.kind == "none":
             return False
         return bool(len(self.offered) or self.others)
 
     @property
     def max_tokens(self) -> int | None:
-        """Give the most tokens that the answer may have; None where the request sets no limit."""
-        own = as_int(as_object(self.body.get("options")).get("num_predict"))  # Ollama's, which wins there
+        """The most tokens that the answer may have; None where the request sets no limit."""
+        own = as_int(as_object(self.body.get("options")).get("num_predict"))  # takes precedence, as in Ollama
         limits = (as_int(self.body.get(key)) for key in ("max_completion_tokens", "max_tokens"))
-        return next((each for each in (own, *limits) if each), None)
+        return next((limit for limit in (own, *limits) if limit), None)
 
     @property
     def sends(self) -> int:
-        """Give how many requests `n` costs: one where the server heeds it, else n."""
+        """How many requests `n` choices cost: one where the server supports `n`, else n."""
         return 1 if self.profile.n else self.n
 
     def on(self, day: str | None) -> Ask:
-        """Copy for a day: the one that the options name, else this one; an empty one is none."""
+        """Copy with a date: the one in the options, else `day`; an empty one becomes None."""
         return replace(self, today=(day if self.options.date is None else self.options.date) or None)
 
     def corrected(self, feedback: tuple[dict[str, Any], ...]) -> Ask:
-        """Copy with `feedback` added: the same request, asked again."""
+        """Copy with `feedback` added, to ask again."""
         return replace(self, feedback=(*self.feedback, *feedback))
 
 
 def concerns_tools(body: Any) -> bool:
-    """Tell whether a request has to do with tools at all: offered ones, or calls and results in its history."""
+    """Return whether a request involves tools at all: offered, or as calls and results in its history."""
     data = as_object(body)
     if data.get("tools") or data.get("functions"):
         return True
@@ -138,15 +138,16 @@ def read_ask(
     marks: Mapping[str, Mapping[str, Any]] | None = None,
     system_prompt: str = "",
 ) -> Ask:
-    """Read a chat completions body. `model` replaces the body's; `marks` are the config's, by tool name.
+    """Parse a Chat Completions body. `model` replaces the body's; `marks` are the config's, by tool name.
 
-    No tool is refused, however odd: see `Ask.notes`. Raises `UsageError` for tools that are no list, a `tool_choice`
-    that cannot be met, messages that are none, more than `MOST_CHOICES` choices, and unknown or wrong options.
+    No tool is refused, however irregular; `notes` lists what was odd. Raises UsageError for tools that are not a list,
+    a `tool_choice` that cannot be satisfied, invalid messages, more than `MOST_CHOICES` choices, and unknown or invalid
+    options.
     """
     own = {key: value for key, value in body.items() if key != "promptools"}
     if model is not None:
         own["model"] = model
-    offered, others, odd = _offered(own)
+    offered, others, notes = _offered(own)
     tools = _prepared(offered, marks)
     choice, allowed = _choice(own)
     _check_choice(choice, tools, others)
@@ -159,9 +160,9 @@ def read_ask(
         tools=tools,
         offered=tools
         if allowed is None
-        else _prepared([each for each in offered if _function_name(each) in allowed], marks),
+        else _prepared([tool for tool in offered if _function_name(tool) in allowed], marks),
         others=others,
-        notes=(*odd, *tools.notes),
+        notes=(*notes, *tools.notes),
         choice=choice,
         parallel=own.get("parallel_tool_calls") is not False and (bool(own.get("tools")) or not own.get("functions")),
         stream=own.get("stream") is True,
@@ -182,10 +183,10 @@ def _prepared(tools: list[dict[str, Any]], marks: Mapping[str, Mapping[str, Any]
 
 
 def _offered(body: Mapping[str, Any]) -> tuple[list[dict[str, Any]], tuple[Any, ...], list[str]]:
-    """Return the function tools, what else is offered, and what is to be said of that.
+    """Return the function tools, everything else that is offered, and notes on irregularities.
 
-    A server takes tools that are none, or share a name; so they go on to it. Of several with one name the last is the
-    one that calls are checked by: an app's table of its functions holds that one too.
+    Servers accept invalid tools and duplicate names, so these are passed on. Of several tools with one name, calls are
+    checked against the last, which is also the one that an app's own table of functions keeps.
     """
     key = "tools" if body.get("tools") else "functions"
     both = bool(body.get("tools") and body.get("functions"))
@@ -195,7 +196,7 @@ def _offered(body: Mapping[str, Any]) -> tuple[list[dict[str, Any]], tuple[Any, 
         return [], (), notes
     if not is_list(given):
         raise UsageError(f"{key!r} must be a list of objects, not {clip(repr(given))}")
-    ours: dict[str, dict[str, Any]] = {}
+    functions: dict[str, dict[str, Any]] = {}
     others: list[Any] = []
     for position, tool in enumerate(given):
         name = _function_name(tool)
@@ -204,15 +205,15 @@ def _offered(body: Mapping[str, Any]) -> tuple[list[dict[str, Any]], tuple[Any, 
             if not is_object(tool) or tool.get("type", "function") == "function" or "function" in tool:
                 notes.append(f"{key}[{position}] is no function with a name: no call of it is known")
             continue
-        if name in ours:
+        if name in functions:
             notes.append(f"the tool {name!r} is offered more than once: its calls are checked by the last of them")
-            others.append(ours.pop(name))
-        ours[name] = tool
-    return [*ours.values()], tuple(others), notes
+            others.append(functions.pop(name))
+        functions[name] = tool
+    return [*functions.values()], tuple(others), notes
 
 
 def _function_name(tool: Any) -> str | None:
-    """Return the name of a function tool; None for a tool of another type, and for what is none."""
+    """Return the name of a function tool; None for a tool of another type and for anything else."""
     if not is_object(tool) or (tool.get("type", "function") != "function" and "function" not in tool):
         return None
     function = tool if tool.get("function") is None else tool["function"]
@@ -221,17 +222,17 @@ def _function_name(tool: Any) -> str | None:
 
 
 def _choice(body: Mapping[str, Any]) -> tuple[Choice, frozenset[str] | None]:
-    """Read `tool_choice`, or `function_call` of the old form, and the names that may be called (None: all)."""
-    said = body.get("tool_choice")
-    if said is None:
-        said = body.get("function_call")
-    if said is None or said == "auto":
+    """Parse `tool_choice`, or the older `function_call`; also return the names that may be called (None: all)."""
+    tool_choice = body.get("tool_choice")
+    if tool_choice is None:
+        tool_choice = body.get("function_call")
+    if tool_choice is None or tool_choice == "auto":
         return Choice(), None
-    if said == "none":
+    if tool_choice == "none":
         return Choice("none"), frozenset()
-    if said in ("required", "any"):  # "any" is Mistral's word
+    if tool_choice in ("required", "any"):  # "any" is Mistral's name for it
         return Choice("required"), None
-    data = as_object(said)
+    data = as_object(tool_choice)
     if data.get("type") == "allowed_tools":
         inner = as_object(data.get("allowed_tools")) or data
         kind: ChoiceKind = "required" if inner.get("mode") == "required" else "auto"
@@ -239,7 +240,7 @@ def _choice(body: Mapping[str, Any]) -> tuple[Choice, frozenset[str] | None]:
     name = _tool_name(data)
     if not name:
         raise UsageError(
-            f"tool_choice {said!r} is not understood; use 'auto', 'none', 'required' or "
+            f"tool_choice {tool_choice!r} is not understood; use 'auto', 'none', 'required' or "
             "{'type': 'function', 'function': {'name': ...}}"
         )
     return Choice("named", name), frozenset((name,))
@@ -261,6 +262,6 @@ def _check_choice(choice: Choice, tools: Tools, others: tuple[Any, ...]) -> None
 def _check_messages(messages: Any) -> None:
     if not is_list(messages):
         raise UsageError(f"'messages' must be a list of objects, not {clip(repr(messages))}")
-    for place, message in enumerate(messages):
+    for position, message in enumerate(messages):
         if not is_object(message):
-            raise UsageError(f"messages[{place}] must be an object with a 'role', not {clip(repr(message))}")
+            raise UsageError(f"messages[{position}] must be an object with a 'role', not {clip(repr(message))}")

@@ -1,4 +1,12 @@
-"""Judge a reply against its request: it goes to the client, back to the model to be mended, or to another mode."""
+"""Judge a complete reply against its request: answer the client, ask the model to correct it, or try another mode.
+
+A verdict says what is wrong with a reply, what the client gets if no attempt does better, and what may help: asking the
+same mode again with feedback (`again`), or another mode (`elsewhere`). A call that was cut off is never asked for again
+in the same mode, since it would be cut again. Valid calls beside malformed ones are an answer.
+
+Replies that the server lost are recognized by what it leaves of them: an empty answer that cost tokens, a finish or
+stop reason of a call without the call, a tool named after a piece of a Harmony header.
+"""
 
 from __future__ import annotations
 
@@ -23,57 +31,57 @@ if TYPE_CHECKING:
     from promptools.types import Malformed
 
 VerdictKind = Literal[
-    "answered",  # the reply is what was asked for
-    "malformed",  # calls, but none that can be used
+    "answered",  # the reply is what the request asked for
+    "malformed",  # calls, none of them usable
     "truncated",  # the only calls were cut off
     "unknown_tool",  # only calls of tools that were not offered
-    "no_call",  # a call was required, or a certain one, and is not there
-    "forbidden",  # nothing but calls, under tool_choice none
-    "swallowed",  # the server lost the reply: nothing is left of what the model said
-    "empty_calls",  # the server speaks of calls and sends none, but there is content
-    "format",  # an answer that is not in the form that `response_format` asks for
+    "no_call",  # a call, or one of a named tool, was required and is missing
+    "forbidden",  # only calls, under tool_choice none
+    "swallowed",  # the server lost the reply: nothing is left of the model's output
+    "empty_calls",  # the server reports calls and sends none, but there is content
+    "format",  # an answer that does not fit `response_format`
     "cut",  # the stream ended without a finish reason
 ]
 HARMONY_CALL = IDS["call"]
-"""`<|call|>`, the token that ends a gpt-oss call; vLLM gives it as `stop_reason`, parsed or not."""
+"""`<|call|>`, the token that ends a gpt-oss call; vLLM reports it as `stop_reason`, whether or not it parsed it."""
 NEITHER = (
     "Cannot find <|channel|>commentary or <|channel|>final in the response above."
     " In your next step, be careful with the channel format."
 )
-"""What a model that speaks Harmony is told when it only thought (HarmonyReAct's words, as its code has them)."""
+"""The feedback to a Harmony reply that is only reasoning (HarmonyReAct's wording, from its code)."""
 FAILED = "Failed to process response: "
-"""What goes before an error there."""
+"""The prefix of an error in HarmonyReAct."""
 HEADER_WORDS = frozenset(("code", "json", "assistant", "analysis", "commentary", "final"))
-"""What vLLM calls the tool where it misread a malformed header (measured on 0.28 and 0.32); no tool was offered so."""
+"""The tool names that vLLM reports for a malformed header (measured on 0.28 and 0.32); no offered tool has them."""
 _MARKUP = re.compile(r"[<>{}]")
-"""What stands in no name: vLLM 0.28 gives all that it finds behind `to=` for one, arguments too."""
+"""Characters of no tool name: vLLM 0.28 takes everything after `to=` for one, arguments too."""
 _FENCE = re.compile(r"^[ \t]*(?:`{3,}|~{3,})", re.MULTILINE)
 NO_NAMES: Mapping[str, str] = MappingProxyType({})
 MOST_COMPARED = 1000
-"""Names that a wrong one is compared with: it costs some 10 us each."""
+"""The most names that an unknown one is compared with, at some 10 us each."""
 FEW = 3
-"""An empty answer of up to so many tokens is an empty answer: the end-of-turn token costs one."""
+"""The most tokens of an answer that is truly empty: the end-of-turn token costs one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is to become of a reply."""
+    """What is wrong with a reply, and what may help."""
 
     kind: VerdictKind
     reply: Reply
-    """What the client gets if nothing better comes: everything that was said, by `on_malformed`."""
+    """What the client gets if no attempt does better: everything the model wrote, by `on_malformed`."""
     why: str = ""
-    """In words, for the trace."""
+    """The reason, as text for the trace."""
     again: bool = False
-    """May asking again with `feedback` help? Never for a call that was cut off."""
+    """Whether asking again with `feedback` may help; never for a call that was cut off."""
     elsewhere: bool = False
-    """May another mode, or another try, help?"""
+    """Whether another mode, or another attempt, may help."""
     feedback: tuple[dict[str, Any], ...] = ()
-    """What to add to the conversation when asking again, in the client's shape: what was said, and what to mend."""
+    """Messages to add when asking again, in the client's format: the reply, and what to correct."""
 
     @property
     def ok(self) -> bool:
-        """Tell whether the reply is what was asked for."""
+        """Whether the reply is what the request asked for."""
         return self.kind == "answered"
 
 
@@ -87,13 +95,14 @@ def verify(
     harmony: bool = False,
     names: Mapping[str, str] = NO_NAMES,
 ) -> Verdict:
-    """Judge a complete reply; `raw` is its reader's, `usage` that of this send alone, `names` those of its `Upstream`.
+    """Judge a complete reply.
 
-    `harmony`: the reply was read from Harmony by us, so no server can have lost anything of it. Valid calls beside
-    malformed ones are an answer. In the verdict's reply a call is never one that was cut off.
+    `raw` is its reader's, `usage` that of this attempt alone, `names` maps the sent tool names to the client's.
+    `harmony`: the reply was parsed from Harmony here, so no server can have lost a part of it. No call in the verdict's
+    reply is one that was cut off.
     """
     reply = _say_length(ask, reply, usage)
-    sent = {name: other for other, name in names.items()}
+    sent = {name: sent_name for sent_name, name in names.items()}
     if ask.stream and reply.finish_reason is None:
         return Verdict("cut", _as_text(reply, raw), "the stream ended without a finish reason", elsewhere=True)
     if stop_reason == HARMONY_CALL and not (harmony or reply.calls or reply.malformed or _answers_none(ask, reply)):
@@ -114,7 +123,7 @@ def verify(
 
 
 def _formed(ask: Ask, reply: Reply, raw: str, *, harmony: bool) -> Verdict:
-    """Judge an answer by the form that it was to have; one that was cut would be cut again."""
+    """Judge an answer by its `response_format`; one that was cut off passes, since it would be cut again."""
     why = "" if reply.finish_reason in {"length", "content_filter"} else misfit(ask, reply.content)
     if not why:
         return Verdict("answered", reply)
@@ -123,34 +132,34 @@ def _formed(ask: Ask, reply: Reply, raw: str, *, harmony: bool) -> Verdict:
 
 
 def _answers_none(ask: Ask, reply: Reply) -> bool:
-    """Tell whether words answer a request that forbade calls: a call beside them is no loss."""
+    """Return whether text answers a request that forbade calls, so that a lost call does not matter."""
     return ask.choice.kind == "none" and bool(reply.content.strip())
 
 
 def _say_length(ask: Ask, reply: Reply, usage: Mapping[str, Any] | None) -> Reply:
-    """Set `length` where the server hid it: some call a reply that ran into `max_tokens` `tool_calls` or `stop`."""
+    """Set `length` where the server hid it: some report `tool_calls` or `stop` for a reply that hit `max_tokens`."""
     limit = ask.max_tokens
     spent = as_count((usage or {}).get("completion_tokens"))
-    cut = any(each.reason == "truncated" for each in reply.malformed)
+    cut = any(failed.reason == "truncated" for failed in reply.malformed)
     if cut and limit is not None and spent is not None and spent >= limit and reply.finish_reason is not None:
         return replace(reply, finish_reason="length")
     return reply
 
 
 def _as_text(reply: Reply, raw: str) -> Reply:
-    """Give everything as content, byte for byte, and no calls."""
-    cut = reply.finish_reason == "length" or any(each.reason == "truncated" for each in reply.malformed)
+    """Copy the reply with everything as content, byte for byte, and no calls."""
+    cut = reply.finish_reason == "length" or any(failed.reason == "truncated" for failed in reply.malformed)
     finish = "content_filter" if reply.finish_reason == "content_filter" else "length" if cut else "stop"
     return replace(reply, calls=(), content=raw or reply.content, finish_reason=finish)
 
 
 def _handed_over(ask: Ask, reply: Reply, raw: str) -> Reply:
-    """Give the failed calls that may still be handed over as calls; without any, everything as content.
+    """Copy the reply with the failed calls that may still be passed on; without any, everything is content.
 
-    A call of an unknown tool is the client's to refuse, unless the request named the tool to call. A call that does
-    not fit goes only where `on_malformed` says so, and never to a tool that is `strict`.
+    A call of an unknown tool is left for the client to refuse, unless the request named the tool to call. A call that
+    fails its schema is passed on only where `on_malformed` is `call`, and never to a `strict` tool.
     """
-    calls = [each.call for each in reply.malformed if each.call is not None and _may_pass(ask, each, raw)]
+    calls = [failed.call for failed in reply.malformed if failed.call is not None and _may_pass(ask, failed, raw)]
     if not calls:
         return _as_text(reply, raw)
     if not ask.parallel:
@@ -168,16 +177,16 @@ def _may_pass(ask: Ask, failed: Malformed, raw: str) -> bool:
 
 
 def _is_shown(failed: Malformed, raw: str) -> bool:
-    """Whether a call of an unknown tool is in a fence: an example, once the model was asked and it stays."""
+    """Whether a call of an unknown tool is in a code fence, and so an example if the model repeats it when asked."""
     at = raw.find(failed.raw) if failed.dialect != NATIVE and failed.raw else -1
     return at >= 0 and len(_FENCE.findall(raw, 0, at)) % 2 == 1
 
 
 def _malformed(ask: Ask, reply: Reply, raw: str, sent: Mapping[str, str], *, harmony: bool) -> Verdict:
-    reasons = {each.reason for each in reply.malformed}
-    what = ", ".join(f"{each.name or 'a call'}: {each.reason}" for each in reply.malformed)
+    reasons = {failed.reason for failed in reply.malformed}
+    what = ", ".join(f"{failed.name or 'a call'}: {failed.reason}" for failed in reply.malformed)
     if "truncated" in reasons:
-        # asked again it would be cut again; another mode costs fewer tokens at best where the server set the limit
+        # a retry would be cut again; another mode may cost fewer tokens, which can help where the server set the limit
         elsewhere = reply.finish_reason != "length"
         return Verdict("truncated", _as_text(reply, raw), what, elsewhere=elsewhere)
     if not harmony and reasons == {"unknown_tool"} and all(map(_misread, reply.malformed)):
@@ -191,78 +200,78 @@ def _malformed(ask: Ask, reply: Reply, raw: str, sent: Mapping[str, str], *, har
 
 
 def _misread(failed: Malformed) -> bool:
-    """Whether the server took a part of a header for a tool: what was read here from text is what the model wrote."""
+    """Whether the server took a part of a Harmony header for a tool name; calls parsed here from text are exempt."""
     name = failed.name or ""
     return failed.dialect == NATIVE and (name in HEADER_WORDS or _MARKUP.search(name) is not None)
 
 
 def _mend(ask: Ask, reply: Reply, raw: str, sent: Mapping[str, str], *, harmony: bool) -> tuple[dict[str, Any], ...]:
-    """Write what was said and what to mend: as calls with failed results where the calls can be written at all.
+    """Build the feedback: calls with failed results where all calls can be encoded, else the text and a user message.
 
-    Calls bear the client's names, as in all messages, and the mode gives them those of the wire; words are ours alone.
+    Calls have the client's tool names, as in all messages, and the mode renames them; the texts have the sent names.
     """
     failed = reply.malformed
     if harmony and ask.options.harmony_react:
-        errors = " ".join(_message(ask, each, sent) for each in failed)
-        # its paper tells the model the same of a call that cannot be parsed as of none, its code what went wrong
+        errors = " ".join(_message(ask, item, sent) for item in failed)
+        # its paper has the same feedback for an unparsable call as for none, its code has the error
         return _as_thought((reply.reasoning, raw, f"{FAILED}{errors}", NEITHER))
-    written = [each.call or (_as_made(place, each) if harmony else None) for place, each in enumerate(failed)]
-    calls = [call for call in written if call is not None]
+    encoded = [item.call or (_as_made(number, item) if harmony else None) for number, item in enumerate(failed)]
+    calls = [call for call in encoded if call is not None]
     if len(calls) == len(failed):
-        said = {
+        assistant = {
             "role": "assistant",
             "content": reply.content or None,
             **_thoughts(reply, harmony=harmony),
             "tool_calls": [call_json(call) for call in calls],
         }
         results = [
-            {"role": "tool", "tool_call_id": call.id, "content": _message(ask, each, sent)}
-            for call, each in zip(calls, failed, strict=True)
+            {"role": "tool", "tool_call_id": call.id, "content": _message(ask, item, sent)}
+            for call, item in zip(calls, failed, strict=True)
         ]
-        return (said, *results)
-    return _say(reply, raw, " ".join(_message(ask, each, sent) for each in failed), harmony=harmony)
+        return (assistant, *results)
+    return _say(reply, raw, " ".join(_message(ask, item, sent) for item in failed), harmony=harmony)
 
 
 def _as_made(place: int, failed: Malformed) -> Call | None:
-    """Give a call as the model made it: Harmony has a place for arguments that are no JSON."""
+    """Return a call as the model wrote it: Harmony can hold arguments that are not JSON."""
     return Call(f"failed{place}", failed.name, {}, failed.raw) if failed.name else None
 
 
 def _thoughts(reply: Reply, *, harmony: bool) -> dict[str, str]:
-    """Give what the model thought, where it is to see that again: gpt-oss goes on from its thoughts."""
+    """Return the reasoning where the model is to see it again: gpt-oss continues from its reasoning."""
     return {"reasoning": reply.reasoning} if harmony and reply.reasoning else {}
 
 
 def _say(reply: Reply, raw: str, text: str, *, harmony: bool) -> tuple[dict[str, Any], ...]:
-    """Give a turn of the model with what it said, if anything, and one of the user."""
-    words = reply.content if harmony else raw  # not the headers: it gets others, and its own would be ordinary text
-    said = {"role": "assistant", "content": words, **_thoughts(reply, harmony=harmony)}
+    """Build an assistant message with the model's output, if any, and a user message."""
+    content = reply.content if harmony else raw  # not the headers: rendered again, they would be ordinary text
+    assistant = {"role": "assistant", "content": content, **_thoughts(reply, harmony=harmony)}
     user = {"role": "user", "content": text}
-    return (said, user) if words.strip() or "reasoning" in said else (user,)
+    return (assistant, user) if content.strip() or "reasoning" in assistant else (user,)
 
 
 def _as_thought(parts: tuple[str, ...]) -> tuple[dict[str, Any], ...]:
-    """Give a turn in which the model has thought all this: what it said, and what is wrong with it."""
+    """Build an assistant message with all parts as reasoning: the output, and what is wrong with it."""
     return ({"role": "assistant", "content": "", "reasoning": "\n\n".join(filter(str.strip, parts))},)
 
 
 def _message(ask: Ask, failed: Malformed, sent: Mapping[str, str]) -> str:
-    """Say what is wrong with a call, with the tools where the name was wrong; names are those that the model knows."""
+    """Describe what is wrong with a call, and list the tools where the name was wrong, under their sent names."""
     if failed.reason != "unknown_tool":
         return failed.message
     name = failed.name or ""
-    if ask.offered.get(name) is None:  # else the model took the client's own name from somewhere, and there is none
+    if ask.offered.get(name) is None:  # otherwise the model used a name that only the client knows
         name = sent.get(name, name)
     if ask.choice.kind == "named":
         return f"{name!r} must not be called now. {_forced(ask, sent)}"
     names = _names(ask, sent)
-    near = difflib.get_close_matches(name[:100], names if len(names) <= MOST_COMPARED else [], n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    matches = difflib.get_close_matches(name[:100], names if len(names) <= MOST_COMPARED else [], n=1)
+    hint = f" Did you mean {matches[0]!r}?" if matches else ""
     return f"There is no tool {name!r}, so nothing was done.{hint} The tools are: {listed(names)}."
 
 
 def _names(ask: Ask, sent: Mapping[str, str]) -> list[str]:
-    """Give the offered tools as the model knows them."""
+    """Return the sent names of the offered tools."""
     return [sent.get(name, name) for name in ask.offered.names]
 
 
@@ -280,7 +289,7 @@ def _no_call(ask: Ask, reply: Reply, raw: str, sent: Mapping[str, str], *, harmo
 
 
 def _empty(ask: Ask, reply: Reply, raw: str, usage: Mapping[str, Any] | None, *, harmony: bool) -> Verdict:
-    """Judge a reply without content and calls: lost by the server, forbidden by the request, or simply empty."""
+    """Judge a reply without content and calls: lost by the server, forbidden by the request, or truly empty."""
     if reply.finish_reason in {"length", "content_filter"}:
         return Verdict("answered", reply)
     if any(note.startswith(FORBIDDEN) for note in reply.trace.notes):

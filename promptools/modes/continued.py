@@ -1,4 +1,9 @@
-"""The rest of arguments of which the beginning has gone out: what was mended at the end is written behind it."""
+"""Complete arguments whose beginning has been streamed: what was repaired at the end is appended to it.
+
+The text already sent is fixed, white space included. It is tokenized again to find the open objects and arrays and what
+each has got so far; then the rest of `arguments` is written, innermost container first. The result is accepted only if
+it parses to `arguments`, so a beginning that the repair contradicts gives None.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +17,7 @@ _TOKEN = re.compile(r'[ \t\r\n]*(?:([{}\[\],:])|("(?:[^"\\]|\\.)*")|("(?:[^"\\]|
 
 
 def continued(sent: str, arguments: dict[str, Any]) -> str | None:
-    """Return the JSON of `arguments` that begins with the text `sent`; None where there is none."""
+    """Return JSON of `arguments` that begins with the text `sent`; None where there is none."""
     try:
         whole = sent + _rest(sent, arguments)
         return whole if json.loads(whole) == arguments else None
@@ -21,46 +26,46 @@ def continued(sent: str, arguments: dict[str, Any]) -> str | None:
 
 
 def _rest(sent: str, arguments: dict[str, Any]) -> str:
-    """Write what is missing: the end of an open string, then what each open object and array has not got yet."""
+    """Encode what is missing: the end of an open string, then the rest of each open object and array."""
     frames: list[tuple[Any, list[str]]] = []
     value: Any = arguments
     out: list[str] = []
     keyed = False
-    for mark, string, open_string, scalar in _TOKEN.findall(sent):
+    for bracket, string, open_string, scalar in _TOKEN.findall(sent):
         if string and is_object(frames[-1][0]) and not keyed:
             frames[-1][1].append(json.loads(string))
             value = frames[-1][0][frames[-1][1][-1]]
             keyed = True
-        elif mark and mark in "{[":
+        elif bracket and bracket in "{[":
             value = _at(frames, value)
             frames.append((value, []))
             keyed = False
-        elif mark and mark in "}]":
+        elif bracket and bracket in "}]":
             frames.pop()
             keyed = False
-        elif mark == ",":
+        elif bracket == ",":
             keyed = False
         elif string or scalar or open_string:
             value = _at(frames, value)
             keyed = False
         if open_string:
-            said = json.loads(f'{open_string}"')
-            if not value.startswith(said):
-                raise ValueError(said)
-            out.append(_dump(value[len(said) :])[1:])
+            prefix = json.loads(f'{open_string}"')
+            if not value.startswith(prefix):
+                raise ValueError(prefix)
+            out.append(_dump(value[len(prefix) :])[1:])
     for value, done in reversed(frames):
         rest = (
-            [f"{_dump(key)}: {_dump(each)}" for key, each in value.items() if key not in done]
+            [f"{_dump(key)}: {_dump(item)}" for key, item in value.items() if key not in done]
             if is_object(value)
-            else [_dump(each) for each in value[len(done) :]]
+            else [_dump(item) for item in value[len(done) :]]
         )
-        out += [f"{', ' if done or place else ''}{each}" for place, each in enumerate(rest)]
+        out += [f"{', ' if done or number else ''}{item}" for number, item in enumerate(rest)]
         out.append("}" if is_object(value) else "]")
     return "".join(out)
 
 
 def _at(frames: list[tuple[Any, list[str]]], value: Any) -> Any:
-    """Return the value that comes next: an item of an array, or what the last key has."""
+    """Return the next value: the next item of an array, or the value of the last key."""
     if not frames or is_object(frames[-1][0]):
         return value
     items, done = frames[-1]

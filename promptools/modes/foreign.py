@@ -1,7 +1,8 @@
-"""What the app did not write itself: messages of users, results, tools, and what the model said of them.
+"""Escape markup in text that the app did not write: user messages, results, tools, and the model's replies to them.
 
-Nothing in it may become markup of the conversation: see docs/why/foreign-text.md. What is escaped in a request is
-restored in the arguments of the calls that answer it.
+None of it may become a control token or a marker of the conversation: see docs/why/foreign-text.md. System messages are
+the app's own and stay as they are. The model copies escaped text into its arguments, so the escaped forms that were
+written, and no others, are unescaped in the calls that answer the request.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ NOTHING = markup(frozenset[str]())
 
 
 def foreign_to(ask: Ask, *, dialect: str | None) -> Foreign:
-    """Return what escapes the foreign text of a request: `dialect` is the one of prompt mode, None is native mode.
+    """Return the escaper for a request; `dialect` is that of prompt mode, None is native mode.
 
-    A server's template writes calls and results too: those of a known family in the dialect of its profile.
+    In native mode the server's template writes calls and results: of a known family, in the dialect of its profile.
     """
     if not ask.options.escape:
         return Foreign(NOTHING, NOTHING)
@@ -54,37 +55,37 @@ def foreign_to(ask: Ask, *, dialect: str | None) -> Foreign:
 
 @dataclass(slots=True)
 class Foreign:
-    """Escapes the foreign text of one request, and remembers which forms it wrote."""
+    """Escape the foreign text of one request, and record the escaped forms."""
 
     markup: Markup
     said: Markup
-    """Markup in the model's own words of an attempt before, which are to be mended: its calls stay what they are."""
+    """The markup to escape in the model's own text of an earlier attempt: less, since its calls must stay calls."""
     forms: set[str] = field(default_factory=set[str])
     places: Counter[str] = field(default_factory=Counter[str])
     renamed: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Tools that are sent under another name, since theirs holds markup."""
+    """Tools sent under another name, since their own contains markup."""
     _place: str = ""
 
-    # --- what is sent ------------------------------------------------------------------------------------------------
+    # --- the request -------------------------------------------------------------------------------------------------
 
     def turns(self, turns: Iterable[Turn], again: int = 0) -> list[Turn]:
-        """Escape a conversation; its last `again` messages are of attempts before this one. O(n) in its size."""
+        """Escape a conversation whose last `again` messages are feedback of earlier attempts. O(n) in its size."""
         every = list(turns)
         return [self._turn(turn, at, own=at >= len(every) - again) for at, turn in enumerate(every)]
 
     def tools(self, tools: list[Any]) -> list[Any]:
-        """Escape tools as they are sent, but for their names and types: the same list where there is nothing to do."""
+        """Escape tools, except for their names and types; return the same list where nothing needs it."""
         if not self.markup.may_be_in(json.dumps(tools, ensure_ascii=False)):
             return tools
         self._place = "the tools"
         return [self._tool(tool) if is_object(tool) else tool for tool in tools]
 
     def prepared(self, tools: Tools) -> Tools:
-        """Escape tools that are rendered here."""
+        """Escape tools that are rendered into the prompt."""
         return Tools(self.tools(tools.to_openai())) if _may_hold(tools, self.markup) else tools
 
     def names(self, names: Iterable[str], sent: Mapping[str, str] = NO_NAMES) -> Mapping[str, str]:
-        """Map names of tools that hold markup to others, those in `sent` to the ones they have there."""
+        """Map the tool names that contain markup to others; names in `sent` keep their replacement."""
         every = list(names)
         if any(map(self.markup.found, every)):
             others = mapped(every, Profile().tool_names).items()
@@ -92,13 +93,13 @@ class Foreign:
         return self.renamed
 
     def text(self, text: str) -> str:
-        """Escape a text of the conversation that is written here."""
+        """Escape a text of a conversation that is rendered here."""
         self._place = "the conversation"
         return self._text(text)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was done, for the trace."""
+        """What was escaped and where, for the trace."""
         if not self.places:
             return ()
         count = self.places.total()
@@ -110,9 +111,9 @@ class Foreign:
         if turn.role == "system":
             return turn
         self._place = f"message {at}"
-        words = self.said if own and turn.role == "assistant" else self.markup
+        text_markup = self.said if own and turn.role == "assistant" else self.markup
         message = {
-            key: self._content(value, words) if key == "content" else self._field(key, value, words)
+            key: self._content(value, text_markup) if key == "content" else self._field(key, value, text_markup)
             for key, value in turn.message.items()
         }
         calls = tuple(map(self._call, turn.calls))
@@ -121,24 +122,26 @@ class Foreign:
             counted = self.places.copy()
             content, name = self._text(result.content), self._name(result.name)
             result = replace(result, call_id=self._text(result.call_id), name=name, content=content)
-            self.places = counted  # it is the message's content once more
+            self.places = counted  # it repeats the message's content
         return replace(turn, message=message, calls=calls, result=result)
 
     def _field(self, key: str, value: Any, words: Markup) -> Any:
-        """Escape a field of a message beside its content: a template may write any, `tool_plan` for one."""
+        """Escape another field of a message than its content: a template may write any, such as `tool_plan`."""
         if key == "tool_calls" and is_list(value):
-            return [self._around_call(each, words) if is_object(each) else each for each in value]
+            return [self._around_call(call, words) if is_object(call) else call for call in value]
         return value if key in _READ else self._value(value, words)
 
     def _around_call(self, given: dict[str, Any], words: Markup) -> dict[str, Any]:
-        """Escape what a call holds beside what is read from it."""
-        return {key: each if key in _READ_OF_CALLS else self._value(each, words) for key, each in given.items()}
+        """Escape the fields of a call that are not parsed here."""
+        return {key: value if key in _READ_OF_CALLS else self._value(value, words) for key, value in given.items()}
 
     def _part(self, part: Any, words: Markup) -> Any:
-        """Escape what a part holds beside its text; pictures and sound are no text."""
+        """Escape the fields of a part other than its text; images and sound are not text."""
         if not is_object(part):
             return part
-        return {key: each if key == "text" or key in _MEDIA else self._value(each, words) for key, each in part.items()}
+        return {
+            key: value if key == "text" or key in _MEDIA else self._value(value, words) for key, value in part.items()
+        }
 
     def _call(self, call: Call) -> Call:
         arguments = self._value(call.arguments)
@@ -170,7 +173,7 @@ class Foreign:
         return rewrite(value, (words or self.markup).found, lambda text: self._text(text, words))
 
     def _tool(self, tool: dict[str, Any]) -> dict[str, Any]:
-        """Escape a tool; a `pattern` with markup is left out, since it would be another pattern."""
+        """Escape a tool; a `pattern` with markup is dropped, since escaping would change its meaning."""
         plain = {key: value for key, value in tool.items() if key not in _KEPT}
         function = as_object(plain.pop("function", None))
         changed = {**tool, **self._value(plain)}
@@ -184,16 +187,16 @@ class Foreign:
         self.forms.add(form)
         self.places[self._place] += 1
 
-    # --- what comes back ---------------------------------------------------------------------------------------------
+    # --- the reply ---------------------------------------------------------------------------------------------------
 
     @property
     def restore(self) -> Restore | None:
-        """What undoes it in a call's arguments; None where nothing was escaped."""
+        """The inverse, for the arguments of calls; None where nothing was escaped."""
         return Restore(self.markup, frozenset(self.forms)) if self.forms else None
 
 
 _READ = frozenset(("role", "content", "tool_calls", "function_call"))
-"""Fields of a message that are read, and written anew."""
+"""Fields of a message that are parsed and encoded again."""
 _READ_OF_CALLS = frozenset(("id", "index", "type", "function", "custom"))
 _MEDIA = frozenset(("image_url", "input_audio", "audio_url", "video_url"))
 _KEPT = frozenset(("name", "type"))
@@ -201,13 +204,13 @@ _KEPT = frozenset(("name", "type"))
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """Undoes in a call's arguments what was escaped in the request: the forms that were written there, no others."""
+    """Unescape the arguments of a call: the forms that were written in the request, and no others."""
 
     markup: Markup
     forms: frozenset[str]
 
     def __call__(self, arguments: dict[str, Any]) -> tuple[dict[str, Any], tuple[Fix, ...]]:
-        """Return the arguments, and a fix for each form."""
+        """Return the unescaped arguments, and a fix for each form."""
         undone: dict[str, None] = {}
 
         def text_of(text: str) -> str:
@@ -228,36 +231,36 @@ def _may_hold(tools: Tools, words: Markup) -> bool:
 
 
 def rewrite(value: Any, found: Callable[[str], bool], change: Callable[[str], str]) -> Any:
-    """Copy JSON with every string and key changed, however deep it is: the same object where none is `found`. O(n)."""
+    """Copy JSON of any depth with every string and key changed; return the same object where none is `found`. O(n)."""
     if not any(map(found, _strings(value))):
         return value
     top: list[Any] = [value]
     containers: list[Any] = [top]
     while containers:
         container = containers.pop()
-        for key, each in list(_items(container)):
-            if isinstance(each, str):
-                container[key] = change(each)
-            elif is_object(each):
-                container[key] = {change(name): inner for name, inner in each.items()}
+        for key, item in list(_items(container)):
+            if isinstance(item, str):
+                container[key] = change(item)
+            elif is_object(item):
+                container[key] = {change(name): inner for name, inner in item.items()}
                 containers.append(container[key])
-            elif is_list(each):
-                container[key] = list(each)
+            elif is_list(item):
+                container[key] = list(item)
                 containers.append(container[key])
     return top[0]
 
 
 def without_patterns(value: dict[str, Any], found: Callable[[str], bool]) -> dict[str, Any]:
-    """Copy a schema without each `pattern` in which something is found."""
+    """Copy a schema without each `pattern` for which `found` is true."""
     top = {"": value}
     containers: list[Any] = [top]
     while containers:
         container = containers.pop()
-        for key, each in list(_items(container)):
-            if key == "pattern" and isinstance(each, str) and found(each):
+        for key, item in list(_items(container)):
+            if key == "pattern" and isinstance(item, str) and found(item):
                 del container[key]
-            elif is_object(each) or is_list(each):
-                container[key] = each.copy()
+            elif is_object(item) or is_list(item):
+                container[key] = item.copy()
                 containers.append(container[key])
     return top[""]
 
@@ -269,14 +272,14 @@ def _items(container: Any) -> Iterator[tuple[Any, Any]]:
 def _strings(value: Any) -> Iterator[str]:
     rest: list[Any] = [value]
     while rest:
-        each = rest.pop()
-        if isinstance(each, str):
-            yield each
-        elif is_object(each):
-            rest += each
-            rest += each.values()
-        elif is_list(each):
-            rest += each
+        item = rest.pop()
+        if isinstance(item, str):
+            yield item
+        elif is_object(item):
+            rest += item
+            rest += item.values()
+        elif is_list(item):
+            rest += item
 
 
 def _text_of(part: Any) -> str | None:

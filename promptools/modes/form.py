@@ -1,4 +1,9 @@
-"""The form that a request wants its answer in (`response_format`): told in words, checked, and asked for again."""
+"""`response_format`: put into the prompt, checked on the answer, and asked for again without tools.
+
+Beside tools most servers cannot enforce it, since a grammar that forces the answer makes calls impossible. So the
+format is described in the system message, the answer is checked here, and one that does not fit is requested again,
+alone.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +29,13 @@ _NAME = "response_format"
 
 
 def schema_of(ask: Ask) -> Schema | None:
-    """Return the schema that the request wants its answer in; None where any JSON object will do."""
+    """Return the JSON Schema of `response_format`; None where any JSON object is valid."""
     form = as_object(ask.body.get(_NAME))
     return as_object(as_object(form.get("json_schema")).get("schema")) or None
 
 
 def in_words(ask: Ask, what: str) -> str:
-    """Write what `response_format` demands of `what`."""
+    """Describe what `response_format` requires; `what` opens the sentence."""
     schema = schema_of(ask)
     if schema is None:
         return f"{what} one JSON object and nothing else."
@@ -40,14 +45,14 @@ def in_words(ask: Ask, what: str) -> str:
 
 
 def answer_in_words(ask: Ask) -> str:
-    """Write what `response_format` demands, for the system message: enforced, it would make calls impossible."""
+    """Describe `response_format` for the system message, where enforcing it would make calls impossible."""
     return in_words(ask, "An answer that is no tool call is")
 
 
 def misfit(ask: Ask, text: str) -> str:
-    """Return why an answer is not in the form that the request wants, in words; empty where it is.
+    """Return why an answer does not fit `response_format`, as text; empty where it fits.
 
-    The answer is the text as it is: an app reads it with a JSON parser.
+    The check is strict, since the app reads the text with a JSON parser.
     """
     try:
         value = json.loads(text, parse_constant=_refuse)
@@ -56,8 +61,8 @@ def misfit(ask: Ask, text: str) -> str:
     schema = schema_of(ask)
     if schema is None:
         return "" if is_object(value) else "the answer is no JSON object"
-    found = _errors(schema, value)
-    return f"the answer does not fit its schema: {found}" if found else ""
+    errors = _errors(schema, value)
+    return f"the answer does not fit its schema: {errors}" if errors else ""
 
 
 def _refuse(word: str) -> Any:
@@ -65,7 +70,7 @@ def _refuse(word: str) -> Any:
 
 
 def _errors(schema: Schema, value: Any) -> str:
-    """Return what of a value does not fit; nothing is found wrong by a schema that cannot be read."""
+    """Return the validation errors of a value as text; empty for a schema that cannot be compiled."""
     try:
         graph = build(schema, _NAME)
         check_patterns(graph, _NAME)
@@ -75,17 +80,17 @@ def _errors(schema: Schema, value: Any) -> str:
 
 
 def calls_instead(ask: Ask, text: str, parser: StreamParser, finish_reason: str | None) -> tuple[list[Event], str]:
-    """Return the calls in an answer that is not in its form, good and bad, and the text without them.
+    """Return the calls, valid and malformed, in an answer that does not fit its format, and the text without them.
 
-    `parser` reads it as if no JSON had been asked for; a call has to name its tool all the same. Where any JSON object
-    is in the form, only a call to the letter is one.
+    `parser` reads the answer as if no JSON had been requested, but a call must name its tool. Where any JSON object
+    fits the format, only calls that needed no fix count.
     """
     fits = not misfit(ask, text)
     if fits and schema_of(ask) is not None:
         return [], text
     events = [*parser.feed(text), *parser.close(finish_reason)]
-    calls = [each for each in events if isinstance(each, (CallEnd, Malformed)) and _names_its_tool(each)]
-    if fits and not all(isinstance(each, CallEnd) and not each.call.fixes for each in calls):
+    calls = [event for event in events if isinstance(event, (CallEnd, Malformed)) and _names_its_tool(event)]
+    if fits and not all(isinstance(event, CallEnd) and not event.call.fixes for event in calls):
         return [], text
     return list(calls), parser.reply.content
 
@@ -97,10 +102,10 @@ def _names_its_tool(event: CallEnd | Malformed) -> bool:
 
 
 def formed(ask: Ask, feedback: tuple[dict[str, Any], ...]) -> Ask:
-    """Copy a request to ask for the answer alone: without tools, so that the server may force its form.
+    """Copy a request to ask for the answer alone: without tools, so that the server can enforce the format.
 
-    Where grammars garble the model's words, nothing but `feedback` tells of the form.
+    Where the server's grammars garble the output (`constrained_ok` is false), only `feedback` describes the format.
     """
-    forced = ask.profile.constrained_ok
-    body = ask.body if forced else {key: value for key, value in ask.body.items() if key != _NAME}
+    enforced = ask.profile.constrained_ok
+    body = ask.body if enforced else {key: value for key, value in ask.body.items() if key != _NAME}
     return replace(ask.corrected(feedback), body=body, choice=replace(ask.choice, kind="none"), offered=Tools([]))

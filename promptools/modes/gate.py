@@ -1,7 +1,12 @@
-"""The last word on each call before anyone sees it: what the request allows goes out, the rest is told of.
+"""Filter calls by what the request allows: each one is passed on, dropped with a note, or turned into an error.
 
-Parsers say what the model called; the gate says whether it may. Calls come from two sources, text and the server's own
-structure; here they get one numbering, the client's names, and ids that the server will take back.
+Parsers report what the model called; the filter decides whether it may. Calls come from several sources (text, the
+server's structured calls, reasoning, a JSON answer); here they get one numbering, the client's tool names, and ids that
+the server will accept back.
+
+A call is early once its start went out before its end is known: then it can no longer be dropped, and its end or its
+failure is always passed on. So a call is let out early only if nothing that comes later could forbid it: its tool is
+offered and not strict, it is within `parallel_tool_calls`, and the other source cannot hold the same call.
 """
 
 from __future__ import annotations
@@ -23,12 +28,12 @@ if TYPE_CHECKING:
 Source = Literal["text", "server", "thoughts", "answer"]
 
 FORBIDDEN = ("tool_choice is none: ", "no tool was offered: ")
-"""How the note on a call begins that was left out since no call may be made."""
+"""The prefixes of notes on calls that were dropped because no call may be made."""
 
 
 @dataclass(slots=True)
 class Gate:
-    """Passes events on, changed where the request demands it."""
+    """Pass events on, changed where the request requires it."""
 
     ask: Ask
     upstream: Upstream
@@ -40,7 +45,7 @@ class Gate:
     _live: set[int] = field(default_factory=set[int])
 
     def started(self, event: CallStart, source: Source) -> list[Event]:
-        """Let the head of a live call out, if it may be one."""
+        """Pass on the start of a call early, if that is allowed."""
         name = self._name(event.name)
         if not self._may_go_live(name, source):
             return []
@@ -49,24 +54,24 @@ class Gate:
         return [replace(event, index=index, id=self._id(event.id), name=name, early=True)]
 
     def _may_go_live(self, name: str, source: Source) -> bool:
-        """Whether a call may go out before its end is known: never of a strict tool, whose arguments must fit first."""
+        """Whether a call may go out before its end is known; never for a strict tool, which needs valid arguments."""
         ask, tool = self.ask, self.ask.offered.get(name)
         if not ask.stream or ask.legacy or ask.options.hold == "all" or tool is None or tool.strict:
             return False
-        if ask.options.arguments != "live":  # what is in the text may yet be none, or come from the server as well
-            again = "text" in self._sources.values()
-            if ask.options.arguments == "whole" or source != "server" or again:
+        if ask.options.arguments != "live":  # text may yet prove not to be a call, or the server may send the same one
+            text_called = "text" in self._sources.values()
+            if ask.options.arguments == "whole" or source != "server" or text_called:
                 return False
-        # what is restored is known only of the whole
+        # unescaping needs the complete arguments
         return self.upstream.restore is None and self._room() and ask.choice.name in {None, name}
 
     def more(self, event: CallArgs, source: Source) -> list[Event]:
-        """Let a piece of a live call's arguments out."""
+        """Pass on a fragment of an early call's arguments."""
         index = self._numbers.get((source, event.index))
         return [replace(event, index=index)] if index is not None and index in self._live else []
 
     def ended(self, event: CallEnd, source: Source, raw_of: Callable[[Span], str]) -> list[Event]:
-        """Pass a call on whole, or say what became of it; `raw_of` gives the model's own text of it."""
+        """Pass on a complete call, or what it became; `raw_of` returns the model's text of a span."""
         call = replace(event.call, id=self._id(event.call.id), name=self._name(event.call.name))
         index = self._number(source, event.index)
         live = index in self._live
@@ -89,11 +94,11 @@ class Gate:
         end = CallEnd(index, call, event.span)
         if live:
             return [end]
-        place = Span(event.span.start, event.span.start)
-        return [CallStart(index, call.id, call.name, place), CallArgs(index, call.arguments_json, place), end]
+        start = Span(event.span.start, event.span.start)
+        return [CallStart(index, call.id, call.name, start), CallArgs(index, call.arguments_json, start), end]
 
     def failed(self, event: Malformed, source: Source) -> list[Event]:
-        """Pass on that a call failed."""
+        """Pass on a malformed call."""
         if self._no_calls(event.dialect):
             return self._forbidden(event.name or "", source, event.raw, event.span, event.dialect)
         call = event.call
@@ -108,27 +113,29 @@ class Gate:
         return [event]
 
     def _no_calls(self, dialect: str) -> bool:
-        """Tell whether no call may be made; gpt-oss calls tools of which it was told nothing (openai/harmony#60)."""
+        """Return whether no call may be made; gpt-oss calls tools that were never offered (openai/harmony#60)."""
         ask = self.ask
         return ask.choice.kind == "none" or (dialect == "harmony" and not (len(ask.tools) or ask.others))
 
     def _forbidden(self, name: str, source: Source, raw: str, span: Span, dialect: str) -> list[Event]:
-        """Under tool_choice none text is text; a call that the server made all the same is left out.
+        """Turn a forbidden call in text back into text; drop one that the server parsed.
 
-        So is one in Harmony, where nothing but a call looks like one, and the rest of it is no text for anyone.
+        One in Harmony is dropped too: nothing but a call looks like one there, and its markup is not text for a user.
         """
         if source == "text" and dialect != "harmony":
             return [Text(raw, span)]
-        why = FORBIDDEN[0 if self.ask.choice.kind == "none" else 1]
-        self.notes.append(f"{why}the call of {name!r} was left out")
+        reason = FORBIDDEN[0 if self.ask.choice.kind == "none" else 1]
+        self.notes.append(f"{reason}the call of {name!r} was left out")
         return [Discarded(raw, "markup", span)]
 
     def _is_example(self, call: Call) -> bool:
-        """Whether a call, named as the model knows it, is a copy of an example of the prompt."""
-        return any((call.name, call.arguments) == (each.name, each.arguments) for each in self.upstream.examples)
+        """Whether a call, under the name that the model knows, is a copy of an example in the prompt."""
+        return any(
+            (call.name, call.arguments) == (example.name, example.arguments) for example in self.upstream.examples
+        )
 
     def _copied(self, call: Call, index: int, raw: str, span: Span) -> list[Event]:
-        """Fail a copy of an example: its placeholders are no values."""
+        """Fail a copy of an example, whose arguments are placeholders."""
         message = (
             f"The call of {call.name!r} is the example of the instructions, so nothing was done: write values of the"
             " request in place of its placeholders, or answer in words."
@@ -136,7 +143,7 @@ class Gate:
         return self._fail(Malformed(index, raw, "invalid_arguments", message, span, call.name, call.dialect))
 
     def _not_offered(self, call: Call, index: int, raw: str, span: Span) -> list[Event]:
-        """Fail a call of a tool that the request does not have, or does not want called now."""
+        """Fail a call of a tool that the request does not offer, or does not allow now."""
         if call.unknown_tool:
             message = unknown_message(call.name, self.ask.tools)
         else:
@@ -146,7 +153,7 @@ class Gate:
         return self._fail(failed)
 
     def _room(self) -> bool:
-        """Tell whether one more call may go out."""
+        """Return whether one more call may go out."""
         return self.ask.parallel or not (self.calls or self._live)
 
     def _number(self, source: Source, index: int) -> int:

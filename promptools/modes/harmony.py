@@ -1,6 +1,6 @@
-"""Harmony mode: the whole conversation in gpt-oss' own format, for a raw endpoint; the reply is read by us as well.
+"""Harmony mode: render the whole conversation in gpt-oss' own format for a raw endpoint, and parse the reply here.
 
-No server turns the conversation into a prompt, and no server's parser can break on the reply.
+Neither the server's chat template nor its parser, which can break on a reply, is involved.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from promptools.types import ModeName, NewId
 
 ADVISED: Mapping[str, float] = MappingProxyType({"temperature": 1, "top_p": 1, "top_k": 0, "min_p": 0})
-"""Sampling for a request that says nothing of it (openai/gpt-oss README, 2025-08: temperature 1.0, top_p 1.0): each
-token as likely as the model has it. llama.cpp would else cut, and vLLM goes by a file that may not be there."""
+"""Sampling for a request that sets none (openai/gpt-oss README, 2025-08: temperature 1.0, top_p 1.0): the model's own
+distribution. By default llama.cpp truncates it, and vLLM follows a file that may not be there."""
 LEAST = 4_096
-"""Tokens for an answer where it is not known how many are left: a call after some thoughts."""
+"""Tokens for an answer where it is not known how many are left: enough for a call after some reasoning."""
 BYTES = 2
-"""Bytes a token, where there is no vocabulary to count with: fewer than in any text but strings of signs. Prose has
-four, so the prompt is thought to be longer than it is, and the answer gets less than there is room for."""
+"""Bytes per token, where there is no vocabulary to count with: fewer than in any text except runs of symbols. Prose has
+four, so the prompt is overestimated, and the answer gets less than there is room for."""
 PREFILLS = MappingProxyType({"channel": "<|channel|>analysis", "thought": "<|channel|>analysis<|message|>"})
 
 _MARKER = re.compile(r"<\|(\w+)\|>")
@@ -43,39 +43,39 @@ _EFFORT_IN_TEMPLATES = ("reasoning_effort", "enable_thinking", "thinking")
 
 
 class Harmony:
-    """Ask in Harmony, and read Harmony."""
+    """Render the request in Harmony, and read the reply as Harmony."""
 
     name: Final[ModeName] = "harmony"
 
     def body(self, ask: Ask) -> Upstream:
-        """Write the request; raises UsageError for a conversation that cannot be told, or an unknown effort."""
+        """Encode the request. Raises UsageError for a conversation that Harmony cannot express or an unknown effort."""
         notes = not_offered(ask, self.name)
         template = as_object(ask.body.get("chat_template_kwargs"))
-        lost = sorted(template.keys() - {"model_identity", *_EFFORT_IN_TEMPLATES})
-        if lost:
-            notes.append(f"not sent: {', '.join(lost)} of chat_template_kwargs; no template is applied")
+        ignored = sorted(template.keys() - {"model_identity", *_EFFORT_IN_TEMPLATES})
+        if ignored:
+            notes.append(f"not sent: {', '.join(ignored)} of chat_template_kwargs; no template is applied")
         places = _places(ask)
-        order = _order(ask, places)
-        if order:
+        instruction = _order(ask, places)
+        if instruction:
             notes.append(f"tool_choice {ask.choice.kind} was put into words")
-        told = _convert(ask, template, order)
+        converted = _convert(ask, template, instruction)
         prefill = _prefill(ask, places)
         sent = in_harmony(places)
         notes += (f"the tool {name!r} was sent as {other!r}" for name, other in sent.items())
         names = {other: name for name, other in sent.items()}
         body = {**_advised(ask), **{key: value for key, value in passed_on(ask).items() if value is not None}}
         foreign = Foreign(CONTROL, CONTROL)
-        prompt = _prompt(ask, told, prefill, foreign)
-        notes += (*told.notes, *foreign.notes)
+        prompt = _prompt(ask, converted, prefill, foreign)
+        notes += (*converted.notes, *foreign.notes)
         return Upstream(body, tuple(notes), names, HARMONY, prompt, prefill, restore=foreign.restore)
 
     def reader(self, ask: Ask, upstream: Upstream, new_id: NewId) -> ReplyReader:
-        """Read Harmony, from behind the prefill on."""
+        """Return a reader of Harmony that starts after the prefill."""
         return ReplyReader(ask, upstream, new_id)
 
 
 def _places(ask: Ask) -> dict[str, Place]:
-    """Give the places of the offered tools."""
+    """Return the namespace and recipient of each offered tool."""
     names = Names(ask.offered.names)
     return {name: names.place(name) for name in ask.offered.names}
 
@@ -97,37 +97,37 @@ def _convert(ask: Ask, template: Mapping[str, Any], order: str) -> Converted:
 
 
 def _effort(body: Mapping[str, Any], template: Mapping[str, Any]) -> Any:
-    """Find what the request says of effort, in any of the ways that servers know."""
-    said = (
+    """Return the reasoning effort of the request, in any of the fields that servers know."""
+    efforts = (
         body.get("reasoning_effort"),
         as_object(body.get("reasoning")).get("effort"),
         body.get("think"),
         *(template.get(key) for key in _EFFORT_IN_TEMPLATES),
     )
-    return next((each for each in said if each is not None), None)
+    return next((effort for effort in efforts if effort is not None), None)
 
 
 def _messages(ask: Ask, order: str) -> list[dict[str, Any]]:
-    """Give the messages; system messages become instructions in the order in which they stand, wherever that is."""
-    said, configured = ask.messages, ask.system_prompt
+    """Return the messages; system messages become instructions in their order, wherever they are."""
+    messages, configured = ask.messages, ask.system_prompt
     if configured:
         own = {"role": "system", "content": configured}
         if ask.profile.prompt_placement == "replace":
-            start = next((at for at, each in enumerate(said) if not _instructs(each)), len(said))
-            said = said[start:]
-        said = [*said, own] if ask.profile.prompt_placement == "append" else [own, *said]
-    return [*said, {"role": "system", "content": order}] if order else said
+            start = next((index for index, message in enumerate(messages) if not _instructs(message)), len(messages))
+            messages = messages[start:]
+        messages = [*messages, own] if ask.profile.prompt_placement == "append" else [own, *messages]
+    return [*messages, {"role": "system", "content": order}] if order else messages
 
 
 def _instructs(message: Mapping[str, Any]) -> bool:
     return message.get("role") in {"system", "developer"}
 
 
-# --- a call that must come -------------------------------------------------------------------------------------------
+# --- a required call -------------------------------------------------------------------------------------------------
 
 
 def _order(ask: Ask, places: Mapping[str, Place]) -> str:
-    """Write the words that demand a call; nothing where none is demanded, or its header does."""
+    """Return the instruction to call a tool; empty where no call is required, or a prefilled header forces it."""
     if not ask.choice.forced or not places or not _by_words(ask):
         return ""
     which = f"the tool {short(places[ask.choice.name])}" if ask.choice.name else "one of the tools"
@@ -135,7 +135,7 @@ def _order(ask: Ask, places: Mapping[str, Place]) -> str:
 
 
 def _prefill(ask: Ask, places: Mapping[str, Place]) -> str:
-    """Give what is said in the model's name."""
+    """Return the start of the reply that the prompt ends with."""
     fixed = PREFILLS.get(ask.options.prefill)
     if fixed is not None:
         return fixed
@@ -143,10 +143,10 @@ def _prefill(ask: Ask, places: Mapping[str, Place]) -> str:
 
 
 def _by_words(ask: Ask) -> bool:
-    """Tell whether a call that must come is asked for in words.
+    """Return whether a required call is asked for by an instruction rather than a prefilled header.
 
-    A call's header in the model's name makes the call certain, and leaves no place for thoughts, in which gpt-oss finds
-    out what to call it with. So it is asked in words first, and the header is for when these were not heeded.
+    A prefilled header makes the call certain, but leaves no place for reasoning, in which gpt-oss works out the
+    arguments. So the first attempt has an instruction, and the header is for the retry after it was ignored.
     """
     match ask.options.prefill:
         case "call":
@@ -158,7 +158,7 @@ def _by_words(ask: Ask) -> bool:
 
 
 def _header(places: Sequence[Place]) -> str:
-    """Write the header of a call as gpt-oss does, as far as it is known; it ends where a token may."""
+    """Write the header of a call as gpt-oss does, as far as it is determined; it ends at a token boundary."""
     spaces = {place.space for place in places}
     channel, kind = ("commentary", " <|constrain|>json") if spaces == {FUNCTIONS} else ("analysis", " code")
     if len(places) == 1:
@@ -172,19 +172,19 @@ def _header(places: Sequence[Place]) -> str:
 
 
 def _prompt(ask: Ask, told: Converted, prefill: str, foreign: Foreign) -> Prompt:
-    """Write the prompt; as ids nothing needs to be escaped, for no control token is looked for in text."""
+    """Render the prompt. Token ids need no escaping, since text is then never searched for control tokens."""
     vocabulary = ask.vocabulary() if ask.vocabulary is not None and ask.profile.raw_ids else None
     if vocabulary is None:
         text = render(map(_with_json, told.messages), escape=foreign.text) + prefill
         return Prompt(text, _room(ask, len(text.encode("utf-8", "surrogatepass")) // BYTES))
     encode, decode = vocabulary
     ids = (*render_ids(told.messages, encode), *_ids(prefill, encode))
-    # the text ends before a stop string, the ids behind it (vLLM 0.32.0)
+    # the text ends before a stop string, the ids after it (vLLM 0.32.0)
     return Prompt(ids, _room(ask, len(ids)), decode if ask.body.get("stop") is None else None)
 
 
 def _with_json(message: Message) -> Message:
-    """Escape a call's arguments as JSON, which means the same."""
+    """Escape a call's arguments with JSON escapes, which do not change their value."""
     if message.role != "assistant" or not message.recipient or not isinstance(message.content, str):
         return message
     return replace(message, content=CONTROL.escape_json(message.content))
@@ -199,7 +199,7 @@ def _ids(prefill: str, encode: Encode) -> Iterator[int]:
 
 
 def _room(ask: Ask, prompt: int) -> int:
-    """Give the tokens that are left for the answer, `prompt` being those of the prompt, or more."""
+    """Return how many tokens are left for the answer; `prompt` is an upper bound of the prompt's."""
     if ask.room is not None:
         return ask.room
     context = ask.profile.context
@@ -207,5 +207,5 @@ def _room(ask: Ask, prompt: int) -> int:
 
 
 def _advised(ask: Ask) -> dict[str, float]:
-    """Give the sampling that the makers advise, as far as the server takes it."""
+    """Return the recommended sampling, as far as the server accepts it."""
     return {key: value for key, value in ADVISED.items() if key in {"temperature", "top_p", *ask.profile.sampling}}

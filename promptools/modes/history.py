@@ -1,4 +1,4 @@
-"""What a conversation says about tools, read once: calls with readable arguments, results tied to their calls.
+"""The conversation as turns: past calls with readable arguments, results matched to their calls.
 
 Histories come from every kind of client: calls without ids, ids used twice, arguments cut off or encoded as objects,
 results that name no call. One broken message would make a server refuse the conversation for good.
@@ -20,13 +20,13 @@ from promptools.wire.shapes import as_list, as_object, as_text, is_object
 
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _OWN = frozenset(("assistant", "system", "developer"))
-"""Roles of the model and of the app: it may make a call again, and an app shows it how to call."""
+"""Roles whose text is not quotable: the model may repeat its own calls, and an app shows it how to call."""
 _NINE = re.compile(r"[0-9A-Za-z]{9}")
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One message. `calls` are an assistant's; `result` is a tool's, its text alone; `images` its other parts."""
+    """One message. An assistant's has `calls`; a tool's has its text in `result`, its other parts in `images`."""
 
     message: dict[str, Any]
     calls: tuple[Call, ...] = ()
@@ -35,14 +35,14 @@ class Turn:
 
     @property
     def role(self) -> str:
-        """Give the role; `developer` is the new name of `system`, `function` the old one of `tool`."""
-        said = as_text(self.message.get("role"))
-        return {"developer": "system", "function": "tool"}.get(said, said)
+        """The role, with `developer` as `system` (its older name) and `function` as `tool` (its newer one)."""
+        role = as_text(self.message.get("role"))
+        return {"developer": "system", "function": "tool"}.get(role, role)
 
 
 @dataclass(slots=True)
 class _Links:
-    """Which calls wait for results, while a history is read from the front."""
+    """The calls that await results while a history is read in order."""
 
     names: dict[str, str] = field(default_factory=dict[str, str])
     waiting: list[Call] = field(default_factory=list[Call])
@@ -52,22 +52,22 @@ class _Links:
         self.names.update((call.id, call.name) for call in calls)
 
     def answer(self, said: str, name: str) -> tuple[str, str]:
-        """Find the call that a result belongs to: by id, else by name, else the first that waits."""
-        known = next((call for call in self.waiting if call.id == said), None)
-        if known is None and said in self.names:
+        """Return the id and name of the call that a result belongs to: by id, else by name, else the first pending."""
+        call = next((pending for pending in self.waiting if pending.id == said), None)
+        if call is None and said in self.names:
             return said, name or self.names[said]
-        if known is None:
-            known = next((call for call in self.waiting if call.name == name), None)
-        if known is None and not said:
-            known = next(iter(self.waiting), None)
-        if known is None:
+        if call is None:
+            call = next((pending for pending in self.waiting if pending.name == name), None)
+        if call is None and not said:
+            call = next(iter(self.waiting), None)
+        if call is None:
             return said, name
-        self.waiting.remove(known)
-        return known.id, name or known.name
+        self.waiting.remove(call)
+        return call.id, name or call.name
 
 
 def read_history(messages: Iterable[Mapping[str, Any]]) -> tuple[list[Turn], tuple[str, ...]]:
-    """Read messages into turns, and say what had to be mended. O(n) in the size of the conversation."""
+    """Parse messages into turns; also return notes on what was repaired. O(n) in the size of the conversation."""
     turns: list[Turn] = []
     notes: list[str] = []
     links = _Links()
@@ -87,29 +87,29 @@ def read_history(messages: Iterable[Mapping[str, Any]]) -> tuple[list[Turn], tup
 
 
 def quotable(messages: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the texts that the model may quote: users' messages and tools' results. O(n) in their size."""
+    """Yield the texts that the model may quote: user messages and tool results. O(n) in their size."""
     for message in messages:
         if as_text(message.get("role")) not in _OWN:
             yield split_parts(message.get("content"))[0]
 
 
 def _failed(message: Mapping[str, Any]) -> bool:
-    """Whether a client flags a tool's result as an error: Chat Completions has no flag, words tell nothing."""
+    """Whether a client flags a result as an error; Chat Completions has no such field, and its text proves nothing."""
     return message.get("is_error") is True or message.get("isError") is True or message.get("status") == "error"
 
 
 def _calls(message: Mapping[str, Any], position: int, notes: list[str]) -> tuple[Call, ...]:
-    given = [each for each in as_list(message.get("tool_calls")) if is_object(each)]
+    raw_calls = [call for call in as_list(message.get("tool_calls")) if is_object(call)]
     legacy = message.get("function_call")
-    if not given and is_object(legacy):
-        given = [{"function": legacy}]
+    if not raw_calls and is_object(legacy):
+        raw_calls = [{"function": legacy}]
     calls: list[Call] = []
     seen: set[str] = set()
-    for place, each in enumerate(given):
-        function = as_object(each.get("function")) or as_object(each.get("custom"))
-        call_id = as_text(each.get("id"))
+    for number, call in enumerate(raw_calls):
+        function = as_object(call.get("function")) or as_object(call.get("custom"))
+        call_id = as_text(call.get("id"))
         if not call_id or call_id in seen:
-            call_id = nine(f"{position}.{place}")
+            call_id = nine(f"{position}.{number}")
         seen.add(call_id)
         name = as_text(function.get("name"))
         calls.append(_call(call_id, name, function.get("arguments", function.get("input")), notes))
@@ -117,7 +117,7 @@ def _calls(message: Mapping[str, Any], position: int, notes: list[str]) -> tuple
 
 
 def _call(call_id: str, name: str, said: Any, notes: list[str]) -> Call:
-    """Read a past call; arguments that cannot be read become `{}`, since servers refuse a history with broken JSON."""
+    """Parse a past call; unreadable arguments become `{}`, since servers refuse a history with broken JSON."""
     if is_object(said):
         return Call(call_id, name, said, _dump(said))
     text = as_text(said)
@@ -133,10 +133,10 @@ def _call(call_id: str, name: str, said: Any, notes: list[str]) -> Call:
         value = read(text, close=True).value
     except Unreadable:
         value = None
-    mended = value if is_object(value) else {}
-    how = "mended" if mended else "sent as {}"
+    repaired = value if is_object(value) else {}
+    how = "mended" if repaired else "sent as {}"
     notes.append(f"history: the arguments of a past call of {name!r} are no JSON object and were {how}")
-    return Call(call_id, name, mended, _dump(mended))
+    return Call(call_id, name, repaired, _dump(repaired))
 
 
 def _no_number(word: str) -> Any:
@@ -148,7 +148,7 @@ def _dump(value: Any) -> str:
 
 
 def nine(said: str) -> str:
-    """Give `said` if it is nine alphanumerics, else nine that are always the same for it (vllm#9019)."""
+    """Return `said` if it is nine alphanumerics, else nine derived from its hash (vllm#9019)."""
     if _NINE.fullmatch(said):
         return said
     number = int.from_bytes(hashlib.blake2b(said.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")

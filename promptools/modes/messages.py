@@ -1,4 +1,4 @@
-"""Write messages so that a server's template takes them: system text, parts, roles that must alternate, reasoning."""
+"""Adapt messages to what a server's chat template accepts: system text, parts, alternating roles, reasoning."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 Message = dict[str, Any]
 GAP = "\n\n"
 OPENING = "(The conversation begins.)"
-"""Stands as the user's turn where a template demands one and the conversation begins with the assistant."""
+"""The user message for templates that require one first, where the conversation begins with the assistant."""
 
 
 def plain(turn: Turn, profile: Profile) -> Message:
-    """Copy a message without its calls, in the form that the server takes: parts, reasoning's key, no empty keys."""
+    """Copy a message without its calls, in the server's form: content parts, the reasoning field, no null fields."""
     dropped = {"tool_calls", "function_call", *REASONING_FIELDS}
     message = {
         key: value
         for key, value in turn.message.items()
         if key not in dropped and (value is not None or key == "content")
     }
-    thoughts = next((said for key in REASONING_FIELDS if (said := as_text(turn.message.get(key)))), "")
-    if turn.role == "assistant" and thoughts:
-        message[profile.reasoning_field] = thoughts
+    reasoning = next((field for key in REASONING_FIELDS if (field := as_text(turn.message.get(key)))), "")
+    if turn.role == "assistant" and reasoning:
+        message[profile.reasoning_field] = reasoning
     content = message.get("content")
     if is_list(content) and not profile.content_parts:
         text, others = split_parts(content)
@@ -41,7 +41,7 @@ def plain(turn: Turn, profile: Profile) -> Message:
 
 
 def take_system(turns: Sequence[Turn]) -> tuple[list[str], list[Turn]]:
-    """Give the system texts that open the conversation, and what follows them."""
+    """Split a conversation into the system texts that open it and the turns after them."""
     texts: list[str] = []
     for position, turn in enumerate(turns):
         if turn.role != "system":
@@ -51,7 +51,7 @@ def take_system(turns: Sequence[Turn]) -> tuple[list[str], list[Turn]]:
 
 
 def place_system(ask: Ask, own: Sequence[str], tools: str) -> str:
-    """Put the system text together: the request's own, the block of the tools, and the config's by its placement."""
+    """Join the system texts: the request's own, the tool block, and the config's, by `prompt_placement`."""
     configured = ask.system_prompt
     match ask.profile.prompt_placement:
         case "append":
@@ -64,7 +64,7 @@ def place_system(ask: Ask, own: Sequence[str], tools: str) -> str:
 
 
 def join(first: Any, second: Any) -> Any:
-    """Join two contents: strings by a blank line, parts behind one another."""
+    """Join two contents: strings with a blank line between them, anything else as a list of parts."""
     if isinstance(first, str) and isinstance(second, str):
         return GAP.join(text for text in (first, second) if text)
     return [*_parts(first), *_parts(second)]
@@ -78,27 +78,30 @@ def _parts(content: Any) -> list[Any]:
 
 
 def settle(system: str, messages: Iterable[Message], profile: Profile) -> list[Message]:
-    """Put the system text before the messages, and bend roles as far as the profile's template demands."""
-    said = list(messages)
+    """Prepend the system text, and change roles as far as the profile's template requires."""
+    settled = list(messages)
     if profile.alternate_roles or not profile.system_role:
-        said = [{**each, "role": "user"} if each.get("role") in {"system", "developer"} else each for each in said]
+        settled = [
+            {**message, "role": "user"} if message.get("role") in {"system", "developer"} else message
+            for message in settled
+        ]
     if system and not profile.system_role:
-        said = _fold(system, said)
+        settled = _fold(system, settled)
         system = ""
     if profile.alternate_roles:
-        said = _alternate(said)
-    return [{"role": "system", "content": system}, *said] if system else said
+        settled = _alternate(settled)
+    return [{"role": "system", "content": system}, *settled] if system else settled
 
 
 def _fold(system: str, said: list[Message]) -> list[Message]:
-    """Put the system text before the words of the first user turn, or make one."""
+    """Prepend the system text to the first user message, or add one."""
     if said and said[0].get("role") == "user":
         return [{**said[0], "content": join(system, said[0].get("content"))}, *said[1:]]
     return [{"role": "user", "content": system}, *said]
 
 
 def _alternate(said: Sequence[Message]) -> list[Message]:
-    """Merge neighbours of one role, and begin with the user; messages with calls and results stay as they are."""
+    """Merge adjacent messages of one role and begin with the user; messages with calls, and results, are kept."""
     merged: list[Message] = []
     for message in said:
         last = merged[-1] if merged else None

@@ -1,4 +1,4 @@
-"""What a mode is: it writes the upstream request of an `Ask`, and reads the upstream's reply back into events."""
+"""The contract of a mode: it encodes a request for the server, and reads the server's reply back into events."""
 
 from __future__ import annotations
 
@@ -18,55 +18,55 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """One request to the server, and what reading its reply needs to know."""
+    """The request as a mode sends it, and what is needed to read its reply."""
 
     body: dict[str, Any]
     notes: tuple[str, ...] = ()
-    """What was changed or could not be passed on, in words, for the trace."""
+    """What was changed or could not be passed on, as sentences for the trace."""
     names: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Tool names as the server knows them, to the client's own; only those that differ."""
+    """Names sent to the server, mapped to the client's; only those that differ."""
     dialect: str | None = None
-    """The dialect that the request asked for, if it asked in text; `harmony` is the only one that the reply is in."""
+    """The dialect that the prompt asks for; None in native mode. With `harmony`, the whole reply is Harmony."""
     prompt: Prompt | None = None
-    """The whole conversation, for a raw endpoint; None: the body holds messages."""
+    """The whole conversation, for a raw endpoint; None where the body holds messages."""
     prefill: str = ""
-    """What the prompt says in the model's name: the reply goes on from there."""
+    """The start of the reply, written at the end of the prompt: the model continues it."""
     path: str = "chat/completions"
-    """The route below the API's base URL: raw modes take another."""
+    """The route below the API's base URL."""
     restore: Restore | None = None
-    """Undoes in the reply's calls what was escaped in the request; None: nothing was."""
+    """Unescapes in the reply's calls what was escaped in the request; None where nothing was."""
     examples: tuple[Call, ...] = ()
-    """Calls that the prompt shows as examples: a copy of one, placeholders and all, is no call."""
+    """Calls that the prompt shows as examples: a verbatim copy of one, placeholders included, is not a call."""
 
 
 class Reader(Protocol):
-    """Read one choice of one reply. Deltas of other choices go to readers of their own.
+    """Read one choice of one reply; each choice has a reader of its own.
 
-    The events obey the request: no call under `tool_choice` none, one call without `parallel_tool_calls`. `End` is
-    never among them, since a reply that must be asked again does not end here.
+    The events obey the request: no call under `tool_choice` none, at most one without `parallel_tool_calls`. `End` is
+    never among them, since the request may yet be retried.
     """
 
     def feed(self, delta: Delta) -> list[Event]:
-        """Take what came and give what is certain."""
+        """Add a delta and return the events that are certain."""
         ...
 
     def close(self, finish_reason: str | None) -> list[Event]:
-        """End the reply; None means that the stream was cut. Gives the last events."""
+        """End the reply and return the last events; a `finish_reason` of None means that the stream was cut."""
         ...
 
     @property
     def reply(self) -> Reply:
-        """The reply as read so far; complete after `close`."""
+        """The reply so far; complete after `close`."""
         ...
 
     @property
     def over(self) -> bool:
-        """Whether nothing more is to be waited for: a whole call came, and then white space without end."""
+        """Whether the stream may be dropped: a complete call was followed by a long run of white space."""
         ...
 
     @property
     def raw(self) -> str:
-        """The model's own words in `content`, byte for byte, and after them the arguments of calls that failed."""
+        """The model's text in `content`, byte for byte, followed by the arguments of structured calls that failed."""
         ...
 
 
@@ -75,13 +75,13 @@ class Mode(Protocol):
 
     @property
     def name(self) -> ModeName:
-        """The mode's name, as profiles and options spell it."""
+        """The mode's name in profiles and options."""
         ...
 
     def body(self, ask: Ask) -> Upstream:
-        """Write the upstream request. O(n) in the size of the conversation."""
+        """Encode the request. O(n) in the size of the conversation."""
         ...
 
     def reader(self, ask: Ask, upstream: Upstream, new_id: NewId) -> Reader:
-        """Make a reader for one choice of the reply to `upstream`."""
+        """Return a reader for one choice of the reply to `upstream`."""
         ...

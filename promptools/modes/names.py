@@ -1,4 +1,4 @@
-"""Tool names that a server, or Harmony, does not take travel under others, and come back as they were."""
+"""Rename tools whose names the server or Harmony does not accept, and map them back in the reply."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ if TYPE_CHECKING:
     from promptools.harmony.names import Place
 
 LONGEST = 64
-"""Characters that OpenAI-like validators allow in a name."""
+"""The most characters that OpenAI-like validators allow in a name."""
 TRIES = 3
-"""Numbers that are tried on a name: where a server's pattern takes none of them, it takes no number."""
+"""Numbered names that are tried: where a server's pattern matches none of them, it allows no numbers."""
 _ILLEGAL = re.compile(r"[^a-zA-Z0-9_-]+")
 
 
 def mapped(names: Iterable[str], legal: str) -> dict[str, str]:
-    """Map each name that `legal`, a regular expression, does not match whole to one that it does; the same each time.
+    """Map each name that the regular expression `legal` does not match in full to one that it does.
 
-    The others are left out, and so are those that the pattern takes in no spelling. Two names never become one.
+    Deterministic, and two names never become one. Names that match are left out, and so are those for which no
+    replacement matches.
     """
     every = list(dict.fromkeys(names))
     pattern = re.compile(legal)
-    bad = [name for name in every if not pattern.fullmatch(name)]
+    illegal = [name for name in every if not pattern.fullmatch(name)]
     taken = set(every)
     numbers: dict[str, int] = {}
     sent: dict[str, str] = {}
-    for name in bad:
+    for name in illegal:
         base = _ILLEGAL.sub("_", name).strip("_")[:LONGEST] or "tool"
         candidate = _free(base, taken, pattern, numbers)
         taken.add(candidate or name)
@@ -41,7 +42,7 @@ def mapped(names: Iterable[str], legal: str) -> dict[str, str]:
 
 
 def _free(base: str, taken: set[str], legal: re.Pattern[str], numbers: dict[str, int]) -> str | None:
-    """Return a legal name that nobody has, numbered if it must be; None where no number makes it legal."""
+    """Return an unused legal name, numbered if it must be; None where no number makes it legal."""
     if base not in taken and legal.fullmatch(base):
         return base
     stem = base[: LONGEST - 8]
@@ -57,19 +58,19 @@ def _free(base: str, taken: set[str], legal: re.Pattern[str], numbers: dict[str,
 
 
 def in_harmony(names: Iterable[str]) -> dict[str, str]:
-    """Map each name that Harmony writes otherwise to what the model reads there. The others are left out."""
+    """Map each name that Harmony writes differently to the one that the model sees. The others are left out."""
     every = list(names)
     places = Names(every)
-    return {name: said for name in every if (said := short(places.place(name))) != name}
+    return {name: recipient for name in every if (recipient := short(places.place(name))) != name}
 
 
 def short(place: Place) -> str:
-    """Give what a tool is called: its recipient, without the namespace that all have who have no other."""
+    """Return the recipient of a tool without the default namespace, `functions`."""
     return place.recipient.removeprefix(f"{FUNCTIONS}.")
 
 
 def renamed(tools: Tools, sent: Mapping[str, str]) -> Tools:
-    """Copy `tools` under the names that were sent, with the marks that they have."""
+    """Copy `tools` under the names in `sent`, with their marks (`dangerous`, `infer`, `aliases`)."""
     if not sent:
         return tools
     marks = {
@@ -80,10 +81,10 @@ def renamed(tools: Tools, sent: Mapping[str, str]) -> Tools:
         }
         for tool in tools
     }
-    return Tools([rename_tool(each, sent) for each in tools.to_openai()], marks=marks)
+    return Tools([rename_tool(tool, sent) for tool in tools.to_openai()], marks=marks)
 
 
 def rename_tool(tool: dict[str, Any], sent: Mapping[str, str]) -> dict[str, Any]:
-    """Copy an OpenAI tool dict under the name that is sent."""
+    """Copy an OpenAI tool under its name in `sent`."""
     function = tool["function"]
     return {**tool, "function": {**function, "name": sent.get(function["name"], function["name"])}}

@@ -1,4 +1,4 @@
-"""Native mode: the server's own `tools`, bent to what it takes; its calls are checked like calls in text."""
+"""Native mode: the server's own `tools`, adapted to what it accepts; its calls are checked like calls in text."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Native:
     name: Final[ModeName] = "native"
 
     def body(self, ask: Ask) -> Upstream:
-        """Write the request."""
+        """Encode the request."""
         turns, mended = read_history(ask.messages)
         foreign = foreign_to(ask, dialect=None)
         names = [*ask.tools.names, *(call.name for turn in turns for call in turn.calls)]
@@ -46,7 +46,7 @@ class Native:
         return Upstream(body, (*notes, *mended, *foreign.notes), own, restore=foreign.restore)
 
     def reader(self, ask: Ask, upstream: Upstream, new_id: NewId) -> ReplyReader:
-        """Read the server's calls, and those that it left in the text."""
+        """Return a reader of the server's calls, and of those that it left in the text."""
         return ReplyReader(ask, upstream, new_id)
 
 
@@ -54,20 +54,20 @@ class Native:
 
 
 def _offer(ask: Ask, body: dict[str, Any], sent: Mapping[str, str], notes: list[str], foreign: Foreign) -> str:
-    """Set `tools` and what goes with them; give the words that stand in for a `tool_choice` the server ignores."""
-    heeded = ask.profile.tool_choice
+    """Set `tools` and its companions; return the instruction that replaces a `tool_choice` the server ignores."""
+    supported = ask.profile.tool_choice
     kind = ask.choice.kind
-    alone = ask.json_answer and not ask.profile.format_beside_tools
-    if kind == "none" and ("none" not in heeded or alone):
+    formatted = ask.json_answer and not ask.profile.format_beside_tools
+    if kind == "none" and ("none" not in supported or formatted):
         if len(ask.tools):
-            why = "the server ignores it" if "none" not in heeded else "beside them it cannot force response_format"
+            why = "the server ignores it" if "none" not in supported else "beside them it cannot force response_format"
             notes.append(f"tool_choice none: no tools were sent, since {why}")
         return ""
     tools = ask.tools if kind == "none" else ask.offered
-    if kind == "named" and "named" in heeded:
+    if kind == "named" and "named" in supported:
         tools = ask.tools
-    offered = [_tool(each, tools, ask.profile, sent, notes) for each in tools.to_openai()]
-    if kind != "named" or "named" in heeded:
+    offered = [_tool(tool, tools, ask.profile, sent, notes) for tool in tools.to_openai()]
+    if kind != "named" or "named" in supported:
         offered += ask.others
     if not offered:
         return ""
@@ -78,13 +78,16 @@ def _offer(ask: Ask, body: dict[str, Any], sent: Mapping[str, str], notes: list[
 
 
 def _choose(ask: Ask, body: dict[str, Any], sent: Mapping[str, str], notes: list[str]) -> str:
-    """Set `tool_choice` as far as the server heeds it: named becomes required with one tool, required becomes words."""
-    heeded = ask.profile.tool_choice
+    """Set `tool_choice` as far as the server supports it; return the instruction that replaces it where it does not.
+
+    A named tool becomes `required` with that tool alone, and `required` becomes an instruction.
+    """
+    supported = ask.profile.tool_choice
     kind, name = ask.choice.kind, ask.choice.name
-    if kind == "named" and name is not None and "named" in heeded:
+    if kind == "named" and name is not None and "named" in supported:
         body["tool_choice"] = {"type": "function", "function": {"name": sent.get(name, name)}}
         return ""
-    if ask.choice.forced and "required" in heeded:
+    if ask.choice.forced and "required" in supported:
         body["tool_choice"] = "required"
         if kind == "named":
             notes.append(f"tool_choice {name!r} was sent as 'required' with that tool alone")
@@ -93,13 +96,13 @@ def _choose(ask: Ask, body: dict[str, Any], sent: Mapping[str, str], notes: list
         notes.append(f"tool_choice {kind} was put into words: the server does not force it as it should")
         which = f"the tool {sent.get(name, name)}" if name else "one of the tools"
         return f"Call {which} now; do not answer in words."
-    if kind == "none" or ("auto" in heeded and ask.body.get("tool_choice") == "auto"):
+    if kind == "none" or ("auto" in supported and ask.body.get("tool_choice") == "auto"):
         body["tool_choice"] = kind
     return ""
 
 
 def _form(ask: Ask, body: dict[str, Any], notes: list[str]) -> str:
-    """Give the words that stand in for a `response_format` that would make calls impossible."""
+    """Return the instruction that replaces a `response_format` that would make calls impossible."""
     if not (body.get("tools") and ask.json_answer) or ask.profile.format_beside_tools:
         return ""
     del body["response_format"]
@@ -112,7 +115,7 @@ def _form(ask: Ask, body: dict[str, Any], notes: list[str]) -> str:
 def _tool(
     tool: dict[str, Any], tools: Tools, profile: Profile, sent: Mapping[str, str], notes: list[str]
 ) -> dict[str, Any]:
-    """Write one tool: under a name that the server takes, and with a schema that it takes."""
+    """Encode one tool, with a name and a schema that the server accepts."""
     name = tool["function"]["name"]
     tool = rename_tool(tool, sent)
     if not profile.relax_schema:
@@ -128,22 +131,22 @@ def _tool(
 
 
 def _messages(ask: Ask, turns: list[Turn], order: str, sent: Mapping[str, str]) -> list[Message]:
-    """Write the conversation; images of results follow the last of the results that came together."""
+    """Encode the conversation; images of results follow the last of consecutive results."""
     profile, system = ask.profile, ""
     if order or ask.system_prompt or profile.alternate_roles or not profile.system_role:
         own, turns = take_system(turns)
         system = place_system(ask, own, order)
-    said: list[Message] = []
+    messages: list[Message] = []
     images: list[Any] = []
     for turn in turns:
         if images and turn.result is None:
-            said.append({"role": "user", "content": images})
+            messages.append({"role": "user", "content": images})
             images = []
-        said.append(_message(turn, profile, sent))
+        messages.append(_message(turn, profile, sent))
         images = [*images, *turn.images]
     if images:
-        said.append({"role": "user", "content": images})
-    return settle(system, said, profile)
+        messages.append({"role": "user", "content": images})
+    return settle(system, messages, profile)
 
 
 def _message(turn: Turn, profile: Profile, sent: Mapping[str, str]) -> Message:
@@ -151,15 +154,17 @@ def _message(turn: Turn, profile: Profile, sent: Mapping[str, str]) -> Message:
     if turn.result is not None:
         return message | _result(turn, turn.result, message, profile, sent)
     if turn.calls:
-        given = [each for each in as_list(turn.message.get("tool_calls")) if is_object(each)] or [{}]
-        message["tool_calls"] = [_call(each, call, profile, sent) for each, call in zip(given, turn.calls, strict=True)]
+        raw_calls = [raw for raw in as_list(turn.message.get("tool_calls")) if is_object(raw)] or [{}]
+        message["tool_calls"] = [
+            _call(raw, call, profile, sent) for raw, call in zip(raw_calls, turn.calls, strict=True)
+        ]
     if turn.role == "assistant" and message.get("content") is None and not (turn.calls and profile.null_content):
         message["content"] = ""
     return message
 
 
 def _call(given: dict[str, Any], call: Call, profile: Profile, sent: Mapping[str, str]) -> dict[str, Any]:
-    """Write a past call; keys that we do not know (signatures of thoughts, for one) stay on it."""
+    """Encode a past call; unknown keys (signatures of reasoning, for example) are kept."""
     arguments = call.arguments if profile.history_arguments == "object" else call.arguments_json
     function = {"name": sent.get(call.name, call.name), "arguments": arguments}
     rest = {key: value for key, value in given.items() if key not in {"custom", "index"}}
@@ -167,14 +172,14 @@ def _call(given: dict[str, Any], call: Call, profile: Profile, sent: Mapping[str
 
 
 def _result(turn: Turn, result: Result, message: Message, profile: Profile, sent: Mapping[str, str]) -> Message:
-    """Write a result's own keys; no server takes images in it (vllm#43203), so they follow in a user message."""
+    """Encode the keys of a result; no server accepts images in it (vllm#43203), so they follow in a user message."""
     content = message.get("content")
     if turn.images or not (isinstance(content, str) or (is_list(content) and profile.result_parts)):
         content = result.content
     if turn.images:
         content = f"{content}\n{IMAGES}" if content else IMAGES
-    said = {"role": "tool", "tool_call_id": _id(result.call_id, profile), "content": content}
-    return said | {"name": sent.get(result.name, result.name)} if "name" in message else said
+    encoded = {"role": "tool", "tool_call_id": _id(result.call_id, profile), "content": content}
+    return encoded | {"name": sent.get(result.name, result.name)} if "name" in message else encoded
 
 
 def _id(said: str, profile: Profile) -> str:

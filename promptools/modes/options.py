@@ -1,4 +1,4 @@
-"""How a request is served: the options of clients, of the proxy and of a request's own `promptools` key."""
+"""The options of a request, set by a client, the proxy or the request's own `promptools` key."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Options(BaseModel):
-    """How a request is to be served; the body's `promptools` key sets any of it for one request."""
+    """The options of a request; the body's `promptools` key overrides any of them for one request."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -33,40 +33,40 @@ class Options(BaseModel):
     provider: str | None = None
     """Use this provider of the config (None: the client's)."""
     dialect: str | None = None
-    """Ask in this dialect in prompt mode (None: the profile's)."""
+    """The dialect of prompt mode (None: the profile's)."""
     strictness: Strictness = "balanced"
     """How much evidence a call in text needs."""
     accept: Accept | None = None
-    """The dialects in which a call in text is one, beside the one asked for (None: the profile's)."""
+    """The dialects in which a call in text counts, besides the requested one (None: the profile's)."""
     rescue: bool | None = None
-    """Take a call that ends the reasoning of a reply without another word (None: of models that are known for it)."""
+    """Accept a call at the end of the reasoning of a reply with no other text (None: only of models known for it)."""
     hold: Hold = "auto"
-    """`all` keeps a stream back until it is known to be good."""
+    """`all` holds a stream back until the reply is known to be good."""
     arguments: Arguments = "auto"
-    """`live` streams a call's arguments as they come, `auto` those of calls that the server itself has parsed."""
+    """`live` streams a call's arguments as they arrive, `auto` only those of calls that the server has parsed."""
     heartbeat: Seconds = 5.0
-    """Seconds without a byte after which the client of a stream gets a comment; 0: never."""
+    """Seconds of silence after which a stream's client gets an SSE comment; 0: never."""
     corrections: Count | None = None
-    """How often the model may be asked to mend its calls (None: once; with `harmony_react` five times)."""
+    """How often the model may be asked to correct its calls (None: once; with `harmony_react` five times)."""
     trace: bool = False
-    """Put a `promptools` key with the trace into the reply or the last chunk."""
+    """Add a `promptools` key with the trace to the reply or the last chunk."""
     escape: bool = True
-    """Make markup harmless in what the app did not write itself."""
+    """Escape markup in text that the app did not write itself."""
     on_malformed: OnMalformed = "content"
-    """What becomes of a malformed call when all is used up: its raw text, a call that does not fit, or an error."""
+    """A malformed call after the last attempt becomes its raw text, a call that does not fit, or an error."""
     tools_in: ToolsIn = "developer"
     """Harmony mode: the message that declares the tools."""
     thoughts: Policy = "last-final"
-    """Harmony mode: which past thoughts are told."""
+    """Harmony mode: which past reasoning is sent."""
     order: Order = "analysis-first"
-    """Harmony mode: what is told first of a past turn with calls, its thoughts or its words."""
+    """Harmony mode: what comes first in a past turn with calls, its reasoning or its text."""
     prefill: Prefill = "auto"
-    """Harmony mode: how the reply begins. `channel`: on `analysis`, as HarmonyReAct's paper has it; `thought`: inside a
-    thought, as its code has it; `call`: with the call that must come; `auto`: with it once it did not come."""
+    """Harmony mode: how the reply begins. `channel`: on `analysis`, as in HarmonyReAct's paper; `thought`: inside an
+    analysis message, as in its code; `call`: with the required call; `auto`: with that call once it was missing."""
     harmony_react: bool = False
-    """Harmony mode: tell the model what is wrong with its reply in a thought of its own, in HarmonyReAct's words."""
+    """Harmony mode: report errors to the model as reasoning of its own, worded as in HarmonyReAct."""
     date: str | None = None
-    """Harmony mode: today, as `2025-06-28` (None: by the clock; empty: not told)."""
+    """Harmony mode: today's date, as `2025-06-28` (None: from the clock; empty: none)."""
 
     @field_validator("accept")
     @classmethod
@@ -77,11 +77,11 @@ class Options(BaseModel):
 
     @property
     def most_corrections(self) -> int:
-        """Give how often the model may be asked to mend its calls; HarmonyReAct tries it five times."""
+        """How often the model may be asked to correct its calls; HarmonyReAct's default is five."""
         return self.corrections if self.corrections is not None else 5 if self.harmony_react else 1
 
     def override(self, changes: Any, where: str = "promptools") -> Options:
-        """Copy with the keys of `changes` replaced; an unknown key or a wrong value is a `UsageError`."""
+        """Copy with the keys of `changes` replaced. Raises UsageError for an unknown key or a wrong value."""
         if changes is None:
             return self
         if not is_object(changes):
@@ -108,16 +108,16 @@ _WORDS = {
 
 
 def _wanted(name: str) -> str:
-    """Say what the value of an option may be."""
+    """Describe the values that an option accepts."""
     kind: Any = Options.model_fields[name].annotation
     kinds = get_args(kind) if get_origin(kind) in {Union, UnionType} else (kind,)
     first = kinds[0]
     if get_origin(first) is Annotated:
         first = get_args(first)[0]
     if get_origin(first) is Literal:
-        words = f"one of {', '.join(map(repr, get_args(first)))}"
+        wanted = f"one of {', '.join(map(repr, get_args(first)))}"
     elif get_origin(first) is tuple:
-        words = f"a list of dialects ({', '.join(sorted(dialects.names()))})"
+        wanted = f"a list of dialects ({', '.join(sorted(dialects.names()))})"
     else:
-        words = _WORDS[first]
-    return f"{words}, or null" if NoneType in kinds else words
+        wanted = _WORDS[first]
+    return f"{wanted}, or null" if NoneType in kinds else wanted

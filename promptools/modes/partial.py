@@ -1,10 +1,22 @@
-"""A call that the server took out of the text itself, let out while its arguments come, as the bare server does.
+"""Stream the arguments of a structured call while they arrive, as the server itself would.
 
-What has gone out cannot be taken back, so it goes as far as nothing at the end can change it: strict JSON, keys that
-the tool declares, values that fit. Of a string whose schema asks for no more than a string each character goes at once,
-wherever it stands; what can only be judged whole (a number, an enum) waits for its end. The first thing that is not so
-ends it: the rest of the call waits, and is mended like any other. So does the last brace until the call is checked, and
-so may a short call.
+What has been sent cannot be taken back, so only what no later input can change is sent: strict JSON, keys that the tool
+declares, values that fit its schema. The first violation stops the stream; the rest of the call waits until it is
+complete, and is repaired like any other.
+
+A state is a method that reads one token and returns where it ends:
+
+    _open     the opening brace of the arguments
+    _key      a key and its colon, or the end of an empty object
+    _value    the start of a value; also the end of an empty array
+    _string   the inside of a string
+    _after    what follows a value: a comma or the closing bracket
+
+`_frames` is the stack of open objects and arrays with their schemas. `_read` holds what has been read and not been
+released, `_ready` what may be sent. A string whose schema asserts nothing beyond its type is released character by
+character, at any depth. A value that can only be checked complete (a number, an enum, a pattern) is held: nothing is
+released until it ends and passes its check. The last brace is never sent from here, since the whole call is checked
+first; and a call shorter than `least` is not started, so that it can still be retried.
 """
 
 from __future__ import annotations
@@ -23,11 +35,11 @@ if TYPE_CHECKING:
     from promptools.schema.quick import Predicate
 
 SHORT = 32
-"""Characters of arguments that wait for more: a call that has no more is soon whole, and keeps its second try."""
+"""Characters of arguments that are held at the start: a shorter call is complete soon, and can still be retried."""
 DEEPEST = 64
-"""Levels of values in values that go out as they come."""
+"""The deepest nesting that is streamed."""
 LONGEST = 400
-"""Characters in which a key, or a number, must end."""
+"""Characters within which a key or a number must end."""
 
 _SPACE = re.compile(r"[ \t\r\n]+")
 _KEY = re.compile(r'"([^"\\\x00-\x1f]*)"[ \t\r\n]*:')
@@ -39,7 +51,7 @@ _INSIDE = re.compile(
     r"|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})+"
 )
 _ESCAPE = 12
-"""Characters of the longest escape: a surrogate pair."""
+"""Characters of the longest escape, a surrogate pair."""
 _KINDS = {'"': "string", "{": "object", "[": "array"}
 _NOTES = frozenset((
     "$comment", "$defs", "$id", "$schema", "default", "definitions", "deprecated", "description", "examples", "format",
@@ -51,13 +63,13 @@ _ALONE: dict[str, frozenset[str]] = {
     "object": frozenset(("type", "properties", "required", "additionalProperties")),
     "array": frozenset(("type", "items")),
 }
-"""Keywords that can be judged while a value comes."""
+"""Keywords that can be checked while a value arrives."""
 _HOLDERS = (*ONE, *ONE_MORE, *LISTS, *(word for word in MAPS if word not in {"$defs", "definitions"}))
 
 
 @dataclass(slots=True)
 class _Frame:
-    """An object or an array that is open; `node` is its schema (True: any)."""
+    """An open object or array; `node` is its schema (True: any)."""
 
     closer: str
     node: Any
@@ -67,10 +79,10 @@ class _Frame:
 
 
 class PartialArguments:
-    """Follow the arguments of one call of a tool as they come. O(n); what goes out is the same however they are cut.
+    """Stream the arguments of one call. O(n); the text sent does not depend on how the input is split.
 
-    `graph`: the tool's schema; None: nothing is known of the tool, and nothing goes out. `least`: so many characters
-    go out at once at first, or none.
+    `graph` is the tool's schema; None where the tool is unknown, and nothing is sent. Sending starts once `least`
+    characters are ready.
     """
 
     def __init__(self, graph: Graph | None, least: int = 0) -> None:
@@ -81,26 +93,26 @@ class PartialArguments:
         self._frames: list[_Frame] = []
         self._unread = ""
         self._read: list[str] = []
-        """What has been read and has not gone out."""
+        """What has been read and not been released."""
         self._held: tuple[int, int, Any] | None = None
-        """The value that is judged whole: how many frames are around it, where in `_read` it begins, its schema."""
+        """The held value: the number of frames around it, its start in `_read`, its schema."""
         self._ready: list[str] = []
-        """What may go out."""
+        """What may be sent."""
         self._sent: list[str] = []
         self._checks: dict[int, Predicate | None] = {}
 
     @property
     def sent(self) -> str:
-        """What has gone out of the arguments."""
+        """The part of the arguments that has been sent."""
         return "".join(self._sent)
 
     @property
     def began(self) -> bool:
-        """Whether anything has gone out."""
+        """Whether anything has been sent."""
         return bool(self._sent)
 
     def feed(self, piece: str) -> str:
-        """Take a piece of the arguments; return what may go out now."""
+        """Add a fragment of the arguments and return what may be sent now."""
         if self._over:
             return ""
         text, at = self._unread + piece, 0
@@ -114,16 +126,16 @@ class PartialArguments:
             if self._state == self._string and self._held is None:
                 self._release()
         self._unread = text[at:]
-        said = "".join(self._ready)
-        if len(said) < self._least and not self._sent:
+        ready = "".join(self._ready)
+        if len(ready) < self._least and not self._sent:
             return ""
         self._ready.clear()
-        if said:
-            self._sent.append(said)
-        return said
+        if ready:
+            self._sent.append(ready)
+        return ready
 
     def cancel(self) -> None:
-        """Take back what nobody has got yet, and let no more out."""
+        """Discard what `feed` returned last, because the client never got it, and stop."""
         self._sent.clear()
         self._stop()
 
@@ -135,16 +147,16 @@ class PartialArguments:
         self._ready += self._read
         self._read.clear()
 
-    # --- what may come next: each returns where it ends in the text; None: more is needed, or nothing more goes out ---
+    # --- states: each returns where its token ends; None: more input is needed, or the stream has stopped -------------
 
     def _open(self, text: str, at: int) -> int | None:
-        """Begin with the arguments' own brace."""
+        """Read the opening brace of the arguments."""
         assert self._graph is not None
         node = self._alone(self._graph.root, "object")
         if text[at] != "{" or not is_object(node) or not node.get("properties"):
             self._stop()
             return None
-        self._read.clear()  # blanks before it are no part of the arguments
+        self._read.clear()  # white space before it is not part of the arguments
         self._frames.append(_Frame("}", node))
         self._state = self._key
         return at + 1
@@ -153,15 +165,15 @@ class PartialArguments:
         frame = self._frames[-1]
         if text[at] == "}" and not frame.begun:
             return self._close(at)
-        found = _KEY.match(text, at, at + LONGEST)
-        if found is None:
+        match = _KEY.match(text, at, at + LONGEST)
+        if match is None:
             if text[at] != '"' or len(text) - at >= LONGEST or '"' in text[at + 1 :].rstrip()[:-1]:
                 self._stop()
             return None
-        frame.key, frame.begun = found[1], True
-        frame.keys.add(found[1])
+        frame.key, frame.begun = match[1], True
+        frame.keys.add(match[1])
         self._state = self._value
-        return found.end()
+        return match.end()
 
     def _value(self, text: str, at: int) -> int | None:
         frame = self._frames[-1]
@@ -186,28 +198,28 @@ class PartialArguments:
         return at + 1
 
     def _scalar(self, text: str, at: int, node: Any) -> int | None:
-        found = _SCALAR.match(text, at, at + LONGEST)
-        if found is None:
-            if len(text) - at >= LONGEST or any(each in text[at:] for each in ',}]"'):
+        match = _SCALAR.match(text, at, at + LONGEST)
+        if match is None:
+            if len(text) - at >= LONGEST or any(end in text[at:] for end in ',}]"'):
                 self._stop()
             return None
         self._hold(node)
         self._state = self._after
-        return found.end()
+        return match.end()
 
     def _string(self, text: str, at: int) -> int | None:
         if text[at] == '"':
             self._state = self._after
             return at + 1
-        found = _INSIDE.match(text, at)
-        if found is not None:
-            return found.end()
+        match = _INSIDE.match(text, at)
+        if match is not None:
+            return match.end()
         if text[at] != "\\" or len(text) - at >= _ESCAPE or not _may_be_escape(text[at:]):
             self._stop()
         return None
 
     def _after(self, text: str, at: int) -> int | None:
-        """Go on after a value: only what follows tells that it was one."""
+        """Read what follows a value, which alone shows that the value is complete."""
         frame = self._frames[-1]
         if text[at] not in {",", frame.closer} or not self._good():
             self._stop()
@@ -220,7 +232,7 @@ class PartialArguments:
         return at + 1
 
     def _close(self, at: int) -> int | None:
-        """End an object or an array; the end of the arguments waits until the whole call is known."""
+        """Close an object or array; the closing brace of the arguments waits until the whole call is checked."""
         frame = self._frames.pop()
         required = frame.node.get("required", ()) if is_object(frame.node) else ()
         if not self._frames or not frame.keys.issuperset(required):
@@ -229,15 +241,15 @@ class PartialArguments:
         self._state = self._after
         return at + 1
 
-    # --- what may be there ---------------------------------------------------------------------------------------
+    # --- schemas -------------------------------------------------------------------------------------------------
 
     def _hold(self, node: Any) -> None:
-        """Keep a value back until it is whole, if it is not part of one that is kept back."""
+        """Hold a value until it is complete, unless it is inside one that is held."""
         if self._held is None:
             self._held = len(self._frames), len(self._read), node
 
     def _good(self) -> bool:
-        """Whether a value that was judged whole, and ends here, is right; then it is no longer held."""
+        """Check a held value that ends here, and release the hold; True where none ends here."""
         if self._held is None or self._held[0] != len(self._frames):
             return True
         _, start, node = self._held
@@ -245,7 +257,7 @@ class PartialArguments:
         check = self._check(node)
         try:
             return check is not None and check(json.loads("".join(self._read[start:])))
-        except Exception:  # noqa: BLE001 - whatever a check raises, the value is not known to be right
+        except Exception:  # noqa: BLE001 - whatever a check raises, the value is not known to be valid
             return False
 
     def _check(self, node: Any) -> Predicate | None:
@@ -258,7 +270,7 @@ class PartialArguments:
         return self._checks[id(node)]
 
     def _member(self, frame: _Frame) -> Any:
-        """Return the schema of what comes next in a frame; None where there is to be none."""
+        """Return the schema of the next value in a frame; None where none is allowed."""
         node = frame.node
         if node is True:
             return True
@@ -267,48 +279,48 @@ class PartialArguments:
         declared = node.get("properties", {})
         if frame.key in declared:
             return declared[frame.key]
-        if len(self._frames) == 1:  # at the end it may yet turn out to be another name for a declared one
+        if len(self._frames) == 1:  # the complete call may show it to be an alias of a declared key
             return None
         others = node.get("additionalProperties", None if declared else True)
         return None if others is False else others
 
     def _alone(self, node: Any, kind: str) -> Any:
-        """Return the schema that a value of this kind is judged by as it comes; None: it can only be judged whole."""
+        """Return the schema to check a value of this kind by as it arrives; None: it can only be checked complete."""
         assert self._graph is not None
         for _ in range(DEEPEST):
             if not is_object(node):
                 return True if node is True else None
-            words = node.keys() - _NOTES
-            if not words:
+            keywords = node.keys() - _NOTES
+            if not keywords:
                 return True
-            if words == {"$ref"}:
+            if keywords == {"$ref"}:
                 node = next(iter(self._graph.targets.get(id(node), ())), None)
-            elif words in ({"anyOf"}, {"oneOf"}):
-                (word,) = words
-                likely = [each for each in node[word] if self._may_be(each, kind)]
+            elif keywords in ({"anyOf"}, {"oneOf"}):
+                (keyword,) = keywords
+                likely = [branch for branch in node[keyword] if self._may_be(branch, kind)]
                 node = likely[0] if len(likely) == 1 else None
             else:
-                return node if words <= _ALONE[kind] and self._may_be(node, kind) else None
+                return node if keywords <= _ALONE[kind] and self._may_be(node, kind) else None
         return None
 
     def _may_be(self, node: Any, kind: str) -> bool:
-        """Whether a schema takes values of a kind, as far as its types say."""
+        """Whether the types of a schema allow values of a kind."""
         assert self._graph is not None
-        for each in self._graph.spread(node, ()):
-            types = each.get("type", kind)
+        for schema in self._graph.spread(node, ()):
+            types = schema.get("type", kind)
             if kind not in (types if is_list(types) else (types,)):
                 return False
         return node is not False
 
 
 def _may_be_escape(text: str) -> bool:
-    """Whether a text that is not whole may become an escape that JSON has."""
+    """Whether a text is a proper prefix of a valid JSON escape."""
     if len(text) == 1:
         return True
     if text[1] != "u":
         return False
     first, second = text[2:6], text[6:]
-    digits = all(each in "0123456789abcdefABCDEF" for each in first)
+    digits = all(digit in "0123456789abcdefABCDEF" for digit in first)
     return digits and (len(first) < 4 or ("\\u".startswith(second[:2]) and _is_half(first)))
 
 

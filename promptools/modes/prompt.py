@@ -1,4 +1,4 @@
-"""Prompt mode: tools, calls and results travel as text in a dialect; the server never hears of tools."""
+"""Prompt mode: tools, calls and results are text in a dialect; the server sees no `tools`."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ PLAIN = "json"
 
 
 class Prompt:
-    """Ask for tools in the system message, and read the calls from the text of the reply."""
+    """Describe the tools in the system message, and read the calls from the text of the reply."""
 
     name: Final[ModeName] = "prompt"
 
     def body(self, ask: Ask) -> Upstream:
-        """Write the request; raises UsageError for a dialect that does not exist."""
+        """Encode the request. Raises UsageError for an unknown dialect."""
         key = constraint(ask)
         dialect = dialects.get(PLAIN if key else ask.options.dialect or ask.profile.dialect)
         body = passed_on(ask)
@@ -75,7 +75,7 @@ class Prompt:
         )
 
     def reader(self, ask: Ask, upstream: Upstream, new_id: NewId) -> ReplyReader:
-        """Read calls in the dialect that was asked for, and whatever else the model may have done instead."""
+        """Return a reader of calls in the requested dialect, and in any other that is accepted."""
         return ReplyReader(ask, upstream, new_id)
 
 
@@ -88,14 +88,14 @@ def render(
     parallel_tool_calls: bool = True,
     escape: bool = True,
 ) -> list[Message]:
-    """Write a conversation in a dialect: the messages that prompt mode sends to a server nothing is known about.
+    """Render a conversation in a dialect: the messages that prompt mode sends to a server nothing is known about.
 
-    They need no more of a server than that it takes text. The tools stand in the system message, past calls in the
-    assistant's words, and results that came together are one user message. `tool_choice` and `parallel_tool_calls` are
-    those of a request. `escape` makes markup harmless in all but system messages. O(n) in the size of the conversation.
+    They require only that the server accepts text. The tools are in the system message, past calls in the assistant's
+    text, and consecutive results are one user message. `tool_choice` and `parallel_tool_calls` are those of a request.
+    `escape` makes markup harmless in all but system messages. O(n) in the size of the conversation.
 
-    Raises UsageError for a dialect that there is not or that is only read, for messages and tools that are none, and
-    for a `tool_choice` that cannot be met.
+    Raises UsageError for a dialect that is unknown or can only be parsed, for invalid messages or tools, and for a
+    `tool_choice` that cannot be satisfied.
     """
     body = {
         "messages": [*messages] if isinstance(messages, Iterable) else messages,
@@ -104,40 +104,40 @@ def render(
         "parallel_tool_calls": parallel_tool_calls,
         "promptools": {"dialect": dialects.get(dialect).name, "escape": escape},
     }
-    sent: list[Message] = Prompt().body(read_ask(body, Profile())).body["messages"]
-    return sent
+    rendered: list[Message] = Prompt().body(read_ask(body, Profile())).body["messages"]
+    return rendered
 
 
 def _messages(ask: Ask, turns: Sequence[Turn], dialect: Dialect, block: str) -> list[Message]:
     own, turns = take_system(_with_ids(turns, dialect))
-    said: list[Message] = []
+    messages: list[Message] = []
     results: list[Turn] = []
     for turn in turns:
         if turn.result is not None:
             results.append(turn)
             continue
-        said += _result_turn(results, dialect, ask.profile)
+        messages += _result_turn(results, dialect, ask.profile)
         results = []
-        said.append(_with_calls(turn, dialect, ask.profile))
-    said += _result_turn(results, dialect, ask.profile)
-    return settle(place_system(ask, own, block), said, ask.profile)
+        messages.append(_with_calls(turn, dialect, ask.profile))
+    messages += _result_turn(results, dialect, ask.profile)
+    return settle(place_system(ask, own, block), messages, ask.profile)
 
 
 def _with_ids(turns: Sequence[Turn], dialect: Dialect) -> list[Turn]:
-    """Give calls, and the results that answer them, the ids that the dialect writes."""
+    """Replace the ids of calls, and of their results, by the ids that the dialect writes."""
     ids: dict[str, str] = {}
-    told: list[Turn] = []
+    renumbered: list[Turn] = []
     number = count()
     for turn in turns:
         ids.update((call.id, dialect.call_id(call, next(number))) for call in turn.calls)
         calls = tuple(replace(call, id=ids[call.id]) for call in turn.calls)
         result = turn.result and replace(turn.result, call_id=ids.get(turn.result.call_id, turn.result.call_id))
-        told.append(replace(turn, calls=calls, result=result))
-    return told
+        renumbered.append(replace(turn, calls=calls, result=result))
+    return renumbered
 
 
 def _with_calls(turn: Turn, dialect: Dialect, profile: Profile) -> Message:
-    """Write the assistant's calls as the model would have, after its words: it copies what it sees."""
+    """Render the assistant's calls after its text, as the model would have: it imitates what it sees."""
     message = plain(turn, profile)
     if turn.calls:
         text, _ = split_parts(message.get("content"))
@@ -149,7 +149,7 @@ def _with_calls(turn: Turn, dialect: Dialect, profile: Profile) -> Message:
 
 
 def _result_turn(turns: Sequence[Turn], dialect: Dialect, profile: Profile) -> list[Message]:
-    """Write results that came together as one user turn, with their images."""
+    """Render consecutive results as one user message, with their images."""
     results: list[Result] = [turn.result for turn in turns if turn.result is not None]
     if not results:
         return []
@@ -161,9 +161,9 @@ def _result_turn(turns: Sequence[Turn], dialect: Dialect, profile: Profile) -> l
 
 
 def _stop(body: dict[str, Any], stops: Sequence[str]) -> None:
-    """Add the dialect's stop strings to the request's own: they end a made-up result before it begins."""
+    """Add the dialect's stop strings to the request's own: they stop the model before it invents a result."""
     given = body.get("stop")
-    own = [given] if isinstance(given, str) else [each for each in as_list(given) if isinstance(each, str)]
-    more = [each for each in stops if each not in own]
+    own = [given] if isinstance(given, str) else [stop for stop in as_list(given) if isinstance(stop, str)]
+    more = [stop for stop in stops if stop not in own]
     if more:
         body["stop"] = [*own, *more]

@@ -1,7 +1,19 @@
-"""Read one choice of a reply, whatever mode asked for it: text, thoughts and structured calls become events.
+"""Read one choice of a reply in any mode: text, reasoning and structured calls become one stream of events.
 
-Text runs through the one parser there is; the server's own calls are checked like those in text; thoughts are passed
-on, and looked through for a call only when nothing else came.
+A reply has three channels, each with its own source:
+
+- `content` goes through `StreamParser`, which finds the calls in text. With token ids (Harmony) it gets pieces, so that
+  text that merely looks like a control token is not taken for one.
+- `tool_calls` are put together by the assembler and checked by the same rules as calls in text. The arguments of a call
+  may be streamed before it is complete; what was sent then fixes how the finished call is written.
+- `reasoning` is passed on as it is. Only when nothing else came is it searched for calls that it ends with.
+
+All events pass through the call filter, which decides what the request allows and numbers the calls across sources;
+what it emits is recorded in `reply`. With `response_format` beside tools, the finished content is checked once more for
+calls that the parser left alone because a JSON answer was expected.
+
+Two defects of servers are handled here: raw Harmony that vLLM's parser returns as content, and streams of white space
+without end after a complete call.
 """
 
 from __future__ import annotations
@@ -39,20 +51,20 @@ if TYPE_CHECKING:
     from promptools.wire.chat import Delta
 
 HARMONY = "harmony"
-"""The dialect of a raw reply of gpt-oss: it is all that such a reply is read for."""
+"""The dialect of a raw reply of gpt-oss; such a reply is parsed for no other."""
 _NOWHERE = Span(0, 0)
-"""Structured calls stand nowhere in the text."""
+"""The span of structured calls, which are not in the text."""
 _CALLS = frozenset(("tool_calls", "function_call"))
 _LEAK = re.compile(r"<\|(?:return|call)\|>\s*\Z")
-"""What vLLM's Harmony parser leaves of a reply that ends inside a header: raw text, in one piece (0.28 to 0.32)."""
+"""What vLLM's Harmony parser returns of a reply that ends inside a header: raw text, in one piece (0.28 to 0.32)."""
 BLANKS = 100
-"""Characters of white space that end a reply whose last words are a whole call: no model goes on after so many, and one
-that its server keeps from ending writes them until its context is full (llama.cpp, `tool_choice: required`)."""
+"""Characters of white space that end a reply after a complete call: no model goes on after so many, and one that its
+server keeps from stopping writes them until its context is full (llama.cpp, `tool_choice: required`)."""
 _STARTS, _ENDS_HEADER, _CALLED = "<|start|>", "<|message|>", "<|call|>"
 
 
 class ReplyReader:
-    """A `Reader` for every mode: `upstream.dialect` is the one that text was asked for in, if any."""
+    """The reader of every mode; `upstream.dialect` is the dialect that the prompt asked for, if any."""
 
     def __init__(self, ask: Ask, upstream: Upstream, new_id: NewId) -> None:
         self._ask = ask
@@ -62,9 +74,9 @@ class ReplyReader:
         self._prefill = upstream.prefill
         decode = upstream.prompt.decode if upstream.prompt is not None else None
         self._tokens = Detokenizer(decode) if decode is not None else None
-        sent = {name: other for other, name in upstream.names.items()}
+        sent_names = {name: sent_name for sent_name, name in upstream.names.items()}
         none = ask.choice.kind == "none"
-        self._tools = Tools([]) if none else renamed(ask.tools, sent)
+        self._tools = Tools([]) if none else renamed(ask.tools, sent_names)
         self._gate = Gate(ask, upstream)
         self._parser: StreamParser | None = None
         self._server = Assembler(lambda name: self._tools.get(name) is not None)
@@ -80,7 +92,7 @@ class ReplyReader:
             self._tools.all_keys,
             restore=self._restore,
         )
-        self._words = Words(markup=not self._harmony)  # headers are no words, and would spoil the history
+        self._words = Words(markup=not self._harmony)  # headers are not text, and would corrupt the history
         self._content: list[str] = []
         self._reasoning: list[str] = []
         self._thought = 0
@@ -89,23 +101,23 @@ class ReplyReader:
         self._finish_reason: str | None = None
         self._leak = ""
         self._opening: dict[str, Any] = {}
-        """How the text's own parser was made."""
+        """The arguments that the parser of the content was made with."""
         self._blanks = 0
-        """Characters of white space that came last."""
+        """Characters of white space at the end of the reply so far."""
         self._looked = 0
-        """Characters of text when a whole call was last looked for."""
+        """Characters of text when the reply was last checked for ending in a call."""
         self.over = False
-        """Did a whole call come, and then so much white space that nothing more is waited for?"""
+        """Whether a complete call was followed by so much white space that the stream may be dropped."""
 
     @property
     def raw(self) -> str:
-        """The model's own words, thoughts left out, and then the arguments of the server's calls that failed."""
-        failed = (each.raw for each in self._gate.malformed if each.dialect == NATIVE)
+        """The model's text without reasoning, followed by the arguments of structured calls that failed."""
+        failed = (malformed.raw for malformed in self._gate.malformed if malformed.dialect == NATIVE)
         return self._words.kept() + "".join(failed)
 
     @property
     def reply(self) -> Reply:
-        """The reply as read so far."""
+        """The reply so far."""
         tries = self._parser.reply.trace.tries if self._parser is not None else ()
         return Reply(
             calls=tuple(self._gate.calls),
@@ -119,7 +131,7 @@ class ReplyReader:
         )
 
     def feed(self, delta: Delta) -> list[Event]:
-        """Take one delta of this choice."""
+        """Add a delta of this choice and return the events that are certain."""
         if delta.stop_reason is not None:
             self._stop_reason = delta.stop_reason
         events: list[Event] = []
@@ -142,11 +154,14 @@ class ReplyReader:
         return events
 
     def _count_blanks(self, delta: Delta, text: str) -> None:
-        """Note how much white space the reply ends in; a look at what stands before it costs O(1) a character."""
-        words = len(text.rstrip())
-        if words or delta.reasoning or delta.tool_calls:
+        """Count the white space at the end of the reply, and set `over` after too much of it.
+
+        The text is parsed again only after it has doubled in length, so the check costs O(1) per character.
+        """
+        length = len(text.rstrip())
+        if length or delta.reasoning or delta.tool_calls:
             self._blanks = 0
-        self._blanks += len(text) - words
+        self._blanks += len(text) - length
         if self._tokens is not None or self.over or self._blanks < BLANKS:
             return
         if self._words.size >= 2 * self._looked:
@@ -154,7 +169,7 @@ class ReplyReader:
             self.over = self._ends_in_call()
 
     def _ends_in_call(self) -> bool:
-        """Whether all that came is whole, and a call among it, as it would be read if nothing came after it."""
+        """Whether the reply, if it ended here, would hold a call and nothing incomplete."""
         slots = self._server.slots
         if self._parser is None or not all(slot.whole for slot in slots):
             return False
@@ -165,7 +180,7 @@ class ReplyReader:
         return not parser.reply.malformed and bool(slots or parser.reply.calls)
 
     def close(self, finish_reason: str | None) -> list[Event]:
-        """End the reply."""
+        """End the reply and return the last events."""
         self._finish_reason = finish_reason
         events: list[Event] = []
         if self._tokens is not None:
@@ -183,7 +198,7 @@ class ReplyReader:
 
     @property
     def _may_leak(self) -> bool:
-        """Whether text may come that the server's Harmony parser could not read."""
+        """Whether content may be raw Harmony that the server's parser failed on."""
         accepted = self._ask.accept is None or HARMONY in self._ask.accept
         return self._parser is None and not self._harmony and accepted
 
@@ -196,7 +211,7 @@ class ReplyReader:
 
     def _read(self, text: str) -> list[Event]:
         if self._parser is None:
-            # thoughts in a field of their own tell that the template's opener does not concern the content
+            # where reasoning has a field of its own, the opening tag in the template does not apply to the content
             in_reasoning = self._ask.profile.in_reasoning and not self._thought
             self._opening = {"in_reasoning": in_reasoning, "pinned": HARMONY if self._harmony else None}
             self._parser = self._new_parser(**self._opening)
@@ -205,7 +220,7 @@ class ReplyReader:
         return self._take(self._parser.feed(text), "text", self._words.cut)
 
     def _read_pieces(self, pieces: list[Piece]) -> list[Event]:
-        """Read tokens by what they are: text of the model's that looks like a control token is none."""
+        """Read decoded tokens, so that text that looks like a control token is not taken for one."""
         if not pieces:
             return []
         events = self._read("") if self._parser is None else []
@@ -214,19 +229,19 @@ class ReplyReader:
         return events + self._take(self._parser.feed_pieces(pieces), "text", self._words.cut)
 
     def _leaked(self) -> list[Event]:
-        """Read what the server's Harmony parser gave back as it was: there is no header, or one that never ended."""
+        """Read Harmony that the server's parser returned as content: without a header, or with an unfinished one."""
         self._words.add(self._leak)
         self._parser = parser = self._new_parser(pinned=HARMONY)
         events: list[Event] = [*parser.feed(self._leak), *parser.close(self._finish_reason)]
-        said = parser.reply
+        reply = parser.reply
         header = self._leak[max(0, self._leak.rfind(_STARTS)) :]
         unended = header.rstrip().endswith(_CALLED) and _ENDS_HEADER not in header
-        if unended and not (said.calls or said.malformed):
+        if unended and not (reply.calls or reply.malformed):
             message = "The reply ended inside the header of a Harmony message."
             span = Span(0, len(self._leak))
             events = [Malformed(0, self._leak, "truncated", message, span, dialect=HARMONY)]
-        elif not (said.content.strip() or said.calls or said.malformed):
-            self._words = Words(markup=False)  # a header that nothing follows is no answer, whatever else fails
+        elif not (reply.content.strip() or reply.calls or reply.malformed):
+            self._words = Words(markup=False)  # a header that nothing follows is not an answer, whatever else fails
         return self._take(events, "text", self._words.cut)
 
     def _new_parser(
@@ -253,34 +268,34 @@ class ReplyReader:
         )
 
     def _structured(self, slot: Slot, *, ended: bool) -> list[Event]:
-        """Read a call of the server's."""
+        """Parse and check a structured call, which may hold several glued together."""
         raw = slot.text
         events: list[Event] = []
-        for place, outcome in enumerate(read_arguments(slot.name, raw, self._rules, PLACE, ended=ended).found):
-            number, call_id = self._place(slot) if place == 0 else self._place(Slot(None))
-            sent = slot.live.sent if slot.live is not None and place == 0 else ""
+        for position, outcome in enumerate(read_arguments(slot.name, raw, self._rules, PLACE, ended=ended).found):
+            number, call_id = self._place(slot) if position == 0 else self._place(Slot(None))
+            sent = slot.live.sent if slot.live is not None and position == 0 else ""
             if sent:
                 outcome = self._continued(sent, outcome)  # noqa: PLW2901  the same call, bound to its beginning
             if isinstance(outcome, Call):
-                rest = outcome.arguments_json[len(sent) :] if place == 0 else ""
+                rest = outcome.arguments_json[len(sent) :] if position == 0 else ""
                 end = CallEnd(number, replace(outcome, id=call_id), _NOWHERE)
-                took: list[Event] = [CallArgs(number, rest, _NOWHERE), end]  # the gate knows whether it went live
+                emitted: list[Event] = [CallArgs(number, rest, _NOWHERE), end]  # the filter knows if it was streamed
             else:
                 call = replace(outcome.call, id=call_id) if outcome.call is not None else None
-                took = [replace(outcome, index=number, raw=raw, call=call)]
-            events += self._take(took, "server", lambda _: raw)
+                emitted = [replace(outcome, index=number, raw=raw, call=call)]
+            events += self._take(emitted, "server", lambda _: raw)
         return events
 
     def _go_live(self, slot: Slot, text: str) -> list[Event]:
-        """Let out what is certain of a call of the server's; one that comes whole is mended whole."""
+        """Stream what is certain of a structured call's arguments; a call that comes complete is repaired whole."""
         if slot.whole and (slot.live is None or not slot.live.began):
             return []
         if slot.live is None:
             least = 0 if self._ask.options.arguments == "live" else SHORT
             slot.live = PartialArguments(self._tools.graph(slot.name), least)
         began = slot.live.began
-        said = slot.live.feed(text)
-        if not said:
+        fragment = slot.live.feed(text)
+        if not fragment:
             return []
         number, call_id = self._place(slot)
         start: list[Event] = [] if began else [CallStart(number, call_id, slot.name, _NOWHERE)]
@@ -288,16 +303,16 @@ class ReplyReader:
         if start and not events:
             slot.live.cancel()
             return []
-        return events + self._take([CallArgs(number, said, _NOWHERE)], "server", lambda _: "")
+        return events + self._take([CallArgs(number, fragment, _NOWHERE)], "server", lambda _: "")
 
     def _continued(self, sent: str, outcome: Call | Malformed) -> Call | Malformed:
-        """Make a call begin with what has gone out of it; where it does not fit, it is what the bare server gives."""
+        """Rewrite a call so that its arguments begin with what was sent; one that fails its schema is passed on."""
         misfit = isinstance(outcome, Malformed) and outcome.reason == "invalid_arguments"
         call = outcome.call if isinstance(outcome, Malformed) else outcome
         if call is None or not (misfit or call is outcome) or (misfit and self._ask.options.on_malformed == "error"):
             return outcome
-        own = call.arguments_json.startswith(sent)
-        text = call.arguments_json if own else continued(sent, call.arguments)
+        agrees = call.arguments_json.startswith(sent)
+        text = call.arguments_json if agrees else continued(sent, call.arguments)
         if text is None:
             return broken("invalid_json", "its beginning reads otherwise than the whole", NATIVE, call.name)
         if misfit:
@@ -307,7 +322,7 @@ class ReplyReader:
         return replace(call, arguments_json=text)
 
     def _place(self, slot: Slot) -> tuple[int, str]:
-        """Give a call its number and an id that no other has."""
+        """Assign a call its number and a unique id, once, and return them."""
         if slot.number is None:
             slot.number, self._count = self._count, self._count + 1
             if not slot.id or slot.id in self._ids:
@@ -317,9 +332,9 @@ class ReplyReader:
         return slot.number, slot.id
 
     def _read_answer(self) -> None:
-        """Take the calls of an answer that is not in the form that was asked for.
+        """Extract the calls from an answer that does not fit `response_format`.
 
-        No event tells of them: the text that they stand in has been told of, and is held until the reply is judged.
+        No event reports them: their text has already been emitted, and is held until the reply is judged.
         """
         text = "".join(self._content)
         if self._gate.calls or self._gate.malformed or not (text.strip() and len(self._ask.offered)):
@@ -330,38 +345,38 @@ class ReplyReader:
             self._take(calls, "answer", lambda span: text[span.start : span.end])
 
     def _rescue(self) -> list[Event]:
-        """Look into the thoughts when nothing else came: servers put calls there (vllm#39056, ai-dynamo/dynamo#10366).
+        """Search the reasoning when nothing else came: servers put calls there (vllm#39056, ai-dynamo/dynamo#10366).
 
-        Only calls that the thoughts end with are meant; anything before is a draft. Never a dangerous tool.
+        Only calls at the end of the reasoning count; anything before is a draft. Calls of dangerous tools never do.
         """
-        thoughts = "".join(self._reasoning)
+        reasoning = "".join(self._reasoning)
         empty = not (self._gate.calls or self._gate.malformed or "".join(self._content).strip())
-        if not (empty and thoughts.strip() and len(self._tools) and self._finish_reason in DONE):
+        if not (empty and reasoning.strip() and len(self._tools) and self._finish_reason in DONE):
             return []
-        # the server itself says that the model made a call
+        # the server itself reports that the model made a call
         certain = self._finish_reason in _CALLS or self._stop_reason == HARMONY_CALL
         parser = self._new_parser(certain=certain)
-        last: list[CallEnd] = []
-        for event in [*parser.feed(thoughts), *parser.close(self._finish_reason)]:
+        trailing: list[CallEnd] = []
+        for event in [*parser.feed(reasoning), *parser.close(self._finish_reason)]:
             if isinstance(event, CallEnd):
-                last.append(event)
+                trailing.append(event)
             elif isinstance(event, Malformed) or (isinstance(event, Text) and event.text.strip()):
-                last = []
+                trailing = []
         events: list[Event] = []
-        for each in last:
-            tool = self._tools.get(each.call.name)
+        for call_end in trailing:
+            tool = self._tools.get(call_end.call.name)
             if tool is not None and not tool.dangerous:
                 fix = Fix("marker", "the call stood in the reasoning")
-                call = replace(each.call, fixes=(*each.call.fixes, fix))
+                call = replace(call_end.call, fixes=(*call_end.call.fixes, fix))
                 events += self._take(
-                    [replace(each, call=call)], "thoughts", lambda span: thoughts[span.start : span.end]
+                    [replace(call_end, call=call)], "thoughts", lambda span: reasoning[span.start : span.end]
                 )
         return events
 
     # --- where events go -----------------------------------------------------------------------------------------
 
     def _take(self, events: list[Event], source: Source, raw_of: Callable[[Span], str]) -> list[Event]:
-        """Pass events through the gate and note what comes out."""
+        """Pass events through the call filter and record what it emits."""
         out: list[Event] = []
         for event in events:
             if source == "text":

@@ -1,4 +1,4 @@
-"""What every mode does to a request's body: what goes on as it is, and what the server must not see."""
+"""The parts of a request's body that every mode passes on, and those that the server must not see."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TOOL_KEYS = frozenset(("tools", "tool_choice", "parallel_tool_calls", "functions
 
 
 def passed_on(ask: Ask) -> dict[str, Any]:
-    """Copy the body without its messages and without all that tells of tools; unknown keys stay."""
+    """Copy the body without messages and without the keys that concern tools; unknown keys are kept."""
     body = {key: value for key, value in ask.body.items() if key not in TOOL_KEYS and key != "messages"}
     if not ask.profile.n:
         body.pop("n", None)
@@ -25,6 +25,6 @@ def passed_on(ask: Ask) -> dict[str, Any]:
 
 
 def not_offered(ask: Ask, mode: str) -> list[str]:
-    """Return a note for each tool that is no function with a name, where tools are told in words."""
-    types = [as_text(as_object(each).get("type")) or "function" for each in ask.others]
-    return [f"{mode} mode cannot offer the tool of type {each!r}" for each in types if each != "function"]
+    """Return a note for each offered tool that is not a function, where tools are described in the prompt."""
+    kinds = [as_text(as_object(kind).get("type")) or "function" for kind in ask.others]
+    return [f"{mode} mode cannot offer the tool of type {kind!r}" for kind in kinds if kind != "function"]

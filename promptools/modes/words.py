@@ -1,4 +1,4 @@
-"""The text of one choice as the server gave it, and which parts of it were said rather than thought."""
+"""The raw text of one choice, and which spans of it are content and calls rather than reasoning."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from promptools.types import Discarded, Malformed, Span
 
 
 class Words:
-    """Keeps the text, and the spans of all but thoughts and their tags. O(n) in characters and events.
+    """Store the text, and the spans of everything except reasoning and its tags. O(n) in characters and events.
 
-    Without `markup` the spans are those of words and calls alone.
+    Without `markup` only the spans of text and calls are kept.
     """
 
     def __init__(self, *, markup: bool = True) -> None:
         self._with_markup = markup
         self.size = 0
-        """Characters that were taken."""
+        """Characters added so far."""
         self._pieces: list[str] = []
         self._kept: list[Span] = []
         self._thinking = False
         self._markup = False
-        """The last kept span is of something discarded."""
+        """Whether the last kept span is of something discarded."""
         self._thought = -1
-        """Where the last thought ended in the text."""
+        """Where the last reasoning ended in the text."""
         self._tag = 0
-        """How many spans were kept before the tag that came last, and the white space behind it."""
+        """The number of spans kept before the last tag and the white space after it."""
 
     def add(self, text: str) -> None:
-        """Take more text."""
+        """Add text."""
         self._pieces.append(text)
         self.size += len(text)
 
     def see(self, event: Event) -> None:
-        """Take an event of the parser that reads the text."""
+        """Record an event of the parser that reads the text."""
         match event:
             case WasReasoning():
                 self._kept, self._thinking = [], True
@@ -41,7 +41,7 @@ class Words:
                     del self._kept[self._tag :]  # the tag that opened it
                 self._thinking, self._markup, self._thought = True, False, event.span.end
             case Malformed(raw=raw) if not self._with_markup and raw.startswith("<|"):
-                self._thinking = False  # a call that was cut in its header, or behind it: nothing of it was said
+                self._thinking = False  # a call that was cut in its header or after it: none of it is content
             case Text() | CallEnd() | Malformed():
                 self._thinking = False
                 self._keep(event.span, markup=False)
@@ -66,11 +66,11 @@ class Words:
         self._markup = markup
 
     def cut(self, span: Span) -> str:
-        """Give the text of `span`."""
+        """Return the text of `span`."""
         return self.whole()[span.start : span.end]
 
     def kept(self) -> str:
-        """Give everything that was not thought, byte for byte."""
+        """Return everything except reasoning, byte for byte."""
         text = self.whole()
         return "".join(text[span.start : span.end] for span in sorted(self._kept))
 

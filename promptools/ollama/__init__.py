@@ -1,7 +1,7 @@
 """The ollama package with our transport inside: `from promptools import ollama` in place of `import ollama`.
 
-`Client` and `AsyncClient` are ours; everything else is the package's own, whatever its version has. The functions
-(`chat`, `list`, ...) are methods of one client, which is made when one of them is first named.
+`Client` and `AsyncClient` are ours; everything else is the installed package's own. The functions (`chat`, `list`, ...)
+are methods of one client, which is created when one of them is first accessed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = list(_ollama.__all__)  # pyright: ignore[reportUnsupportedDunderAll] -
 
 @cache
 def _default() -> Client:
-    """Give the client behind the module's functions."""
+    """Return the client of the module's functions."""
     return Client()
 
 
@@ -26,7 +26,7 @@ def __getattr__(name: str) -> object:
     theirs: object = getattr(_ollama, name, None)
     if theirs is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # the package's functions are methods of a client that it makes when it is imported
+    # the package's functions are methods of a client that it creates on import
     return getattr(_default(), name) if isinstance(getattr(theirs, "__self__", None), _ollama.Client) else theirs
 
 

@@ -24,8 +24,8 @@ class Client(ollama.Client):
     """`ollama.Client` whose chats come back with working tool calls, from Ollama or any other server of open models.
 
     Takes everything that the package's class takes, and `Settings`: `provider=`, `mode=`, `config=`, `on_reply=` and
-    so on. Without `host=`, a provider of the config says where the server is; else OLLAMA_HOST, else the config's
-    default provider, else the address where such a server listens by default.
+    so on. Without `host=`, the address is that of the `provider=` of the config, else OLLAMA_HOST, else that of the
+    config's default provider, else Ollama's default.
     """
 
     def __init__(
@@ -38,8 +38,8 @@ class Client(ollama.Client):
         **options: Any,
     ) -> None:
         session, theirs = _divided({"provider": provider, "mode": mode, "config": config, **options})
-        inside: Any = super()  # the package leaves its options untyped
-        inside.__init__(_host(session, host, explicit=config is not None), **theirs)
+        parent: Any = super()  # the package leaves its options untyped
+        parent.__init__(_host(session, host, explicit=config is not None), **theirs)
         self.promptools = settled(session, self._client, theirs.get("headers"))
         self._client = carry(self._client, self.promptools, OLLAMA_DOORS)
 
@@ -57,8 +57,8 @@ class AsyncClient(ollama.AsyncClient):
         **options: Any,
     ) -> None:
         session, theirs = _divided({"provider": provider, "mode": mode, "config": config, **options})
-        inside: Any = super()  # the package leaves its options untyped
-        inside.__init__(_host(session, host, explicit=config is not None), **theirs)
+        parent: Any = super()  # the package leaves its options untyped
+        parent.__init__(_host(session, host, explicit=config is not None), **theirs)
         self.promptools = settled(session, self._client, theirs.get("headers"))
         self._client = carry(self._client, self.promptools, OLLAMA_DOORS)
 
@@ -70,7 +70,7 @@ def _divided(options: dict[str, Any]) -> tuple[Session, dict[str, Any]]:
 
 
 def _host(session: Session, host: str | None, *, explicit: bool) -> str | None:
-    """Say where the server is, as the package wants it: its root, without /v1; None leaves it to the package."""
+    """Return the server's address as the package takes it, without /v1; None leaves it to the package."""
     known = session.config.providers
     if host:
         return root_of(host)
@@ -83,11 +83,11 @@ def _host(session: Session, host: str | None, *, explicit: bool) -> str | None:
 
 
 def settled(session: Session, http: Any, headers: Mapping[str, str | None] | None) -> Session:
-    """Find the provider that is at the client's address, and send its key where `headers` hold none."""
+    """Settle the provider at the client's address, and send its key where `headers` holds none."""
     base_url = str(http.base_url).rstrip("/") + V1
     target = session.target(None, base_url=base_url, provider=session.provider)
     if target.provider is None:
-        # nobody says what server it is and nobody shall find out: then it is what the app takes it for
+        # neither configured nor to be detected: assume Ollama, since the app uses its client
         return session if session.detect else session.changed({"provider": "ollama"})
     given = any(name.lower() == "authorization" and value for name, value in (headers or {}).items())
     key = None if given else session.key(target)

@@ -1,1 +1,1 @@
-"""Reading what a model said: events, scanner, JSON strict and tolerant, and the engine that drives them."""
+"""Parsing of replies: events, the marker scanner, strict and tolerant JSON, and the engine that drives them."""

@@ -1,8 +1,8 @@
-"""What a parser says as text comes in.
+"""The events that a parser yields as text comes in.
 
 `Text`, `Reasoning`, `Discarded`, `CallEnd` and `Malformed` tile the input: their spans, sorted, cover every character
 once. `CallStart` and `CallArgs` are provisional and lie inside the span of the `CallEnd` or `Malformed` that ends the
-call of the same index. `WasReasoning` takes back: the text up to `span.end` that went out as `Text` was reasoning.
+call of the same index. `WasReasoning` is a correction: what was emitted as `Text` up to `span.end` was reasoning.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from promptools.types import Call, Discarded, FinishReason, Malformed, Span
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Words for the user."""
+    """Text for the user."""
 
     text: str
     span: Span
@@ -24,7 +24,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Reasoning:
-    """Words that the model thought."""
+    """Text of the model's reasoning."""
 
     text: str
     span: Span
@@ -32,26 +32,26 @@ class Reasoning:
 
 @dataclass(frozen=True, slots=True)
 class WasReasoning:
-    """A closer without an opener: every `Text` inside `span` was reasoning, white space before its first word apart."""
+    """A closing tag without an opening one: each `Text` inside `span` was reasoning, but for leading white space."""
 
     span: Span
 
 
 @dataclass(frozen=True, slots=True)
 class CallStart:
-    """A call begins; provisional until `CallEnd`."""
+    """The beginning of a call; provisional until `CallEnd`."""
 
     index: int
     id: str
     name: str
     span: Span
     early: bool = False
-    """It goes to the client before its end is known."""
+    """Whether it goes to the client before its end is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallArgs:
-    """A piece of the call's arguments; the pieces joined equal `Call.arguments_json`."""
+    """A fragment of the call's arguments; the fragments joined equal `Call.arguments_json`."""
 
     index: int
     fragment: str
@@ -60,7 +60,7 @@ class CallArgs:
 
 @dataclass(frozen=True, slots=True)
 class CallEnd:
-    """A call is complete and valid."""
+    """The end of a call that is complete and valid."""
 
     index: int
     call: Call
@@ -69,7 +69,7 @@ class CallEnd:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The reply is over."""
+    """The end of the reply."""
 
     reason: FinishReason | None
     span: Span
@@ -79,7 +79,7 @@ Event: TypeAlias = Text | Reasoning | WasReasoning | CallStart | CallArgs | Call
 
 
 def join(events: Iterable[Event]) -> list[Event]:
-    """Merge neighbouring fragments of the same kind, so that two ways of cutting the input compare equal."""
+    """Merge adjacent fragments of the same kind, so that the events of an input are equal however it was chunked."""
     joined: list[Event] = []
     for event in events:
         merged = _merged(joined[-1], event) if joined else None
@@ -92,7 +92,7 @@ def join(events: Iterable[Event]) -> list[Event]:
 
 def _merged(last: Event, event: Event) -> Event | None:
     span = Span(last.span.start, event.span.end)
-    # a line break that was put between two messages has no place in the text
+    # a line break inserted between two messages has an empty span
     touching = (
         last.span.end == event.span.start and last.span.start < last.span.end and event.span.start < event.span.end
     )

@@ -1,7 +1,14 @@
-"""Where a bracketed value ends, told as its text comes in piece by piece.
+"""Find the end of a bracketed value while its text arrives in chunks.
 
-The scan knows strings and comments and nothing else of JSON: a value that is well formed ends exactly where a JSON
-reader says, one that is not ends where its brackets balance. No character is looked at twice.
+Before a candidate is parsed it is only known where it starts. This scan finds the bracket that closes it, in one pass
+and without a copy of the text, so that the JSON reader runs once, on a value that is all there. It knows strings and
+comments and nothing else of JSON: a well-formed value ends exactly where a JSON reader says, any other one where its
+brackets balance.
+
+Between two chunks the scan is in one of four states: outside strings (`depth` brackets are open), in a string (`_quote`
+tells which quote closes it, or which three), in a comment (`_comment` is what ends it), or just after a slash that may
+open a comment (`_slash`). `_last`, the last character that is not white space, tells a quote that opens a single-quoted
+string from an apostrophe. No character is looked at twice.
 """
 
 from __future__ import annotations
@@ -11,19 +18,19 @@ from functools import cache
 from typing import Final
 
 DEEPEST: Final = 200
-"""Levels of brackets that a value may have."""
+"""Levels of nesting that a value may have."""
 
-_PLAIN = r"[^\"'‘’“”/#\[\]{}]++|\"(?!\")[^\"\\]{0,80}+(?:\\.[^\"\\]{0,80}+){0,8}+\"|\"\"(?!\"|\Z)"  # three open another
+_PLAIN = r"[^\"'‘’“”/#\[\]{}]++|\"(?!\")[^\"\\]{0,80}+(?:\\.[^\"\\]{0,80}+){0,8}+\"|\"\"(?!\"|\Z)"  # not a triple quote
 _FLAT = rf"\{{(?:{_PLAIN})*+\}}|\[(?:{_PLAIN})*+\]"
 _SKIP = rf"(?:{_PLAIN}|\{{(?:{_PLAIN}|{_FLAT})*+\}}|\[(?:{_PLAIN}|{_FLAT})*+\])*+"
-"""Short strings and two levels of brackets at the speed of the regex engine; a long string is left to `str.find`."""
+"""Short strings and two levels of brackets, skipped by the regex engine; a long string is left to `str.find`."""
 _EVENT = re.compile(r"[\[{]+|[\]}]+|\"|['‘’“”/#]+")
 _COMMENTS = re.compile(r"(?:\s|(?:#|//)[^\n]*+\n|/\*[^*]*+(?:\*(?!/)[^*]*+)*+\*/)++")
 _SMART = {"“": re.compile("[“”]"), "‘": re.compile("[‘’]")}
 _OPENERS = {"'": "'", "‘": "‘", "’": "‘", "“": "“", "”": "“"}
 _IN_TRIPLE = {quote: re.compile(rf"[^\\{quote}]*+(?:\\.[^\\{quote}]*+)*+", re.DOTALL) for quote in "\"'"}
 _STARTERS = "{[,:"
-"""A key or a value may start after these; anywhere else a single quote is an apostrophe."""
+"""A key or a value may start after one of these; anywhere else a single quote is an apostrophe."""
 
 
 @cache
@@ -34,23 +41,23 @@ def _skip() -> re.Pattern[str]:
 class Extent:
     """Find the end of one value that starts with `{` or `[`.
 
-    Cost: O(1) calls of the regex engine per bracket and per string, O(n) characters in all.
+    O(n) in characters, with O(1) calls of the regex engine per bracket and per string.
     """
 
     __slots__ = ("_comment", "_empty", "_escaped", "_fresh", "_last", "_quote", "_run", "_slash", "deep", "depth")
 
     def __init__(self) -> None:
         self.depth = 0
-        """Brackets open now."""
+        """Brackets that are open."""
         self.deep = False
-        """The value went deeper than `DEEPEST` levels: no end is looked for any more, since `read` refuses it."""
+        """Whether the value is nested deeper than `DEEPEST`: the scan stops, since the JSON reader rejects it."""
         self._quote = ""
         self._fresh = False
-        """A value's string has just been opened."""
+        """Whether a string that is a value has just been opened."""
         self._empty = ""
-        """The quote of a value's string that has just ended, and was empty: a third quote opens a longer one."""
+        """The quote of an empty string that has just ended: one more opens a triple-quoted string."""
         self._run = 0
-        """Quotes that stand last in a string in triple quotes."""
+        """Quotes at the end of what was read of a triple-quoted string."""
         self._escaped = False
         self._comment = ""
         self._slash = False
@@ -58,11 +65,11 @@ class Extent:
 
     @property
     def in_string(self) -> bool:
-        """Tell whether the next character stands inside a string."""
+        """Whether the next character is inside a string."""
         return bool(self._quote)
 
     def feed(self, piece: str, start: int = 0) -> int | None:
-        """Take `piece[start:]`; give the index just past the value's last bracket, None while it is open."""
+        """Scan `piece[start:]`; return the index just past the value's last bracket, None while it is open."""
         at = start
         if self._slash and at < len(piece):
             at = self._after_slash(piece, at)
@@ -78,7 +85,7 @@ class Extent:
         return None
 
     def _string(self, piece: str, at: int) -> int:
-        """Go past the closing quote, or to the end of the piece."""
+        """Return the index past the closing quote, or the end of the piece."""
         if self._escaped:
             self._escaped = False
             at += 1
@@ -89,8 +96,8 @@ class Extent:
         begin = at
         while True:
             if quote in _SMART:
-                found = _SMART[quote].search(piece, at)
-                end = found.start() if found else -1
+                match = _SMART[quote].search(piece, at)
+                end = match.start() if match else -1
             else:
                 end = piece.find(quote, at)
             stop = end if end >= 0 else len(piece)
@@ -110,7 +117,7 @@ class Extent:
                 return at
 
     def _triple(self, piece: str, at: int) -> int:
-        """Go past the quotes that close a string in triple quotes: a run of three or more, so it may end in a quote."""
+        """Return the index past a triple-quoted string: three or more quotes close it, since it may end in a quote."""
         quote = self._quote[0]
         while at < len(piece):
             if piece[at] == quote:
@@ -121,62 +128,62 @@ class Extent:
                 return at
             else:
                 self._run = 0
-                found = _IN_TRIPLE[quote].match(piece, at)
-                assert found is not None
-                at = found.end()
-                if at < len(piece) and piece[at] == "\\":  # it escapes what comes in the next piece
+                match = _IN_TRIPLE[quote].match(piece, at)
+                assert match is not None
+                at = match.end()
+                if at < len(piece) and piece[at] == "\\":  # it escapes the first character of the next piece
                     self._escaped = True
                     return len(piece)
         return at
 
     def _outside(self, piece: str, at: int) -> int:
-        """Go past the next bracket, quote or comment opener; minus the end if that was the last bracket."""
+        """Return the index past the next bracket, quote or comment opener; negated if that bracket closed the value."""
         if self._empty:
             quote, self._empty = self._empty, ""
             if piece[at] == quote:
                 self._quote = quote * 3
                 return at + 1
-        skipped = _skip().match(piece, at) if self.depth else None  # the value itself is no part to skip
-        found = _EVENT.match(piece, skipped.end() if skipped else at)
-        if found is None:
+        skipped = _skip().match(piece, at) if self.depth else None  # the value's own bracket must be counted
+        match = _EVENT.match(piece, skipped.end() if skipped else at)
+        if match is None:
             self._note(piece, at, len(piece))
             return len(piece)
-        where, end = found.span()
-        char = piece[where]
+        begin, end = match.span()
+        char = piece[begin]
         if char == '"':
-            self._note(piece, at, where)
+            self._note(piece, at, begin)
             self._quote, self._fresh = char, self._last in _STARTERS
-            return where + 1
+            return begin + 1
         if char in "[{":
-            self.depth += end - where
+            self.depth += end - begin
             self.deep = self.deep or self.depth > DEEPEST
             self._last = char
             return end
         if char in "]}":
-            if end - where >= self.depth:
-                end, self.depth = where + self.depth, 0
+            if end - begin >= self.depth:
+                end, self.depth = begin + self.depth, 0
                 return -end
-            self.depth -= end - where
+            self.depth -= end - begin
             self._last = char
             return end
-        self._note(piece, at, where)
+        self._note(piece, at, begin)
         if self._last not in _STARTERS:
             self._last = char
             return end
         if char in _OPENERS:
             self._quote, self._fresh = _OPENERS[char], True
-            return where + 1
-        comments = _COMMENTS.match(piece, where)
+            return begin + 1
+        comments = _COMMENTS.match(piece, begin)
         if comments:
             return comments.end()
         if char == "#":
             self._comment = "\n"
-            return where + 1
+            return begin + 1
         self._slash = True
-        return self._after_slash(piece, where + 1) if where + 1 < len(piece) else end
+        return self._after_slash(piece, begin + 1) if begin + 1 < len(piece) else end
 
     def _after_slash(self, piece: str, at: int) -> int:
-        """Tell a comment from a stray slash."""
+        """Open a comment if the character after the slash says so; return the index to go on from."""
         self._slash = False
         char = piece[at]
         if char in "/*":
@@ -186,8 +193,8 @@ class Extent:
         return at
 
     def _skip(self, piece: str, at: int) -> int:
-        """Go past the end of the comment, or to the end of the piece."""
-        if self._comment == "/":  # a star ended the piece before
+        """Return the index past the end of the comment, or the end of the piece."""
+        if self._comment == "/":  # the piece before ended in a star
             self._comment = "*/"
             if piece[at] == "/":
                 self._comment = ""
@@ -202,7 +209,7 @@ class Extent:
         return len(piece)
 
     def _note(self, piece: str, start: int, end: int) -> None:
-        """Remember the last character before `end` that is no white space."""
+        """Remember the last character of `piece[start:end]` that is not white space."""
         while end > start:
             end -= 1
             if not piece[end].isspace():

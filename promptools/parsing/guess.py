@@ -1,9 +1,15 @@
-"""Where a string ends whose inner quotes the model forgot to escape.
+"""Find the end of a string whose inner quotes the model did not escape.
 
-A quote ends the string when what must follow a value follows it: a comma and a key (in an object) or an item (in an
-array), or closing brackets. Text inside a string may look just the same, code above all. What tells them apart is
-parity: inside quoted code an odd number of quotes went before. Where an earlier and a later quote would both do, the
-string is refused: a wrong value is worse than none. So is one that would run into another call: see `_crosses`.
+The problem: in `{"code": "print("a", "b")", "path": "x"}` only one of the quotes after `print` closes the string.
+
+A quote is a candidate if what must follow a value follows it: in an object a comma and a key, in an array a comma and
+an item, or the brackets that close what is open, and then the end of the value. Text inside the string may look just
+the same, code above all. Parity tells them apart: before a quote inside quoted code there is an odd number of inner
+quotes, before the closing one an even number. Two facts override parity: a key that the tool declares and the object
+lacks (an anchor) marks the end of the string, and so does the certain end of the value.
+
+Where an earlier and a later quote are equally good, the string is rejected: a wrong value is worse than none. So is one
+that would contain the beginning of another call (`_crosses`) or of the next declared argument (`_swallows`).
 """
 
 from __future__ import annotations
@@ -16,12 +22,12 @@ from typing import Final, TypeAlias
 from promptools.parsing.strings import BODIES, CLOSERS, Unreadable
 
 Frame: TypeAlias = tuple[set[str], str]
-"""An open container: the keys that it has so far, and what closes it: `]`, `}` or `}}`."""
+"""An open container: the keys that it has so far, and its closing delimiter: `]`, `}` or `}}`."""
 
 UNESCAPED: Final = "unescaped quotes in a string"
-"""The liberty, as it is noted."""
+"""The detail of the fix that is recorded."""
 ENVELOPE: Final = frozenset({"name", "tool", "tool_name", "function", "arguments", "parameters", "tool_calls", "type"})
-"""First keys of a call: they tell that the next call begins."""
+"""First keys of a call: an object that begins with one is the next call."""
 
 _CANDIDATES = {quote: re.compile(rf"[{close}](?=\s*+[,}}\]])") for quote, close in CLOSERS.items()}
 _ANY = {quote: re.compile(f"[{close}]") for quote, close in CLOSERS.items()}
@@ -39,12 +45,16 @@ _MEMBER = re.compile(
     r"""[\]}]|[\[{]|(?:[,"'“”]\s*+\\?\s*+["'“]([\w.$-]{1,80}+)\\?["'”]?|,\s*+\\?\s*+([\w.$-]{1,80}+)\\?["'”])"""
     r"""\s*+\\?\s*+[:"'“]"""
 )
-"""A bracket, or a key behind a comma or a value: a quote or the colon may be missing."""
+"""A bracket, or a key after a comma or a value: a quote or the colon may be missing."""
 _NEXT = re.compile(r"""[\s;,]*+[\[{]++\s*+["']([^"'\\\n]*+)["']\s*+:""")
 
 
 class _Follows(Enum):
-    """What stands after a quote."""
+    """What follows a quote.
+
+    Nothing that may follow a value, another member or item, a declared key that is missing yet, the certain end of the
+    value, or what may be its end.
+    """
 
     NOTHING = 0
     PART = 1
@@ -54,26 +64,29 @@ class _Follows(Enum):
 
 
 class Guess:
-    """One way of reading unescaped quotes; `trust` takes a declared key for the next one even at odd parity."""
+    """One interpretation of unescaped quotes; with `trust`, a declared key is the next one even at odd parity."""
 
     __slots__ = ("anchors", "before", "guessed", "inner", "sure", "trust", "trusted")
 
     def __init__(self, anchors: frozenset[str], *, before: int, trust: bool) -> None:
         self.anchors = anchors
         self.before = before
-        """Where the plain reading failed: past this without a guess, so will this one."""
+        """Where the plain reading failed: this one fails too if it gets past that without a guess."""
         self.trust = trust
         self.guessed = ""
-        """The quote of a string that held unescaped ones."""
+        """The opening quote of a string that contained unescaped ones; empty if there was none."""
         self.inner = False
-        """The string read last held unescaped quotes."""
+        """Whether the last string contained unescaped quotes."""
         self.sure = False
-        """The text was searched to its end: nothing after the value can belong to it."""
+        """Whether the text was searched to its end, so that nothing after the value can belong to it."""
         self.trusted = False
-        """A declared key stood at odd parity: there is another reading."""
+        """Whether a declared key was found at odd parity: then the other value of `trust` is worth a try."""
 
     def end(self, text: str, start: int, quote: str, stack: Sequence[Frame]) -> int:
-        """Give the index of the quote that closes the string whose inside begins at `start`. O(n) in characters."""
+        """Return the index of the quote that closes the string whose body begins at `start`. O(n) in characters.
+
+        Raise `Unreadable` if none does, or if more than one may.
+        """
         first = BODIES[quote].match(text, start)
         if first is None:
             raise _cut(text)
@@ -101,10 +114,7 @@ class Guess:
         raise _cut(text)
 
     def _inside(self, text: str, start: int, end: int, stack: Sequence[Frame]) -> int:
-        """Return `end`, the end of a string with unescaped quotes.
-
-        Raise `Unreadable` if it runs into another call, or into the next argument of its own.
-        """
+        """Return `end`; raise `Unreadable` if `text[start:end]` runs into another call or argument."""
         at = self._crosses(text, start, end)
         if at >= 0:
             raise Unreadable(at, "a string without its closing quote runs into what follows the call", "invalid_json")
@@ -114,46 +124,46 @@ class Guess:
         return end
 
     def _swallows(self, text: str, start: int, end: int, keys: set[str]) -> int:
-        """Return where a declared key that is missing yet stands in `text[start:end]`, outside of brackets; else -1."""
+        """Return the index in `text[start:end]`, outside brackets, of a declared key that is missing yet; else -1."""
         depth = 0
-        for found in _MEMBER.finditer(text, start, end):
-            key = found[1] or found[2]
+        for match in _MEMBER.finditer(text, start, end):
+            key = match[1] or match[2]
             if key is None:
-                depth = max(0, depth + (1 if found[0] in "[{" else -1))
+                depth = max(0, depth + (1 if match[0] in "[{" else -1))
             elif not depth and key in self.anchors and key not in keys:
-                return found.start()
+                return match.start()
         return -1
 
     def _crosses(self, text: str, start: int, end: int) -> int:
-        """Return where `text[start:end]` leaves the call that it is in, -1 if it does not.
+        """Return the index at which `text[start:end]` leaves its call, -1 if it does not.
 
-        It does at a special token, and where more brackets are closed than opened before an object with a key of a
-        call begins. JSON and code that are quoted close what they open.
+        It does at a special token, and at a bracket that closes more than was opened if an object with a key of a call
+        follows. JSON and code inside a string close what they open.
         """
         depth, left = 0, -1
-        for found in _BRACKET.finditer(text, start, end):
-            char = found[0][0]
+        for match in _BRACKET.finditer(text, start, end):
+            char = match[0][0]
             if char == "<":
-                return found.start()
+                return match.start()
             depth += 1 if char in "[{" else -1
             if depth < 0 and left < 0:
-                left = found.start()
-            if left >= 0 and (found[1] in ENVELOPE or found[1] in self.anchors):
+                left = match.start()
+            if left >= 0 and (match[1] in ENVELOPE or match[1] in self.anchors):
                 return left
         return -1
 
     def whole(self, text: str, end: int) -> bool:
-        """Tell whether the value may end at `end`: after guessed strings, only if nothing there could belong to it."""
+        """Whether the value may end at `end`: after a guessed string, only if nothing after it can belong to it."""
         return not self.guessed or self.sure or self._beyond(text, end, self.guessed) is _Follows.END
 
     def _candidates(
         self, text: str, first: int, quote: str, stack: Sequence[Frame]
     ) -> Iterator[tuple[int, bool, _Follows]]:
-        """Give each later quote that might end the string, with whether an even number of quotes went before."""
+        """Yield each later quote that may end the string: its index, whether parity is even, and what follows."""
         before = 0
         at = first
-        for found in _CANDIDATES[quote].finditer(text, first + 1):
-            where = found.start()
+        for match in _CANDIDATES[quote].finditer(text, first + 1):
+            where = match.start()
             if _is_escaped(text, first, where):
                 continue
             before += _quotes(text, at, where, quote)
@@ -167,7 +177,7 @@ class Guess:
                 yield where, before % 2 == 0, follows
 
     def _follows(self, text: str, at: int, quote: str, stack: Sequence[Frame]) -> _Follows:
-        """Tell what stands after the quote before `at`, given the containers that are open."""
+        """Return what follows a quote that ends just before `at`, given the open containers."""
         depth = len(stack)
         while depth:
             keys, closer = stack[depth - 1]
@@ -191,7 +201,7 @@ class Guess:
         return self._beyond(text, at, quote)
 
     def _beyond(self, text: str, at: int, quote: str) -> _Follows:
-        """Tell whether the value surely ends at `at`: nothing follows, a closing mark does, or the next call."""
+        """Return `END` if nothing, a closing tag or the next call follows a value ending at `at`; else `MAYBE_END`."""
         if _BEYOND.match(text, at) or not _ANY[quote].search(text, at):
             return _Follows.END
         following = _NEXT.match(text, at)
@@ -205,7 +215,7 @@ def _cut(text: str) -> Unreadable:
 
 
 def _is_escaped(text: str, start: int, where: int) -> bool:
-    """Tell whether an odd number of backslashes stands before `where`."""
+    """Whether an odd number of backslashes precedes `where`."""
     first = where
     while first > start and text[first - 1] == "\\":
         first -= 1
@@ -213,7 +223,7 @@ def _is_escaped(text: str, start: int, where: int) -> bool:
 
 
 def _quotes(text: str, start: int, end: int, quote: str) -> int:
-    """Count the quotes in `text[start:end]` that no backslash escapes and that are no apostrophes."""
+    """Count the quotes in `text[start:end]` that are neither escaped nor apostrophes."""
     if quote == '"' and text.find("\\", start, end) < 0:
         return text.count(quote, start, end)
-    return sum(1 for found in _COUNTED[quote].finditer(text, start, end + 1) if found[1] and found.start() < end)
+    return sum(1 for match in _COUNTED[quote].finditer(text, start, end + 1) if match[1] and match.start() < end)

@@ -1,13 +1,19 @@
-"""From parts to events: what goes out, in which order, where white space is trimmed, and what is held.
+"""Turn text and parts into events and the `Reply`, and hold back what later text decides.
 
-White space before a call or a tag, and after it, is `Discarded`; anywhere else it is text. So trailing white space is
-held until the next word shows which it is: at most `SPACE_HOLD` characters, the rest of a longer run is text for good.
-Words on both sides of what was taken out stay apart: the white space after it stays between them, or that before it.
+The parser passes text and parts in the order of the input. Each character is emitted in one event, so the spans tile
+the input; `_at` is the offset up to which that has happened. What follows it is held, in this order:
 
-A *token* that no dialect reads is held too: at the end of the reply, or where no sentence is about it, it is no word.
+- *White space* before a call or a tag, and after it, is `Discarded`; anywhere else it is text. So trailing white space
+  is held until the next text shows which it is: at most `SPACE_HOLD` characters, the excess of a longer run is text for
+  good. Text on both sides of something removed stays apart: by the white space after it, or else by that before it,
+  which is kept in `_parted` until then.
+- *Tokens* are special tokens that no dialect reads. Where a sentence is about them they are text, at the end of the
+  reply and elsewhere they are removed.
+- A *group* has tentative calls and what is between them. It is accepted when the reply ends, and emitted as text, byte
+  for byte, when text follows.
 
-A *group* holds tentative calls and what stands between them. It is accepted when the reply ends, and given back as
-text, byte for byte, when words follow.
+Tokens and a group are never held at once: a token after a group joins it, and a tentative call after tokens makes them
+the beginning of a group.
 """
 
 from __future__ import annotations
@@ -28,16 +34,16 @@ if TYPE_CHECKING:
 SPACE = " \t\r\n\ufeff\u200b"
 SPACE_HOLD = 4096
 TRY_LIMIT = 256
-"""Tries kept in a trace: a reply of a thousand code fences should not carry a thousand notes."""
+"""Tries kept in a trace: a reply of a thousand code fences should not carry a thousand of them."""
 
 ID_LENGTH = 9
-"""Nine alphanumerics: Mistral's templates take nothing else, every other server takes them too (vllm#9019)."""
+"""Nine alphanumerics: Mistral's templates accept nothing else, every other server accepts them too (vllm#9019)."""
 
 Zone = Literal["text", "reasoning"]
 
 
 class Output:
-    """The way out of a parser: takes words and parts in the order of the text, gives events and the `Reply`."""
+    """The output of a parser: consumes text and parts in input order, produces events and the `Reply`."""
 
     def __init__(self, new_id: NewId | None) -> None:
         self._new_id = new_id
@@ -46,15 +52,15 @@ class Output:
         self._space: list[str] = []
         self._held = 0
         self._parted: dict[Zone, tuple[str, Span]] = {}
-        """White space between words and what was taken out behind them: it is kept if the next words have none."""
+        """By zone, white space between text and something removed: kept if the next text begins with none."""
         self._tokens: list[Part] = []
-        """Tokens, and white space behind them, of which the next words show whether they are talked about."""
+        """Tokens, and white space after them, until the next text shows whether they are quoted."""
         self._after: Literal["", "call", "tag"] = ""
         self._group: list[tuple[Part, bool]] = []
         self._called = False
         self._zone: Zone = "text"
         self._apart: Zone | None = None
-        """Words of another message are told in this zone: a line break is between them and the next ones."""
+        """The zone of the message that ended: a line break separates its text from the next in that zone."""
         self._content: list[str] = []
         self._reasoning: list[str] = []
         self._digest: hashlib.blake2b | None = None
@@ -72,69 +78,69 @@ class Output:
         self._finish_reason: str | None = None
         self._fixes: list[Fix] = []
         self.quoting = False
-        """There is a call in the group that is quoted from the conversation: no closer shows that it is meant."""
+        """Whether a call in the group is quoted from the conversation: no closing tag shows that it is meant."""
         self.quotes_tokens = False
-        """A special token was a word, or began a call that is none: so are those of the rest of the reply."""
+        """Whether a special token was text, or began a call that is none: then so are all later ones."""
         self.told = True
-        """Somebody takes the events."""
+        """Whether events are recorded; if not, only the reply is built."""
         self.explains = False
-        """Heads that began no call are noted too."""
+        """Whether heads that began no call are recorded too."""
         self._refusals: dict[tuple[str, int], Try] = {}
         self.fresh = True
-        """Nothing but white space, reasoning and markup has been seen since the start."""
+        """Whether only white space, reasoning and markup have been seen since the start."""
 
     @property
     def grouped(self) -> bool:
-        """Tell whether a group is open."""
+        """Whether a group is open."""
         return bool(self._group)
 
     @property
     def at(self) -> int:
-        """How far the text has been told, in characters."""
+        """The offset up to which the input has been emitted."""
         return self._at
 
     @property
     def spoke(self) -> bool:
-        """Tell whether words have been said outside reasoning."""
+        """Whether text has been emitted outside reasoning."""
         return bool(self._content)
 
     @property
     def called(self) -> bool:
-        """Tell whether a call has been told, or is held."""
+        """Whether a call has been emitted, or is held."""
         return self._index > 0 or self._called
 
     def last_words(self, size: int) -> str:
-        """Give the last `size` characters said outside reasoning, if there are so many; none beside a call."""
+        """Return up to `size` of the last characters of text outside reasoning; empty next to a call or a tag."""
         if self._group or self._after or self._zone != "text":
             return ""
-        found: list[str] = []
+        pieces: list[str] = []
         left = size
         for piece in (*self._space[::-1], *self._content[: -size - 1 : -1]):
-            found.append(piece[-left:])
+            pieces.append(piece[-left:])
             left -= len(piece)
             if left <= 0:
                 break
-        return "".join(reversed(found))
+        return "".join(reversed(pieces))
 
     @property
     def beside_call(self) -> bool:
-        """Tell whether nothing but white space and markup has been seen since the last call."""
+        """Whether only white space and markup have been seen since the last call."""
         return self._called if self._group else self._after == "call"
 
     @property
     def beside_tag(self) -> bool:
-        """Tell whether nothing but white space has been seen since a tag of reasoning, or around an answer."""
+        """Whether only white space has been seen since a tag of reasoning or of an answer."""
         return not self._group and self._after == "tag"
 
     def drain(self) -> list[Event]:
-        """Give the events since the last time."""
+        """Return the events since the previous call."""
         events, self._events = self._events, []
         return events
 
-    # --- words ---------------------------------------------------------------------------------------------------
+    # --- text ----------------------------------------------------------------------------------------------------
 
     def words(self, raw: str) -> None:
-        """Take words of the present zone."""
+        """Add text of the current zone."""
         if not raw:
             return
         if self._group:
@@ -165,7 +171,7 @@ class Output:
             self._hold(raw[len(body) :])
 
     def _join(self, held: str, body: str) -> None:
-        """Say words behind what was taken out: one white space stays between them and the words before that."""
+        """Emit text after something removed; one of the two runs of white space separates it from the text before."""
         bare = body.lstrip(SPACE)
         space = held + body[: len(body) - len(bare)]
         before, span = self._parted.pop(self._zone, ("", Span(0, 0)))
@@ -180,7 +186,7 @@ class Output:
         self._utter(space + bare)
 
     def _leave_space(self, space: str) -> None:
-        """Leave out white space before what is no word, but for what the next words may need."""
+        """Discard white space before something removed, unless the next text may need it."""
         if not space or self._after or self._zone in self._parted:
             self._discard(space, "space")
         elif self._content if self._zone == "text" else self._reasoning:
@@ -195,14 +201,14 @@ class Output:
             self._overflow()
 
     def _overflow(self) -> None:
-        """Let out what is more than may be trimmed: only the last `SPACE_HOLD` characters may."""
+        """Emit held white space as text, except for the last `SPACE_HOLD` characters."""
         if self._held > SPACE_HOLD and not self._after:
             held = self._release()
             self._utter(held[:-SPACE_HOLD])
             self._space, self._held = [held[-SPACE_HOLD:]], SPACE_HOLD
 
     def _leave_out(self) -> None:
-        """Leave out the space that is held: what it stands beside is no text."""
+        """Discard the held white space, since what follows is no text."""
         if self._space:
             self._overflow()
             self._leave_space(self._release())
@@ -234,11 +240,11 @@ class Output:
         return Span(start, self._at)
 
     def apart(self, zone: Zone) -> None:
-        """Keep the words of the next message from those that were told before it."""
+        """Separate the text of the next message in `zone` from the text before it."""
         self._apart = zone
 
     def _break_line(self, following: str) -> None:
-        """Say a line break that is in no place of the text, where no white space is between two messages."""
+        """Emit a line break that is not in the input where no white space separates two messages."""
         self._apart = None
         before = self._content if self._zone == "text" else self._reasoning
         if not before or before[-1][-1].isspace() or following[0].isspace():
@@ -251,7 +257,7 @@ class Output:
     # --- tags of reasoning ---------------------------------------------------------------------------------------
 
     def junction(self, raw: str, zone: Zone) -> None:
-        """Take a tag that opens or closes a zone. Thinking is no prose: a group before it stands."""
+        """Add a tag that opens or closes a zone. Reasoning is no prose, so a group before it is accepted."""
         self.accept()
         self._leave_out()
         self._discard(raw, "markup")
@@ -259,12 +265,12 @@ class Output:
         self._after = "tag"
 
     def leave_space(self) -> None:
-        """Leave out the white space that was said last: it stands before a header."""
+        """Discard the held white space: it precedes a header."""
         self.accept()
         self._leave_out()
 
     def frame(self, raw: str, zone: Zone, *, exact: bool) -> None:
-        """Take the header or the end of a message. `exact`: the white space inside it belongs to its words."""
+        """Add the header or the end of a message. `exact`: white space next to it is part of the content."""
         if not exact:
             self.junction(raw, zone)
             return
@@ -277,12 +283,12 @@ class Output:
         self._after = ""
 
     def liberty(self, fix: Fix) -> None:
-        """Note a liberty that was taken with the reply itself."""
+        """Record a fix to the reply itself."""
         if len(self._fixes) < TRY_LIMIT:
             self._fixes.append(fix)
 
     def token(self, raw: str, why: DiscardWhy) -> None:
-        """Take a token that begins no call: it is no word, unless the words around it are about it."""
+        """Add a token that begins no call: it is removed unless the text around it is about it."""
         if self._group:
             self._enter_group(Part(why, raw), firm=False)
         elif why == "markup" and self.quotes_tokens:
@@ -291,16 +297,16 @@ class Output:
             self._tokens.append(Part(why, raw))
 
     def _settle_tokens(self, following: str) -> None:
-        """Leave out the tokens that are held, or say them; `following`: the words behind them, empty where none are."""
+        """Remove the held tokens, or emit them as text; `following` is the text after them, empty at the end."""
         tokens, self._tokens = self._tokens, []
-        words = self._count_words(tokens, following)
-        for part in tokens[:words]:
+        kept = self._count_words(tokens, following)
+        for part in tokens[:kept]:
             self.quotes_tokens = self.quotes_tokens or part.kind == "markup"
             self._say(part.raw)
         last = len(tokens)
-        while last > words and tokens[last - 1].kind == "space":
+        while last > kept and tokens[last - 1].kind == "space":
             last -= 1
-        left_out = tokens[words:last]
+        left_out = tokens[kept:last]
         if left_out:
             shown = "".join(part.raw for part in left_out).strip(SPACE)
             self.liberty(Fix("marker", f"{clip(shown)!r} {'amid words' if following else 'at the end'} was taken out"))
@@ -313,7 +319,7 @@ class Output:
             self._hold(part.raw)
 
     def _count_words(self, tokens: list[Part], following: str) -> int:
-        """Return how many of the tokens are words; those that end a turn are none at the end."""
+        """Return how many of the tokens, from the first, are text."""
         last = len(tokens)
         if not following:
             while last and tokens[last - 1].kind != "markup":
@@ -333,11 +339,11 @@ class Output:
         raise AssertionError("no token is held")
 
     def mark(self, raw: str, why: DiscardWhy) -> None:
-        """Take what is neither words nor call."""
+        """Add what is neither text nor a call."""
         self.parts([Part(why, raw)], firm=not self._group)
 
     def was_reasoning(self, raw: str) -> None:
-        """Take a closer without an opener: the text so far was reasoning."""
+        """Add a closing tag without an opening tag: the text so far was reasoning."""
         if self._tokens:
             self._settle_tokens("")
         self.reject()
@@ -349,33 +355,33 @@ class Output:
         self.fresh = True
 
     def _take_back(self) -> None:
-        """Make reasoning of the content, but for the white space that it begins with."""
-        thought = "".join(self._content)
-        bare = thought if self._reasoning else thought.lstrip(SPACE)
+        """Turn the content into reasoning, except for its leading white space."""
+        content = "".join(self._content)
+        bare = content if self._reasoning else content.lstrip(SPACE)
         if bare:
             self._reasoning.append(bare)
-        if len(bare) < len(thought):
-            lead = thought[: len(thought) - len(bare)]
-            self._discarded.insert(0, [Discarded(lead, "space", Span(0, len(lead)))])
+        if len(bare) < len(content):
+            leading = content[: len(content) - len(bare)]
+            self._discarded.insert(0, [Discarded(leading, "space", Span(0, len(leading)))])
         self._content = []
         if "text" in self._parted:
             self._parted["reasoning"] = self._parted.pop("text")
 
     def cut_short(self) -> None:
-        """Leave reasoning without a closer."""
+        """End reasoning without a closing tag."""
         self._leave_out()
         self._zone = "text"
         self._after = "tag"
 
     def zone(self, zone: Zone) -> None:
-        """Set the zone without a tag (the template printed the opener, or the reply ended inside a zone)."""
+        """Set the zone without a tag: the template printed the opening tag, or the reply ended inside a zone."""
         self._zone = zone
         self._after = "tag"
 
     # --- parts ---------------------------------------------------------------------------------------------------
 
     def parts(self, parts: list[Part], *, firm: bool) -> None:
-        """Take what a candidate left behind."""
+        """Add the parts of a candidate."""
         if self._tokens:
             if firm:
                 self._settle_tokens("")
@@ -390,7 +396,7 @@ class Output:
                 self._emit(part)
 
     def quoted(self, parts: list[Part]) -> None:
-        """Take a call that is quoted from the conversation: it stands only where nothing else is said."""
+        """Add a call that is quoted from the conversation: it counts only if the reply has no other text."""
         self.quoting = True
         self.parts(parts, firm=False)
 
@@ -405,15 +411,15 @@ class Output:
 
     @property
     def opened(self) -> bool:
-        """Tell whether the group began with a marker."""
+        """Whether the group began with a marker."""
         return bool(self._group) and self._group[0][0].kind == "markup"
 
     def note(self, fix: Fix) -> None:
-        """Note one more fix on the last call of the group."""
+        """Add a fix to the last call of the group."""
         note((part for part, _ in reversed(self._group)), fix)
 
     def accept(self) -> None:
-        """Let the group stand, if there is a call in it."""
+        """Emit the group, as text if there is no call in it."""
         if self._tokens:
             self._settle_tokens("")
         if not self._called:
@@ -428,7 +434,7 @@ class Output:
         self._leave_out()
 
     def reject(self) -> None:
-        """Give the group back as text; its firm parts stand."""
+        """Emit the group as text, except for its firm parts."""
         if not self._group:
             return
         group, self._group, self._called, self.quoting = self._group, [], False, False
@@ -443,20 +449,20 @@ class Output:
         self._were_none(begun)
 
     def _were_none(self, begun: int) -> None:
-        """Say in the trace of the calls behind `begun` that they are text after all. O(tries behind it)."""
+        """Correct the trace: the tries from `begun` on are text after all. O(those tries)."""
         end = self._at + self._held
-        for place in reversed(range(len(self._tries))):
-            each = self._tries[place]
-            if each.span.start < begun:
+        for index in reversed(range(len(self._tries))):
+            attempt = self._tries[index]
+            if attempt.span.start < begun:
                 break
-            if each.span.end <= end and each.outcome != "text":
-                self._tries[place] = replace(each, outcome="text", why="words follow it: it is talked about")
+            if attempt.span.end <= end and attempt.outcome != "text":
+                self._tries[index] = replace(attempt, outcome="text", why="words follow it: it is talked about")
 
     def _emit(self, part: Part) -> None:
         self._leave_out()
         if part.kind == "call":
             assert part.call is not None
-            repeats = self._repeats(part.call)  # the call that went out while it came counts too
+            repeats = self._repeats(part.call)  # also for a call that was emitted early, which counts for later ones
             if repeats and self._live is None:
                 self._discard(part.raw, "repeat")
                 self._after = "call"
@@ -466,7 +472,7 @@ class Output:
             assert part.malformed is not None
             self._broken(part.raw, part.malformed)
         else:
-            assert part.kind != "text"  # text is told by words()
+            assert part.kind != "text"  # text is added by words()
             self._discard(part.raw, part.kind)
 
     def _discard(self, raw: str, why: DiscardWhy) -> None:
@@ -486,7 +492,7 @@ class Output:
     # --- calls ---------------------------------------------------------------------------------------------------
 
     def go_live(self, started: Started | Fragment) -> None:
-        """Let a call out while it comes: its name, then pieces of its arguments."""
+        """Emit a call while it arrives: its name, then fragments of its arguments."""
         if isinstance(started, Started):
             if self._tokens:
                 self._settle_tokens("")
@@ -504,21 +510,21 @@ class Output:
         live, self._live = self._live, None
         call = _sent(call, live.id if live else self._id(), span)
         if self.told:
-            place = Span(span.start, span.start)
+            start = Span(span.start, span.start)
             if live is None:
-                self._events.append(CallStart(self._index, call.id, call.name, place))
-            self._events.append(CallArgs(self._index, call.arguments_json[self._live_sent :], place))
+                self._events.append(CallStart(self._index, call.id, call.name, start))
+            self._events.append(CallArgs(self._index, call.arguments_json[self._live_sent :], start))
             self._events.append(CallEnd(self._index, call, span))
         self._calls.append(call)
         self._ended(raw)
 
     def _repeats(self, call: Call) -> bool:
-        """Is this the echo of an earlier call in another dialect? The same call twice in one dialect is meant."""
+        """Whether this repeats an earlier call in another dialect. The same call twice in one dialect is intended."""
         self._dialects.add(call.dialect)
         if len(self._dialects) < 2:
             return False
-        for each in self._calls[self._keyed :]:
-            self._keys.add((each.name, json.dumps(each.arguments, sort_keys=True), each.dialect))
+        for earlier in self._calls[self._keyed :]:
+            self._keys.add((earlier.name, json.dumps(earlier.arguments, sort_keys=True), earlier.dialect))
         self._keyed = len(self._calls)
         key = json.dumps(call.arguments, sort_keys=True)
         return any((call.name, key, other) in self._keys for other in self._dialects if other != call.dialect)
@@ -554,23 +560,23 @@ class Output:
     # --- the end -------------------------------------------------------------------------------------------------
 
     def tried(self, each: Try) -> None:
-        """Note a strategy for the trace."""
+        """Record a strategy for the trace."""
         if len(self._tries) < TRY_LIMIT:
             self._tries.append(each)
 
     def refused(self, each: Try) -> None:
-        """Note a head that began no call, once."""
+        """Record a head that began no call, once."""
         if len(self._refusals) < TRY_LIMIT:
             self._refusals[each.strategy, each.span.start] = each
 
     @property
     def refusals(self) -> list[Try]:
-        """The heads that began no call, without those that another look let by."""
+        """The heads that began no call, except those that a later attempt accepted."""
         tried = {(each.strategy, each.span.start) for each in self._tries}
         return [each for key, each in self._refusals.items() if key not in tried]
 
     def end(self, finish_reason: str | None) -> None:
-        """Settle what is held and close the reply."""
+        """Emit what is held and end the reply."""
         self.accept()
         held = self._release()
         if self._zone == "reasoning" or self._after:
@@ -586,7 +592,7 @@ class Output:
 
     @property
     def reply(self) -> Reply:
-        """Give what has gone out so far as a `Reply`."""
+        """What has been emitted so far, as a `Reply`."""
         return Reply(
             calls=tuple(self._calls),
             content="".join(self._content),
@@ -600,14 +606,14 @@ class Output:
 
 
 def first_id(said: str) -> str:
-    """Give the id of the first call of a reply, behind these words."""
+    """Return the id of the first call of a reply that begins with this text."""
     digest = _new_digest()
     digest.update(said.encode("utf-8", "surrogatepass"))
     return _id_from(digest, 0)
 
 
 def _new_digest() -> hashlib.blake2b:
-    import hashlib  # not before the first call
+    import hashlib  # on the first call: the import takes time
 
     return hashlib.blake2b(digest_size=8)
 
@@ -618,7 +624,7 @@ def _id_from(digest: hashlib.blake2b, index: int) -> str:
 
 
 def _sent(call: Call, new_id: str, span: Span) -> Call:
-    """Give a call its id and its place; `dataclasses.replace` takes three times as long."""
+    """Return the call with its id and span; `dataclasses.replace` takes three times as long."""
     return Call(
         new_id,
         call.name,

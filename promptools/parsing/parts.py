@@ -1,4 +1,4 @@
-"""What a candidate leaves behind: the text that it took, cut into parts that tile it."""
+"""The result of a candidate: the text that it consumed, as parts that tile it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PartKind = Literal["text", "call", "malformed"] | DiscardWhy
 
 @dataclass(slots=True)
 class Part:
-    """A stretch of the model's text and what it is; ids, indexes and spans are given when it goes out."""
+    """A piece of the model's text and what it is; ids, indexes and spans are assigned when it is emitted."""
 
     kind: PartKind
     raw: str
@@ -22,7 +22,7 @@ class Part:
 
 
 def size_of(parts: Sequence[Part]) -> int:
-    """Count the characters that parts take."""
+    """Return the number of characters in `parts`."""
     size = 0
     for part in parts:
         size += len(part.raw)
@@ -30,7 +30,7 @@ def size_of(parts: Sequence[Part]) -> int:
 
 
 def note(parts: Iterable[Part], fix: Fix) -> None:
-    """Note one more fix on the first call of `parts`."""
+    """Add a fix to the first call of `parts`."""
     for part in parts:
         if part.call is not None:
             part.call = replace(part.call, fixes=(*part.call.fixes, fix))
@@ -38,33 +38,33 @@ def note(parts: Iterable[Part], fix: Fix) -> None:
 
 
 class Started(NamedTuple):
-    """A call whose name is certain while its arguments still come."""
+    """A call whose name is certain while its arguments are incomplete."""
 
     name: str
 
 
 class Fragment(NamedTuple):
-    """A piece of such a call's arguments that no later fix can change."""
+    """A fragment of such a call's arguments that no later fix can change."""
 
     text: str
 
 
 class Tried(NamedTuple):
-    """One strategy on a candidate's text, from its beginning: the engine knows where that stands."""
+    """One strategy tried on a candidate's text, from its beginning; the engine knows the offset."""
 
     strategy: str
     outcome: Literal["call", "malformed", "text"]
     why: str
     cost: int
-    """Characters looked at."""
+    """Characters that were examined."""
 
 
 Early: TypeAlias = "Part | Started | Fragment"
-"""What a candidate lets go before its end: parts that nothing takes back, and the call that comes after them."""
+"""What a candidate emits before its end: parts that are settled, and the call that comes after them."""
 
 
 class Undecided:
-    """What every candidate holds from its beginning, for `Candidate`."""
+    """The attributes that every `Candidate` has from its beginning."""
 
     def __init__(self, *, firm: bool, head: str = "") -> None:
         self.firm = firm
@@ -76,19 +76,22 @@ class Undecided:
         self._gone: list[Part] = []
 
     def _let_go(self, parts: Sequence[Part]) -> None:
-        """Let parts go before the end: nothing takes them back."""
+        """Emit parts before the end: nothing revokes them."""
         self.live += parts
         self._gone += parts
 
 
 class Candidate(Protocol):
-    """A place in the text that may be a call, fed until it is decided.
+    """Text that may be a call, fed until that is decided.
 
-    `feed` takes `piece[start:]` and returns the index just past what it took once it is decided, else None.
-    Then `parts` tile what it took, but for the last `len(rest)` characters, which it only looked at.
-    `firm`: the parts stand whatever follows. `live`: what may go out before the end, drained by the engine, which
-    then lets `head`, the markup before the calls, out first: `head` is emptied, and `parts` no longer have it. Parts in
-    it are settled: `parts` have only what comes after them, and no text.
+    `feed` takes `piece[start:]` and returns None while more text is needed, then the index just past what it consumed.
+    From then on `parts` tile what it consumed, except for the last `len(rest)` characters, which it only looked at.
+
+    `firm`: the parts are final whatever text follows; otherwise they are tentative.
+    `live`: what may be emitted before the end. The engine drains it; it then emits `head`, the markup before the calls,
+    first, empties it and removes it from `parts`. Parts in `live` are settled: afterwards `parts` hold only what comes
+    after them, and none of it is text.
+    `tries`: the strategies that were tried, for the trace.
     """
 
     parts: list[Part]
@@ -99,9 +102,9 @@ class Candidate(Protocol):
     tries: list[Tried]
 
     def feed(self, piece: str, start: int) -> int | None:
-        """Take more text."""
+        """Consume more text."""
         ...
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide: the text is over."""
+        """Decide, now that the text has ended."""
         ...

@@ -1,8 +1,20 @@
-"""Find the next marker in text that comes in pieces, and tell how much of its end to hold.
+r"""Find the next marker in text that arrives in chunks, and how much of the end of the text to hold back.
 
-Two steps. A *gate*, one regular expression, runs over prose at C speed and stops only where the first characters of a
-marker stand, sixteen of them. There the full patterns of the markers that begin so are tried, once. What is held is
-the longest end of the text that may still become a marker.
+There are hundreds of markers, most of the text is prose, and `re` has no efficient search for many literals. So a
+search has two steps. A *gate*, one regular expression over the first sixteen characters of every marker, runs over
+prose at C speed. Where it matches, the full patterns of the markers that begin with these characters are tried, once.
+Which those are is remembered by the characters.
+
+Markers that begin with common letters, or with the end of a line, would stop the gate too often. They are searched for
+by themselves: by a rarer literal inside them (`RareMarker`), by a few first letters (`WordMarker`), or at the beginning
+of a line (`LineMarker`). Of two matches the leftmost wins, of two at one offset the earlier in the list.
+
+When the text ends, its longest suffix that is a proper prefix of a marker's literal is held back until more text
+arrives (`Scanner.hold`). A marker with a pattern matches at the end of the text by `\Z`, and its caller decides.
+
+All searches are O(n). What would break that, a model caught in a loop that repeats the same near miss, is skipped
+by comparison with the text of the last miss (`_ahead`); text in which many markers are found that begin nothing is
+searched with a `Sweep`.
 """
 
 from __future__ import annotations
@@ -15,7 +27,7 @@ from os.path import commonprefix
 from typing import NamedTuple
 
 FEW = 256
-"""Characters of a text below which one look for all words costs less than one for each."""
+"""Characters of a text below which one search for all literals costs less than one search for each."""
 
 
 def _any(words: Iterable[str]) -> str:
@@ -23,12 +35,12 @@ def _any(words: Iterable[str]) -> str:
 
 
 def _sign(word: str) -> str:
-    """Give the first character of a word that prose has seldom; empty: it has none."""
-    return next((each for each in word if not each.isalnum() and not each.isspace()), "")
+    """Return the first character of a literal that is rare in prose, empty if there is none."""
+    return next((char for char in word if not char.isalnum() and not char.isspace()), "")
 
 
 class AnyOf:
-    """Words, some of which may stand in a text: what is rare of them is looked for first."""
+    """A set of literals, to test whether a text contains any: their rare characters are searched for first."""
 
     def __init__(self, words: Iterable[str]) -> None:
         self.words = frozenset(words)
@@ -41,7 +53,7 @@ class AnyOf:
         self._any = re.compile(_any(sorted(self.words)))
 
     def stands_in(self, text: str) -> bool:
-        """Tell whether one of them stands in `text`. O(n), at C speed."""
+        """Whether `text` contains one of the literals. O(n), at C speed."""
         if len(text) < FEW:
             return self._any.search(text) is not None
         return any(sign in text and any(word in text for word in words) for sign, words in self._by_sign.items())
@@ -50,8 +62,8 @@ class AnyOf:
 class Marker(NamedTuple):
     r"""One kind of marker: literals, or a pattern (without groups) that starts with one of them.
 
-    A pattern says what it matches at the end of the text by `\Z`; the caller tells the unfinished match. `gate` is
-    what must stand at its first characters, where that is more than the first two characters of its literals.
+    A pattern matches a marker that is incomplete at the end of the text by `\Z`; the caller checks for that. `gate` is
+    a pattern of its first characters that replaces the literals in the gate of the scanner.
     """
 
     group: str
@@ -59,7 +71,7 @@ class Marker(NamedTuple):
     pattern: str = ""
     gate: str = ""
     runs: bool = False
-    """Of a run of one literal, that is no closer, all but the last are found at once."""
+    """Whether a run of one literal, unless it is a closing tag, is one match except for the last."""
 
     @property
     def expression(self) -> str:
@@ -72,10 +84,10 @@ class Marker(NamedTuple):
 
 
 class RareMarker(NamedTuple):
-    """A marker that begins with common letters, and has a word that prose seldom has: that is what is looked for.
+    """A marker that begins with common letters but contains a literal that is rare in prose, which is searched for.
 
-    `back` and `ahead`: how far before and after the word `pattern` may match. `holds`: what it may begin with, at the
-    end of the text.
+    `words`: those literals. `back` and `ahead`: how far before and after one of them `pattern` may match. `holds`: the
+    prefixes of the marker to hold back at the end of the text.
     """
 
     group: str
@@ -85,115 +97,115 @@ class RareMarker(NamedTuple):
     ahead: int
     holds: Collection[str]
     firsts: frozenset[str] = frozenset()
-    """What may stand first in a text that begins with one."""
+    """Characters that a text may begin with if it begins with one."""
 
     def search(self, text: str, at: int, stop: int) -> re.Match[str] | None:
-        """Give the leftmost one that begins in `text[at:stop]`. O(n), at C speed where none of its words stands."""
+        """Return the leftmost match that begins in `text[at:stop]`. O(n), at C speed where none of its words occurs."""
         return _leftmost(self, text, at, stop)
 
     def search_word(self, word: str, text: str, at: int, stop: int | None = None) -> re.Match[str] | None:
-        """Give the leftmost one of those that have this word."""
+        """Return the leftmost match that contains `word`."""
         stop = len(text) if stop is None else stop
-        place = text.find(word, at, stop + len(word))
-        while place >= 0:
-            match = self.pattern.search(text, max(at, place - self.back), place + self.ahead)
+        found_at = text.find(word, at, stop + len(word))
+        while found_at >= 0:
+            match = self.pattern.search(text, max(at, found_at - self.back), found_at + self.ahead)
             if match is not None and match.start() < stop:
                 return match
-            place = text.find(word, place + 1, stop + len(word))
+            found_at = text.find(word, found_at + 1, stop + len(word))
         return None
 
 
 def _leftmost(marker: RareMarker | WordMarker, text: str, at: int, stop: int) -> re.Match[str] | None:
-    """Give the leftmost of what a marker's words find."""
-    found: re.Match[str] | None = None
+    """Return the leftmost match of any of a marker's words."""
+    leftmost: re.Match[str] | None = None
     for word in marker.words:
         match = marker.search_word(word, text, at, stop)
         if match is not None:
-            found, stop = match, match.start()
-    return found
+            leftmost, stop = match, match.start()
+    return leftmost
 
 
 def _behind(markers: Iterable[Marker], group: str, text: str, at: int) -> Iterator[re.Match[str]]:
-    """Give what of the markers behind `group` starts at `at`."""
+    """Yield the matches at `at` of the markers after `group`."""
     later = False
-    for each in markers:
-        found = _alone(each).match(text, at) if later else None
-        if found is not None:
-            yield found
-        later = later or each.group == group
+    for marker in markers:
+        match = _alone(marker).match(text, at) if later else None
+        if match is not None:
+            yield match
+        later = later or marker.group == group
 
 
 SIZES = (16, 8, 2, 1)
-"""Characters by which what may stand at a place is chosen of all markers: as many as are known of a marker."""
+"""Lengths of prefixes by which the markers at an offset are selected: the longest that a marker's literal has."""
 WINDOW = SIZES[0]
-"""Characters of a marker that a gate looks at, and by which it is known what may stand at a place."""
+"""Characters of a marker that a gate looks at, and by which the markers at an offset are remembered."""
 WINDOWS = 1024
-"""Pieces of text for which it is remembered what may stand there."""
+"""Windows of text for which the markers that may begin there are remembered."""
 AHEAD = 1024
-"""Characters that no marker's pattern looks beyond."""
+"""Characters after its beginning that a marker's pattern may look at."""
 BEGINNING = 4
-"""Letters of a marker's word that are looked for: many begin alike."""
+"""Letters of a marker that are searched for: many begin alike."""
 
 
 class WordMarker:
-    """Markers that begin with letters: what they begin with is looked for apart, since letters stop a gate too often.
+    """Markers that begin with letters, searched for by themselves, since letters would stop a gate too often.
 
-    The earlier in the list wins.
+    Of two at one offset the earlier in the list wins.
     """
 
     def __init__(self, markers: Sequence[Marker]) -> None:
         self._markers = markers
-        literals = [text for each in markers for text in each.literals]
+        literals = [text for marker in markers for text in marker.literals]
         self.words = tuple(dict.fromkeys(text[:BEGINNING] for text in literals))
         self._any = re.compile(_any(self.words))
         self.holds = frozenset(text[:size] for text in literals for size in range(1, len(text)))
         self._longest = max(map(len, literals))
-        whole = {word: {text for text in literals if text.startswith(word)} for word in self.words}
-        self._signs = {word: {_sign(text) for text in texts} for word, texts in whole.items()}
-        self._gates = {word: re.compile(_tree(texts)) for word, texts in whole.items()}
+        by_word = {word: {text for text in literals if text.startswith(word)} for word in self.words}
+        self._signs = {word: {_sign(text) for text in texts} for word, texts in by_word.items()}
+        self._gates = {word: re.compile(_tree(texts)) for word, texts in by_word.items()}
         self._pattern = re.compile(
-            "|".join(f"(?P<{each.group}>(?={_any(each.literals)}){each.expression})" for each in markers)
+            "|".join(f"(?P<{marker.group}>(?={_any(marker.literals)}){marker.expression})" for marker in markers)
         )
 
     def match(self, text: str, at: int) -> re.Match[str] | None:
-        """Give the one that starts at `at`."""
+        """Return the match that begins at `at`."""
         return self._pattern.match(text, at) if text.startswith(self.words, at) else None
 
     def others(self, text: str, at: int, group: str) -> Iterator[re.Match[str]]:
-        """Give those that start at `at` and stand behind `group` in the list."""
+        """Yield the matches that begin at `at`, of the markers after `group` in the list."""
         return _behind(self._markers, group, text, at)
 
     def search(self, text: str, at: int, stop: int) -> re.Match[str] | None:
-        """Give the leftmost one that begins in `text[at:stop]`. O(n), at C speed where none of its words stands."""
+        """Return the leftmost match that begins in `text[at:stop]`. O(n), at C speed where none of its words occurs."""
         if stop - at < FEW and self._any.search(text, at, stop + BEGINNING) is None:
             return None
         return _leftmost(self, text, at, stop)
 
     def search_word(self, word: str, text: str, at: int, stop: int | None = None) -> re.Match[str] | None:
-        """Give the leftmost one of those that have this word."""
+        """Return the leftmost match of a marker that begins with `word`."""
         stop = len(text) if stop is None else stop
         if all(text.find(sign, at, stop + self._longest) < 0 for sign in self._signs[word]):
             return None
         if text.find(word, at, stop + len(word)) < 0:
             return None
-        before = ""
+        missed = ""
         for gate in self._gates[word].finditer(text, at, min(len(text), stop + self._longest)):
-            place = gate.start()
-            if place >= stop:
+            begin = gate.start()
+            if begin >= stop:
                 break
-            if before and text.startswith(before, place):
+            if missed and text.startswith(missed, begin):
                 continue
-            match = self._pattern.match(text, place)
+            match = self._pattern.match(text, begin)
             if match is not None:
                 return match
-            before = _ahead(text, place)
+            missed = _ahead(text, begin)
         return None
 
 
 def _ahead(text: str, at: int) -> str:
-    """Give what a marker may look at, where nothing began: what stands before the same text begins nothing either.
+    """Return the text that a marker may look at from an offset where none begins: nor does one before the same text.
 
-    A model that is caught in a loop says the same over and over. Empty near the end, where a pattern may see it.
+    A model caught in a loop repeats itself. Empty near the end of the text, where a pattern may match the end.
     """
     ahead = text[at : at + AHEAD]
     return ahead if len(ahead) == AHEAD else ""
@@ -210,18 +222,18 @@ def _lines(heads: tuple[tuple[str, str], ...]) -> re.Pattern[str]:
 
 
 class LineMarker:
-    """What stands only at the beginning of a line: the line's end before it is what is looked for.
+    """Markers that begin only at the beginning of a line; a match includes the line break before it.
 
-    `gate` is what its first words must be, as a cheap pattern, and `unfinished` what the text's last line may be that
-    becomes such words; `heads` are the patterns of the whole, by their groups. What is found has the first of them as
-    its group, whichever it is: several may begin at one place.
+    `gate` is a cheap pattern of how such a line begins, `unfinished` one of how it may begin if it is the last of the
+    text and incomplete. `heads` are the full patterns, by group. A match has the group of the first head, whichever
+    matched, since several may begin at one offset.
     """
 
     words = ("\n",)
     holds = ("\n\t", "\n\t\t", *(f"\n{' ' * size}" for size in range(9)))
-    """A line's end and its indent: more than that is no line of a call."""
+    """A line break and an indent: a line that is indented more is no call."""
     _AHEAD = 256
-    """Characters that a gate looks at: what stands behind `stop` is not searched through again and again."""
+    """Characters that a gate looks at: a limit, so that the text after `stop` is not searched again and again."""
 
     def __init__(self, gate: str, heads: Mapping[str, str]) -> None:
         self._gate = re.compile(rf"{INDENT}(?:{gate})")
@@ -229,50 +241,50 @@ class LineMarker:
         self._pattern = _lines(tuple(heads.items()))
 
     def with_gate(self, gate: str, unfinished: str) -> LineMarker:
-        """Give the same for other first words."""
+        """Return a copy with another gate."""
         other = copy(self)
-        other._gate = re.compile(rf"{INDENT}(?:{gate})")  # noqa: SLF001  it is its own
-        other._last = re.compile(rf"{INDENT}(?:{unfinished})") if unfinished else None  # noqa: SLF001  so is this
+        other._gate = re.compile(rf"{INDENT}(?:{gate})")  # noqa: SLF001  a copy of itself
+        other._last = re.compile(rf"{INDENT}(?:{unfinished})") if unfinished else None  # noqa: SLF001  as above
         return other
 
     def search(self, text: str, at: int, stop: int) -> re.Match[str] | None:
-        """Give the leftmost one that begins in `text[at:stop]`. O(n), at C speed where no line begins like it."""
+        """Return the leftmost match that begins in `text[at:stop]`. O(n), at C speed where no line passes the gate."""
         if text.find("\n", at, stop) < 0:
             return None
         limit = min(len(text), stop + self._AHEAD)
-        search, match, before = self._gate.search, self._pattern.match, ""
+        search, match, missed = self._gate.search, self._pattern.match, ""
         while True:
             gate = search(text, at, limit) or self._last_line(text, at)
             if gate is None or (at := gate.start()) >= stop:
                 return None
-            if not before or not text.startswith(before, at):
-                found = match(text, at)
-                if found is not None:
-                    return found
-                before = _ahead(text, at)
+            if not missed or not text.startswith(missed, at):
+                full_match = match(text, at)
+                if full_match is not None:
+                    return full_match
+                missed = _ahead(text, at)
             at += 1
 
     def _last_line(self, text: str, at: int) -> re.Match[str] | None:
         if self._last is None:
             return None
-        place = text.rfind("\n", max(at, len(text) - self._AHEAD))
-        return self._last.match(text, place) if place >= 0 else None
+        begin = text.rfind("\n", max(at, len(text) - self._AHEAD))
+        return self._last.match(text, begin) if begin >= 0 else None
 
     def search_word(self, word: str, text: str, at: int, stop: int | None = None) -> re.Match[str] | None:
-        """Give the same: its only word is the line's end."""
+        """Return what `search` does: its only word is the line break."""
         del word
         return self.search(text, at, len(text) if stop is None else stop)
 
 
 class Here(NamedTuple):
-    """The markers that may stand at a place."""
+    """The markers that may begin at an offset."""
 
     markers: tuple[Marker, ...]
     pattern: re.Pattern[str]
 
 
 class Scanner:
-    """Search for markers; where two match at one place the earlier in the list wins."""
+    """Search a text for markers; of two that match at one offset the earlier in the list wins."""
 
     def __init__(self, markers: Sequence[Marker], rare: Sequence[RareMarker | LineMarker | WordMarker] = ()) -> None:
         self._markers = tuple(markers)
@@ -290,89 +302,91 @@ class Scanner:
         self._first = re.compile(_firsts(self._prefixes))
 
     def search(self, text: str, at: int) -> re.Match[str] | None:
-        """Give the leftmost marker from `at` on; its kind is `lastgroup`."""
-        found = self._search(text, at)
-        if found is not None and found.start() == at:
-            return found
+        """Return the leftmost match from `at` on; its `lastgroup` is the marker's group."""
+        match = self._search(text, at)
+        if match is not None and match.start() == at:
+            return match
         if not self._rare or (len(text) - at < FEW and self._words.search(text, at) is None):
-            return found
-        for each in self._rare:
-            found = each.search(text, at, found.start() if found is not None else len(text)) or found
-        return found
+            return match
+        for marker in self._rare:
+            match = marker.search(text, at, match.start() if match is not None else len(text)) or match
+        return match
 
     def without(self, words: Set[str]) -> Scanner:
-        """Give the same for text in which none of the words stands: what is held at its end does not change."""
-        return self._with_rare([each for each in self._rare if words.isdisjoint(each.words)])
+        """Return a scanner for text that contains none of `words`; what it holds at the end of the text is the same."""
+        return self._with_rare([marker for marker in self._rare if words.isdisjoint(marker.words)])
 
     def with_line_gate(self, gate: str, unfinished: str) -> Scanner:
-        """Give the same for lines that begin with other words: what is held at the text's end does not change."""
-        lines = [each.with_gate(gate, unfinished) if isinstance(each, LineMarker) else each for each in self._rare]
+        """Return a scanner with another gate for lines; what it holds at the end of the text is the same."""
+        lines = [rare.with_gate(gate, unfinished) if isinstance(rare, LineMarker) else rare for rare in self._rare]
         return self._with_rare(lines)
 
     def _with_rare(self, rare: Sequence[RareMarker | LineMarker | WordMarker]) -> Scanner:
         other = copy(self)
-        other._rare, other._words = rare, _words(rare)  # noqa: SLF001  they are its own
+        other._rare, other._words = rare, _words(rare)  # noqa: SLF001  a copy of itself
         return other
 
     def sources(self) -> list[Callable[[str, int], re.Match[str] | None]]:
-        """Give the searches whose nearest match is `search`'s; of two at one place the earlier in the list wins."""
-        return [self._search, *(partial(each.search_word, word) for each in self._rare for word in each.words)]
+        """Return searches whose nearest match is that of `search`; of two at one offset the earlier search wins."""
+        return [self._search, *(partial(marker.search_word, word) for marker in self._rare for word in marker.words)]
 
     def _search(self, text: str, at: int) -> re.Match[str] | None:
         stops = self._gate = self._gate or _gate(self._markers)
-        windows, before = self._windows, ""
+        windows, missed = self._windows, ""
         while (gate := stops.search(text, at)) is not None:
             at = gate.start()
-            if before and text.startswith(before, at):
+            if missed and text.startswith(missed, at):
                 at += 1
                 continue
             here = windows.get(text[at : at + WINDOW]) or self._here(text, at)
-            found = here.pattern.match(text, at) if here is not None else None
-            if found is not None:
-                return found
-            before = _ahead(text, at)
+            match = here.pattern.match(text, at) if here is not None else None
+            if match is not None:
+                return match
+            missed = _ahead(text, at)
             at += 1
         return None
 
     def match(self, text: str, at: int) -> re.Match[str] | None:
-        """Give the marker that starts at `at`."""
+        """Return the match that begins at `at`, markers in `rare` aside."""
         here = self._here(text, at)
         return here.pattern.match(text, at) if here is not None else None
 
     def _here(self, text: str, at: int) -> Here | None:
-        """Give what may stand at `at`, by the characters there."""
+        """Return the markers that may begin at `at`, by the characters there; None if none may."""
         window = text[at : at + WINDOW]
         try:
             return self._windows[window]
         except KeyError:
-            beginning = next((each for size in SIZES if (each := window[:size]) in self._beginnings), None)
+            beginning = next((prefix for size in SIZES if (prefix := window[:size]) in self._beginnings), None)
             if len(self._windows) >= WINDOWS:
                 self._windows.clear()
             here = self._windows[window] = None if beginning is None else self._begun(beginning)
             return here
 
     def _begun(self, beginning: str) -> Here:
-        """Give what may stand where these characters do: few of many markers."""
+        """Return the markers that may begin with `beginning`, few of many."""
         here = self._known.get(beginning)
         if here is None:
             markers: list[Marker] = []
-            for each in self._markers:
-                fitting = [text for text in each.literals if text.startswith(beginning) or beginning.startswith(text)]
-                if fitting:
-                    markers.append(each if each.pattern else each._replace(literals=tuple(fitting)))
+            for marker in self._markers:
+                literals = [
+                    text for text in marker.literals if text.startswith(beginning) or beginning.startswith(text)
+                ]
+                if literals:
+                    markers.append(marker if marker.pattern else marker._replace(literals=tuple(literals)))
             here = self._known[beginning] = Here(tuple(markers), _compiled(tuple(markers)))
         return here
 
     def match_word(self, text: str, at: int) -> re.Match[str] | None:
-        """Give the marker that begins with a letter and starts at `at`."""
-        found = (each.match(text, at) for each in self._rare if isinstance(each, WordMarker))
-        return next(filter(None, found), None)
+        """Return the match of a `WordMarker` that begins at `at`."""
+        matches = (marker.match(text, at) for marker in self._rare if isinstance(marker, WordMarker))
+        return next(filter(None, matches), None)
 
     def all_at(self, text: str, found: re.Match[str]) -> Iterator[tuple[str, int]]:
-        """Give the group and the end of the marker `found`, and of those behind it in the list that start there too."""
+        """Yield the group and the end of `found`, and of the matches of later markers at the same offset."""
         yield found.lastgroup or "", found.end()
-        for each in self._others(text, found.start(), found.lastgroup or ""):
-            yield each.lastgroup or "", each.end()
+        for other in self._others(text, found.start(), found.lastgroup or ""):
+            yield other.lastgroup or "", other.end()
 
     def _others(self, text: str, at: int, group: str) -> Iterator[re.Match[str]]:
         here = self._here(text, at)
@@ -382,28 +396,28 @@ class Scanner:
             if isinstance(rare, WordMarker):
                 yield from rare.others(text, at, group)
             elif isinstance(rare, RareMarker) and rare.group != group:
-                found = rare.pattern.match(text, at)
-                if found is not None:
-                    yield found
+                match = rare.pattern.match(text, at)
+                if match is not None:
+                    yield match
 
     def hold(self, text: str, at: int) -> int:
-        """Give the index from which `text` may be the beginning of a marker; `len(text)` when nothing is."""
-        for found in self._first.finditer(text, max(at, len(text) - self._longest + 1)):
-            if text[found.start() :] in self._prefixes:
-                return found.start()
+        """Return the first index from which `text` may be the beginning of a marker, `len(text)` if there is none."""
+        for match in self._first.finditer(text, max(at, len(text) - self._longest + 1)):
+            if text[match.start() :] in self._prefixes:
+                return match.start()
         return len(text)
 
 
 def _words(rare: Iterable[RareMarker | LineMarker | WordMarker]) -> re.Pattern[str]:
-    """Compile what must stand in a text for one of these to be found."""
-    return re.compile(_any(word for each in rare for word in each.words))
+    """Compile the pattern of what a text must contain for one of these to match."""
+    return re.compile(_any(word for marker in rare for word in marker.words))
 
 
 class Sweep:
-    """Searches one text from the front to the back, and remembers what stands further on.
+    """Searches one text from front to back, and remembers the next match of each source.
 
-    For text in which much is found that turns out to be nothing: all searches together are O(n), where each by itself
-    might look for the next of something rare through all that is left.
+    For text with many matches that turn out to begin nothing: all searches together are O(n), where each by itself
+    might search the whole rest of the text for the next occurrence of something rare.
     """
 
     def __init__(self, scanner: Scanner, text: str) -> None:
@@ -414,30 +428,30 @@ class Sweep:
         self._at = 0
 
     def search(self, text: str, at: int) -> re.Match[str] | None:
-        """Give what `Scanner.search` gives."""
+        """Return what `Scanner.search` does."""
         assert text is self.text
         if not self._found or at < self._at:
             self._found = [source(self.text, at) for source in self._sources]
         self._at = at
         nearest: re.Match[str] | None = None
-        for place, match in enumerate(self._found):
+        for index, match in enumerate(self._found):
             if match is not None and match.start() < at:
-                match = self._found[place] = self._sources[place](self.text, at)  # noqa: PLW2901  the next of its kind
+                match = self._found[index] = self._sources[index](self.text, at)  # noqa: PLW2901  the next match of this source
             if match is not None and (nearest is None or match.start() < nearest.start()):
                 nearest = match
         return nearest
 
 
 def _firsts(prefixes: Collection[str]) -> str:
-    """Give the pattern of the first character of one of these, before the second one or the end of the text."""
+    """Build the pattern of a first character of `prefixes` that its second one or the end of the text follows."""
     seconds: dict[str, set[str]] = {text[0]: set() for text in prefixes}
     for text in prefixes:
         seconds[text[0]].update(text[1:2])
-    behind: dict[str, list[str]] = {}
-    for first, each in seconds.items():
-        behind.setdefault("".join(sorted(each)), []).append(first)
-    every = (rf"{_class(firsts)}(?:\Z|(?={_class(each)}))" for each, firsts in behind.items() if each)
-    return "|".join([*every, *(rf"{_class(firsts)}\Z" for each, firsts in behind.items() if not each)]) or r"(?!)"
+    grouped: dict[str, list[str]] = {}
+    for first, nexts in seconds.items():
+        grouped.setdefault("".join(sorted(nexts)), []).append(first)
+    branches = (rf"{_class(firsts)}(?:\Z|(?={_class(nexts)}))" for nexts, firsts in grouped.items() if nexts)
+    return "|".join([*branches, *(rf"{_class(firsts)}\Z" for nexts, firsts in grouped.items() if not nexts)]) or r"(?!)"
 
 
 def _class(characters: Iterable[str]) -> str:
@@ -446,24 +460,24 @@ def _class(characters: Iterable[str]) -> str:
 
 @lru_cache(maxsize=256)
 def _gate(markers: tuple[Marker, ...]) -> re.Pattern[str]:
-    """Compile what tells at C speed where one of these may begin."""
+    """Compile the pattern that finds at C speed where one of `markers` may begin."""
     gates = [marker.gate for marker in markers if marker.gate]
-    behind: dict[str, set[str]] = {}
+    tails: dict[str, set[str]] = {}
     for marker in markers:
         for text in () if marker.gate else marker.literals:
-            behind.setdefault(text[0], set()).add(text[1:WINDOW])
-    gates += (re.escape(first) + (f"(?={after})" if (after := _tree(rests)) else "") for first, rests in behind.items())
+            tails.setdefault(text[0], set()).add(text[1:WINDOW])
+    gates += (re.escape(first) + (f"(?={after})" if (after := _tree(rests)) else "") for first, rests in tails.items())
     return re.compile("|".join(gates) or r"(?!)")
 
 
 def _tree(words: Set[str]) -> str:
-    """Give the pattern of what begins with one of these words, each character looked at once."""
+    """Build the prefix tree of `words` as a pattern that examines each character once."""
     if "" in words:
         return ""
-    behind: dict[str, set[str]] = {}
+    by_first: dict[str, set[str]] = {}
     for word in words:
-        behind.setdefault(word[0], set()).add(word[1:])
-    trees = {first: _tree(rests) for first, rests in sorted(behind.items())}
+        by_first.setdefault(word[0], set()).add(word[1:])
+    trees = {first: _tree(rests) for first, rests in sorted(by_first.items())}
     ends = [first for first, tree in trees.items() if not tree]
     branches = [re.escape(first) + tree for first, tree in trees.items() if tree]
     if ends:
@@ -473,7 +487,7 @@ def _tree(words: Set[str]) -> str:
 
 @lru_cache(maxsize=1024)
 def _compiled(markers: tuple[Marker, ...]) -> re.Pattern[str]:
-    return re.compile("|".join(f"(?P<{each.group}>{each.expression})" for each in markers) or r"(?!)")
+    return re.compile("|".join(f"(?P<{marker.group}>{marker.expression})" for marker in markers) or r"(?!)")
 
 
 @lru_cache(maxsize=512)
@@ -482,5 +496,5 @@ def _alone(marker: Marker) -> re.Pattern[str]:
 
 
 def by_group(groups: Mapping[str, Iterable[str]]) -> list[Marker]:
-    """Make one marker of each group of literals."""
+    """Return one marker per group of literals."""
     return [Marker(group, tuple(texts)) for group, texts in groups.items() if texts]

@@ -1,6 +1,7 @@
-"""A reply in a format whose messages have headers, cut into segments: what each word is part of.
+"""The segments of a reply in a format whose messages have headers.
 
-Formats with channels own the whole reply: thoughts, words for the user and calls are messages of their own.
+Such a format, Harmony for one, covers the whole reply: reasoning, text for the user and calls are separate messages.
+A splitter for it yields the header, the content and the end of each message, and what lies outside messages.
 """
 
 from __future__ import annotations
@@ -11,42 +12,42 @@ from promptools.types import Fix
 
 
 class Opened(NamedTuple):
-    """A message begins with a header."""
+    """The header of a message."""
 
     kind: Literal["thoughts", "words", "call", "other"]
-    """`other`: somebody else speaks."""
+    """`other`: a message of another role, such as an imagined user."""
     raw: str
     name: str = ""
-    """The tool that is called."""
+    """The name of the tool that is called."""
     fixes: tuple[Fix, ...] = ()
     final: bool = False
-    """It is the answer: words before it of which no header said what they are were thoughts."""
+    """Whether it is the answer: text before it whose header did not say what it is was reasoning."""
     vague: bool = False
-    """Its header does not say what its words are."""
+    """Whether its header does not say what the content is."""
     exact: bool = True
-    """Markers enclose the content, so white space is part of it."""
+    """Whether markers enclose the content, so that white space is part of it."""
     plain: bool = False
-    """Its words call nothing, whatever they look like."""
+    """Whether its content is no call, whatever it looks like."""
 
 
 class Said(NamedTuple):
-    """A piece of the message's content."""
+    """A piece of a message's content."""
 
     raw: str
 
 
 class Ended(NamedTuple):
-    """The message is over; not `whole`: the text ended in it. `headless`: in its header."""
+    """The end of a message. Not `whole`: the text ended inside it; `headless`: inside its header."""
 
     raw: str
     whole: bool
     headless: bool = False
     fixes: tuple[Fix, ...] = ()
-    """Liberties with this end, if it is a call that it ends."""
+    """Fixes to this end, if the message is a call."""
 
 
 class Beside(NamedTuple):
-    """What is part of no message."""
+    """Text outside any message."""
 
     kind: Literal["space", "markup", "debris", "words"]
     raw: str
@@ -57,12 +58,12 @@ Segment: TypeAlias = "Opened | Said | Ended | Beside"
 
 
 class Cutter(Protocol):
-    """Cuts a reply into segments, which tile it."""
+    """Splits a reply into segments, which tile it."""
 
     def feed(self, text: str) -> list[Segment]:
-        """Take a piece of text; give what became certain."""
+        """Consume a chunk of text; return the segments that became certain."""
         ...
 
     def close(self) -> list[Segment]:
-        """Say that the text is over; give the rest."""
+        """End the text; return the remaining segments."""
         ...

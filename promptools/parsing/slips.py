@@ -1,9 +1,17 @@
-"""Slips that `json` comes upon are mended where they stand, all of a kind at once, and it reads on.
+"""Repair four common mistakes in JSON fast: all in a window of text at once, from where `json` stops at the first.
 
-Four slips that models make row after row: single quotes, Python's literals, trailing commas, keys without quotes. Each
-can be told from the tokens beside it, so all of one kind in a stretch are mended by one call of the regex engine, and
-`json` is the judge: what it then reads has the very tokens of the text. Anything else is left to the reader
-(`promptools.parsing.reader`), which takes the same liberties step by step.
+Models that write single quotes, Python's literals, trailing commas or keys without quotes do so throughout. Each of
+these is recognized by the tokens beside it, so one call of the regex engine repairs all of one kind, where the step by
+step repair takes a step in Python for each.
+
+A round starts at the offset where `json` stopped. It takes a window of text from there, splits it into strings and what
+is outside strings, repairs the latter, and has `json` read the whole again from the start. Windows grow by a factor, so
+all rounds together are O(n). `json` decides: what it accepts has the tokens of the model's text, in the same order. A
+round that cannot repair what `json` stopped at gives up, and the value is left to the step by step repair, which makes
+the same repairs and more.
+
+A quote that was supplied is written as a mark until `json` reads the text. All other repairs keep the length, so that
+an index in the repaired text leads back to the model's.
 """
 
 from __future__ import annotations
@@ -19,23 +27,23 @@ from promptools.parsing.tolerant import Value
 from promptools.types import Fix
 
 ROUNDS: Final = 10
-"""Times that `json` is asked again."""
+"""Rounds of a repair, each with one call of `json`."""
 
 WINDOW: Final = 256
 GROWTH: Final = 16
-"""Characters past the slip that are mended in the first round; how much more in each that follows. `json` begins anew
-each time, so the rounds before the last cost little, and a short value costs nothing but itself."""
+"""Characters after the mistake that are repaired in the first round, and the factor by which they grow in each later
+one. `json` starts anew each round, so all rounds before the last cost little, and a short value only its own length."""
 
 TOKEN: Final = 100
-"""Characters of a token outside strings."""
+"""Characters that a token outside strings may have."""
 
 _STRING = "\x00"
-"""Stands for a string where only what is outside strings matters."""
+"""The mark of a string in text that is outside strings."""
 _QUOTE = "\x01"
-"""A quote that the text lacks, put in around a key."""
+"""The mark of a quote that was supplied around a key."""
 
 _SLIP = re.compile(r"['}\],]|[^\W\d]|\"")
-"""What stands where `json` stops at a slip, or at a string that was cut."""
+"""What `json` stops at: a mistake, or a string that was cut off at the end of the window."""
 _STRINGS = re.compile(rf"({STRICT}|'[^'\"\\\x00-\x1f]*+')")
 _STRAY = re.compile("[\"']")
 _NO_QUOTES = bytes(set(range(256)) - set(b"\"'"))
@@ -53,32 +61,32 @@ _CHANGED: Final = {
     "trailing comma": ((",",), 1),
     "unquoted key": ((_QUOTE,), 2),
 }
-"""What there is less of, or more, once slips of a kind are mended, and how much for one of them."""
+"""By kind of repair, the texts whose count it changes, and by how much for one repair."""
 _CLOSERS = frozenset("]}")
 _NO_VALUE = frozenset(" \t\n\r[{,:")
-"""What stands before a comma that follows no value, or not at once."""
+"""Characters before a comma that does not directly follow a value."""
 
 
 def mended(text: str, start: int, slip: int) -> Value | None:
     """Read the value at `text[start]`, which is strict JSON up to `slip`.
 
-    None where it holds slips of other kinds too. O(n) in the value's characters.
+    Return None if it needs other repairs too. O(n) in the value's characters.
     """
     slips = _Slips(text, start)
     at = slip - start
     for _ in range(ROUNDS):
         if not slips.mend(at):
             return None
-        said = slips.text
-        value, places, stop = _strict(said)
+        repaired = slips.text
+        value, places, stop = _strict(repaired)
         if stop >= 0:
-            return Value(value, slips.origin(stop), slips.fixes(stop), places=places, mended=said[:stop])
+            return Value(value, slips.origin(stop), slips.fixes(stop), places=places, mended=repaired[:stop])
         at = ~stop
     return None
 
 
 def _strict(text: str) -> tuple[Any, Places, int]:
-    """Read a value of any kind as far as it is strict JSON, as `beginning` does."""
+    """Read a value of any kind as far as it is strict JSON, as `beginning` does an object."""
     if text.startswith("{"):
         return beginning(text)
     try:
@@ -93,59 +101,59 @@ def _strict(text: str) -> tuple[Any, Places, int]:
 
 
 class _Slips:
-    """The beginning of a value, mended as far as it goes."""
+    """The beginning of a value, repaired as far as it has been taken."""
 
     def __init__(self, source: str, start: int) -> None:
         self._source = source
         self._start = start
         self._upto = start
-        """How much of the source has been taken."""
+        """The index in the source up to which it has been taken."""
         self._marked = ""
-        """That, mended; the quotes put in are marked."""
+        """What was taken, repaired; supplied quotes are marks."""
         self._done = 0
-        """How far that has been looked at for slips."""
+        """The index in it up to which mistakes have been looked for."""
         self._window = WINDOW
         self._keys = False
-        """A key without quotes was met."""
+        """Whether there was a key without quotes."""
         self._first: dict[str, int] = {}
-        """Where in the source the first slip of each kind stands."""
+        """The index in the source of the first mistake of each kind."""
         self._count = Counter[str]()
-        """How many of each kind were mended so far."""
+        """How many of each kind were repaired."""
 
     @property
     def text(self) -> str:
-        """What has been taken, as `json` is to read it."""
+        """What was taken, as `json` is to read it."""
         return self._marked.replace(_QUOTE, '"') if self._keys else self._marked
 
     def mend(self, at: int) -> bool:
-        """Mend what stands at `at` and all that is like it behind it; False where nothing can be done."""
+        """Repair what is at `at` and the like after it; return False if nothing can be done."""
         upto = self._upto + max(0, at + self._window - len(self._marked))
-        fresh = self._source[self._upto : upto]
-        taken = self._marked + fresh
+        window = self._source[self._upto : upto]
+        taken = self._marked + window
         cut = 0 < len(self._marked) == at
         key = not self._keys and _KEY.match(taken, at) is not None
         begin = at if cut else _beginning(taken, at)
-        if begin < 0 or (at < self._done and not key) or _STRING in fresh or _QUOTE in fresh:
+        if begin < 0 or (at < self._done and not key) or _STRING in window or _QUOTE in window:
             return False
-        more = bool(self._marked and fresh)
+        more = bool(self._marked and window)
         self._keys = self._keys or key
         self._window *= GROWTH
-        self._upto += len(fresh)
+        self._upto += len(window)
         tokens = _tokens(taken[begin:], more=self._upto < len(self._source))
-        looked = begin + len(tokens.outside) + len(tokens.quotes) + sum(map(len, tokens.strings))
-        self._marked = taken[:begin] + self._mended(tokens, begin) + taken[looked:]
-        self._done = len(self._marked) - len(taken) + looked
+        scanned = begin + len(tokens.outside) + len(tokens.quotes) + sum(map(len, tokens.strings))
+        self._marked = taken[:begin] + self._mended(tokens, begin) + taken[scanned:]
+        self._done = len(self._marked) - len(taken) + scanned
         return more or self._marked != taken
 
     def _mended(self, tokens: _Tokens, begin: int) -> str:
-        """Give the tokens as they should be."""
+        """Return the text of the tokens, repaired."""
         outside, quotes, strings = tokens
 
         def note(kind: str, at: int, count: int) -> None:
-            """Note the slips of a kind: the first one stands at `outside[at]`."""
+            """Record the mistakes of a kind, the first of which is at `outside[at]`."""
             before = strings[: outside.count(_STRING, 0, at)]
-            place = self.origin(begin + at + len(before) + sum(map(len, before)))
-            self._first[kind] = min(place, self._first.get(kind, place))
+            index = self.origin(begin + at + len(before) + sum(map(len, before)))
+            self._first[kind] = min(index, self._first.get(kind, index))
             self._count[kind] += count
 
         single = quotes.find("'")
@@ -153,14 +161,14 @@ class _Slips:
             *_, after = outside.split(_STRING, single + 1)
             note("single quotes", len(outside) - len(after) - 1, quotes.count("'"))
         for pattern, literal in _LITERALS:
-            if found := pattern.search(outside):
-                mended, count = pattern.subn(literal, outside)
-                note("Python literal", found.start(), count)
-                outside = mended
-        if found := _TRAILING.search(outside):
-            mended, count = _TRAILING.subn(" ", outside)
-            note("trailing comma", found.start(), count)
-            outside = mended
+            if match := pattern.search(outside):
+                repaired, count = pattern.subn(literal, outside)
+                note("Python literal", match.start(), count)
+                outside = repaired
+        if match := _TRAILING.search(outside):
+            repaired, count = _TRAILING.subn(" ", outside)
+            note("trailing comma", match.start(), count)
+            outside = repaired
         if self._keys:
             first, *keys = _KEY.split(outside)
             if keys:
@@ -172,27 +180,27 @@ class _Slips:
         return '"'.join(pieces)
 
     def origin(self, at: int) -> int:
-        """Tell where in the source a place in the mended text comes from."""
+        """Return the index in the source that an index in the repaired text comes from."""
         return self._start + at - self._marked.count(_QUOTE, 0, at)
 
     def fixes(self, end: int) -> tuple[Fix, ...]:
-        """Tell what was mended before `end`, in the order in which it was first met."""
+        """Return the repairs made before `end`, in the order of their first occurrence."""
         stop = self.origin(end)
 
         def behind(what: str) -> int:
-            """Tell how much was changed behind `end`: that is no part of the value."""
+            """Return how many were changed after `end`, outside the value."""
             return self._source.count(what, stop, self._upto) - self._marked.count(what, end)
 
-        liberties = Liberties()
+        fix_log = Liberties()
         for kind in sorted(self._first, key=self._first.__getitem__):
-            words, each = _CHANGED[kind]
-            if count := self._count[kind] - abs(sum(map(behind, words))) // each:
-                liberties.take(kind, count=count)
-        return liberties.fixes()
+            texts, per_fix = _CHANGED[kind]
+            if count := self._count[kind] - abs(sum(map(behind, texts))) // per_fix:
+                fix_log.take(kind, count=count)
+        return fix_log.fixes()
 
 
 def _beginning(text: str, at: int) -> int:
-    """Tell where the slip begins that stopped `json` at `at`; -1 if it can be none of ours."""
+    """Return where the mistake begins that stopped `json` at `at`; -1 if it is none of these."""
     if not _SLIP.match(text, at):
         return -1
     if text[at] in _CLOSERS:
@@ -202,19 +210,19 @@ def _beginning(text: str, at: int) -> int:
 
 
 class _Tokens(NamedTuple):
-    """A text without the quotes around its strings."""
+    """A text split into its strings and what is outside them."""
 
     outside: str
-    """What stands outside strings, each of which leaves a mark."""
+    """The text outside strings, with a mark for each of them."""
     quotes: str
-    """The quote that each string begins with."""
+    """The opening quote of each string."""
     strings: list[str]
 
 
 def _tokens(text: str, *, more: bool) -> _Tokens:
-    """Part what is outside strings from the strings; up to a quote that is neither.
+    """Split a text into its strings and what is outside them, up to a quote that belongs to no string.
 
-    `more`: the text goes on, so what stands at its end may be half a token.
+    With `more` the text goes on, so that a token at its end may be incomplete and is left out.
     """
     parts, quotes = _at_quotes(text) or _at_strings(text)
     outside, strings = _STRING.join(parts[::2]), parts[1::2]
@@ -228,17 +236,17 @@ def _tokens(text: str, *, more: bool) -> _Tokens:
 
 
 def _at_strings(text: str) -> tuple[list[str], str]:
-    """Split the text into what is outside strings and what is inside, by turns; and give the strings' quotes."""
+    """Return the parts outside and inside strings, in turn, and the opening quotes of the strings."""
     parts = _STRINGS.split(text)
-    quotes = "".join([each[0] for each in parts[1::2]])
-    parts[1::2] = [each[1:-1] for each in parts[1::2]]
+    quotes = "".join([string[0] for string in parts[1::2]])
+    parts[1::2] = [string[1:-1] for string in parts[1::2]]
     return parts, quotes
 
 
 def _at_quotes(text: str) -> tuple[list[str], str] | None:
-    """Do the same in half the time, where each second quote is one like that before it: then no string holds any.
+    """Do the same in half the time if quotes come in equal pairs, so that no string contains one; else return None.
 
-    A last quote without another is left to what is outside.
+    A last quote without a partner is left outside.
     """
     if "\\" in text:
         return None

@@ -1,8 +1,8 @@
-"""Texts of the conversation that a model may quote: whether a call in its reply is taken from one of them.
+"""Find out whether a call in a reply is quoted from the conversation.
 
-A page that shows a call, a log, a question about a call: whoever answers about them quotes them. The comparison leaves
-out white space and the `>` of block quotes, since a model indents and wraps what it quotes; and a text is also searched
-as it reads without its escapes, since a result is often JSON or HTML with the call inside a string of it.
+A page that shows a call, a log, a question about a call: a model that answers about them quotes them. The comparison
+ignores white space and the `>` of block quotes, since a model indents and wraps what it quotes. A text is also searched
+with its escapes decoded, since a tool's result is often JSON or HTML with the call inside one of its strings.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ import re
 from collections.abc import Iterable, Iterator
 
 SEARCHES = 64
-"""Calls of one reply that are looked for. Of those after them the first ones tell whether the reply quotes."""
+"""Calls of one reply that are searched for. Later ones count as quoted if any of these was."""
 _QUOTE = re.compile(r"^[ \t]*+(?:>[ \t]?)++", re.MULTILINE)
 _ESCAPES = re.compile(r"(?:\\(?:[\"\\/bfnrt]|u[0-9a-fA-F]{4}))+")
 _WORD = re.compile(r"[A-Za-z0-9_]+")
 _LEVELS = 2
-"""Times that a text may be JSON inside a string of JSON."""
+"""Levels at which a text may be JSON inside a string of JSON."""
 
 
 class Sources:
-    """The texts that a reply may quote. They are not looked at before the first call is found.
+    """The texts that a reply may quote; they are not read before the first search.
 
-    A search costs O(n) in the characters of the texts; there are at most `SEARCHES` for calls, and as many for
-    beginnings of calls.
+    A search is O(n) in the characters of the texts. At most `SEARCHES` are made for calls, and as many for beginnings
+    of calls.
     """
 
     def __init__(self, texts: Iterable[str]) -> None:
@@ -37,7 +37,7 @@ class Sources:
         self._quoted = False
 
     def hold(self, call: str) -> bool:
-        """Whether `call`, from its opener to its closer, is in one of the texts."""
+        """Whether `call`, from its opening to its closing tag, is in one of the texts."""
         key = _normal(call)
         known = self._known.get(key)
         if known is None:
@@ -56,22 +56,22 @@ class Sources:
 
     def _search(self, key: str, text: str) -> bool:
         if self._texts is None:
-            self._texts = [each for each in self._given if isinstance(each, str) and each]
-        word = max(_WORD.findall(text), key=len, default="")  # no escape changes it: most searches end here
-        if not any(word in each for each in self._texts):
+            self._texts = [source for source in self._given if isinstance(source, str) and source]
+        word = max(_WORD.findall(text), key=len, default="")  # no escape changes a word: most searches end here
+        if not any(word in source for source in self._texts):
             return False
         if self._forms is None:
-            self._forms = [form for each in self._texts for form in _forms(each)]
-        return any(key in each for each in self._forms)
+            self._forms = [form for source in self._texts for form in _forms(source)]
+        return any(key in source for source in self._forms)
 
 
 def _normal(text: str) -> str:
-    """Leave out what differs between a text and a quotation of it."""
+    """Remove what may differ between a text and a quotation of it."""
     return "".join((_QUOTE.sub("", text) if ">" in text else text).split())
 
 
 def _forms(text: str) -> Iterator[str]:
-    """Yield the text as it is, without the escapes of JSON, and without those of HTML."""
+    """Yield the text, normalized: as it is, with the escapes of HTML decoded, and with those of JSON."""
     yield _normal(text)
     if "&" in text:
         yield _normal(html.unescape(text))
@@ -83,5 +83,5 @@ def _forms(text: str) -> Iterator[str]:
 
 
 def _unescaped(found: re.Match[str]) -> str:
-    said: str = json.loads(f'"{found[0]}"')
-    return said
+    decoded: str = json.loads(f'"{found[0]}"')
+    return decoded

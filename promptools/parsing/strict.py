@@ -1,4 +1,11 @@
-"""Strict JSON objects at the speed of `json`: the value, and where the value of each member stands."""
+"""Read strict JSON objects at the speed of `json`: the value, and the span of each member's value.
+
+The members of the outermost object are read one by one, each value by `json`'s scanner in C, so that the span of each
+is known. `json` accepts more than is wanted: duplicate keys and numbers out of range, which hooks reject, and any depth
+that it can read, which is checked afterwards. Hooks cost a call of Python per object and per float. So a long value
+with many keys is read without them and its text is surveyed; it is read again with hooks only if the survey finds
+something suspicious.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +20,16 @@ from promptools.parsing.strings import finite, scan_string
 _SPACE = r"[ \t\n\r]*+"
 _KEY = r'"([^"\\\x00-\x1f]*+(?:\\.[^"\\\x00-\x1f]*+)*+)"'
 _STEP = re.compile(rf"{_SPACE}(?:\}}|(,?+){_SPACE}{_KEY}{_SPACE}:{_SPACE})")
-"""The end of the object; or the comma, if there is one, and the next key as it is written."""
+"""The end of the object; or the comma, if there is one, and the next key, its escapes not decoded."""
 
 Places: TypeAlias = "dict[str, tuple[int, int]]"
-"""Where each member's value starts and ends."""
+"""The start and the end of each member's value."""
 _GAP = re.compile(rf"{_SPACE}[{{,]?+{_SPACE}")
 
 HOOKED = 2048
-"""Characters up to which a call of Python for each object and each float costs less than to look for what they see."""
+"""Characters up to which hooks cost less than the survey that replaces them."""
 FEW = 16
-"""Keys in the first `HOOKED` characters below which a longer text is taken to be long strings, not many objects."""
+"""Keys in the first `HOOKED` characters below which a longer text is assumed to be long strings, not many objects."""
 _BONES = bytes.maketrans(b"123456789E", b"000000000e")
 
 _CONTAINERS = frozenset({dict, list})
@@ -30,18 +37,18 @@ _Items: TypeAlias = "dict[str, _Items] | list[_Items]"
 
 
 def members(text: str, start: int = 0) -> tuple[dict[str, Any], Places, int] | None:
-    """Read the strict JSON object at `text[start]`: its value, the places of its members, its end. O(n) in characters.
+    """Read the strict JSON object at `text[start]`: its value, the spans of its members, its end. O(n) in characters.
 
-    None if it is not strict JSON; a key that stands twice, NaN, and too many levels count as that.
+    Return None if it is not strict JSON: a duplicate key, NaN and more than `DEEPEST` levels are not.
     """
-    found = beginning(text, start)
-    return found if found[2] >= 0 else None
+    result = beginning(text, start)
+    return result if result[2] >= 0 else None
 
 
 def beginning(text: str, start: int = 0) -> tuple[dict[str, Any], Places, int]:
     """Read the object at `text[start]` as far as it is strict JSON, as `members` does.
 
-    One that ceases to be strict has as its end the `~index` where it does; `~start` says no more than that.
+    The end of one that is not strict is the `~index` where it ceases to be; `~start` if that index is not known.
     """
     value: dict[str, Any] = {}
     places: Places = {}
@@ -77,17 +84,17 @@ def beginning(text: str, start: int = 0) -> tuple[dict[str, Any], Places, int]:
 
 
 def decode(text: str, at: int) -> tuple[Any, int]:
-    """Read the strict JSON value at an index, in C; give it and the index past its end. O(n) in characters.
+    """Read the strict JSON value at `text[at]`, in C; return it and the index past its end. O(n) in characters.
 
-    Raises JSONDecodeError, or StopIteration with the index, where it ceases to be strict JSON, another ValueError for a
-    key that stands twice and for a number out of range, RecursionError for what is nested in thousands.
+    Raise JSONDecodeError, or StopIteration with the index, where it ceases to be strict JSON, another ValueError for a
+    duplicate key and for a number out of range, RecursionError for thousands of levels.
     """
     value, end, _ = _leveled(text, at)
     return value, end
 
 
 def _leveled(text: str, at: int) -> tuple[Any, int, int]:
-    """Do what `decode` does, and tell how many levels the value has at most."""
+    """Read a value as `decode` does; return also an upper bound of its levels."""
     if len(text) - at <= HOOKED or text.count('":', at, at + HOOKED) < FEW:
         return _hooked_leveled(text, at)
     value, end = _bare(text, at)
@@ -103,28 +110,28 @@ def _hooked_leveled(text: str, at: int) -> tuple[Any, int, int]:
 
 
 def _levels(value: Any, text: str) -> int | None:
-    """Count the levels of a value, if surely no key stands twice in its text, and no number is out of range."""
+    """Count the levels of a value; None if its text may contain a duplicate key or a number out of range."""
     bones = text.encode("utf-8", "surrogatepass").translate(_BONES, b" \t\n\r")
     if b"0" * 200 in bones or (b"0e" in bones and (b"0e000" in bones or b"0e+000" in bones)):
         return None
     levels, keys = _survey(value, bones.count(b"{") + bones.count(b"["))
-    # what looks like the end of a key in a string makes more of them, never fewer
+    # what looks like the end of a key inside a string makes the count too high, never too low
     return levels if bones.count(b'":') == keys else None
 
 
 def too_deep(value: Any, text: str, start: int, end: int) -> bool:
-    """Tell whether the value read from `text[start:end]` has more than `DEEPEST` levels."""
+    """Whether the value read from `text[start:end]` has more than `DEEPEST` levels."""
     flat = not _inner(_inner(_inner([[value]])))
-    if flat:  # a long string in it need not be counted
+    if flat:  # the text, which may hold a long string, need not be searched
         return False
     brackets = text.count("{", start, end) + text.count("[", start, end)
     return brackets > DEEPEST and _survey(value, brackets)[0] > DEEPEST
 
 
 def _survey(value: Any, brackets: int) -> tuple[int, int]:
-    """Count levels and keys. There are no more containers than opening brackets in the text, so none is missed.
+    """Count the levels and the keys of a value with at most `brackets` containers.
 
-    A walk over the value costs less than to count levels in its text, and with all containers found it may end.
+    A walk over the value costs less than counting levels in its text, and it ends once `brackets` containers are found.
     """
     level = [cast("_Items", [value])]
     levels = keys = 0
@@ -136,20 +143,20 @@ def _survey(value: Any, brackets: int) -> tuple[int, int]:
 
 
 def _inner(level: list[_Items]) -> list[_Items]:
-    """Give the containers inside the containers of one level."""
+    """Return the containers directly inside the containers of one level."""
     return [
-        each
+        item
         for items in level
-        for each in (items.values() if isinstance(items, dict) else items)
-        if each.__class__ in _CONTAINERS
+        for item in (items.values() if isinstance(items, dict) else items)
+        if item.__class__ in _CONTAINERS
     ]
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         raise ValueError("a key stands twice")
-    return found
+    return members
 
 
 def _constant(name: str) -> NoReturn:
@@ -159,4 +166,4 @@ def _constant(name: str) -> NoReturn:
 _Scan: TypeAlias = Callable[[str, int], tuple[Any, int]]
 _hooked: _Scan = vars(JSONDecoder(object_pairs_hook=_pairs, parse_float=finite, parse_constant=_constant))["scan_once"]
 _bare: _Scan = vars(JSONDecoder(parse_constant=_constant))["scan_once"]
-"""Read the value at an index, in C; give it and the index past its end. Raises StopIteration where there is none."""
+"""Read the value at an index, in C; return it and the index past its end. Raise StopIteration if there is none."""

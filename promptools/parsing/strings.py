@@ -1,7 +1,7 @@
-r"""The strings of JSON that is not quite JSON: which quotes open and close them, what their escapes mean.
+r"""Decode the strings of almost-JSON: which quotes open and close them, and what their escapes mean.
 
-A value is never changed to make it parse. A valid escape keeps its meaning. A needless escape of punctuation (`\'`,
-`\$`) gives that character. Any other backslash stands for itself.
+A value is never changed to make it parse. A valid escape keeps its meaning, a needless escape of punctuation (`\'`,
+`\$`) decodes to that character, and any other backslash is kept.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from typing import Final, Literal
 from promptools.types import Fix, FixKind
 
 CLOSERS: Final = {'"': '"', "'": "'", "“": "“”", "”": "“”", "„": "“”", "‘": "‘’", "’": "‘’"}
-"""What may open a string, and what then closes it."""
+"""Opening quotes, each with the quotes that may close it."""
 
 BODIES: Final = {
     quote: re.compile(rf"[^{close}\\]*+(?:\\.[^{close}\\]*+)*+(?=[{close}])", re.DOTALL)
     for quote, close in CLOSERS.items()
 }
-"""From just inside the opening quote up to the first closing quote that no backslash escapes."""
+"""The body of a string: from just after the opening quote up to the first closing quote that is not escaped."""
 
 scan_string: Callable[[str, int, bool], tuple[str, int]] = vars(json.decoder)["scanstring"]
-"""Read a string from just inside its opening quote, in C; give it and the index past its end (typeshed lacks it)."""
+"""Decode a string from just after its opening quote, in C; return it and the index past its end (typeshed lacks it)."""
 
 STRICT: Final = r'"[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+)*+"'
-"""A string that strict JSON allows."""
+"""The pattern of a strict JSON string."""
 
 encode: Callable[[str], str] = vars(json.encoder)["encode_basestring"]
-"""Write a string as strict JSON, in C (typeshed lacks it)."""
+"""Encode a string as strict JSON, in C (typeshed lacks it)."""
 
 _NEEDLESS = frozenset("'$`_")
 _VALID = re.compile(r'[^\\"]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^\\"]*+)*+\Z')
@@ -45,7 +45,7 @@ _PATH = re.compile(
 
 
 class Unreadable(ValueError):
-    """No value can be read, whatever liberty is taken; `at` is where in the text that became certain."""
+    """No value can be read, whatever is repaired; `at` is the index in the text at which that became certain."""
 
     def __init__(self, at: int, reason: str, kind: Literal["invalid_json", "truncated", "limit"]) -> None:
         super().__init__(f"{reason} (at character {at})")
@@ -55,7 +55,7 @@ class Unreadable(ValueError):
 
 
 class Liberties:
-    """The liberties taken so far: one of a kind is one `Fix`, however often it was taken."""
+    """The repairs made so far: all of one kind are one `Fix`, with their count."""
 
     __slots__ = ("_counts",)
 
@@ -63,12 +63,12 @@ class Liberties:
         self._counts: dict[tuple[FixKind, str], int] = {}
 
     def take(self, detail: str, kind: FixKind = "json", count: int = 1) -> None:
-        """Record a liberty taken `count` times."""
+        """Record a repair made `count` times."""
         key = (kind, detail)
         self._counts[key] = self._counts.get(key, 0) + count
 
     def fixes(self) -> tuple[Fix, ...]:
-        """Give them in the order in which they were first taken."""
+        """Return the fixes in the order in which they were first made."""
         return tuple(
             Fix(kind, detail if count == 1 else f"{detail} ({count} times)")
             for (kind, detail), count in self._counts.items()
@@ -76,7 +76,7 @@ class Liberties:
 
 
 def decode(body: str, liberties: Liberties) -> str:
-    """Read what stands between the quotes of a string. O(n) in characters."""
+    """Decode the text between the quotes of a string. O(n) in characters."""
     if _CONTROL.search(body):
         liberties.take("control character in a string")
     if "\\" not in body:
@@ -100,7 +100,7 @@ def decode(body: str, liberties: Liberties) -> str:
 
 
 def finite(token: str) -> float:
-    """Read a float; `ValueError` if it is out of range."""
+    """Parse a float; raise `ValueError` if it is out of range."""
     value = float(token)
     if not isfinite(value):
         raise ValueError("out of range")

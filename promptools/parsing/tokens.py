@@ -1,4 +1,4 @@
-"""Tokens that a model says to its server and no reader: those that end its turn, and where any token is quoted."""
+"""Special tokens that are meant for the server, such as those that end a turn, and whether the text quotes one."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ _BY_FAMILY: Final = {
     "Apertus": ("<|assistant_end|>",),
 }
 END_TOKENS: Final = tuple(dict.fromkeys(token for each in _BY_FAMILY.values() for token in each))
-"""What ends a turn and is let through by servers. At the end of a reply and beside a call it is none of its words."""
+"""Tokens that end a turn and pass through some server. At the end of a reply and next to a call they are no text."""
 
 _NUMBERED: Final = ("<|reserved_", "<|unused_", "<|extra_", "<|dummy_")
 NUMBERED_FIRST: Final = _NUMBERED
 NUMBERED: Final = rf"(?:{'|'.join(map(re.escape, _NUMBERED))})[a-z_]{{0,24}}+(?:\Z|\d{{1,7}}+(?:\Z|\|(?:\Z|>)))"
-"""A token that a vocabulary holds in reserve and a model may end with, `<|reserved_special_token_5|>`, or its beginning
-at the end of the text."""
+"""A reserved token of a vocabulary, which a model may end with: `<|reserved_special_token_5|>`, or its beginning at the
+end of the text."""
 FREE: Final = frozenset(("<|python_tag|>", "<|from|>", "<|recipient|>"))
-"""Tokens behind which a program stands, or a name: they are lone ones only where nothing follows."""
+"""Tokens that a program or a name follows: one stands alone only if nothing does."""
 LINE: Final = 256
-"""Characters before a token that are looked at."""
+"""Characters before a token that are examined."""
 
 _SENTENCE_ENDS = re.compile(r"[.!?:…。！？：][\"'”’»)\]*_]{0,4}\Z")
 _SPECIAL = re.compile(r"<[|｜][^<>\s]{1,64}[|｜]>")
@@ -52,39 +52,39 @@ _QUOTES = "\"'`“”„‘’«»‹›「」『』([{*_=,/|"
 
 
 def is_quoted(before: str, gap: str, following: str) -> bool:
-    """Whether a token amid words is talked about: it stands in a sentence, as a word or in quotes.
+    """Whether a token inside text is quoted: used in a sentence, as a word of it or in quotes.
 
-    `before` are the characters said before it, `gap` is the white space behind it, `following` the word behind that. A
-    token that was not meant to be seen is glued to the words before it, or stands between two sentences. Where others
-    were said it is one of them.
+    `before` is the text before it, `gap` the white space after it, `following` the text after that. A token that leaked
+    is glued to the text before it, or lies between two sentences. If `before` contains tokens that count as text, so
+    does this one.
     """
     if _SPECIAL.search(before):
         return True
     line = before[before.rfind("\n") + 1 :]
-    words = line.rstrip()
-    if words and words == line:
-        goes_on = gap != "" and "\n" not in gap and following[:1].islower()
-        return goes_on or words[-1] in _QUOTES or _LISTED.match(words) is not None
-    if words and (_LISTED.match(words) or not _SENTENCE_ENDS.search(words)):
+    stripped = line.rstrip()
+    if stripped and stripped == line:
+        continues = gap != "" and "\n" not in gap and following[:1].islower()
+        return continues or stripped[-1] in _QUOTES or _LISTED.match(stripped) is not None
+    if stripped and (_LISTED.match(stripped) or not _SENTENCE_ENDS.search(stripped)):
         return True
     return "\n" not in gap and following[:1] != "" and _goes_on(gap, following[0])
 
 
 def are_tokens(text: str) -> bool:
-    """Whether a text is special tokens, and white space, and nothing else."""
+    """Whether `text` is nothing but special tokens and white space."""
     return _TOKENS.fullmatch(text) is not None
 
 
 def ends_sentence(line: str) -> bool:
-    """Whether a line ends in a sentence's end, and no white space behind it."""
+    """Whether `line` ends with the end of a sentence, without white space after it."""
     return _SENTENCE_ENDS.search(line) is not None
 
 
 def _goes_on(gap: str, first: str) -> bool:
-    """Whether a sentence that begins with a token goes on behind it."""
+    """Whether a sentence that begins with a token continues after it."""
     return first.islower() if gap else first in ",;:.!?)\"'`”’»/|<"
 
 
 def is_html(mark: str, before: str) -> bool:
-    """Whether what looks like an end token closes an element of HTML."""
+    """Whether what looks like an end token is the closing tag of an HTML element."""
     return mark == "</s>" and before.rfind("<s>") > before.rfind("</s>")

@@ -1,4 +1,9 @@
-"""JSON, strict and tolerant: the value that starts at a place in a text, and the liberties taken to read it."""
+"""Read the JSON value at an index of a text, strict or repaired, and report the repairs as fixes.
+
+Readers are tried from the fastest to the most tolerant, each only where the one before gives up: `json` in C, the fast
+repair of four common mistakes, the repair of everything else with strings that end at their first quote, and at last
+the same with a guess at which inner quotes were not escaped.
+"""
 
 from __future__ import annotations
 
@@ -21,29 +26,30 @@ _LOOSE_SPACE = re.compile(r"[\s\ufeff\u200b-\u200d\u2060]*+")
 
 
 class Value(NamedTuple):
-    """One JSON value, `text[start:end]`, and how it was read."""
+    """A JSON value that ends at `end`, and how it was read."""
 
     value: Any
     end: int
     fixes: tuple[Fix, ...] = ()
     closed: int = 0
-    """Closers that the end of the text lacked, supplied innermost first."""
+    """Closing brackets missing at the end of the text that were supplied, innermost first."""
     places: Places | None = None
-    """Where the values of an object's members stand in its text as strict JSON, if that is known."""
+    """The spans of an object's member values in its text as strict JSON, if they are known."""
     mended: str | None = None
-    """That text, where it was mended; None: it is the model's, or not at hand."""
+    """That text, if it was repaired; None if it is the model's own, or not at hand."""
 
 
 def read(
     text: str, start: int = 0, *, anchors: frozenset[str] = frozenset(), close: bool = False, strict: bool = True
 ) -> Value:
-    """Read the JSON value that starts at `text[start]` after white space; what follows it is not looked at.
+    """Read the JSON value that starts at `text[start]` after white space; what follows it is ignored.
 
-    `anchors` are keys that tools declare: they tell where a string ends whose inner quotes are not escaped. `close`
-    says that the text is all there is: closing brackets missing at its end are supplied, but never the end of a
-    string, a key, a number or a literal. Strict JSON is read at the speed of `json`; the rest costs O(n) in
-    characters. A surrogate without its partner stays as it is. `strict=False`: it is known to be no strict JSON.
-    Raises `Unreadable` and nothing else.
+    `anchors` are keys that tools declare: they show where a string ends whose inner quotes are not escaped. With
+    `close` the text is complete, so closing brackets missing at its end are supplied, but never the end of a string, a
+    key, a number or a literal. `strict=False` skips the strict reader, for text known not to be strict JSON. A lone
+    surrogate is kept. Strict JSON is read at the speed of `json`, anything else in O(n) characters.
+
+    Raise `Unreadable`, and nothing else, if there is no value.
     """
     start = _after(_SPACE, text, start)
     if not strict:
@@ -51,24 +57,24 @@ def read(
     try:
         value, end = decode(text, start)
     except JSONDecodeError as problem:
-        found = _mended(text, start, problem.pos)
+        result = _mended(text, start, problem.pos)
     except StopIteration as stop:
-        found = _mended(text, start, stop.value)
+        result = _mended(text, start, stop.value)
     except (ValueError, RecursionError):
-        found = None
+        result = None
     else:
         if too_deep(value, text, start, end):
             raise Unreadable(start, f"more than {DEEPEST} levels of brackets", "limit")
         return Value(value, end)
-    if found is None and close and text.startswith("{", start):
-        found = _closed(text, start, *beginning(text, start))
-    return _read_loosely(text, start, anchors, close) if found is None else found
+    if result is None and close and text.startswith("{", start):
+        result = _closed(text, start, *beginning(text, start))
+    return _read_loosely(text, start, anchors, close) if result is None else result
 
 
 def whole(text: str, start: int = 0) -> Value | None:
-    """Read the object that starts at `text[start]` if it is all there, strict or with slips that are mended in passing.
+    """Read the object that starts at `text[start]` if it is complete, and strict but for what the fast repair fixes.
 
-    None where there may be more to it, or another liberty has to be taken. Its last bracket alone may be missing: then
+    Return None if there may be more of it, or if it needs another repair. Its last bracket alone may be missing: then
     it is `closed`, and ends where the text does. O(n) in characters.
     """
     value, places, stop = beginning(text, start)
@@ -78,14 +84,14 @@ def whole(text: str, start: int = 0) -> Value | None:
 
 
 def _closed(text: str, start: int, value: Any, places: Places, stop: int) -> Value | None:
-    """Supply the last bracket of an object that ends with the text, if it lacks nothing else."""
+    """Return an object that ends with the text and lacks its last bracket alone; None if it lacks more."""
     if ~stop != len(text) or not places:
         return None
     *_, (begin, end) = places.values()
     if text[end:].strip(" \t\n\r") or not (text[end - 1] in '"]}' or text[begin] in "tfn"):
         return None
-    within = {key: (place[0] - start, place[1] - start) for key, place in places.items()}
-    return Value(value, end, (Fix("closer", "missing } supplied"),), 1, within, text[start:end] + "}")
+    spans = {key: (span[0] - start, span[1] - start) for key, span in places.items()}
+    return Value(value, end, (Fix("closer", "missing } supplied"),), 1, spans, text[start:end] + "}")
 
 
 def _mended(text: str, start: int, slip: int) -> Value | None:
@@ -95,7 +101,7 @@ def _mended(text: str, start: int, slip: int) -> Value | None:
 
 
 def _read_loosely(text: str, start: int, anchors: frozenset[str], close: bool) -> Value:
-    """Read with liberties: strings end at their first quote, or else where a guess says."""
+    """Read with repairs: strings end at their first quote, and if that fails where a guess puts their end."""
     from promptools.parsing.guess import Guess
     from promptools.parsing.reader import Reader
 
@@ -128,6 +134,6 @@ def _finish(reader: Reader) -> Value:
 
 
 def _after(space: re.Pattern[str], text: str, at: int) -> int:
-    found = space.match(text, at)
-    assert found is not None
-    return found.end()
+    match = space.match(text, at)
+    assert match is not None
+    return match.end()

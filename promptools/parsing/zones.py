@@ -1,4 +1,4 @@
-"""Reasoning zones: the tags between which models think."""
+"""Tags that models write around reasoning, answers and tool results, by family."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ ZONES: Final[tuple[tuple[str, str], ...]] = (
     ("<|message_model|><|content_thinking|>", "<|end_message|>"),
     ("[thinking]", "[/thinking]"),
 )
-"""Openers and their closers. A template that prints the opener leaves a reply that starts inside."""
+"""Opening tags of reasoning and their closing tags. If the template prints the opening tag, the reply starts inside."""
 
 CLOSER_OF: Final[dict[str, str]] = dict(ZONES)
 
 SUFFIX: Final = r"[\w-]{1,32}"
 SUFFIXED: Final = rf"</?think:(?:\Z|{SUFFIX}(?:>|\Z))"
-"""Hunyuan 4 marks each of its tags with the same suffix, `<think:6124c78e>`: a pattern of the opener, and of a closer
-whose opener is missing."""
+"""Hunyuan 4 adds the same suffix to each of its tags, `<think:6124c78e>`: the pattern of the opening tag, and of a
+closing tag without one."""
 
 
 CHANNEL: Final = "<|channel>"
-"""Gemma 4's opener without its label, where nothing was said before it."""
+"""Gemma 4's opening tag without its label, which counts only if no text precedes it."""
 CHANNEL_LABEL: Final = "thought\n"
 
 
 def closer_of(opener: str) -> str:
-    """Give the tag that closes a zone."""
+    """Return the closing tag of an opening tag of reasoning."""
     if opener == CHANNEL:
         return CLOSER_OF[CHANNEL + CHANNEL_LABEL]
     return CLOSER_OF.get(opener) or f"</{opener[1:]}"
@@ -57,22 +57,22 @@ FRAMES: Final[dict[str, str]] = {
     "[BEGIN FINAL RESPONSE]": "[END FINAL RESPONSE]",  # Apriel
     "<|content_text|>": "<|end_message|>",  # Inkling, as above
     "<|message_model|><|content_text|>": "<|end_message|>",
-    "<|content_tool_error|>": "<|end_message|>",  # an error in words
+    "<|content_tool_error|>": "<|end_message|>",  # an error as text
     "<|message_model|><|content_tool_error|>": "<|end_message|>",
     "<response>": "</response>",  # Granite 3.3 and Ernie 4.5, when they think
     "<answer>": "</answer>",  # Hunyuan A13B, when it thinks
     "助手：": "",  # "assistant:", Hunyuan A13B
 }
-"""What stands around an answer: the opener where nothing was said since a tag or a call, the closer after that."""
+"""Tags around an answer. An opening tag counts where no text came since a tag or a call, a closing tag after one."""
 
 PLAIN: Final = frozenset(("<response>", "</response>", "<answer>", "</answer>"))
-"""Frames that an answer may hold for reasons of its own: they are some only where they follow reasoning at once."""
+"""Tags that an answer may contain as text: they count only directly after reasoning."""
 
 READABLE: Final = frozenset(("助手：", "[BEGIN FINAL RESPONSE]"))
-"""Frames that are words where they stand around no answer."""
+"""Tags that are text where they do not enclose an answer."""
 
 CLOSERS: Final = tuple(closer for _, closer in ZONES if closer not in FRAMES.values())
-"""Closers that tell of thinking even where its opener is missing."""
+"""Closing tags that show that what precedes is reasoning even if the opening tag is missing."""
 
 RESULTS: Final = (
     "<tool_response>",
@@ -115,7 +115,7 @@ RESULTS: Final = (
     "]~b]user",
     "function result<|role_sep|>",
 )
-"""What opens a tool's result, or the turn of who gives it: beside a call the model imagines it, and what follows."""
+"""Openings of a tool's result, or of the turn that gives it: next to a call the model imagines it and what follows."""
 
 TAGS: Final = frozenset((*CLOSER_OF, *FRAMES, *RESULTS))
-"""Tags that have a meaning of their own, though a tool may be named like one."""
+"""Tags with a meaning of their own, even if a tool has the same name."""

@@ -1,4 +1,4 @@
-"""What endpoints and models can do: shipped facts, the user's config, and the overlay of both."""
+"""What endpoints and models can do: packaged facts, the user's config, and the overlay of both."""
 
 from promptools.profiles.config import Config, Model, Provider, ProxyOptions, find_config
 from promptools.profiles.facts import Builtin, Fact, all_control_tokens, families, kinds, load_builtin

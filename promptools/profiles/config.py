@@ -1,4 +1,4 @@
-"""The user's config as values, and where it is looked for."""
+"""The user's config as values, and the search for its file."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from promptools.types import ModeName
 
 DEFAULT = "default"
-"""The model name that stands for a provider's `default_model`."""
+"""The model name that means a provider's `default_model`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calling:
-    """How a config of ppxai's wants tools to be asked for; it has no word for harmony mode."""
+    """How a ppxai config wants tools to be requested; it cannot express harmony mode."""
 
     native: bool
-    """By the server's own tools, or by the prompt?"""
+    """Whether by the server's own tools; otherwise by the prompt."""
     fallback: bool = True
-    """May another mode be tried after a failure?"""
+    """Whether another mode may be tried after a failure."""
 
     def modes(self, order: tuple[ModeName, ...]) -> tuple[ModeName, ...]:
-        """Return the modes for a model whose own order is this: one that has harmony mode keeps it."""
+        """Return the modes for a model whose own order is `order`: a model with harmony mode keeps it."""
         first: ModeName = "native" if self.native else "prompt"
         if not self.fallback:
             return (first,)
@@ -47,7 +47,6 @@ class Model:
     """Overrides the family that the name matches; "none": no family."""
     facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
-
     """Request keys that are set when the request does not set them."""
     calling: Calling | None = None
 
@@ -63,7 +62,7 @@ class Provider:
     default_model: str | None = None
     server_version: str | None = None
     detect: bool | None = None
-    """May its server be looked at? None: for its version and its models, not to find out its kind."""
+    """Whether its server may be probed. None: only for its version and its models, not for its kind."""
     system_prompt: str | None = None
     models: Mapping[str, Model] = field(default_factory=dict[str, Model])
     facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -71,29 +70,29 @@ class Provider:
     calling: Calling | None = None
 
     def __repr__(self) -> str:
-        """Show all but the credentials of the base URL."""
+        """Return the repr without the credentials of the base URL."""
         return represent(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Descriptions:
-    """Descriptions of tools that go over those in a request, by tool name: of all, by provider, by model."""
+    """Descriptions of tools that replace those in a request, by tool name: for all, by provider, by model."""
 
     everywhere: Mapping[str, str] = field(default_factory=dict[str, str])
     by_provider: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
     by_model: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
 
     def of(self, provider: str, model: str) -> dict[str, str]:
-        """Return those that hold for a provider's model; the nearest decides."""
+        """Return the descriptions for a provider's model; the most specific wins."""
         return {**self.everywhere, **self.by_provider.get(provider, {}), **self.by_model.get(model, {})}
 
 
 @dataclass(frozen=True, slots=True)
 class ProxyOptions:
-    """What the config says of the proxy itself."""
+    """The config's options of the proxy itself."""
 
     api_key_env: str | None = None
-    """Name of the environment variable with the API keys that it asks for."""
+    """Name of the environment variable with the API keys that it accepts."""
     allowed_hosts: tuple[str, ...] = ()
     allow_provider: bool = False
     max_body: int | None = None
@@ -101,7 +100,7 @@ class ProxyOptions:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """One config file, checked. `warnings` names keys that were not understood and are not in the way."""
+    """One config file, checked. `warnings` names unknown keys that were ignored."""
 
     file: str = "(no file)"
     default_provider: str | None = None
@@ -114,25 +113,25 @@ class Config:
 
 
 def by_name(models: Iterable[Model], place: Place) -> dict[str, Model]:
-    """Index models by name; an alias may mean one model only, and neither a model's name nor `default`."""
-    found = {each.name: each for each in models}
-    taken = {name: f"the name of model {name!r}" for name in found}
+    """Index models by name; raise UsageError for an alias that two models have, a model's name, or `default`."""
+    index = {model.name: model for model in models}
+    taken = {name: f"the name of model {name!r}" for name in index}
     taken[DEFAULT] = "the word for the provider's default_model"
-    for each in found.values():
-        for alias in each.aliases:
+    for model in index.values():
+        for alias in model.aliases:
             if alias in taken:
-                raise (place / each.name / "aliases").error(
+                raise (place / model.name / "aliases").error(
                     f"{alias!r} is already {taken[alias]}; choose another alias"
                 )
-            taken[alias] = f"an alias of model {each.name!r}"
-    return found
+            taken[alias] = f"an alias of model {model.name!r}"
+    return index
 
 
 def find_config(environ: Mapping[str, str], cwd: Path, home: Path) -> Path | None:
-    """Find the config file; the first of the places that holds one wins whole, nothing is merged.
+    """Return the path of the config file, or None; the first file found is used alone, nothing is merged.
 
-    In order: the file that PROMPTOOLS_CONFIG names (which must be there), `promptools.toml` in `cwd`, the file that
-    PPXAI_CONFIG_FILE names if it is there, `ppxai-config.json` in `cwd`, `promptools/promptools.toml` in
+    In order: the file that PROMPTOOLS_CONFIG names (which must exist), `promptools.toml` in `cwd`, the file that
+    PPXAI_CONFIG_FILE names if it exists, `ppxai-config.json` in `cwd`, `promptools/promptools.toml` in
     XDG_CONFIG_HOME (else `~/.config`), and `~/.ppxai/ppxai-config.json`.
     """
     named = environ.get("PROMPTOOLS_CONFIG")
@@ -153,5 +152,5 @@ def find_config(environ: Mapping[str, str], cwd: Path, home: Path) -> Path | Non
 
 
 def _named_path(named: str, cwd: Path, home: Path) -> Path:
-    """Make a path of what a variable holds."""
+    """Return the path that an environment variable holds."""
     return home / named[2:] if named.startswith("~/") else cwd / named

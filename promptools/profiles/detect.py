@@ -1,8 +1,18 @@
-"""What a server tells about itself: which questions to ask it, and how its answers read. Nothing is sent from here.
+"""Detect what a server is: the probe requests to send, and how to read the responses. This module does no I/O.
 
-A kind is concluded only from what the server itself says, in a form that no other server is known to give; never from
-a port, a host or a model's name. Where answers name two kinds (a gateway, a server that plays another) none is
-concluded, and then a server is `openai-compatible`.
+A kind is concluded only from what the server itself says, in a form that no other server is known to use; never from
+a port, a host or a model's name. Where the responses point to two kinds (a gateway, a server that emulates another)
+none is concluded, and the server counts as `openai-compatible`.
+
+A probe has up to three steps, each a pair of functions; the caller sends the requests and keeps the results:
+
+1. `about_server` and `read_server` find the kind. Where the kind is configured, `about_kind` and `read_kind` take their
+   place, and find the version only where facts depend on it.
+2. `about_version` and `read_version` ask what may be asked only of a known kind.
+3. `read_models` reads the models from the same responses, `of_model` picks the one of a request; Ollama is asked for it
+   by `about_model` and `read_model`.
+
+`is_certain` and `is_settled` say whether a result may be cached. `facts_of` turns it into facts of a profile.
 """
 
 from __future__ import annotations
@@ -21,9 +31,9 @@ OLLAMA, VLLM, LLAMACPP, SGLANG, LMSTUDIO = "ollama", "vllm", "llamacpp", "sglang
 
 MODELS = "/models"
 ABOUT = ("/api/version", "/version", "/props", "/api/v0/models", "/api/v1/models")
-"""What is asked below the server's root: of Ollama, vLLM, llama.cpp and, twice, LM Studio."""
+"""Paths below the server's root: of Ollama, vLLM, llama.cpp and, twice, LM Studio."""
 SGLANG_ABOUT = ("/server_info", "/get_server_info")
-"""Asked only of a server that says it is SGLang: the answer costs its scheduler a round, and holds its arguments."""
+"""Asked only of a server known as SGLang: the response costs its scheduler a round, and holds its arguments."""
 SHOW = "/api/show"
 NAMED: Mapping[str, tuple[str, ...]] = {
     OLLAMA: (),
@@ -32,111 +42,111 @@ NAMED: Mapping[str, tuple[str, ...]] = {
     SGLANG: (MODELS,),
     LMSTUDIO: ("/api/v0/models",),
 }
-"""What is asked of a server whose kind is known, by kind: its version where facts go by it, and what its models are."""
+"""Paths asked of a server of a known kind: its version where facts depend on it, and its models."""
 
 OWNERS = {"vllm": VLLM, "llamacpp": LLAMACPP, "sglang": SGLANG}
-"""What `owned_by` of every listed model says of the server."""
+"""Kinds by the `owned_by` of every listed model."""
 PLAYING_OLLAMA = frozenset(("docker", "koboldcpp", "lemonade", "llama-swap"))
-"""Owners that servers write which answer Ollama's paths without being it."""
+"""Values of `owned_by` of servers that emulate Ollama's paths."""
 
 _NUMBERED = re.compile(r"[0-9]+\.[0-9]")
 _BUILD = re.compile(r"b([0-9]+)")
 _UNSURE = frozenset((401, 403, 408, 429))
 NOT_IMPLEMENTED = 501
-"""It says what a 404 says, and will say it the next time."""
+"""Means what a 404 means, and is permanent."""
 
 
 class Question(NamedTuple):
-    """One request of a look."""
+    """One request of a probe."""
 
     method: str
     url: str
     words: str
-    """The request as the trace shows it: the method, and the path below the server's root."""
+    """The request as the trace shows it: the method and the path below the server's root."""
     body: bytes = b""
 
 
 class Answer(NamedTuple):
-    """What a server answered; the body is cut where it is very long."""
+    """A server's response to a probe; a very long body is truncated."""
 
     status: int
     body: bytes
 
 
 def root_of(base_url: str) -> str:
-    """Give the server's root: its base URL without the last `/v1`, which may be a host's name too."""
+    """Return the server's root: its base URL without the final `/v1`, unless that is the host's name."""
     base = base_url.rstrip("/")
     root = base.removesuffix("/v1")
     return base if root.endswith(":/") else root
 
 
 def about_server(base_url: str) -> tuple[Question, ...]:
-    """Ask what server it is."""
+    """Return the requests that find out what kind of server it is."""
     return _questions(base_url, (*ABOUT, MODELS))
 
 
 def about_kind(base_url: str, kind: str) -> tuple[Question, ...]:
-    """Ask a server whose kind is known for its version and its models."""
+    """Return the requests for the version and the models of a server of a known kind."""
     return _questions(base_url, NAMED[kind])
 
 
 def _questions(base_url: str, paths: Sequence[str]) -> tuple[Question, ...]:
-    """Return requests of paths below the server's root, the list of models below its base URL."""
+    """Return GET requests for paths below the server's root; `/models` is below its base URL."""
     base, root = base_url.rstrip("/"), root_of(base_url)
     below = (base.removeprefix(root) + path if path == MODELS else path for path in paths)
     return tuple(Question("GET", root + path, f"GET {path}") for path in below)
 
 
 def about_version(base_url: str, seen: Seen) -> tuple[Question, ...]:
-    """Ask for what only a known server can be asked for."""
+    """Return the requests that only a known kind of server may be sent."""
     if seen.kind != SGLANG:
         return ()
     return tuple(Question("GET", root_of(base_url) + path, f"GET {path}") for path in SGLANG_ABOUT)
 
 
 def about_model(base_url: str, model: str) -> tuple[Question, ...]:
-    """Ask Ollama what a model can do."""
+    """Return the request for what a model of Ollama can do."""
     body = json.dumps({"model": model}).encode()
     return (Question("POST", root_of(base_url) + SHOW, f"POST {SHOW}", body),)
 
 
 def read_server(questions: Sequence[Question], answers: Sequence[Answer | None]) -> Seen:
-    """Conclude what server answered `about_server`."""
+    """Conclude the kind of a server from the responses to `about_server`."""
     asked = _asked(questions, answers)
-    if all(each is None for each in answers):
+    if all(answer is None for answer in answers):
         return Seen(asked=asked, why="nothing answered in time")
-    said = _said(questions, answers)
-    models = said[questions[-1].words]
+    tables = _said(questions, answers)
+    models = tables[questions[-1].words]
     owner = _owner(models)
-    found: dict[str, tuple[str, str | None]] = {}
+    signs: dict[str, tuple[str, str | None]] = {}
     for kind, (sign, version_in) in _KINDS.items():
-        why = sign(said, owner, answers[-1])
+        why = sign(tables, owner, answers[-1])
         if why:
-            found[kind] = (why, version_in(said))
-    if len(found) != 1:
-        told = " and ".join(f"{kind} ({why})" for kind, (why, _) in found.items())
-        why = f"the answers name more than one kind: {told}" if found else "no answer says what server it is"
+            signs[kind] = (why, version_in(tables))
+    if len(signs) != 1:
+        listed = " and ".join(f"{kind} ({why})" for kind, (why, _) in signs.items())
+        why = f"the answers name more than one kind: {listed}" if signs else "no answer says what server it is"
         return Seen(asked=asked, why=why)
-    (kind, (why, version)) = next(iter(found.items()))
+    (kind, (why, version)) = next(iter(signs.items()))
     return Seen(kind, version, context=_listed_context(models), asked=asked, why=why)
 
 
 def read_kind(kind: str, questions: Sequence[Question], answers: Sequence[Answer | None]) -> Seen:
-    """Conclude what a server of a known kind answered to `about_kind`."""
-    said = _said(questions, answers)
-    version = _KINDS[kind][1](said)
-    models = said[questions[-1].words] if questions else {}
+    """Read the responses of a server of a known kind to `about_kind`."""
+    tables = _said(questions, answers)
+    version = _KINDS[kind][1](tables)
+    models = tables[questions[-1].words] if questions else {}
     asked = _asked(questions, answers)
     return Seen(kind, version, context=_listed_context(models), asked=asked, why=_NAMED)
 
 
 def read_models(questions: Sequence[Question], answers: Sequence[Answer | None]) -> tuple[Told, ...]:
-    """Read what a server tells of its models."""
+    """Return what the responses say about the server's models."""
     return models_told(_said(questions, answers))
 
 
 def of_model(seen: Seen, listed: Sequence[Told], model: str) -> Seen:
-    """Add what a server told of the model that answers to a name."""
+    """Add what the server says about the model that serves a name."""
     told = chosen(listed, model)
     if told is None:
         return seen
@@ -145,20 +155,22 @@ def of_model(seen: Seen, listed: Sequence[Told], model: str) -> Seen:
 
 
 def is_settled(answers: Sequence[Answer | None]) -> bool:
-    """Whether a server whose kind is known need not be asked again."""
-    return all(each is not None and each.status not in _UNSURE and not _is_down(each.status) for each in answers)
+    """Return whether the result of `about_kind` is final, so that it can be cached."""
+    return all(
+        answer is not None and answer.status not in _UNSURE and not _is_down(answer.status) for answer in answers
+    )
 
 
 def is_certain(seen: Seen, answers: Sequence[Answer | None]) -> bool:
-    """Tell whether a look need not be taken again.
+    """Return whether the result of `about_server` is final, so that it can be cached.
 
-    A server that is not up yet, that refuses the key or has no time just now may tell more the next time.
+    A server that is not up yet, rejects the key or is busy may say more the next time.
     """
     if seen.kind is not None:
         return True
     models = answers[-1]
     if models is None:
-        return any(each is not None for each in answers)
+        return any(answer is not None for answer in answers)
     return models.status not in _UNSURE and not _is_down(models.status)
 
 
@@ -167,29 +179,29 @@ def _is_down(status: int) -> bool:
 
 
 def read_version(seen: Seen, questions: Sequence[Question], answers: Sequence[Answer | None]) -> Seen:
-    """Add what the answers to `about_version` tell."""
-    told = [text(_table(each).get("version")) for each in answers]
-    version = next(filter(None, told), seen.version)
+    """Add the version from the responses to `about_version`."""
+    versions = [text(_table(answer).get("version")) for answer in answers]
+    version = next(filter(None, versions), seen.version)
     return replace(seen, version=version, asked=(*seen.asked, *_asked(questions, answers)))
 
 
 def read_model(seen: Seen, questions: Sequence[Question], answers: Sequence[Answer | None], model: str = "") -> Seen:
-    """Add what the answer to `about_model` tells."""
+    """Add what the response to `about_model` says."""
     asked = (*seen.asked, *_asked(questions, answers))
     table = _table(answers[0])
-    told = model_shown(table)
-    family, why = family_told(told, model)
-    parser = dict(told.words).get(PARSER)
-    seen = replace(seen, family=family, family_why=why, num_ctx=told.context, parser=parser, asked=asked)
+    shown = model_shown(table)
+    family, why = family_told(shown, model)
+    parser = dict(shown.words).get(PARSER)
+    seen = replace(seen, family=family, family_why=why, num_ctx=shown.context, parser=parser, asked=asked)
     listed: Any = table.get("capabilities")
     if not is_array(listed):
         return seen
-    capabilities = tuple(each for each in listed if isinstance(each, str))
+    capabilities = tuple(name for name in listed if isinstance(name, str))
     return replace(seen, capabilities=capabilities, context=_context(table.get("model_info")))
 
 
 def facts_of(seen: Seen, modes: Sequence[str]) -> Iterator[tuple[str, Any, str]]:
-    """Give the facts that were told of a model, each with its reason; `modes` are the ones so far."""
+    """Yield `(profile key, value, reason)` for what the server states about a model; `modes` are those so far."""
     if seen.parser is not None:
         yield "dialect", "json", f"PARSER {seen.parser} reads replies to requests without tools too"
     if not seen.template_tools:
@@ -221,7 +233,7 @@ def _not_native(modes: Sequence[str]) -> tuple[str, ...]:
     return tuple(mode for mode in modes if mode != "native") or ("prompt",)
 
 
-# -- how answers read
+# -- reading responses
 
 _NONE = "no answer"
 _NAMED = "the server is named; only its version and its models were asked about"
@@ -231,10 +243,10 @@ _Sign = Callable[[_Said, str | None, Answer | None], str]
 
 
 def _asked(questions: Sequence[Question], answers: Sequence[Answer | None]) -> tuple[tuple[str, str], ...]:
-    """Say what was asked and what came of it; never what the bodies hold, which may be secrets."""
+    """Return each request with its outcome for the trace; never the bodies, which may hold secrets."""
     return tuple(
-        (each.words, _NONE if answer is None else f"HTTP {answer.status}{'' if _fits(answer) else ', no JSON object'}")
-        for each, answer in zip(questions, answers, strict=True)
+        (asked.words, _NONE if answer is None else f"HTTP {answer.status}{'' if _fits(answer) else ', no JSON object'}")
+        for asked, answer in zip(questions, answers, strict=True)
     )
 
 
@@ -243,11 +255,11 @@ def _fits(answer: Answer) -> bool:
 
 
 def _said(questions: Sequence[Question], answers: Sequence[Answer | None]) -> _Said:
-    return {each.words: _table(answer) for each, answer in zip(questions, answers, strict=True)}
+    return {question.words: _table(answer) for question, answer in zip(questions, answers, strict=True)}
 
 
 def _table(answer: Answer | None) -> dict[str, Any]:
-    """Read an answer as a JSON object; empty where it is none, or where the server did not say 200."""
+    """Parse a response as a JSON object; empty where it is none, or the status is not 200."""
     if answer is None or answer.status != 200:
         return {}
     try:
@@ -258,13 +270,13 @@ def _table(answer: Answer | None) -> dict[str, Any]:
 
 
 def _owner(models: Mapping[str, Any]) -> str | None:
-    """Give what every listed model has as its `owned_by`; None where they differ, or there are none."""
-    owners = {text(each.get("owned_by")) for each in items(models, "data")}
+    """Return the `owned_by` that all listed models share; None where they differ, or there are none."""
+    owners = {text(model.get("owned_by")) for model in items(models, "data")}
     return owners.pop() if len(owners) == 1 else None
 
 
 def _plain_version(table: Mapping[str, Any]) -> str | None:
-    """Give the version of an answer that holds nothing else."""
+    """Return the version from a response that holds nothing else."""
     version = text(table.get("version"))
     return version if version and len(table) == 1 and _NUMBERED.match(version) else None
 
@@ -278,7 +290,7 @@ def _vllm(said: _Said, owner: str | None, models: Answer | None) -> str:
     if OWNERS.get(owner or "") == VLLM:
         return "its models are owned by vllm"
     silent = models is None or models.status in _UNSURE
-    # LocalAI has this path too, and writes v before its version; so does a list of models, where it is to be had
+    # LocalAI has this path too, but its version begins with v; where the list of models can be read, that decides
     return "GET /version answers as vLLM does" if silent and _plain_version(said["GET /version"]) else ""
 
 
@@ -294,27 +306,29 @@ def _sglang(_said: _Said, owner: str | None, _: Answer | None) -> str:
 
 
 def _lmstudio(said: _Said, _owner: str | None, _: Answer | None) -> str:
-    if any({"compatibility_type", "state"} <= each.keys() for each in items(said["GET /api/v0/models"], "data")):
+    if any({"compatibility_type", "state"} <= model.keys() for model in items(said["GET /api/v0/models"], "data")):
         return "GET /api/v0/models answers as LM Studio does"
     listed = items(said["GET /api/v1/models"], "models")
-    return "GET /api/v1/models answers as LM Studio does" if any("loaded_instances" in each for each in listed) else ""
+    return (
+        "GET /api/v1/models answers as LM Studio does" if any("loaded_instances" in model for model in listed) else ""
+    )
 
 
 def _build(said: _Said) -> str | None:
-    """Give llama.cpp's build as its releases are named; 0 is a build that nobody numbered."""
-    found = _BUILD.match(text(said["GET /props"].get("build_info")) or "")
-    return found[0] if found and int(found[1]) else None
+    """Return llama.cpp's build in the form of its release names; build 0 has no number."""
+    match = _BUILD.match(text(said["GET /props"].get("build_info")) or "")
+    return match[0] if match and int(match[1]) else None
 
 
 def _context(info: Any) -> int | None:
-    """Read the context length of `model_info`, in tokens; its key begins with the model's architecture."""
+    """Return the context length of `model_info`, in tokens; its key begins with the model's architecture."""
     return tokens(info.get(f"{info.get('general.architecture')}.context_length")) if is_table(info) else None
 
 
 def _listed_context(models: Mapping[str, Any]) -> int | None:
-    """Read how long a prompt and its answer may be, in tokens: the least of all listed models (vLLM, SGLang)."""
-    lengths = [tokens(each.get("max_model_len")) for each in items(models, "data")]
-    return min((each for each in lengths if each is not None), default=None)
+    """Return how many tokens a prompt and its reply may have: the minimum of all listed models (vLLM, SGLang)."""
+    lengths = [tokens(model.get("max_model_len")) for model in items(models, "data")]
+    return min((length for length in lengths if length is not None), default=None)
 
 
 _KINDS: dict[str, tuple[_Sign, Callable[[_Said], str | None]]] = {
@@ -324,4 +338,4 @@ _KINDS: dict[str, tuple[_Sign, Callable[[_Said], str | None]]] = {
     SGLANG: (_sglang, lambda _: None),
     LMSTUDIO: (_lmstudio, lambda _: None),
 }
-"""For each kind its sign, which gives the reason in words or nothing, and where its version stands."""
+"""For each kind a function that returns the reason to conclude it, or "", and one that returns the version."""

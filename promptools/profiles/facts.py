@@ -1,10 +1,9 @@
-"""Facts that ship with promptools: one TOML file for each kind of server and each family of models.
+"""The packaged facts: one TOML file for each kind of server and each family of models.
 
 A file holds `title`, `[[fact]]` tables, and for servers `aliases` and `base_url`, for families `globs`, `known_as` and
-`[[template]]` tables, by which a family is recognised in what a server says of its model. A fact is a
-profile key, its value, why it is so, where that can be read (`repo#n` is a GitHub issue), and the day it was checked.
-`since` and `until` bound it by server version (`until` is the first version that it no longer holds for), `on` by kind
-of server.
+`[[template]]` tables, by which a family is recognised in what a server says about its model. A fact is a profile key,
+its value, the reason, a source (`repo#n` is a GitHub issue), and the day it was checked. `since` and `until` bound it
+by server version (`until` is the first version for which it no longer holds), `on` by kind of server.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ from promptools.profiles.profile import Profile
 from promptools.profiles.shape import Place, Strings, Table, arrays, given, is_table, near, read
 
 NOT_FACTS = {"kind": "name the server's kind on the provider", "family": "name the family on the model"}
-"""Fields of a profile that say what it is about; no fact sets them."""
+"""Fields of a profile that identify it; no fact sets them, and this is how to set them instead."""
 
 NO_FAMILY = "none"
-"""The family of a model that shall have none, whatever its name matches."""
+"""The configured family that means none, whatever the model's name matches."""
 
 
 class Fact(Table):
@@ -45,7 +44,7 @@ class Fact(Table):
     on: Strings = ()
 
     def holds(self, kind: str, version: str | None) -> bool:
-        """Tell whether it holds for this server. A version that nobody names is taken for the newest."""
+        """Return whether it holds for this server. An unknown version counts as the newest."""
         if self.on and kind not in self.on:
             return False
         if version is None:
@@ -55,17 +54,17 @@ class Fact(Table):
 
 
 class Template(Table):
-    """What the chat templates of a family hold, written by hand or by another engine than Jinja too."""
+    """Recognizes a chat template of a family, in whatever template language."""
 
     holds: Strings
-    """Fragments that are all in it, literally."""
+    """Literal fragments that it contains, all of them."""
     source: str
     date: date
 
 
 @dataclass(frozen=True, slots=True)
 class Builtin:
-    """What ships about one kind of server or one family of models."""
+    """The packaged data about one kind of server or one family of models."""
 
     name: str
     title: str
@@ -73,49 +72,49 @@ class Builtin:
     aliases: tuple[str, ...] = ()
     """Other spellings of a server kind."""
     base_url: str | None = None
-    """Where such a server listens when nobody says otherwise."""
+    """Where such a server listens by default."""
     globs: tuple[str, ...] = ()
-    """Patterns of model names, in the form that `plain` gives."""
+    """Patterns of model names, in the form that `plain` returns."""
     known_as: tuple[str, ...] = ()
-    """What servers call the family: an architecture of GGUF files, a parser of Ollama's."""
+    """Names that servers use for the family: an architecture of GGUF files, a parser of Ollama's."""
     templates: tuple[Template, ...] = ()
-    """How to recognise its chat template, each in one of several forms."""
+    """How to recognise its chat template; any one suffices."""
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """Give a version's numbers for comparing: `v0.16.0+cpu` is (0, 16), `b10488` is (10488,)."""
-    found = [int(part) for part in re.findall(r"[0-9]+", version.partition("+")[0])]
-    while found and found[-1] == 0:
-        found.pop()
-    return tuple(found)
+    """Return a version's numbers for comparison: `v0.16.0+cpu` is (0, 16), `b10488` is (10488,)."""
+    parts = [int(part) for part in re.findall(r"[0-9]+", version.partition("+")[0])]
+    while parts and parts[-1] == 0:
+        parts.pop()
+    return tuple(parts)
 
 
 def plain(model: str) -> str:
-    """Write a model's name in the one form that globs are matched against: lower case, `-` for `_` and space."""
+    """Return a model's name in the form that globs are matched against: lower case, `-` for `_` and space."""
     return model.strip().lower().replace("_", "-").replace(" ", "-")
 
 
 @cache
 def fact_types() -> type[Table]:
-    """Return the table of the profile keys that a fact may set; none of them is required."""
+    """Return the pydantic model of the profile keys that a fact may set; none of them is required."""
     kinds = {name: (arrays(kind), None) for name, kind in get_type_hints(Profile).items() if name not in NOT_FACTS}
     types: Any = kinds
     return create_model("Facts", __base__=Table, **types)
 
 
 def check_facts(value: Any, place: Place) -> dict[str, Any]:
-    """Read a table of profile keys and values; values come back in the profile's own types."""
+    """Validate a table of profile keys and values; return the values in the profile's own types."""
     for key in NOT_FACTS if is_table(value) else ():
         if key in value:
             raise (place / key).error(f"not a fact: {NOT_FACTS[key]}")
     facts = given(read(fact_types(), value, place))
-    for key, each in facts.items():
-        _check_fact(key, each, place / key)
+    for key, fact in facts.items():
+        _check_fact(key, fact, place / key)
     return facts
 
 
 def _check_fact(key: str, taken: Any, place: Place) -> None:
-    """Look at what a type cannot describe."""
+    """Check what a type cannot express."""
     if key == "modes" and not taken:
         raise place.error("name at least one mode")
     if key == "control_tokens":
@@ -130,13 +129,13 @@ def _check_fact(key: str, taken: Any, place: Place) -> None:
 
 
 def _check_tokens(said: str | int, place: Place) -> None:
-    """Refuse a number of tokens that is none; words have been looked at."""
+    """Reject a number of tokens below one; strings have been checked by their type."""
     if isinstance(said, int) and said < 1:
         raise place.error(f"{said} is no number of tokens; name at least one")
 
 
 def _check_markup(tokens: tuple[str, ...], place: Place) -> None:
-    """Refuse a control token that cannot be told from ordinary text."""
+    """Reject a control token that cannot be distinguished from ordinary text."""
     for token in tokens:
         if not fits(token):
             raise place.error(
@@ -147,7 +146,7 @@ def _check_markup(tokens: tuple[str, ...], place: Place) -> None:
 
 @cache
 def folder() -> Path:
-    """Find the folder of packaged facts: inside the wheel, or beside the package in a source tree."""
+    """Return the folder of packaged facts: inside the wheel, or beside the package in a source tree."""
     package = Path(promptools.__file__).parent
     packed = package / "_providers"
     return packed if packed.is_dir() else package.parent / "providers"
@@ -155,19 +154,19 @@ def folder() -> Path:
 
 @cache
 def kinds() -> tuple[str, ...]:
-    """List the kinds of servers that facts ship about."""
+    """Return the kinds of server that have packaged facts."""
     return tuple(sorted(path.stem for path in (folder() / "servers").glob("*.toml")))
 
 
 @cache
 def families() -> tuple[str, ...]:
-    """List the families of models that facts ship about."""
+    """Return the families of models that have packaged facts."""
     return tuple(sorted(path.stem for path in (folder() / "families").glob("*.toml")))
 
 
 @cache
 def load_builtin(name: str) -> Builtin:
-    """Load what ships about a kind of server or a family of models."""
+    """Load the packaged data about a kind of server or a family of models."""
     for shelf, names in (("servers", kinds()), ("families", families())):
         if name in names:
             return _load(folder() / shelf / f"{name}.toml")
@@ -175,15 +174,15 @@ def load_builtin(name: str) -> Builtin:
 
 
 def _load(path: Path) -> Builtin:
-    """Read one file of facts."""
-    import tomllib  # only when a profile is wanted
+    """Load one file of facts."""
+    import tomllib  # only when a profile is needed
 
     place = Place(f"{path.parent.name}/{path.name}")
     file = read(_File, tomllib.loads(path.read_text(encoding="utf-8")), place)
     return Builtin(
         path.stem,
         file.title,
-        tuple(_checked(each, place / "fact" / index) for index, each in enumerate(file.fact)),
+        tuple(_checked(fact, place / "fact" / index) for index, fact in enumerate(file.fact)),
         file.aliases,
         file.base_url,
         file.globs,
@@ -193,7 +192,7 @@ def _load(path: Path) -> Builtin:
 
 
 class _File(Table):
-    """What a file of facts holds."""
+    """The contents of a file of facts."""
 
     title: str
     aliases: Strings = ()
@@ -210,60 +209,60 @@ def _checked(fact: Fact, place: Place) -> Fact:
 
 
 SHAPES = ("<|{word}|>", "<｜{word}｜>")
-"""What nearly all control tokens look like: of a model that nobody knows, each such text is taken for one."""
+"""The form of nearly all control tokens: for an unknown model, any text of this form counts as one."""
 
 
 @cache
 def all_control_tokens() -> frozenset[str]:
-    """Return the control tokens of all families, and what they look like."""
+    """Return the control tokens of all families, and the general forms."""
     every = (fact.value for name in families() for fact in load_builtin(name).facts if fact.key == "control_tokens")
     return frozenset(SHAPES).union(*every)
 
 
 @cache
 def kind_of(name: str) -> str | None:
-    """Find the kind of server that a name or alias means, in any case; None when it means none."""
+    """Return the kind of server that a name or alias means, ignoring case; None if it means none."""
     wanted = name.lower()
     return next((kind for kind in kinds() if wanted in (kind, *load_builtin(kind).aliases)), None)
 
 
 @lru_cache(maxsize=256)
 def family_of(model: str) -> str | None:
-    """Find a model's family: of all globs that match, the one with the most literal characters decides."""
+    """Return a model's family, or None: of all globs that match, the one with the most literal characters wins."""
     name = plain(model)
-    found = [
+    matching = [
         (len(re.sub(r"\[[^]]*\]|[*?]", "", glob)), family)
         for family in families()
         for glob in load_builtin(family).globs
         if fnmatchcase(name, glob)
     ]
-    return max(found)[1] if found else None
+    return max(matching)[1] if matching else None
 
 
 def families_of_template(template: str) -> tuple[str, ...]:
-    """Return the families whose chat template this may be, longest fragments first, then the plainest."""
-    found = [
-        (-sum(map(len, each.holds)), len(family), family)
+    """Return the families whose chat template this may be: longest fragments first, then shortest family name."""
+    matching = [
+        (-sum(map(len, known.holds)), len(family), family)
         for family in families()
-        for each in load_builtin(family).templates
-        if all(fragment in template for fragment in each.holds)
+        for known in load_builtin(family).templates
+        if all(fragment in template for fragment in known.holds)
     ]
-    return tuple(dict.fromkeys(family for _, _, family in sorted(found)))
+    return tuple(dict.fromkeys(family for _, _, family in sorted(matching)))
 
 
 def agrees(family: str, by_template: tuple[str, ...]) -> bool:
-    """Whether a model with such a template may be of this family: not where it declares another template."""
+    """Return whether a model whose template fits `by_template` may be of a family: not if that has other templates."""
     return not by_template or family in by_template or not load_builtin(family).templates
 
 
 @cache
 def family_known_as(word: str) -> str | None:
-    """Return the family that servers call so."""
+    """Return the family that servers know by a name, or None."""
     return next((family for family in families() if word in load_builtin(family).known_as), None)
 
 
 def check_kind(name: str | None, place: Place) -> str | None:
-    """Return the kind of server that a name or an alias means."""
+    """Return the kind of server that a name or an alias means; raise UsageError for an unknown one."""
     kind = kind_of(name) if name else None
     if name and not kind:
         raise (place / "kind").error(f"{name!r} is no kind of server; {near(name, kinds())}")
@@ -271,7 +270,7 @@ def check_kind(name: str | None, place: Place) -> str | None:
 
 
 def check_family(name: str | None, place: Place) -> str | None:
-    """Return the name of a family, or `none`."""
+    """Return the name of a family, or `none`; raise UsageError for an unknown one."""
     if name and name not in (NO_FAMILY, *families()):
         raise (place / "family").error(f"{name!r} is no family; {near(name, (NO_FAMILY, *families()))}")
     return name or None

@@ -1,4 +1,4 @@
-"""Read a config file: `promptools.toml`, or a `ppxai-config.json` as it stands."""
+"""Read a config file: `promptools.toml`, or an unmodified `ppxai-config.json`."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class ProviderTable(Table):
 
 
 class ProxyTable(Table):
-    """What is said of the proxy itself."""
+    """The options of the proxy itself."""
 
     api_key_env: str | None = None
     allowed_hosts: Strings = ()
@@ -76,8 +76,8 @@ class FileTable(Table):
 def load_config(path: Path) -> Config:
     """Read a config file: JSON (by suffix, else by content) is a `ppxai-config.json`, all else is `promptools.toml`.
 
-    Raises `UsageError`, naming the file and the key, for what cannot be read or understood. Keys of a ppxai-config.json
-    that mean nothing are named in `Config.warnings`.
+    Raises `UsageError`, naming the file and the key, for what cannot be read or is not valid. Unknown keys of a
+    ppxai-config.json are listed in `Config.warnings`.
     """
     place = Place(str(path))
     try:
@@ -107,19 +107,19 @@ def _read_toml(text: str, place: Place) -> Config:
     return Config(
         file=place.file,
         default_provider=file.default_provider or None,
-        providers={name: _provider(name, each, place / "providers" / name) for name, each in file.providers.items()},
-        tools={name: given(each) for name, each in file.tools.items()},
+        providers={name: _provider(name, table, place / "providers" / name) for name, table in file.providers.items()},
+        tools={name: given(marks) for name, marks in file.tools.items()},
         proxy=_proxy(file.proxy),
     )
 
 
 def _proxy(table: ProxyTable) -> ProxyOptions:
-    """Make the proxy's options of their table."""
+    """Build the proxy's options from their table."""
     return ProxyOptions(table.api_key_env or None, table.allowed_hosts, table.allow_provider, table.max_body)
 
 
 def _provider(name: str, table: ProviderTable, place: Place) -> Provider:
-    """Make a provider of its table."""
+    """Build a provider from its table."""
     models = table.models.items() if isinstance(table.models, dict) else ((each, ModelTable()) for each in table.models)
     return Provider(
         name=name,
@@ -130,14 +130,14 @@ def _provider(name: str, table: ProviderTable, place: Place) -> Provider:
         server_version=table.server_version or None,
         detect=table.detect,
         system_prompt=table.system_prompt or None,
-        models=by_name((_model(each, entry, place / "models") for each, entry in models), place / "models"),
+        models=by_name((_model(model, entry, place / "models") for model, entry in models), place / "models"),
         facts=check_facts(table.profile, place / "profile"),
         defaults=table.defaults,
     )
 
 
 def _model(name: str, table: ModelTable, models: Place) -> Model:
-    """Make a model of its table."""
+    """Build a model from its table."""
     place = models / name
     return Model(
         name=name,

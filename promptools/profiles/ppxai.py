@@ -1,8 +1,8 @@
-"""Read a `ppxai-config.json` as it stands (ppxai 1.10 to 1.19).
+"""Read an unmodified `ppxai-config.json` (ppxai 1.10 to 1.19).
 
-What says where a provider is and how it does tools is used; other documented keys are left alone; keys that are neither
-are warned about by name. Keys that begin with `__comment` are comments. A provider may hold our own `kind`,
-`server_version`, `detect` and `profile`, a model our own `aliases`, `family` and `profile`: ppxai passes over them.
+The keys that say where a provider is and how it does tools are used, other documented keys are ignored, and unknown
+keys are listed as warnings. Keys that begin with `__comment` are comments. A provider may have promptools' own `kind`,
+`server_version`, `detect` and `profile`, a model promptools' own `aliases`, `family` and `profile`; ppxai ignores them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Capabilities(OpenTable):
 
 
 class ToolCalling(OpenTable):
-    """How tools are asked for."""
+    """How tools are requested."""
 
     mode: Literal["native", "prompt_based", "auto"] = "auto"
     fallback_on_empty: bool = True
@@ -91,7 +91,7 @@ class _Provider(OpenTable):
 
 
 class _Tools(BaseModel):
-    """Of all that ppxai keeps there, the descriptions of tools."""
+    """The descriptions of tools; ppxai keeps more in this table."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
@@ -118,14 +118,14 @@ class _File(OpenTable):
 
 
 def read_ppxai(data: Any, place: Place) -> Config:
-    """Read the whole file's data."""
+    """Build a config from the file's data."""
     file = read(_File, uncommented(data), place)
     tools = file.tools
     return Config(
         file=place.file,
         default_provider=file.default_provider or None,
         providers={
-            name: _provider(name, each, file, place / "providers" / name) for name, each in file.providers.items()
+            name: _provider(name, table, file, place / "providers" / name) for name, table in file.providers.items()
         },
         descriptions=Descriptions(tools.overrides, tools.provider_overrides, tools.model_overrides),
         warnings=tuple(f"{key}: unknown key, ignored" for key in unknown_keys(file, place)),
@@ -133,11 +133,11 @@ def read_ppxai(data: Any, place: Place) -> Config:
 
 
 def _provider(name: str, table: _Provider, file: _File, place: Place) -> Provider:
-    """Make a provider of its table; what it does not say about system prompts, the top of the file says."""
+    """Build a provider from its table; its system prompt defaults to that at the top of the file."""
     calling, native = given(table.tool_calling), table.capabilities.native_tool_calling
     placement = table.system_prompt_mode or file.system_prompt_mode
-    entries = table.models.items() if isinstance(table.models, dict) else ((each, _Model()) for each in table.models)
-    models = [_model(each, entry, calling, native, place / "models" / each) for each, entry in entries]
+    entries = table.models.items() if isinstance(table.models, dict) else ((model, _Model()) for model in table.models)
+    models = [_model(model, entry, calling, native, place / "models" / model) for model, entry in entries]
     return Provider(
         name=name,
         kind=check_kind(table.kind, place),
@@ -159,7 +159,7 @@ def _provider(name: str, table: _Provider, file: _File, place: Place) -> Provide
 
 
 def _model(name: str, table: _Model, above: Mapping[str, Any], native: bool | None, place: Place) -> Model:
-    """Make a model of its table; its own `tool_calling` goes over its provider's."""
+    """Build a model from its table; its own `tool_calling` overrides its provider's."""
     own, limit = given(table.tool_calling), table.max_tokens
     context = check_facts({} if table.context_limit is None else {"context": table.context_limit}, place)
     return Model(
@@ -178,16 +178,16 @@ def _model(name: str, table: _Model, above: Mapping[str, Any], native: bool | No
 
 
 def uncommented(data: Any) -> Any:
-    """Copy JSON data without the keys that are comments, at any depth."""
+    """Return a copy of JSON data without comment keys, at any depth."""
     if is_table(data):
-        return {key: uncommented(each) for key, each in data.items() if not key.startswith("__comment")}
-    return [uncommented(each) for each in data] if is_array(data) else data
+        return {key: uncommented(value) for key, value in data.items() if not key.startswith("__comment")}
+    return [uncommented(item) for item in data] if is_array(data) else data
 
 
 def calling_of(calling: Mapping[str, Any], native: bool | None) -> Calling | None:
-    """Read what `tool_calling` and `capabilities.native_tool_calling` say of modes; the first goes first.
+    """Return the modes that `tool_calling` and `capabilities.native_tool_calling` ask for; the former wins.
 
-    `auto` and a missing mode leave it to the capability, a missing capability to the profile.
+    `auto` and a missing mode leave it to the capability; None, without a capability, leaves it to the profile.
     """
     mode = calling.get("mode", "auto")
     if mode == "auto" and native is None:
@@ -196,10 +196,10 @@ def calling_of(calling: Mapping[str, Any], native: bool | None) -> Calling | Non
 
 
 def tool_facts(calling: Mapping[str, Any]) -> dict[str, Any]:
-    """Say in facts what else `tool_calling` says."""
+    """Return the facts that `tool_calling` states beside modes."""
     return {"swallows": calling["fallback_on_empty"]} if "fallback_on_empty" in calling else {}
 
 
 def _parallel(calling: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the request key that `tool_calling.parallel_tool_calls` stands for."""
+    """Return the request key that `tool_calling.parallel_tool_calls` sets, if it is there."""
     return {key: calling[key] for key in ("parallel_tool_calls",) if key in calling}

@@ -1,4 +1,4 @@
-"""What an endpoint and a model can do: one flat record of facts, each with a documented default."""
+"""What an endpoint and a model can do: one flat record of facts, each with its default."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,7 +8,7 @@ from promptools.types import ModeName
 Wire = Literal["chat", "ollama"]
 Raw = Literal["completions", "llamacpp", "generate"]
 Api = Wire | Raw
-"""Any API that is spoken upstream."""
+"""Any upstream API."""
 ToolChoice = Literal["auto", "none", "required", "named"]
 Constrained = Literal["response_format", "structured_outputs", "json_schema", "format"]
 ToolIds = Literal["any", "alnum9"]
@@ -22,97 +22,97 @@ Placement = Literal["prepend", "append", "replace"]
 NumCtx = Literal["fit", "server"] | int
 
 GENERIC = "openai-compatible"
-"""The kind of a server that nothing is known about."""
+"""The kind of an unknown server."""
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Capability flags of one endpoint and model. A flag that nobody sets has the default written here."""
+    """The capabilities of one endpoint and model."""
 
     kind: str = GENERIC
-    """What server it is. Never guessed: a provider's `kind`, or its name when that is a kind."""
+    """The kind of server. Never guessed: a provider's `kind`, or its name when that is a kind."""
     family: str | None = None
     """The model's family, by its name; None when no family matches."""
 
     # How to reach it
     wire: Wire = "chat"
-    """The API that is spoken upstream: OpenAI Chat Completions, or Ollama's own /api/chat."""
+    """The upstream API: OpenAI Chat Completions, or Ollama's own /api/chat."""
     raw: Raw | None = None
-    """The raw endpoint, which goes on with a prompt as it is: /v1/completions, llama.cpp's /completion, or Ollama's
-    /api/generate; None: there is none, and so no harmony mode."""
+    """The raw endpoint, which completes a prompt without a chat template: /v1/completions, llama.cpp's /completion, or
+    Ollama's /api/generate. None: there is none, and so no harmony mode."""
     raw_ids: bool = False
-    """Does the raw endpoint know token ids: a prompt made of them, `stop_token_ids`, `skip_special_tokens`?"""
+    """Whether the raw endpoint takes token ids: as a prompt, in `stop_token_ids`, and with `skip_special_tokens`."""
     context: int | None = None
-    """Tokens that a prompt and its answer may have together; None: not known."""
+    """Tokens that a prompt and its reply may have together; None: not known."""
     needs_key: bool = True
-    """Is it an error when the variable that `api_key_env` names is not set? Local servers take requests without."""
+    """Whether it is an error if the variable that `api_key_env` names is not set. Local servers need no key."""
     num_ctx: NumCtx = "fit"
-    """Context to ask Ollama's /api/chat for, in tokens. `fit`: the server's own, and more when a request needs it;
-    `server`: always the server's own."""
+    """Context to request from Ollama's /api/chat, in tokens. `fit`: the server's default, and more when a request needs
+    it; `server`: always the server's default."""
     num_ctx_limit: int = 131_072
-    """The most that `fit` may ask for, in tokens: what the model was made for, or what memory there is."""
+    """The most that `fit` may request, in tokens: what the model was trained for, or what the memory allows."""
 
     # How to ask for tools
     modes: tuple[ModeName, ...] = ("native", "prompt")
-    """Modes in the order to try them."""
+    """Modes, in the order in which they are tried."""
     raw_last: bool = True
-    """After a failure of kind `harmony`, is harmony mode tried last, though `modes` does not list it? `modes` of a
-    config or an override sets it to false."""
+    """Whether harmony mode is tried last after a failure of kind `harmony`, even if `modes` does not list it. A config
+    or an override that sets `modes` makes it false."""
     dialect: str = "json"
-    """Dialect that prompt mode asks for."""
+    """Dialect that prompt mode requests."""
     prompt_placement: Placement = "prepend"
-    """Where a configured system prompt goes: before the tools' block, after it, or in place of the request's own."""
+    """Where a configured system prompt goes: before the tools block, after it, or in place of the request's own."""
     thinking: bool = True
-    """Does the model take `reasoning_effort`, `think` and their kin? If not they are not sent."""
+    """Whether the model takes `reasoning_effort`, `think` and the like; if not, they are not sent."""
     tool_choice: frozenset[ToolChoice] = frozenset(("auto", "none", "required", "named"))
-    """Values of `tool_choice` that the server takes and heeds; the others are never sent, but enforced by us."""
+    """Values of `tool_choice` that the server honors; the others are never sent, and promptools enforces them."""
     parallel_tool_calls: bool = True
-    """Does the server heed `parallel_tool_calls`? If not it is not sent, but enforced by us."""
+    """Whether the server honors `parallel_tool_calls`; if not, it is not sent, and promptools enforces it."""
     n: bool = True
-    """Does the server heed `n`? If not, n choices cost n requests."""
+    """Whether the server honors `n`; if not, n choices cost n requests."""
     constrained: Constrained | None = None
-    """The request key that forces the reply into a JSON Schema; None: there is none that can be relied on."""
+    """The request key that constrains the reply to a JSON Schema; None: there is no reliable one."""
     constrained_ok: bool = True
-    """May constrained decoding be used with this model? Grammars garble Harmony on some engines."""
+    """Whether constrained decoding may be used with this model. Grammars garble Harmony on some engines."""
     format_beside_tools: bool = False
-    """May a reply that `response_format` forces into a form still hold calls? If not, it is put into words instead, and
-    an answer that does not fit is asked for again without tools."""
+    """Whether a reply that `response_format` constrains may still hold calls. If not, the format is described in the
+    prompt instead, and an answer that does not fit is requested again without tools."""
     relax_schema: bool = False
-    """Does the server choke on legal JSON Schema? Then it is sent a relaxed copy; the original checks the reply."""
+    """Whether the server fails on valid JSON Schema. It then gets a relaxed copy; the original validates the reply."""
     tool_names: str = r"[a-zA-Z0-9_-]{1,64}"
-    """Regular expression that a tool's name must match whole; others travel under a mapped name."""
+    """Regular expression that a whole tool name must match; other names are sent in a mapped form."""
     sampling: frozenset[Sampling] = frozenset()
-    """Parameters of sampling that the server takes beside OpenAI's own; others of Ollama's `options` are left out."""
+    """Sampling parameters that the server takes beside OpenAI's own; others of Ollama's `options` are left out."""
     template_kwargs: bool = False
-    """Does the server hand `chat_template_kwargs` on to the model's template? Thinking is switched on and off there."""
+    """Whether the server passes `chat_template_kwargs` to the model's template. They switch thinking on and off."""
 
     # How to write the conversation
     tool_ids: ToolIds = "any"
     """Form of call ids: `alnum9` is exactly nine of a-z, A-Z, 0-9."""
     alternate_roles: bool = False
-    """Does the template demand strict user/assistant turns? Then neighbours of one role are merged."""
+    """Whether the template demands strict user/assistant turns. Then adjacent messages of one role are merged."""
     system_role: bool = True
-    """Does the template take a system message? If not its text is folded into the first user message."""
+    """Whether the template takes a system message; if not, its text is put into the first user message."""
     history_arguments: HistoryArguments = "string"
     """Form of a past call's arguments: JSON text as in OpenAI's API, or an object."""
     null_content: bool = True
-    """May an assistant message's content be null beside its calls? If not it is the empty string."""
+    """Whether an assistant message's content may be null beside its calls; if not, it is the empty string."""
     content_parts: bool = True
-    """May content be a list of parts? If not, text parts are joined into one string."""
+    """Whether content may be a list of parts; if not, text parts are joined into one string."""
     result_parts: bool = True
-    """May a tool message's content be a list of parts? If not, it is made one string."""
+    """Whether a tool message's content may be a list of parts; if not, it is joined into one string."""
     reasoning_field: ReasoningField = "reasoning_content"
-    """Key under which past reasoning is sent back. When reading, every known key is understood."""
+    """Key under which past reasoning is sent back. In replies every known key is read."""
     control_tokens: tuple[str, ...] | None = None
-    """What the model's tokenizer or template reads as markup wherever it stands; it is escaped in foreign text. `{n}`
-    is any number, `{word}` letters, digits and `_:/.-`. None: not known, so those of all families."""
+    """What the model's tokenizer or template reads as markup wherever it occurs; it is escaped in text from elsewhere.
+    `{n}` is any number, `{word}` letters, digits and `_:/.-`. None: not known, so those of all families."""
 
     # How to read the reply
     accept: tuple[str, ...] | None = None
-    """Dialects in which a call in text is one, beside the one that prompt mode asks for; None: all of them."""
+    """Dialects whose calls are recognized in text, beside the one that prompt mode requests; None: all of them."""
     in_reasoning: bool = False
-    """Does the template open the reasoning block itself, on a server that does not take reasoning out?"""
+    """Whether the template opens the reasoning block itself, on a server that leaves reasoning in the content."""
     stream_usage: bool = True
-    """Does the server take `stream_options.include_usage`?"""
+    """Whether the server takes `stream_options.include_usage`."""
     swallows: bool = True
-    """Is an empty answer that cost tokens taken for a reply that the server lost, and asked for again?"""
+    """Whether an empty answer that cost tokens counts as a reply that the server lost, and is requested again."""

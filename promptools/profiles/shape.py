@@ -1,6 +1,6 @@
-"""Plain data (TOML, JSON, a request's override) as typed values: pydantic reads it, errors name the file and the key.
+"""Validate plain data (TOML, JSON, a request's override) with pydantic; errors name the file and the key.
 
-Nothing is converted but arrays, which become tuples and frozensets: a bool is no number, and text is none either.
+Only arrays are converted, to tuples and frozensets. Neither a bool nor a string is accepted as a number.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ _T = TypeVar("_T", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a value stands: the file (or what else holds it) and the path of keys in it."""
+    """Location of a value: the file (or other source) and the path of keys in it."""
 
     file: str
     path: tuple[str, ...] = ()
 
     def __truediv__(self, key: object) -> Place:
-        """Go one key deeper."""
+        """Return the location one key deeper."""
         return replace(self, path=(*self.path, str(key)))
 
     def __str__(self) -> str:
-        """Write `file: a.b."c.d"`, with keys quoted as TOML quotes them."""
+        """Return `file: a.b."c.d"`, with keys quoted as in TOML."""
         keys = ".".join(key if key.replace("-", "_").isidentifier() else f'"{key}"' for key in self.path)
         return f"{self.file}: {keys}" if keys else self.file
 
     def error(self, problem: str) -> UsageError:
-        """Make the error for this place."""
+        """Build the error for this location."""
         return UsageError(f"{self}: {problem}")
 
 
 def near(word: str, known: Collection[str]) -> str:
-    """Say which known word was probably meant, and which ones there are."""
+    """Return a hint for an error: the known word that was probably meant, and all known ones."""
     from difflib import get_close_matches  # only errors need it
 
     close = get_close_matches(word, known, n=1)
@@ -49,12 +49,12 @@ def near(word: str, known: Collection[str]) -> str:
 
 
 def is_table(value: Any) -> bool:
-    """Tell whether plain data is a table."""
+    """Return whether plain data is a table."""
     return isinstance(value, Mapping)
 
 
 def is_array(value: Any) -> bool:
-    """Tell whether plain data is an array."""
+    """Return whether plain data is an array."""
     return isinstance(value, (list, tuple, set, frozenset))
 
 
@@ -73,28 +73,28 @@ class Table(BaseModel):
 
 
 class OpenTable(BaseModel):
-    """A table of a file that others read too: keys that are not declared are kept apart, in `model_extra`."""
+    """A table of a file that other programs read too: undeclared keys are kept apart, in `model_extra`."""
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
 
 
 def unknown_keys(value: Any, place: Place) -> Iterator[Place]:
-    """Find the keys of open tables that are not declared, at any depth."""
+    """Yield the locations of undeclared keys of open tables, at any depth."""
     if isinstance(value, OpenTable):
         yield from (place / key for key in value.model_extra or ())
         value = given(value)
     if is_table(value):
-        for key, each in value.items():
-            yield from unknown_keys(each, place / key)
+        for key, member in value.items():
+            yield from unknown_keys(member, place / key)
 
 
 def given(table: BaseModel) -> dict[str, Any]:
-    """Return the declared keys that a table holds."""
+    """Return the declared keys that are set in a table, with their values."""
     return {name: getattr(table, name) for name in type(table).model_fields if name in table.model_fields_set}
 
 
 def _once(value: Any) -> Any:
-    """Refuse an array that holds an entry twice."""
+    """Reject an array that holds an entry twice."""
     entries = list(map(repr, value)) if is_array(value) else []
     if len(set(entries)) < len(entries):
         raise PydanticCustomError("entry_twice", "")
@@ -102,18 +102,18 @@ def _once(value: Any) -> Any:
 
 
 def arrays(kind: Any) -> Any:
-    """Return an annotation whose tuples and frozensets, also in a union, are read from any array."""
+    """Return a type annotation whose tuples and frozensets, also inside a union, accept any array."""
     if get_origin(kind) in {tuple, frozenset}:
         return Annotated[kind, Field(strict=False), BeforeValidator(_once)]
-    args = [arrays(each) for each in get_args(kind)]
-    return kind if args == [*get_args(kind)] else Union[tuple(args)]  # noqa: UP007 - of arguments known here only
+    args = [arrays(arg) for arg in get_args(kind)]
+    return kind if args == [*get_args(kind)] else Union[tuple(args)]  # noqa: UP007 - the arguments are known only at runtime
 
 
 Strings = Annotated[tuple[str, ...], Field(strict=False), BeforeValidator(_once)]
 
 
 def read(kind: type[_T], value: Any, place: Place) -> _T:
-    """Read a table; `UsageError` for the first thing in it that is not as declared."""
+    """Validate a table; raise `UsageError` for the first invalid value."""
     try:
         return kind.model_validate(value)
     except ValidationError as error:
@@ -131,11 +131,11 @@ _WANTED = {
     "frozen": "an array",
     "set": "an array",
 }
-"""What is wanted, by the first word of pydantic's name for an error."""
+"""What is wanted, by the first word of pydantic's error type."""
 
 
 def _error(errors: list[ErrorDetails], place: Place) -> UsageError:
-    """Write the first error in our words; of the ways that a union has, the one that is of the value's type."""
+    """Translate the first validation error; for a union, that of the branch with the value's type."""
     first = errors[0]
     if len(errors) > 1 and isinstance(first["input"], int) and errors[1]["type"].startswith("int"):
         first = errors[1]
@@ -158,9 +158,9 @@ def _error(errors: list[ErrorDetails], place: Place) -> UsageError:
 
 
 _TAG = re.compile(r"literal\[.*|\[(?:array|table)\]")
-"""What pydantic writes into a path for the way of a union that was taken."""
+"""What pydantic inserts into an error's path for the branch of a union."""
 
 
 def array_or_table(value: Any) -> str:
-    """Return the tag of the way to read a value that may be either."""
+    """Return the discriminator tag of a value that may be either."""
     return "[array]" if is_array(value) else "[table]"

@@ -1,4 +1,10 @@
-"""Where a request goes and what is known about it: the overlay of all facts, with reasons."""
+"""Resolve where a request goes and what is known about that endpoint: the overlay of all facts, with reasons.
+
+Facts are layered, and for each key the last layer wins: the profile's defaults, the packaged facts of the server's
+kind, those of the model's family, what the server said in a probe, the config's provider, the config's model, the
+request's override. `resolve` chooses the provider, model, kind, address and family, stacks the layers, and keeps a
+sentence with the reason for each decision and each fact.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +22,20 @@ from promptools.profiles.shape import Place, near
 from promptools.types import ModeName, Seen
 
 WorthALook = Literal["server", "model"]
-"""Which server it is and what its model is, or the latter and its version alone, where the server is named."""
+"""What a probe is to find out. `server`: the kind of server, and its model; `model`: the model, and the version of a
+server whose kind is configured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One endpoint and model, ready to be asked. `reasons` say how each part of it came about, in order."""
+    """One endpoint and model. `reasons` explain each part, in order."""
 
     provider: str | None
     """Name of the config's provider; None when no provider of a config is in use."""
     base_url: str | None
-    """Root of the server's API, as the OpenAI client wants it; None: whatever the client has."""
+    """Base URL of the server's API, as the OpenAI client takes it; None: the client's own."""
     model: str
-    """The model's own name, aliases resolved; empty when none was asked for and there is no default."""
+    """The model's own name, aliases resolved; empty when none was requested and there is no default."""
     api_key_env: str | None
     """Name of the environment variable that holds the key."""
     profile: Profile
@@ -36,22 +43,22 @@ class Target:
     marks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
     """Marks of tools by tool name, as `Tools(marks=...)` takes them."""
     descriptions: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Descriptions by tool name that go over those in the request."""
+    """Descriptions by tool name that replace those in the request."""
     system_prompt: str | None = None
-    """Text that prompt mode adds to the system message, placed as `profile.prompt_placement` says."""
+    """Text that prompt mode adds to the system message, at `profile.prompt_placement`."""
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Keys for the request's body that are set when the request does not set them."""
+    """Defaults for keys of the request's body."""
     server_version: str | None = None
     look: WorthALook | None = None
-    """What a look at the server may tell; None: what is known is settled."""
+    """What a probe of the server may find out; None: there is nothing to probe for."""
 
     def __repr__(self) -> str:
-        """Show all but the credentials of the base URL."""
+        """Return the repr without the credentials of the base URL."""
         return represent(self)
 
 
 class _Draft:
-    """A profile in the making: facts laid over each other, and why the last one of each key was laid."""
+    """A profile being built: layered facts, and the reason for the value that won for each key."""
 
     def __init__(self, kind: str, family: str | None) -> None:
         self.kind, self.family = kind, family
@@ -59,20 +66,20 @@ class _Draft:
         self.why: dict[str, str] = {}
 
     def lay(self, facts: Mapping[str, Any], why: str) -> None:
-        """Lay facts over those that are there; the last one laid decides."""
+        """Add facts on top of those so far."""
         self.facts.update(facts)
         self.why.update(dict.fromkeys(facts, why))
 
     def lay_own(
         self, facts: Mapping[str, Any], why: str, calling: Calling | None = None, order: tuple[ModeName, ...] = ()
     ) -> None:
-        """Lay facts of a config or a request; a list of modes in them is all that may be tried."""
+        """Add facts of a config or a request; modes listed there are the only ones that may be tried."""
         if calling:
             self.lay({"modes": calling.modes(order), "raw_last": calling.fallback}, why)
         self.lay({"raw_last": False, **facts} if "modes" in facts else facts, why)
 
     def lay_shipped(self, version: str | None, url: str | None) -> None:
-        """Lay what ships about the kind, then about the family, as far as it holds here."""
+        """Add the packaged facts about the kind, then those about the family, as far as they hold here."""
         self.lay_builtin(self.kind, version)
         if self.kind == GENERIC and is_local(url):
             self.lay({"needs_key": False}, "the address is on this machine or a private network")
@@ -80,28 +87,28 @@ class _Draft:
             self.lay_builtin(self.family, version)
 
     def lay_seen(self, seen: Seen) -> None:
-        """Lay what the server told about the model."""
+        """Add what the server said about the model."""
         for key, value, why in facts_of(seen, self.modes):
             self.lay({key: value}, why)
 
     @property
     def modes(self) -> tuple[ModeName, ...]:
-        """Return the modes so far."""
+        """The modes so far."""
         modes: tuple[ModeName, ...] = self.facts.get("modes", Profile().modes)
         return modes
 
     def lay_builtin(self, name: str, version: str | None) -> None:
-        """Lay those facts about a kind or family that hold here."""
+        """Add the packaged facts about a kind or family that hold here."""
         for fact in load_builtin(name).facts:
             if fact.holds(self.kind, version):
                 self.lay({fact.key: fact.value}, f"{name}: {fact.why} ({fact.source}, {fact.date})")
 
     def profile(self) -> Profile:
-        """Make the profile."""
+        """Build the profile."""
         return Profile(kind=self.kind, family=self.family, **self.facts)
 
     def reasons(self) -> list[str]:
-        """Say each fact and why it stands."""
+        """Return a sentence for each fact, with its reason."""
         return [f"{key} = {_show(self.facts[key])}: {why}" for key, why in self.why.items()]
 
 
@@ -115,12 +122,12 @@ def resolve(
     server_version: str | None = None,
     seen: Seen | None = None,
 ) -> Target:
-    """Say where a request for `model` goes and what is known there; nothing is asked of the server.
+    """Return where a request for `model` goes and what is known about it; nothing is sent to the server.
 
-    Facts are laid over each other, the last one deciding: defaults, the server's kind, the model's family, what was
-    `seen` of the model in a look, the config's provider, the config's model, `overrides`. Facts bound to server
-    versions hold for `server_version`, else for the provider's, else for the one seen, else for the newest. Raises
-    `UsageError` for names that mean nothing, dialects too, and overrides that do not fit.
+    Facts are layered, and the last one wins: defaults, the server's kind, the model's family, what was `seen` of the
+    model in a probe, the config's provider, the config's model, `overrides`. Facts bound to server versions hold for
+    `server_version`, else for the provider's, else for the one seen, else for the newest. Raises `UsageError` for
+    unknown names, of dialects too, and for overrides that do not fit.
     """
     config = config or Config()
     chosen, provider_why = _provider(provider, base_url, config)
@@ -158,7 +165,7 @@ def resolve(
 
 
 def api_key(target: Target, environ: Mapping[str, str]) -> str | None:
-    """Take the target's key from the environment; None when it needs none or the caller has to bring it."""
+    """Return the target's key from the environment; None if it needs none or the caller has to supply it."""
     variable = target.api_key_env
     key = environ.get(variable) if variable else None
     if key or not variable or not target.profile.needs_key:
@@ -171,8 +178,8 @@ def api_key(target: Target, environ: Mapping[str, str]) -> str | None:
 
 
 def is_local(url: str | None) -> bool:
-    """Tell whether a URL names this machine or a private network."""
-    from ipaddress import ip_address  # only for servers of no known kind
+    """Return whether a URL is on this machine or a private network."""
+    from ipaddress import ip_address  # only for servers of unknown kind
     from urllib.parse import urlsplit
 
     try:
@@ -183,11 +190,11 @@ def is_local(url: str | None) -> bool:
 
 
 def _provider(name: str | None, base_url: str | None, config: Config) -> tuple[Provider, str]:
-    """Choose the provider: the one asked for, the one at `base_url`, or the config's default; never another."""
+    """Return the provider with the reason: the one requested, the one at `base_url`, or the config's default."""
     if name is not None:
         return _named(name, config)
     if base_url is not None:
-        same = [each for each in config.providers.values() if each.base_url and _same(each.base_url, base_url)]
+        same = [entry for entry in config.providers.values() if entry.base_url and _same(entry.base_url, base_url)]
         if len(same) == 1:
             return same[0], f"provider {same[0].name!r}: {config.file} has it at {without_credentials(base_url)}"
         shown = without_credentials(base_url)
@@ -198,7 +205,7 @@ def _provider(name: str | None, base_url: str | None, config: Config) -> tuple[P
 
 
 def _default(config: Config) -> tuple[Provider, str]:
-    """Choose the config's default provider, or its only one."""
+    """Return the config's default provider, or its only one, with the reason."""
     name, place = config.default_provider, Place(config.file) / "default_provider"
     if name is None and len(config.providers) > 1:
         raise place.error(
@@ -213,7 +220,7 @@ def _default(config: Config) -> tuple[Provider, str]:
 
 
 def _named(name: str, config: Config) -> tuple[Provider, str]:
-    """Find the provider of that name, or the kind of server."""
+    """Return the provider of a name, or one for the kind of server of that name, with the reason."""
     if name in config.providers:
         return config.providers[name], f"provider {name!r}: asked for, in {config.file}"
     kind = kind_of(name)
@@ -224,12 +231,12 @@ def _named(name: str, config: Config) -> tuple[Provider, str]:
 
 
 def _same(one: str, other: str) -> bool:
-    """Tell whether two base URLs are the same but for case and a slash at the end."""
+    """Return whether two base URLs are equal apart from case and a trailing slash."""
     return one.rstrip("/").lower() == other.rstrip("/").lower()
 
 
 def _kind(provider: Provider, seen: Seen | None) -> tuple[str, str]:
-    """Find the server's kind: as configured, else the provider's name if that is a kind, else what was seen."""
+    """Return the server's kind with the reason: as configured, else the provider's name, else what was seen."""
     if provider.kind:
         return provider.kind, f"kind {provider.kind!r}: of provider {provider.name!r}"
     kind = kind_of(provider.name)
@@ -242,7 +249,7 @@ def _kind(provider: Provider, seen: Seen | None) -> tuple[str, str]:
 
 
 def _look(provider: Provider) -> WorthALook | None:
-    """Say what a look may tell: all where nobody named the server, else its version and its models, if it tells."""
+    """Return what to probe for: everything where the kind is not configured, else the models and the version."""
     if provider.detect is False:
         return None
     kind = provider.kind or kind_of(provider.name)
@@ -252,7 +259,7 @@ def _look(provider: Provider) -> WorthALook | None:
 
 
 def _base_url(asked: str | None, provider: Provider, kind: str, config: Config) -> tuple[str | None, str]:
-    """Find the address: the one asked for, the provider's, or where this kind of server listens by default."""
+    """Return the base URL with the reason: the one requested, the provider's, or the default of this kind of server."""
     place = Place(config.file) / "providers" / provider.name / "base_url"
     if asked is not None:
         return _url(asked, Place("base_url")), f"base_url {without_credentials(asked)!r}: asked for"
@@ -268,7 +275,7 @@ def _base_url(asked: str | None, provider: Provider, kind: str, config: Config) 
 
 
 def _url(text: str, place: Place) -> str:
-    """Take an address; it needs its scheme."""
+    """Return a base URL; raise UsageError if it has no scheme."""
     if not text.startswith(("http://", "https://")):
         raise place.error(
             f"{without_credentials(text)!r} is no address of a server; write it as http://HOST:PORT/v1 or https://HOST/v1"
@@ -277,7 +284,7 @@ def _url(text: str, place: Place) -> str:
 
 
 def _model(asked: str | None, provider: Provider, config: Config) -> tuple[Model, str]:
-    """Find the model by its name or an alias; `default`, or none asked for, is the provider's default."""
+    """Return the model of a name or an alias with the reason; `default` and None mean the provider's default."""
     name, by = asked, "asked for"
     if asked is None or (asked == DEFAULT and provider.name and DEFAULT not in provider.models):
         name, by = provider.default_model, f"the default of provider {provider.name!r}"
@@ -295,7 +302,7 @@ def _model(asked: str | None, provider: Provider, config: Config) -> tuple[Model
 
 
 def _family(entry: Model, seen: Seen | None) -> tuple[str | None, str]:
-    """Find the model's family: as configured, else by what the server says of the model, else by its name."""
+    """Return the model's family with the reason: as configured, else by what the server says, else by its name."""
     if entry.family:
         return None if entry.family == NO_FAMILY else entry.family, f"family {entry.family!r}: of model {entry.name!r}"
     if seen and seen.family:
@@ -305,7 +312,7 @@ def _family(entry: Model, seen: Seen | None) -> tuple[str | None, str]:
 
 
 def _check_dialect(facts: Mapping[str, Any], place: Place) -> None:
-    """Refuse dialects that are none; not when the file is read, since an app may register its own after that."""
+    """Reject unknown dialects. This is not done when the file is read, as an app may register its own after that."""
     wrong = dialects.unknown(facts.get("accept") or ())
     if wrong:
         raise (place / "accept").error(wrong)
@@ -318,5 +325,5 @@ def _check_dialect(facts: Mapping[str, Any], place: Place) -> None:
 
 
 def _show(value: Any) -> str:
-    """Write a fact's value the same way every time."""
+    """Return a fact's value as text, in a stable order."""
     return repr(sorted(value)) if value.__class__ is frozenset else repr(value)

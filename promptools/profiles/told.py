@@ -1,7 +1,7 @@
-"""What a server says of its models: which it lists, what file and template they have, and the family that follows.
+"""What a server says about its models: their names, files and chat templates, and the family that follows from them.
 
-Apps send any name, and many servers answer to any. So a model's family comes from what the server says of the model,
-and from the name in the request only where the server says nothing.
+Apps send any model name, and many servers accept any. So a model's family is concluded from what the server says about
+the model, and from the name in the request only where the server says nothing.
 """
 
 from __future__ import annotations
@@ -14,33 +14,33 @@ from promptools.profiles.facts import agrees, families_of_template, family_known
 from promptools.profiles.shape import is_array, is_table
 
 PARSER = "PARSER"
-"""The field of a Modelfile that names a parser of Ollama's own."""
+"""The field of a Modelfile that names one of Ollama's parsers."""
 
 
 class Told(NamedTuple):
-    """One model, as its server describes it."""
+    """A server's description of one model."""
 
     names: tuple[str, ...] = ()
-    """What it is asked for by."""
+    """Names under which it can be requested."""
     files: tuple[tuple[str, str], ...] = ()
-    """Names and paths of what it was loaded from, each with the field that holds it; the most telling first."""
+    """`(field, name or path)` of what it was loaded from, the most reliable first."""
     words: tuple[tuple[str, str], ...] = ()
-    """Words of the server's own for the kind of model, its architecture for one, each with its field."""
+    """`(field, name)` of the server's own names for the kind of model, such as its architecture."""
     families: tuple[str, ...] = ()
-    """Families whose chat template it has, the most likely first."""
+    """Families that its chat template fits, the most likely first."""
     context: int | None = None
-    """Tokens that a prompt and its answer may have together."""
+    """Tokens that a prompt and its reply may have together."""
     any_name: bool = False
-    """Does it answer to any name?"""
+    """Whether it serves requests for any name."""
     tools: bool = True
-    """Whether its chat template shows the model the tools of a request; true where the server does not tell."""
+    """Whether its chat template renders the tools of a request; true where the server does not say."""
 
 
 def family_told(told: Told, asked: str) -> tuple[str | None, str]:
-    """Return the family of a model, with the reason; None where nothing that the server says tells it.
+    """Return the family of a model, with the reason; None where nothing that the server says implies one.
 
     A name counts only if the template does not contradict it. The name in the request comes last, and only chooses
-    among the families that share the template.
+    among the families that the template fits.
     """
     for field, text in told.files:
         for part in _parts(text):
@@ -60,32 +60,32 @@ def family_told(told: Told, asked: str) -> tuple[str | None, str]:
 
 
 def chosen(listed: Sequence[Told], model: str) -> Told | None:
-    """Return the model that answers to a name: the one that is listed by it, or one that answers to any name.
+    """Return the model that serves a name: the one listed under it, or one that serves any name; else None.
 
-    The only one of a list does too on most servers; but some load what they are asked for, so a name that tells a
+    On most servers the only model of a list serves any name. But some load what is requested, so a name that implies a
     family is believed there.
     """
-    named = next((each for each in listed if model in each.names), None)
+    named = next((known for known in listed if model in known.names), None)
     only = listed[0] if len(listed) == 1 and not family_of(model) else None
-    return named or next((each for each in listed if each.any_name), only)
+    return named or next((known for known in listed if known.any_name), only)
 
 
 def models_told(answers: Mapping[str, Mapping[str, Any]]) -> tuple[Told, ...]:
-    """Return the models of a server, from its answers by their question."""
+    """Return the models of a server, from its responses by request (`GET /v1/models`)."""
     local = items(answers.get("GET /api/v0/models", {}), "data")
-    if any("state" in each for each in local):
-        loaded = [each for each in local if each.get("state") == "loaded" and each.get("type") != "embeddings"]
-        return tuple(_lmstudio(each, any_name=[each] == loaded) for each in local)
+    if any("state" in model for model in local):
+        loaded = [model for model in local if model.get("state") == "loaded" and model.get("type") != "embeddings"]
+        return tuple(_lmstudio(model, any_name=[model] == loaded) for model in local)
     props = answers.get("GET /props", {})
-    listed = [each for words, said in answers.items() if _lists(words) for each in items(said, "data")]
+    listed = [model for request, table in answers.items() if _lists(request) for model in items(table, "data")]
     if text(props.get("model_path")) and len(listed) <= 1:
         return (_llamacpp(props, listed[0] if listed else {}),)
-    by_name = {name: each for each in listed if (name := text(each.get("id")))}
-    return tuple(_listed(each, by_name) for each in listed)
+    by_name = {name: model for model in listed if (name := text(model.get("id")))}
+    return tuple(_listed(model, by_name) for model in listed)
 
 
 def model_shown(shown: Mapping[str, Any]) -> Told:
-    """Return what Ollama's answer to /api/show says of a model."""
+    """Return what Ollama's response to /api/show says about a model."""
     info, details = _table(shown.get("model_info")), _table(shown.get("details"))
     parser = re.search(r"^PARSER (?!passthrough$)(\S+)", text(shown.get("modelfile")) or "", re.MULTILINE)
     num_ctx = re.search(r"^num_ctx\s+([0-9]{1,9})$", text(shown.get("parameters")) or "", re.MULTILINE)
@@ -101,22 +101,22 @@ def model_shown(shown: Mapping[str, Any]) -> Told:
     )
 
 
-# -- how answers read
+# -- reading responses
 
 
 def items(table: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-    """Return the tables of an array."""
+    """Return the objects of the array under a key."""
     value: Any = table.get(key)
-    return [each for each in value if is_table(each)] if is_array(value) else []
+    return [item for item in value if is_table(item)] if is_array(value) else []
 
 
 def text(value: Any) -> str | None:
-    """Return a string that is not empty."""
+    """Return a value if it is a non-empty string."""
     return value if isinstance(value, str) and value else None
 
 
 def tokens(value: Any) -> int | None:
-    """Return a number of tokens, one at least."""
+    """Return a value if it is a positive integer."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
@@ -125,7 +125,7 @@ def _table(value: Any) -> dict[str, Any]:
 
 
 def _fields(table: Mapping[str, Any], *keys: str) -> tuple[tuple[str, str], ...]:
-    return tuple((key, said) for key in keys if (said := text(table.get(key))))
+    return tuple((key, string) for key in keys if (string := text(table.get(key))))
 
 
 def _lists(words: str) -> bool:
@@ -133,15 +133,15 @@ def _lists(words: str) -> bool:
 
 
 def _parts(path: str) -> Iterator[str]:
-    """Return the parts of a name or path that may name a model: the last, a folder of the hub's cache, the folder."""
-    parts = [each for each in re.split(r"[/\\]", path) if each]
+    """Yield the parts of a name or path that may name a model: the last, a folder of the hub's cache, the folder."""
+    parts = [part for part in re.split(r"[/\\]", path) if part]
     yield from parts[-1:]
-    yield from (each.removeprefix("models--").replace("--", "/") for each in parts if each.startswith("models--"))
+    yield from (part.removeprefix("models--").replace("--", "/") for part in parts if part.startswith("models--"))
     yield from parts[-2:-1]
 
 
 def _llamacpp(props: Mapping[str, Any], listed: Mapping[str, Any]) -> Told:
-    """Read llama.cpp's only model, which answers to any name."""
+    """Read llama.cpp's only model, which serves any name."""
     settings, meta = _table(props.get("default_generation_settings")), _table(listed.get("meta"))
     template = (text(props.get("chat_template")) or "") + (text(props.get("chat_template_tool_use")) or "")
     return Told(
@@ -154,13 +154,13 @@ def _llamacpp(props: Mapping[str, Any], listed: Mapping[str, Any]) -> Told:
 
 
 def _shows_tools(props: Mapping[str, Any]) -> bool:
-    """Whether the template has a place for tools; what it says of itself is about the template for other requests."""
+    """Return whether a template renders tools; `chat_template_caps` ignores the separate template for tools."""
     capabilities = _table(props.get("chat_template_caps"))
     return capabilities.get("supports_tools") is not False or bool(text(props.get("chat_template_tool_use")))
 
 
 def _listed(model: Mapping[str, Any], by_name: Mapping[str, Mapping[str, Any]]) -> Told:
-    """Read one of a list of models; an adapter says what model it is one of."""
+    """Read one entry of a list of models; an adapter names its base model as `parent`."""
     name, base = text(model.get("id")), by_name.get(text(model.get("parent")) or "")
     aliases: Any = model.get("aliases")
     meta = _table(model.get("meta"))
@@ -172,7 +172,7 @@ def _listed(model: Mapping[str, Any], by_name: Mapping[str, Mapping[str, Any]]) 
 
 
 def _lmstudio(model: Mapping[str, Any], *, any_name: bool) -> Told:
-    """Read one of LM Studio's models; the only one that is loaded answers to any name."""
+    """Read one of LM Studio's models; if it is the only one loaded, it serves any name."""
     name = text(model.get("id"))
     return Told(
         names=(name,) if name else (),

@@ -1,4 +1,4 @@
-"""An ASGI proxy before any OpenAI-compatible server."""
+"""An ASGI proxy in front of any OpenAI-compatible server."""
 
 from promptools.proxy.app import Proxy
 

@@ -1,4 +1,4 @@
-"""Who may use the proxy: the API keys that it asks for, and the names that it answers to without them."""
+"""Access control of the proxy: the API keys that it requires or, without any, the host names that it accepts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from promptools.proxy.asgi import Scope
 
 KEYS = frozenset({b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key"})
-"""Fields that carry a key, to the proxy or to the server."""
+"""Header fields that carry an API key, of the proxy or of the server."""
 ANY_HOST = "*"
 
 _HOST = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~-]+)(?::[0-9]{0,5})?")
@@ -26,14 +26,14 @@ _BEARER = b"bearer "
 
 
 class Access:
-    """Checks the Host field and the key of each request, before anything of its body is read.
+    """Checks the Host field and the API key of each request, before its body is read.
 
-    Without keys a proxy that is reached over loopback answers to loopback names and to `hosts` only: a web page whose
-    name is made to point at this machine (DNS rebinding) could use it otherwise. A key, which such a page cannot know,
-    makes those checks needless.
+    Without keys, a proxy that is reached over loopback accepts only loopback names and `hosts`: otherwise a web page
+    whose name is made to resolve to this machine (DNS rebinding) could use it. With keys, which such a page cannot
+    know, host names are not checked.
 
-    Where the proxy has a provider's key to spend (`spends`), a web page of another origin is refused too: it could not
-    read the answer, but a browser sends its request all the same.
+    Where the proxy has a provider's key to spend (`spends`), requests from web pages of other origins are refused too:
+    such a page could not read the response, but its browser sends the request all the same.
     """
 
     def __init__(self, keys: Iterable[str], hosts: Iterable[str], *, spends: bool = False) -> None:
@@ -43,11 +43,11 @@ class Access:
 
     @property
     def keyed(self) -> bool:
-        """Whether the proxy asks for a key."""
+        """Whether the proxy requires a key."""
         return bool(self._keys)
 
     def check(self, scope: Scope) -> str:
-        """Return the Host field of a request; `RefusedError` where it may not use the proxy."""
+        """Return the Host field of a request; raise `RefusedError` if the request may not use the proxy."""
         host, name = _host(scope)
         if self._keys and not self._knows(scope):
             message = (
@@ -60,10 +60,13 @@ class Access:
         return host
 
     def _check_names(self, scope: Scope, name: str) -> None:
-        """Refuse a request that a web page may have made with somebody's browser."""
+        """Raise `RefusedError` for a request that a web page may have made from a user's browser."""
         page = next((_page(value) for field, value in scope["headers"] if field.lower() == b"origin"), None)
         foreign = page if self._spends else None
-        refused = next((each for each in (name, foreign) if each is not None and not self._answers_to(each)), None)
+        refused = next(
+            (candidate for candidate in (name, foreign) if candidate is not None and not self._answers_to(candidate)),
+            None,
+        )
         if refused is not None:
             message = (
                 f"this proxy does not answer to the name {clip(refused)!r}: use localhost, or let its operator allow"
@@ -72,9 +75,9 @@ class Access:
             raise RefusedError(403, message, code="host_not_allowed")
 
     def _knows(self, scope: Scope) -> bool:
-        """Whether a request carries a right key; each key is compared, in a time that does not depend on its text."""
-        given = [_digest(_key_in(name, value)) for name, value in scope["headers"] if name.lower() in KEYS]
-        same = [hmac.compare_digest(one, other) for one in given for other in self._keys]
+        """Whether a request carries a valid key; every key is compared, and in constant time."""
+        digests = [_digest(_key_in(name, value)) for name, value in scope["headers"] if name.lower() in KEYS]
+        same = [hmac.compare_digest(digest, key) for digest in digests for key in self._keys]
         return any(same)
 
     def _answers_to(self, name: str) -> bool:
@@ -82,7 +85,7 @@ class Access:
 
 
 def is_loopback(name: str) -> bool:
-    """Whether a host name or an address is this machine's alone."""
+    """Whether a host name or address is a loopback one."""
     if name == "localhost" or name.endswith(".localhost"):
         return True
     try:
@@ -94,18 +97,18 @@ def is_loopback(name: str) -> bool:
 
 
 def _host(scope: Scope) -> tuple[str, str]:
-    """Return the Host field, and the name in it; HTTP/1.0 may leave it out (RFC 9112, section 3.2)."""
+    """Return the Host field and the name in it; HTTP/1.0 may omit the field (RFC 9112, section 3.2)."""
     fields = [value for name, value in scope["headers"] if name.lower() == b"host"]
     if not fields and scope.get("http_version") == "1.0":
         return "", "localhost"
-    found = _HOST.fullmatch(fields[0]) if len(fields) == 1 else None
-    if found is None:
+    match = _HOST.fullmatch(fields[0]) if len(fields) == 1 else None
+    if match is None:
         raise RefusedError(400, "the request needs one Host field, with a host and perhaps a port", code="bad_host")
-    return found[0].decode("ascii"), found[1].decode("ascii").lower().strip("[]").rstrip(".")
+    return match[0].decode("ascii"), match[1].decode("ascii").lower().strip("[]").rstrip(".")
 
 
 def _page(origin: bytes) -> str | None:
-    """Return the host of a web page, or "null"; None for what is no page of the web, such as an editor's window."""
+    """Return the host of a web page's origin, or "null"; None for an origin off the web, such as an editor's window."""
     scheme, mark, authority = origin.decode("latin-1").lower().partition("://")
     if not mark:
         return scheme
@@ -114,7 +117,7 @@ def _page(origin: bytes) -> str | None:
 
 
 def _server(scope: Scope) -> str:
-    """Return the address that the connection came in at; empty where the ASGI server does not know."""
+    """Return the local address of the connection; empty if the ASGI server does not know it."""
     server = scope.get("server")
     return str(server[0]).lower() if server else ""
 
@@ -126,7 +129,7 @@ def _key_in(name: bytes, value: bytes) -> bytes:
 
 
 def _digest(key: bytes) -> bytes:
-    """Hash a key: digests have one length, and hold nothing that a message could show."""
+    """Hash a key: digests have the same length, and no error message can show the key."""
     return sha256(key).digest()
 
 

@@ -1,4 +1,4 @@
-"""The proxy: an ASGI application that any app, in any language, talks to as if it were the server."""
+"""The proxy: an ASGI application that apps in any language use as if it were the server."""
 
 from __future__ import annotations
 
@@ -35,34 +35,33 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("promptools")
 TIMEOUT = 600.0
-"""Seconds between two pieces of an answer, as in the OpenAI SDK: a long prompt takes long to read."""
+"""Maximum number of seconds between two pieces of a response, as in the OpenAI SDK: a long prompt takes long."""
 CONNECT = 10.0
 MAX_BODY = 64 * 2**20
-"""Bytes of a chat completion's body, which is held in memory whole."""
+"""Maximum size of a chat completion's request body in bytes; it is held in memory."""
 MAX_TOOLS = 4096
-"""Tools that one request may offer, unless `max_tools` says otherwise."""
+"""Maximum number of tools in one request, unless `max_tools` is set."""
 API_KEY = "PROMPTOOLS_API_KEY"
-"""Environment variable with the keys that the proxy asks for, separated by blanks or commas."""
+"""Environment variable with the API keys that the proxy accepts, separated by blanks or commas."""
 
 OWN = frozenset({b"host", b"content-length", b"expect"})
-"""Said anew for the server by the HTTP library."""
+"""Fields that the HTTP library sets itself for the server."""
 ACCOUNT = frozenset({b"openai-organization", b"openai-project"})
-"""Fields that say whose account pays; they belong to the key that they come with."""
+"""Fields that name the account that pays; they belong to the client's own key."""
 ENCODINGS = b"accept-encoding"
 JSON = (b"content-type", b"application/json")
 
 
 class Proxy:
-    """An ASGI application before one server: chat completions go through exchanges, all else passes byte for byte.
+    """An ASGI application in front of one server: chat completions go through exchanges, all else passes unchanged.
 
-    It stands before `base_url`, or the config's provider (`provider=`, else the default one); `UsageError` when neither
-    says where that is. `http_client` (an httpx or httpx2 `AsyncClient`) carries the requests and stays the caller's to
-    close.
+    The server is at `base_url`, or is the config's provider (`provider=`, else the default one); raises `UsageError` if
+    neither has an address. `http_client` (an httpx or httpx2 `AsyncClient`) sends the requests; the caller closes it.
 
-    With `api_keys`, those of the config and of PROMPTOOLS_API_KEY beside them, it answers only to who sends one. The
-    client's own authorisation goes to the server only where neither the proxy nor the provider has a key. Without keys,
-    what comes over loopback must name a loopback host, or one of `allowed_hosts` ("*": any). `max_body` bounds the body
-    of a chat completion, in bytes; all other bodies stream through.
+    With `api_keys`, to which those of the config and of PROMPTOOLS_API_KEY are added, only requests with one of them
+    are accepted. The client's own authorization is forwarded only if neither the proxy nor the provider has a key.
+    Without keys, a request over loopback must name a loopback host, or one of `allowed_hosts` ("*": any). `max_body`
+    limits the body of a chat completion, in bytes; all other bodies are streamed without a limit.
     """
 
     def __init__(
@@ -89,7 +88,7 @@ class Proxy:
         self.target = target
         family = installed() if http_client is None else family_of(http_client)
         self.upstream = parse_base_url(target.base_url, family.module)
-        self.max_body = next(each for each in (max_body, options.max_body, MAX_BODY) if each is not None)
+        self.max_body = next(limit for limit in (max_body, options.max_body, MAX_BODY) if limit is not None)
         if self.max_body < 1:
             raise UsageError(f"max_body must be 1 byte or more, not {self.max_body}")
         key = session.key(target)
@@ -102,11 +101,11 @@ class Proxy:
 
     @property
     def base_url(self) -> str:
-        """Return the server's base URL, without credentials."""
+        """The server's base URL, without credentials."""
         return self.upstream.base_url
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one connection, as ASGI asks."""
+        """Handle one ASGI connection."""
         if scope["type"] == "http":
             await self._answer(scope, receive, send)
         elif scope["type"] == "lifespan":
@@ -115,19 +114,21 @@ class Proxy:
             await send({"type": "websocket.close", "code": 1003})
 
     async def aclose(self) -> None:
-        """Close the connections to the server, unless the HTTP client was handed in."""
+        """Close the connections to the server, unless the HTTP client is the caller's."""
         http, self._http = self._http, None if self._owned else self._http
         if http is not None and self._owned:
             await http.aclose()
 
     @property
     def http(self) -> Any:
-        """Give the HTTP client, made on first use."""
+        """The HTTP client, created on first use."""
         if self._http is None:
             family = installed()
             module = family.module
             self._http = module.AsyncClient(
-                cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),  # keeps none: they are the clients' own
+                cookies=CookieJar(
+                    DefaultCookiePolicy(allowed_domains=())
+                ),  # stores no cookies: they belong to the clients
                 timeout=module.Timeout(TIMEOUT, connect=CONNECT),
                 limits=module.Limits(max_connections=None, max_keepalive_connections=100),
             )
@@ -144,7 +145,7 @@ class Proxy:
                 return
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request while watching for the client to leave, which closes the upstream at once."""
+        """Handle a request, and close its upstream at once when the client disconnects."""
         body = RequestBody(scope, receive)
         async with anyio.create_task_group() as tasks:
 
@@ -161,7 +162,7 @@ class Proxy:
             tasks.cancel_scope.cancel()
 
     async def _work(self, scope: Scope, body: RequestBody, tasks: TaskGroup, send: Send) -> None:
-        """Do what a request asks for, unless it is refused or its client leaves before it is whole."""
+        """Route a request; respond with an error if it is refused, and not at all if the client disconnects early."""
         try:
             path, url = self._place(scope)
             if CHAT_DOOR.takes(scope["method"], path):
@@ -176,20 +177,20 @@ class Proxy:
             return
 
     def _place(self, scope: Scope) -> tuple[str, str]:
-        """Return the path that a request asks for and its URL upstream; `RefusedError` where there is to be none."""
+        """Return the path of a request and its upstream URL; raise `RefusedError` if the request is refused."""
         path, query = read_target(scope, self.access.check(scope))
         check_framing(scope)
         return path, self.upstream.url(path, query)
 
     async def _mapped(self, work: Callable[[Send], Awaitable[None]], send: Send) -> None:
-        """Do the work; where the server cannot be reached and nothing has gone out yet, say so over HTTP."""
+        """Run `work`; if the server cannot be reached and nothing was sent yet, respond with 502, 504 or 414."""
         begun = False
 
         async def watched(message: Any) -> None:
             nonlocal begun
             begun = True
             await send(message)
-            await checkpoint()  # pieces that came together: between two of them the client may have left
+            await checkpoint()  # pieces that arrived together: the client may disconnect between two of them
 
         module = family_of(self.http).module
         try:
@@ -200,7 +201,7 @@ class Proxy:
                 raise
             status = 504 if isinstance(error, module.TimeoutException) else 502
             await answer(send, status, [JSON], self._unreached(error))
-        except module.InvalidURL as error:  # the longest target that an ASGI server takes is too long for a URL
+        except module.InvalidURL as error:  # an ASGI server accepts longer targets than the HTTP library
             await refuse(send, RefusedError(414, f"the request target is refused: {error}", code="bad_target"))
 
     def _unreached(self, error: Exception) -> bytes:
@@ -208,7 +209,7 @@ class Proxy:
         return json.dumps(error_body(message, kind="UpstreamError", code="no_answer")).encode()
 
     async def _chat(self, scope: Scope, url: str, body: bytes, tasks: TaskGroup, send: Send) -> None:
-        """Run an exchange and hand on what it emits; its clock ticks in another of the tasks."""
+        """Run an exchange and relay what it emits; its clock ticks in another task of the group."""
         fields = [pair for pair in self._fields(scope) if pair[0].lower() != ENCODINGS]
         headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in fields)
         exchange = guarded(self.session(Request("POST", url, headers, body)))
@@ -224,7 +225,7 @@ class Proxy:
         await send({"type": "http.response.body", "body": b""})
 
     async def _pass(self, scope: Scope, url: str, body: RequestBody, send: Send) -> None:
-        """Pass a request and its answer byte for byte, the body as it comes."""
+        """Forward a request and its response byte for byte, both bodies streamed."""
         module = family_of(self.http).module
         extensions = {"timeout": self.http.timeout.as_dict()}
         fields = self._fields(scope)
@@ -244,30 +245,30 @@ class Proxy:
         await send({"type": "http.response.body", "body": b""})
 
     async def _send(self, request: Any, *, own: str | None) -> Any:
-        """Send, and follow no redirection: the HTTP library would take keys and the prompt along to any host.
+        """Send a request without following redirects: the HTTP library would send keys and the prompt to any host.
 
-        A key that is not the client's `own` is masked in an error.
+        A key other than the client's `own` is masked in an error response.
         """
         response = await self.http.send(request, stream=True, follow_redirects=False)
         sent: str | None = request.headers.get("authorization")
         return response if sent in {None, own} else masked(response, family_of(self.http), str(sent))
 
     def _own(self, fields: list[tuple[bytes, bytes]]) -> str | None:
-        """Return the client's own authorization, where that goes upstream."""
-        given = (value.decode("latin-1") for name, value in fields if name.lower() == b"authorization")
-        return next(given, None) if self.authorization is None else None
+        """Return the client's own authorization, if it is forwarded."""
+        values = (value.decode("latin-1") for name, value in fields if name.lower() == b"authorization")
+        return next(values, None) if self.authorization is None else None
 
     def _fields(self, scope: Scope) -> list[tuple[bytes, bytes]]:
-        """Return the client's fields as they travel on, its keys replaced where the provider or the proxy has some."""
+        """Return the fields to forward; the client's keys are replaced if the provider or the proxy has any."""
         fields = [pair for pair in travelling(scope["headers"]) if pair[0].lower() not in OWN]
         if self.authorization is None and not self.access.keyed:
             return fields
-        kept = [
+        forwarded = [
             (name, acceptable(value.decode("latin-1")).encode("latin-1") if name.lower() == ENCODINGS else value)
             for name, value in fields
             if name.lower() not in KEYS | ACCOUNT
         ]
-        return [*kept, *([(b"authorization", self.authorization.encode())] if self.authorization else [])]
+        return [*forwarded, *([(b"authorization", self.authorization.encode())] if self.authorization else [])]
 
 
 def _words(error: Exception) -> str:
@@ -275,12 +276,12 @@ def _words(error: Exception) -> str:
 
 
 def _several(given: Iterable[str] | str) -> Iterable[str]:
-    """Return several values; a single string is one."""
+    """Return the values; a string is a single one."""
     return [given] if isinstance(given, str) else given
 
 
 def _keys(variable: str | None) -> list[str]:
-    """Read the API keys of the environment; `UsageError` where the config's variable holds none."""
+    """Read the API keys from the environment; raise `UsageError` if the config's variable holds none."""
     named = os.environ.get(variable, "").replace(",", " ").split() if variable else []
     if variable and not named:
         raise UsageError(
@@ -290,7 +291,7 @@ def _keys(variable: str | None) -> list[str]:
 
 
 async def refuse(send: Send, error: RefusedError) -> None:
-    """Answer a request that is refused."""
+    """Send the error response for a refused request."""
     body = json.dumps(error_body(str(error), kind=error.kind, code=error.code)).encode()
     headers = [JSON, (b"x-should-retry", b"false"), *error.headers]
     await answer(send, error.status, headers, body)

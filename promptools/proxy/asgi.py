@@ -1,4 +1,4 @@
-"""The little of ASGI that the proxy needs: its types, its own errors, an answer's messages."""
+"""The parts of ASGI that the proxy needs: types, its own errors, and the messages of a response."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ HOP = frozenset(
     {b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te"}
     | {b"trailer", b"transfer-encoding", b"upgrade"}
 )
-"""Fields that speak of one connection and never travel on (RFC 9110, section 7.6.1)."""
+"""Hop-by-hop fields, which are never forwarded (RFC 9110, section 7.6.1)."""
 
 
 ODD_STATUS = b"x-promptools-upstream-status"
-"""Holds the status of an answer that no HTTP status code is, and that goes on as 502."""
+"""Holds an upstream status that is no valid HTTP status code; the response is sent as a 502."""
 _TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _BREAK = re.compile(rb"[\x00\n\v\f\r]")
 
 
 class DisconnectedError(Exception):
-    """The client went away before its request was whole."""
+    """The client disconnected before its request was complete."""
 
 
 class RefusedError(Exception):
-    """The proxy answers a request itself, with an error; nothing is sent for it."""
+    """The proxy refuses a request with an error of its own; nothing is sent upstream."""
 
     def __init__(self, status: int, message: str, *, code: str, kind: str = "UsageError", headers: Fields = ()) -> None:
         super().__init__(message)
@@ -41,16 +41,16 @@ class RefusedError(Exception):
 
 
 async def answer(send: Send, status: int, headers: Fields, body: bytes) -> None:
-    """Send a whole answer."""
+    """Send a whole response."""
     await start(send, status, [*headers, (b"content-length", str(len(body)).encode())])
     await send({"type": "http.response.body", "body": body})
 
 
 async def start(send: Send, status: int, headers: Fields) -> None:
-    """Send the head of an answer.
+    """Send the head of a response.
 
-    ASGI servers fail on a status outside of 200 to 599 and on malformed fields. A server's own goes on as 502, with
-    the body that it sent; fields that cannot be written are left out.
+    ASGI servers fail on a status outside of 200 to 599 and on malformed fields. So an upstream response with such a
+    status becomes a 502 with the same body, and malformed fields are dropped.
     """
     fields = [
         (name.lower(), value.strip(b" \t"))
@@ -63,9 +63,12 @@ async def start(send: Send, status: int, headers: Fields) -> None:
 
 
 def travelling(headers: Fields) -> list[tuple[bytes, bytes]]:
-    """Leave out the fields that speak of one connection, those that `Connection` names too."""
+    """Return the fields without the hop-by-hop ones, including those that `Connection` names."""
     fields = list(headers)
     named = {
-        word.strip().lower() for name, value in fields if name.lower() == b"connection" for word in value.split(b",")
+        option.strip().lower()
+        for name, value in fields
+        if name.lower() == b"connection"
+        for option in value.split(b",")
     }
     return [(name, value) for name, value in fields if name.lower() not in HOP | named]

@@ -1,4 +1,4 @@
-"""The body of a client's request: read whole for an exchange, or handed on piece by piece as it comes."""
+"""The body of a client's request: read whole for an exchange, or streamed upstream as it arrives."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from promptools.proxy.duplex import DuplexStream
 
 DRAIN = 2.0
-"""Seconds for which the rest of a body is read and dropped once the answer has been sent."""
+"""Seconds for which the rest of a body is read and dropped once the response has been sent."""
 _DIGITS = 20
 
 STREAMED: ContextVar[RequestBody | None] = ContextVar("promptools_streamed_body", default=None)
-"""The body that this task sends upstream while it is still coming."""
+"""The body that this task is streaming upstream."""
 
 
 class RequestBody:
-    """The body of one request, which only one task at a time may read.
+    """The body of one request; only one task at a time may read it.
 
-    As an async iterator it yields the pieces as the client sends them: the next one is read when it is asked for, so
-    that nothing is held here, and a slow server slows the client down.
+    As an async iterator it yields the pieces as the client sends them. The next one is read only on request, so that
+    nothing is buffered here, and a slow server slows the client down.
     """
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
@@ -37,9 +37,9 @@ class RequestBody:
         fields = [(name.lower(), value) for name, value in scope["headers"]]
         lengths = [value for name, value in fields if name == b"content-length"]
         chunked = any(name == b"transfer-encoding" for name, _ in fields)
-        known = len(lengths) == 1 and lengths[0].isdigit() and len(lengths[0]) <= _DIGITS and not chunked
-        self.length = int(lengths[0]) if known else None
-        """What `Content-Length` says; None where the request has no such field, or is sent in chunks."""
+        valid = len(lengths) == 1 and lengths[0].isdigit() and len(lengths[0]) <= _DIGITS and not chunked
+        self.length = int(lengths[0]) if valid else None
+        """The value of `Content-Length`; None if the request has no valid one, or is chunked."""
         self._declared = chunked or bool(lengths)
         self._expects = any(name == b"expect" for name, _ in fields)
         self._first = b""
@@ -47,19 +47,19 @@ class RequestBody:
         self._whole = anyio.Event()
         self._left = anyio.Event()
         self.upstream: DuplexStream | None = None
-        """The connection that the body goes out on, once it is known."""
+        """The connection that the body is written to, once it is known."""
 
     async def content(self) -> RequestBody | bytes | None:
-        """Return the body as an HTTP library takes it; None where there is none."""
+        """Return the body in a form that the HTTP library accepts; None if there is none."""
         if self._declared:
             return self
-        self._first = await anext(self)  # HTTP/2 need not say beforehand that there is one
+        self._first = await anext(self)  # HTTP/2 may have a body without declaring one
         return (self._first or None) if self._whole.is_set() else self
 
     async def read(self, limit: int) -> bytes:
-        """Read the whole body; `DisconnectedError` when the client leaves first.
+        """Read the whole body; raise `DisconnectedError` if the client disconnects first.
 
-        `RefusedError` as soon as it is known to be longer than `limit` bytes.
+        Raises `RefusedError` as soon as the body is known to be longer than `limit` bytes.
         """
         _check_size(self.length or 0, limit)
         pieces: list[bytes] = []
@@ -86,20 +86,20 @@ class RequestBody:
         return piece
 
     def leave(self) -> None:
-        """Read no more of the body here: `until_gone` may read on."""
+        """Stop reading the body here: `until_gone` may read the rest."""
         self._left.set()
 
     async def until_gone(self) -> None:
-        """Return when the client has gone away; what comes of a body that nobody reads any more is dropped."""
+        """Wait until the client disconnects; once nobody reads the body, the rest of it is dropped."""
         await self._left.wait()
         while (await self._next())["type"] != "http.disconnect":
             await checkpoint()
 
     async def send_last(self, send: Send, message: Message) -> None:
-        """Send the last message of an answer, after the rest of the body if that comes soon.
+        """Send the last message of a response, after the rest of the body if that arrives soon.
 
-        The answer may have come before the whole request. Many clients read it only after they have sent all, and lose
-        it when the connection is closed before. One that expects `100 Continue`, and was not told so, sends nothing.
+        The response may be complete before the request is. Many clients read it only after they have sent everything,
+        and lose it if the connection is closed before. A client that waits for `100 Continue` in vain sends nothing.
         """
         if not self._whole.is_set() and (self._asked or not self._expects):
             await send({**message, "more_body": True})
@@ -120,7 +120,7 @@ class RequestBody:
 
 @contextmanager
 def streaming(body: RequestBody) -> Generator[None]:
-    """Send a request whose body is still coming; what has not come when it is answered is no longer wanted."""
+    """Mark the body that is streamed in this block; what has not arrived at its end is no longer wanted."""
     token = STREAMED.set(body)
     try:
         yield
@@ -130,7 +130,7 @@ def streaming(body: RequestBody) -> Generator[None]:
 
 
 def check_framing(scope: Scope) -> None:
-    """Refuse a request that says twice where it ends: others on its way may have taken the other for true."""
+    """Refuse a request with two declarations of its length: another hop may use the other one (request smuggling)."""
     names = {name.lower() for name, _ in scope["headers"]}
     if {b"content-length", b"transfer-encoding"} <= names:
         message = "the request has both Content-Length and Transfer-Encoding: where it ends is uncertain"

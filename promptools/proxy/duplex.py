@@ -1,12 +1,12 @@
-"""Connections that are read while a body is still being written to them.
+"""Connections that are read while a request body is still being written to them.
 
-A server may answer before it has the whole request: 401, 413, 404. HTTP libraries look at the answer only after they
-have written all, and by then the server may have closed the connection and the answer may be lost; or it reads no more,
-and they wait for each other. So a connection that writes the body of a request that streams through is listened to in
-the meantime. When the answer begins, writing ends with the `WriteError` that makes the library read it.
+A server may respond before it has the whole request: 401, 413, 404. HTTP libraries read the response only after they
+have written everything. By then the server may have closed the connection, and the response may be lost; or the server
+stops reading, and both sides wait for each other. So while the body of a streamed request is written, the connection is
+read too. When a response begins, writing ends with a `WriteError`, which makes the library read the response.
 
-`httpcore` takes such connections from a network backend. httpx and httpx2 have no public name for its place: where it
-is not found, bodies are sent as the library does it.
+`httpcore` gets its connections from a network backend. httpx and httpx2 have no public name for it: if it is not found,
+bodies are sent as the library does it.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ T = TypeVar("T")
 
 PIECE = 1 << 16
 MOST = 1 << 16
-"""Bytes of interim answers (1xx) that are read ahead; with more of them writing ends, too."""
+"""Maximum number of bytes of interim responses (1xx) that are read ahead; with more of them writing ends, too."""
 TURNS = 4
-"""Turns of the event loop in which what a socket holds reaches the task that reads it."""
+"""Turns of the event loop after which the data in a socket has reached the task that reads it."""
 _INTERIM = re.compile(rb"HTTP/1\.[01] 1[0-9][0-9][^0-9].*?\r\n\r\n", re.DOTALL)
 _MAY_BE_INTERIM = re.compile(rb"HTTP/1\.[01] 1")
 _STATUS_AT = len(b"HTTP/1.1 1")
 
 
 def listen_while_writing(client: Any, family: Family) -> None:
-    """Have a client of ours open such connections."""
+    """Make an HTTP client open duplex connections."""
     core = import_module(family.name.replace("httpx", "httpcore"))
-    inside: dict[str, Any] = client.__dict__
-    for transport in (inside["_transport"], *inside["_mounts"].values()):
+    attributes: dict[str, Any] = client.__dict__
+    for transport in (attributes["_transport"], *attributes["_mounts"].values()):
         pool = getattr(transport, "_pool", None)
         backend = getattr(pool, "_network_backend", None)
         if backend is not None:
@@ -50,14 +50,14 @@ def listen_while_writing(client: Any, family: Family) -> None:
 
 
 class DuplexBackend:
-    """A network backend whose connections are read while they are written to."""
+    """A network backend that opens duplex connections."""
 
     def __init__(self, inner: Any, write_error: type[Exception]) -> None:
         self._inner = inner
         self._write_error = write_error
 
     async def connect_tcp(self, *given: Any, **named: Any) -> DuplexStream:
-        """Connect as the inner backend does."""
+        """Connect with the inner backend."""
         return DuplexStream(await self._inner.connect_tcp(*given, **named), self._write_error)
 
     def __getattr__(self, name: str) -> Any:
@@ -65,7 +65,7 @@ class DuplexBackend:
 
 
 class DuplexStream:
-    """A connection that keeps what was read while it was written to."""
+    """A connection that is read while it is written to, and buffers what was read."""
 
     def __init__(self, inner: Any, write_error: type[Exception]) -> None:
         self._inner = inner
@@ -73,14 +73,14 @@ class DuplexStream:
         self._ahead = b""
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        """Read what has come, or wait for more."""
+        """Read from the buffer, or else from the connection."""
         if not self._ahead:
             return bytes(await self._inner.read(max_bytes, timeout))
         piece, self._ahead = self._ahead[:max_bytes], self._ahead[max_bytes:]
         return piece
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        """Write, and end with an error if the answer to a body that is still coming begins."""
+        """Write; raise `WriteError` if the response begins while a body is being streamed."""
         body = STREAMED.get()
         if body is None:
             await self._inner.write(buffer, timeout)
@@ -96,7 +96,7 @@ class DuplexStream:
         return getattr(self._inner, name)
 
     async def unless_answered(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Return what `work` returns; where the server's answer begins first, cancel it and raise a `WriteError`."""
+        """Return the result of `work`; if the server's response begins first, cancel it and raise `WriteError`."""
         done: list[T] = []
         failed: list[Exception] = []
         async with anyio.create_task_group() as tasks:
@@ -118,13 +118,13 @@ class DuplexStream:
         raise self._write_error("the server answered before the request was whole")
 
     async def _write(self, buffer: bytes, timeout: float | None) -> None:
-        """Write, once what has come already has been read: a write to a connection that was closed would lose it."""
+        """Write, after reading what has arrived already: writing to a connection that was closed would lose it."""
         for _ in range(TURNS if self._inner.get_extra_info("is_readable") else 0):
             await checkpoint()
         await self._inner.write(buffer, timeout)
 
     async def _answer(self) -> None:
-        """Return when the final answer has begun, or the server has closed the connection."""
+        """Return when the final response has begun, or the server has closed the connection."""
         while not begins_to_answer(self._ahead):
             try:
                 piece = await self._inner.read(PIECE, None)
@@ -136,11 +136,11 @@ class DuplexStream:
 
 
 def begins_to_answer(data: bytes) -> bool:
-    """Whether a server's bytes hold the beginning of an answer that is not an interim one (1xx)."""
+    """Whether a server's bytes hold the beginning of a response that is not an interim one (1xx)."""
     if len(data) >= MOST:
         return True
     at = 0
     while (interim := _INTERIM.match(data, at)) is not None:
         at = interim.end()
-    rest = data[at : at + _STATUS_AT]
-    return len(rest) == _STATUS_AT and _MAY_BE_INTERIM.match(rest) is None
+    head = data[at : at + _STATUS_AT]
+    return len(head) == _STATUS_AT and _MAY_BE_INTERIM.match(head) is None

@@ -1,7 +1,7 @@
-"""Errors of a server that repeat the key it was sent: what reaches a client holds asterisks instead.
+"""Mask the API key in error responses of a server that repeat it: the client gets asterisks instead.
 
-The key belongs to the proxy's operator. Only errors are masked, so that no answer of a model is ever changed, and only
-keys that are long enough to be none by accident.
+The key belongs to the proxy's operator. Only errors are masked, so that no reply of a model is ever changed, and only
+keys that are too long to match by accident.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from promptools.transport.family import Family
 
 SHORTEST = 12
-"""Characters of a key that is masked: dummies such as `EMPTY` or `lm-studio` are words."""
+"""Minimum length of a key that is masked: dummies such as `EMPTY` or `lm-studio` are ordinary words."""
 _GONE = ("content-encoding", "content-length")
 
 
 def masked(response: Any, family: Family, authorization: str) -> Any:
-    """Return a response; if it is an error, without the key of the `Authorization` field that it was asked with."""
+    """Return a response; in an error, the key of the request's `Authorization` field is masked."""
     key = authorization.rpartition(" ")[2].encode("latin-1")
     if response.status_code < 400 or len(key) < SHORTEST:
         return response
@@ -39,15 +39,15 @@ def masked(response: Any, family: Family, authorization: str) -> Any:
 
 
 class Mask:
-    """Masks a key in bytes that come in pieces. O(n) in bytes."""
+    """Incremental masking of a key in a stream of bytes. O(n) in bytes."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
         self.rest = b""
-        """What is held back, since the key may begin in it."""
+        """What is held back, because it may be a prefix of the key."""
 
     def feed(self, piece: bytes) -> bytes:
-        """Return what is certain by now."""
+        """Return the masked bytes that cannot be part of a key any more."""
         data = (self.rest + piece).replace(self._key, _stars(self._key))
         certain = max(0, len(data) - len(self._key) + 1)
         self.rest = data[certain:]
@@ -55,7 +55,7 @@ class Mask:
 
 
 class MaskedStream:
-    """Base of the body of a masked error, decompressed if it was compressed."""
+    """Base of the body stream of a masked error, decompressed if it was compressed."""
 
     def __init__(self, inner: Any, key: bytes, inflate: Decompressor | None, error: type[Exception]) -> None:
         self._inner = inner
@@ -82,11 +82,11 @@ class MaskedStream:
         except zlib.error as error:
             if self._inflated:
                 raise self._error(str(error)) from error
-            self._inflate = None  # it is not compressed as it says: it goes on as it is
+            self._inflate = None  # it is not compressed as declared: forward it as it is
             yield raw
 
     async def aclose(self) -> None:
-        """Close the answer."""
+        """Close the response."""
         await self._inner.aclose()
 
 

@@ -1,4 +1,4 @@
-"""Hand on what an exchange emits, and let it know meanwhile that time passes: it may break a long silence."""
+"""Relay what an exchange emits to an ASGI client, and tick its clock: it may send a heartbeat during a long silence."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ TICK = 1.0
 
 
 class Relay:
-    """Writes the answer of one exchange to an ASGI client, from the task of the exchange and from that of the clock.
+    """Writes the response of one exchange to an ASGI client, from the exchange's task and from the clock's task.
 
-    Only one of the two writes at a time: while the exchange waits there is nothing else to write, and what comes then
-    waits until the clock's bytes are out.
+    Only one of the two writes at a time: a tick does something only while the exchange waits, and what the exchange
+    emits after that is written once the tick's bytes are out.
     """
 
     def __init__(self, pump: AsyncPump, send: Send) -> None:
@@ -31,14 +31,14 @@ class Relay:
         self._writing: anyio.Event | None = None
 
     async def run(self) -> None:
-        """Run the exchange, and hand on what it emits."""
-        async for what in self._pump.emitted:
+        """Run the exchange, and write what it emits."""
+        async for item in self._pump.emitted:
             while self._writing is not None:
                 await self._writing.wait()
-            await self._hand_on(what)
+            await self._hand_on(item)
 
     async def tick(self) -> None:
-        """Tick until the task is cancelled, or nobody takes the bytes."""
+        """Tick until the task is cancelled, or writing to the client fails."""
         while True:
             await anyio.sleep(TICK)
             ready = self._pump.tick()
@@ -46,8 +46,8 @@ class Relay:
                 continue
             self._writing = anyio.Event()
             try:
-                for what in ready:
-                    await self._hand_on(what)
+                for item in ready:
+                    await self._hand_on(item)
             except Exception:  # noqa: BLE001 - what is wrong with the client is seen by the other task too
                 return
             finally:

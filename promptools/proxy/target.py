@@ -1,9 +1,9 @@
-"""Where a request goes: always to the base URL's authority; what the client asks for only chooses the path there.
+"""The upstream URL of a request: its authority is always the base URL's, and the request only selects the path.
 
-A request target is never glued to the base URL as it came. It must be a path that begins with a slash (RFC 9112,
-section 3.2.1), or an absolute URL of the proxy's own authority (3.2.2), and the URL is built from the parts of both.
-ASGI servers differ: uvicorn with h11 passes on what the request line holds, with httptools only the path of an absolute
-URL.
+A request target is never appended to the base URL as it is. It must be a path that begins with a slash (RFC 9112,
+section 3.2.1), or an absolute URL with the proxy's own authority (3.2.2), and the upstream URL is built from the parts
+of both. ASGI servers differ: of an absolute URL, uvicorn with h11 passes the whole request target, and with httptools
+only the path.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 VERSION = "/v1"
 CHAT = CHAT_DOOR.path
 OURS = frozenset({CHAT, VERSION + CHAT})
-"""The paths of chat completions (clients may leave /v1 out); one elsewhere on the server is asked there."""
+"""The paths of chat completions (clients may omit /v1); one at another path of the server keeps that path."""
 ROUTES = (CHAT, "/completions", "/responses")
-"""Routes of the API that are copied into a base URL by mistake."""
+"""API routes that users put into a base URL by mistake."""
 METHODS = frozenset({"CONNECT", "TRACE", "TRACK"})
-"""Methods that are refused: the first asks for another host, the others for a copy of the request, with the key."""
+"""Methods that are refused: CONNECT names another host, the others echo the request, including the key."""
 
 _ABSOLUTE = re.compile(rb"(?i:https?)://([^/?#]*)([^?]*)")
 _FORBIDDEN = re.compile(rb"[\x00-\x20\x7f#]")
-"""Control characters, blanks and fragments: no part of a request target."""
+"""Control characters, blanks and fragments: not allowed in a request target."""
 _SEPARATOR = re.compile(r"[/\\]")
 _URL_SAFE = "".join(map(chr, range(0x21, 0x7F)))
 _PATH_SAFE = "/:@!$&'()*+,;=-._~"
@@ -40,44 +40,44 @@ _PATH_SAFE = "/:@!$&'()*+,;=-._~"
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """The server's base URL in parts."""
+    """The parts of the server's base URL."""
 
     origin: str
     """Scheme, host and port, as in `http://127.0.0.1:8000`."""
     path: str
-    """Path of the API, without a slash at its end."""
+    """Path of the API, without a trailing slash."""
     authorization: str | None = field(repr=False)
-    """Basic authorization, of the user name and password in the base URL."""
+    """Basic authorization, from the user name and password in the base URL."""
 
     @property
     def base_url(self) -> str:
-        """Return the base URL without credentials."""
+        """The base URL without credentials."""
         return self.origin + self.path
 
     def url(self, path: str, query: str) -> str:
-        """Return the URL of a path: below `base_url` for what is below /v1, else below its root."""
+        """Return the upstream URL for a path: under `base_url` if the path is under /v1, else under its root."""
         if path.rstrip("/") in OURS:
-            there = self.path + CHAT
+            full_path = self.path + CHAT
         elif path == VERSION or path.startswith(f"{VERSION}/"):
-            there = self.path + path.removeprefix(VERSION)
+            full_path = self.path + path.removeprefix(VERSION)
         else:
-            there = self.path.removesuffix(VERSION) + path
-        return f"{self.origin}{there}?{query}" if query else self.origin + there
+            full_path = self.path.removesuffix(VERSION) + path
+        return f"{self.origin}{full_path}?{query}" if query else self.origin + full_path
 
 
 def parse_base_url(text: str, http: Any) -> Upstream:
-    """Split a base URL, as the HTTP library `http` reads it; `UsageError` for one that leads nowhere."""
-    place, authorization = split_credentials(text)
+    """Split a base URL, as the HTTP library `http` parses it; raise `UsageError` if it is no usable one."""
+    address, authorization = split_credentials(text)
     shown = without_credentials(text)
     try:
-        url = http.URL(place)
+        url = http.URL(address)
     except http.InvalidURL as error:
         raise UsageError(f"the base URL {shown!r} is no URL: {error}") from None
     if url.scheme not in {"http", "https"} or not url.host or not 0 < (url.port or 80) < 65536:
         raise UsageError(f"the base URL {shown!r} is no address of a server; write http://HOST:PORT/v1")
     if "?" in text or "#" in text:
         raise UsageError(f"the base URL {shown!r} must end with its path: leave out the `?` or `#`")
-    route = next((each for each in ROUTES if url.path.rstrip("/").endswith(each)), None)
+    route = next((candidate for candidate in ROUTES if url.path.rstrip("/").endswith(candidate)), None)
     if route:
         raise UsageError(
             f"the base URL {shown!r} is the URL of one route; write the root of the API, without {route!r}"
@@ -87,23 +87,23 @@ def parse_base_url(text: str, http: Any) -> Upstream:
 
 
 def read_target(scope: Scope, host: str) -> tuple[str, str]:
-    """Return the path and the query that a request asks for; `RefusedError` for what is not below this `host`."""
+    """Return the path and query of a request; raise `RefusedError` if they are not under this `host`."""
     if scope["method"] in METHODS:
         raise RefusedError(405, f"the method {scope['method']} is not proxied", code="bad_method")
-    given: bytes = scope.get("raw_path") or quote(scope["path"], safe=_PATH_SAFE).encode("ascii")
-    path, query = _origin_form(given.partition(b"?")[0], host), scope.get("query_string", b"")
+    target: bytes = scope.get("raw_path") or quote(scope["path"], safe=_PATH_SAFE).encode("ascii")
+    path, query = _origin_form(target.partition(b"?")[0], host), scope.get("query_string", b"")
     if path[:1] != b"/" or path[:2] == b"//":
-        raise _refused(given, "it must begin with one slash")
+        raise _refused(target, "it must begin with one slash")
     if b"\\" in path or _FORBIDDEN.search(path + query):
-        raise _refused(given, "it holds a backslash, a fragment or a control character")
+        raise _refused(target, "it holds a backslash, a fragment or a control character")
     text = _ascii(path)
     if any(part.partition(";")[0] == ".." for part in _SEPARATOR.split(unquote(text, "latin-1"))):
-        raise _refused(given, "it holds a '..' segment")
+        raise _refused(target, "it holds a '..' segment")
     return _below(text, scope.get("root_path", "")), _ascii(query)
 
 
 def _origin_form(target: bytes, host: str) -> bytes:
-    """Return the path of an absolute URL of our own authority; any other target as it is."""
+    """Return the path of an absolute URL with the proxy's own authority; any other target as it is."""
     absolute = _ABSOLUTE.fullmatch(target)
     if absolute is None:
         return target
@@ -113,16 +113,16 @@ def _origin_form(target: bytes, host: str) -> bytes:
 
 
 def _below(path: str, root: str) -> str:
-    """Return a path without the one that the application is mounted at."""
+    """Return a path without the prefix that the application is mounted at."""
     root = root.rstrip("/")
     return path.removeprefix(root) or "/" if path == root or path.startswith(f"{root}/") else path
 
 
 def _ascii(text: bytes) -> str:
-    """Percent-encode what is not ASCII; all else is left as it is."""
+    """Percent-encode what is not ASCII; leave the rest as it is."""
     return quote_from_bytes(text, safe=_URL_SAFE)
 
 
 def _refused(target: bytes, why: str) -> RefusedError:
-    said = clip(without_credentials(target.decode("latin-1")))
-    return RefusedError(400, f"the request target {said!r} is refused: {why}", code="bad_target")
+    shown = clip(without_credentials(target.decode("latin-1")))
+    return RefusedError(400, f"the request target {shown!r} is refused: {why}", code="bad_target")

@@ -1,6 +1,6 @@
-"""Tools and their JSON Schemas: prepared once, then arguments are named, checked and coerced by them.
+"""Tools and their JSON Schemas: prepared once, then the arguments of calls are renamed, validated and coerced by them.
 
-Loaded when the first name is asked for: text can be parsed without tools.
+The submodules are imported when one of these names is first used: text can be parsed without tools.
 """
 
 from importlib import import_module as _import_module

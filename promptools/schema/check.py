@@ -1,4 +1,4 @@
-"""Fit arguments to a tool: its own names for their keys, validation, and coercion only if that fails."""
+"""Fit arguments to a tool: declared names for their keys, validation, and coercion only if that fails."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _UNWRAPPED = Fix("unwrap", f"the arguments stood under {keys.WRAPPER!r}")
 
 
 class Checked(NamedTuple):
-    """Arguments as the tool takes them, what was done to them, and what is still wrong with them.
+    """Arguments as the tool takes them, the fixes that were applied, and the errors that remain.
 
-    Each of `errors` is a sentence that names the place (JSON pointer), what is wrong and what is wanted; they are fit
-    to be sent to the model. Valid arguments come back as they were, the same object.
+    Each of `errors` is a sentence with the JSON pointer of the value, what is wrong and what is expected, and can be
+    sent to the model as it is. Valid arguments are returned unchanged, as the same object.
     """
 
     arguments: dict[str, Any]
@@ -27,12 +27,12 @@ class Checked(NamedTuple):
 
     @property
     def sure(self) -> bool:
-        """Whether the arguments were found to fit, and not just taken because the check was given up."""
+        """Whether the arguments were found valid, and not just accepted because validation was abandoned."""
         return not self.errors and all(fix.kind != "unchecked" for fix in self.fixes)
 
 
 def check(entry: Entry, arguments: dict[str, Any], text: str | None, *, guess: bool) -> Checked:
-    """Fit arguments to a tool. `guess`: the only key that nobody declared may be the only parameter that is missing."""
+    """Fit arguments to a tool. `guess`: the only undeclared key may be taken for the only missing parameter."""
     shape = entry.shape
     if shape.declared.issuperset(arguments):
         return _fitted(entry, arguments, (), text)
@@ -45,7 +45,7 @@ def check(entry: Entry, arguments: dict[str, Any], text: str | None, *, guess: b
 
 
 def _renamed(entry: Entry, arguments: dict[str, Any], text: str | None, *, guess: bool) -> Checked:
-    """Fit arguments whose keys are not all declared."""
+    """Fit arguments that have undeclared keys."""
     shape = entry.shape
     allowed = shape.required if shape.open else None
     arguments, fixes = keys.rename(arguments, shape.spellings, entry.aliases, entry.tool.aliases, allowed)
@@ -60,7 +60,7 @@ def _renamed(entry: Entry, arguments: dict[str, Any], text: str | None, *, guess
 
 
 def _fitted(entry: Entry, arguments: dict[str, Any], fixes: tuple[Fix, ...], text: str | None) -> Checked:
-    """Validate arguments, and coerce what does not fit. Never raises on a value."""
+    """Validate arguments and coerce what does not fit. Never raises on a value."""
     shape = entry.shape
     try:
         if shape.surely_fits(arguments):
@@ -78,7 +78,7 @@ def _fitted(entry: Entry, arguments: dict[str, Any], fixes: tuple[Fix, ...], tex
 
 
 def _unchecked(entry: Entry, arguments: dict[str, Any], fixes: tuple[Fix, ...], why: str) -> Checked:
-    """Take arguments that could not be checked, and say so; a tool that is `strict` takes none of them."""
+    """Accept arguments that could not be validated, with a fix that says so; a `strict` tool rejects them."""
     if entry.tool.strict:
         return Checked(arguments, fixes, (f"arguments: {why}",))
     return Checked(arguments, (*fixes, Fix("unchecked", why)))

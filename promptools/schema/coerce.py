@@ -1,7 +1,16 @@
-"""Turn values into the types that a schema wants, led by the validator's own errors.
+"""Coerce values to the types that a schema wants, guided by the validator's own errors.
 
-Only what the validator complains about is touched, so a value that is valid can never change. A string is never read
-as anything else where the schema takes strings. Each change is one `Fix`.
+Models write `"5"` for 5, `"[1, 2]"` for a list, `True` for true and null for a parameter that they do not use. Whether
+that is a mistake depends on the schema alone, so the validator runs first and only what it reports is edited:
+
+1. `_plan` turns each error into edits, `(path, new value)`; the first edit of a path wins. For `anyOf` and `oneOf` they
+   are those of the first alternative all of whose errors can be fixed.
+2. The edits are applied to a deep copy, which is validated again. A string may hold a list whose items are strings
+   again, so this repeats up to `ROUNDS` times.
+3. If nulls remain that the schema refuses, and the value is valid without them, they are left out.
+
+Invariants: what is valid never changes, and the caller's object is never modified; a string is never read as another
+type where the schema takes strings; each change is one `Fix`.
 """
 
 from __future__ import annotations
@@ -22,11 +31,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 ROUNDS = 4
-"""A string may hold a list whose items are strings again: each layer is one round."""
+"""Rounds of validation and edits: a string may hold a list whose items are strings again, and each layer takes one."""
 ORDER = ("null", "integer", "number", "boolean", "object", "array", "string")
-"""Which wanted type is tried first."""
+"""Order in which the wanted types are tried."""
 DIGITS = 4300
-"""Longest number that is read out of a string (the limit of Python's own int)."""
+"""Characters of the longest number that is read from a string (the limit of Python's own int)."""
 
 _INTEGER = re.compile(r"[+-]?[0-9]+(?:\.0*)?")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
@@ -36,19 +45,19 @@ _LITERAL = re.compile(
 _PYTHON_ESCAPE = re.compile(r"""\\(?:x([0-9a-fA-F]{2})|(.))|(")""", re.DOTALL)
 _WORDS = {"True": "true", "False": "false", "None": "null"}
 NOTHING: Any = object()
-"""What a text is read as that cannot be read as what is wanted."""
+"""Sentinel: the text cannot be read as the wanted type (None is a value)."""
 
 HOPELESS = 1000
-"""Errors that cannot be mended, after which no more are looked for."""
+"""Number of errors that cannot be fixed after which no more are collected."""
 
 Path: TypeAlias = "tuple[str | int, ...]"
 Texts: TypeAlias = Callable[[Path], str | None]
-"""Gives the number at a path as the model spelled it, where that is known."""
+"""Returns the number at a path as the model spelled it, or None where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One value to put in another's place; `wrapped` marks a single value that became a list."""
+    """Replacement of the value at a path; `wrapped` marks a single value that became a list."""
 
     path: Path
     value: Any
@@ -56,7 +65,7 @@ class Edit:
 
 
 def mend(value: Any, errors_of: Callable[[Any], Iterable[Any]], texts: Texts) -> tuple[Any, tuple[Fix, ...], list[Any]]:
-    """Give the coerced copy of a value, the fixes, and the errors that remain (not all, where they are many)."""
+    """Return a coerced copy of a value, the fixes, and the errors that remain (not all, where there are many)."""
     edits, errors = _plan(errors_of(value), texts)
     fixes: list[Fix] = []
     for _ in range(ROUNDS):
@@ -80,27 +89,27 @@ def mend(value: Any, errors_of: Callable[[Any], Iterable[Any]], texts: Texts) ->
 
 
 def _nulls(errors: Iterable[Any]) -> Iterator[Path]:
-    """Give the places of members that are null and may not be: so models write a parameter that they do not use."""
+    """Yield the paths of members that are null and may not be: models write null for an unused parameter."""
     for error in errors:
         if error.instance is None and error.absolute_path and isinstance(error.absolute_path[-1], str):
             yield tuple(error.absolute_path)
 
 
 def _plan(errors: Iterable[Any], texts: Texts) -> tuple[dict[Path, Edit], list[Any]]:
-    """Gather the edits that errors ask for, and the errors; stop where too many cannot be mended."""
+    """Collect the errors and the edits that fix them; no edits where more than `HOPELESS` errors cannot be fixed."""
     edits: dict[Path, Edit] = {}
-    read: list[Any] = []
+    seen: list[Any] = []
     hopeless = 0
     mender = _Mender(texts)
     for error in errors:
-        read.append(error)
-        found = mender.edits(error, ())
-        hopeless += found is None
+        seen.append(error)
+        edit_list = mender.edits(error, ())
+        hopeless += edit_list is None
         if hopeless > HOPELESS:
-            return {}, read
-        for edit in found or ():
+            return {}, seen
+        for edit in edit_list or ():
             edits.setdefault(edit.path, edit)
-    return edits, read
+    return edits, seen
 
 
 def _put(root: Any, edit: Edit) -> Any:
@@ -111,21 +120,21 @@ def _put(root: Any, edit: Edit) -> Any:
 
 
 def _holder(root: Any, path: Path) -> Any:
-    """Give what holds the value at a path."""
+    """Return the object or array that holds the value at a path."""
     for step in path[:-1]:
         root = root[step]
     return root
 
 
 class _Mender:
-    """Says how to mend errors; what lies inside alternatives is looked at once, though many may share it."""
+    """Turns errors into edits; the errors inside alternatives, which several errors may share, are handled once."""
 
     def __init__(self, texts: Texts) -> None:
         self.texts = texts
         self.known: dict[int, list[Edit] | None] = {}
 
     def edits(self, error: Any, base: Path) -> list[Edit] | None:
-        """Say how to mend one error below a path; None when it cannot be mended."""
+        """Return the edits that fix one error below a path; None when it cannot be fixed."""
         path = (*base, *error.relative_path)
         if error.validator in {"anyOf", "oneOf"} and error.context:
             inside = id(error.context[0])
@@ -141,16 +150,16 @@ class _Mender:
             case "enum" | "const":
                 members = error.validator_value if error.validator == "enum" else [error.validator_value]
                 budget.current().spend(len(members) // 4)
-                found = _member(error.instance, members)
-                return None if found is NOTHING else [Edit(path, found)]
+                member = _member(error.instance, members)
+                return None if member is NOTHING else [Edit(path, member)]
             case _:
                 return None
 
     def alternative(self, error: Any, path: Path) -> list[Edit] | None:
-        """Mend towards the first alternative in reach; where one takes strings, a string stays as it is."""
+        """Return the edits for the first alternative that can be met; None for a string where one takes strings."""
         branches: dict[Any, list[Any]] = {}
-        for each in error.context:
-            branches.setdefault(each.schema_path[0], []).append(each)
+        for inner in error.context:
+            branches.setdefault(inner.schema_path[0], []).append(inner)
         if isinstance(error.instance, str) and any(_takes_strings(errors) for errors in branches.values()):
             return None
         best: list[Edit] | None = None
@@ -162,36 +171,36 @@ class _Mender:
         return best
 
     def all(self, errors: list[Any], path: Path) -> list[Edit] | None:
-        """Mend every error of one alternative, or none."""
+        """Return the edits that fix every error of one alternative; None if any cannot be fixed."""
         edits: list[Edit] = []
-        for each in errors:
-            found = self.edits(each, path)
-            if found is None:
+        for error in errors:
+            fixing = self.edits(error, path)
+            if fixing is None:
                 return None
-            edits += found
+            edits += fixing
         return edits
 
 
 def _takes_strings(errors: list[Any]) -> bool:
-    """Say whether an alternative that refused a string refused this text only, not strings as such."""
-    for each in errors:
-        if each.validator in {"type", "enum", "const", None}:
+    """Return whether an alternative that refused a string refused only this text, and takes strings as such."""
+    for error in errors:
+        if error.validator in {"type", "enum", "const", None}:
             return False
-        if each.context and not any(_takes_strings([inner]) for inner in each.context):
+        if error.context and not any(_takes_strings([inner]) for inner in error.context):
             return False
     return True
 
 
 def _member(value: Any, members: list[Any]) -> Any:
-    """Find the one member that a value means: by case and outer space, or by its JSON."""
+    """Return the only enum member that a value can mean, by case and outer space or by its JSON; else `NOTHING`."""
     if isinstance(value, str):
         folded = value.strip().casefold()
-        same = [each for each in members if isinstance(each, str) and each.strip().casefold() == folded]
+        same = [member for member in members if isinstance(member, str) and member.strip().casefold() == folded]
         if same:
             return same[0] if len(same) == 1 else NOTHING
-        same = [each for each in members if not isinstance(each, str) and _spells(value.strip(), each)]
+        same = [member for member in members if not isinstance(member, str) and _spells(value.strip(), member)]
     else:
-        same = [each for each in members if isinstance(each, str) and type(value) is int and each == str(value)]
+        same = [member for member in members if isinstance(member, str) and type(value) is int and member == str(value)]
     return same[0] if len(same) == 1 else NOTHING
 
 
@@ -205,22 +214,22 @@ def _typed(path: Path, value: Any, wanted: set[str], texts: Texts) -> list[Edit]
         if kind not in wanted:
             continue
         if kind == "string":
-            found = _to_string(path, value, texts) if wanted <= {"string", "null"} else NOTHING
+            coerced = _to_string(path, value, texts) if wanted <= {"string", "null"} else NOTHING
         elif isinstance(value, str):
-            found = _FROM_TEXT[kind](value.strip())
+            coerced = _FROM_TEXT[kind](value.strip())
         elif kind == "integer" and isinstance(value, float) and value.is_integer():
-            found = int(value)
+            coerced = int(value)
         else:
-            found = NOTHING
-        if found is not NOTHING:
-            return [Edit(path, found)]
+            coerced = NOTHING
+        if coerced is not NOTHING:
+            return [Edit(path, coerced)]
     if "array" in wanted and value is not None and not (isinstance(value, str) and value.lstrip()[:1] in {"[", "{"}):
         return [Edit(path, [value], wrapped=True)]
     return None
 
 
 def _to_string(path: Path, value: Any, texts: Texts) -> Any:
-    """Spell a number as the model did: `1.10` read as a number has lost its zero, so it needs the text."""
+    """Return a number as the model spelled it: parsing `1.10` loses its zero, so a float needs the text."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return NOTHING
     text = texts(path)
@@ -262,14 +271,14 @@ def _array(text: str) -> Any:
 
 
 def _structure(text: str, kind: type) -> Any:
-    """Read JSON, or a Python literal of the same shape, out of a string, perhaps encoded more than once."""
+    """Decode a string as JSON or as a Python literal of the same shape, perhaps encoded more than once."""
     for _ in range(ROUNDS):
-        found = _read(text)
-        if isinstance(found, kind):
-            return found
-        if not isinstance(found, str):
+        decoded = _read(text)
+        if isinstance(decoded, kind):
+            return decoded
+        if not isinstance(decoded, str):
             return NOTHING
-        text = found.strip()
+        text = decoded.strip()
     return NOTHING
 
 
@@ -292,12 +301,12 @@ def _to_json(found: re.Match[str]) -> str:
     if found["word"]:
         return _WORDS[found["word"]]
     if found["other"] and found["other"][0] == "\\":
-        return found["other"]  # outside a string: taken as one, so that its quote opens none
+        return found["other"]  # an escape outside a string: matched as a unit, so that its quote opens none
     return f'"{_PYTHON_ESCAPE.sub(_escape, found[0][1:-1])}"'
 
 
 def _escape(found: re.Match[str]) -> str:
-    """Spell one escape of a Python literal, or a bare double quote, in JSON."""
+    """Translate one escape of a Python literal, or a bare double quote, to JSON."""
     if found[1]:
         return f"\\u00{found[1]}"
     if found[3]:
@@ -316,18 +325,18 @@ _FROM_TEXT: dict[str, Callable[[str], Any]] = {
 
 
 def from_text(kind: str, text: str) -> Any:
-    """Read a text without space around it as a value of one JSON type; `NOTHING` when it is none. O(n)."""
+    """Parse text without surrounding space as a value of one JSON type; `NOTHING` when it is none. O(n)."""
     return _FROM_TEXT[kind](text)
 
 
 class _Spelled(str):
-    """A number in the text of the arguments, as it was spelled."""
+    """The source text of a number in the arguments."""
 
     __slots__ = ()
 
 
 def spelled(text: str | None) -> Texts:
-    """Look numbers up in the JSON text that the arguments came from; parsed once, and only when asked."""
+    """Return a lookup of numbers in the JSON text of the arguments, which is parsed once and only when needed."""
     parsed: list[Any] = []
 
     def look(path: Path) -> str | None:

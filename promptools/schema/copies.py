@@ -10,13 +10,13 @@ from promptools.schema.shapes import is_array, is_object
 T = TypeVar("T")
 
 DEEPEST = 400
-"""Levels that a value may be nested: what is copied is written as JSON later, and `json` recurses."""
+"""Maximum nesting: what is copied is written as JSON later, and `json` recurses."""
 
 _SCALARS = frozenset((str, int, float, bool, type(None)))
 
 
 def copied(value: T) -> T:
-    """Copy a JSON value; parts that are one object stay one object. O(n).
+    """Return a deep copy of a JSON value; shared parts stay shared. O(n).
 
     What is not JSON is left to `copy.deepcopy`. Raises RecursionError for a value nested more than `DEEPEST` levels.
     """
@@ -27,21 +27,21 @@ def copied(value: T) -> T:
 
 
 def size(value: Any) -> int:
-    """Count the values inside a JSON value, itself included. O(n)."""
-    found = 0
+    """Return the number of values in a JSON value, itself included. O(n)."""
+    count = 0
     stack = [value]
     while stack:
-        here = stack.pop()
-        found += 1
-        if is_object(here):
-            stack.extend(here.values())
-        elif is_array(here):
-            stack.extend(here)
-    return found
+        node = stack.pop()
+        count += 1
+        if is_object(node):
+            stack.extend(node.values())
+        elif is_array(node):
+            stack.extend(node)
+    return count
 
 
 class _Copying:
-    """One copy: `made` holds the copy of each container by its id, `todo` those that are still empty."""
+    """State of one copy: `made` holds the copy of each container by its id, `todo` the copies still to be filled."""
 
     def __init__(self) -> None:
         self.made: dict[int, Any] = {}

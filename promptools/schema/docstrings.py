@@ -1,4 +1,4 @@
-"""What a function's docstring says of its parameters in Google's, NumPy's or Sphinx' style, as griffe reads it."""
+"""Parameter descriptions from docstrings in Google, NumPy or Sphinx style, parsed by griffe."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ class Described(NamedTuple):
 
 
 def described(docstring: str, names: Collection[str]) -> Described:
-    """Read a docstring without indentation; where it tells of none of the parameters, all of it is the description.
+    """Parse a docstring without indentation; one that describes none of the parameters is the description as a whole.
 
-    What it tells of them is left out of the description, unless it has sections that would go with it.
+    Parameter sections are left out of the description, unless that would lose sections of another kind.
     """
     if not any(re.search(rf"\b{re.escape(name)}\b", docstring) for name in names):
-        return Described(docstring, {})  # without the library, whose import takes 0.2 s
+        return Described(docstring, {})  # without griffe, whose import takes 0.2 s
     try:
         griffe: Any = import_module("griffe")
-    except ImportError:  # it was left out of the environment
+    except ImportError:  # griffe is not installed
         return Described(docstring, {})
     for style in STYLES:
         sections = griffe.Docstring(docstring, lineno=1).parse(style, warnings=False)
-        told = [each for section in sections if section.kind.value == "parameters" for each in section.value]
-        found = {each.name: " ".join(each.description.split()) for each in told if each.name in names}
-        if found:
-            return Described(_rest(sections) if _TOLD.issuperset(_kinds(sections)) else docstring, found)
+        parameters = [entry for section in sections if section.kind.value == "parameters" for entry in section.value]
+        descriptions = {entry.name: " ".join(entry.description.split()) for entry in parameters if entry.name in names}
+        if descriptions:
+            return Described(_rest(sections) if _TOLD.issuperset(_kinds(sections)) else docstring, descriptions)
     return Described(docstring, {})
 
 
@@ -45,7 +45,7 @@ def _kinds(sections: list[Any]) -> list[str]:
 
 
 def _rest(sections: list[Any]) -> str:
-    """Write what is told beside parameters: the text, and what is returned."""
+    """Return the docstring without its parameters: the text, and what the function returns."""
     texts = [section.value for section in sections if section.kind.value == "text"]
-    results = [each.description for section in sections if section.kind.value == "returns" for each in section.value]
-    return "\n\n".join([*texts, *(f"Returns: {each}" for each in results if each)])
+    results = [entry.description for section in sections if section.kind.value == "returns" for entry in section.value]
+    return "\n\n".join([*texts, *(f"Returns: {result}" for result in results if result)])

@@ -1,7 +1,7 @@
-"""The drafts of JSON Schema: which one a schema names, and what the older ones do not know.
+"""The drafts of JSON Schema: which one a schema declares, and which keywords the older ones lack.
 
-Tools are checked as draft 2020-12 has it. A schema of an older draft is rewritten for that (`promptools.schema.forms`)
-unless it says the same in both.
+Arguments are validated by draft 2020-12. A schema of an older draft is rewritten to that (`promptools.schema.forms`)
+unless it means the same in both.
 """
 
 from __future__ import annotations
@@ -42,25 +42,25 @@ _NEW: dict[Draft, frozenset[str]] = {
     2020: frozenset(("$dynamicRef", "prefixItems")),
 }
 UNKNOWN: dict[Draft, frozenset[str]] = {
-    draft: frozenset[str]().union(*(words for since, words in _NEW.items() if since > draft)) for draft in URIS
+    draft: frozenset[str]().union(*(keywords for since, keywords in _NEW.items() if since > draft)) for draft in URIS
 }
-"""Keywords that assert nothing in a draft, because a later one brought them."""
+"""Keywords that assert nothing in a draft, because a later one introduced them."""
 BESIDE_REFERENCES = frozenset(
     ("$comment", "$defs", "$ref", "$schema", "default", "definitions", "deprecated", "description", "examples", "title")
 )
-"""What is read beside a `$ref` up to draft 7, where all else is ignored: remarks, and what may be referred to."""
+"""What may accompany a `$ref` up to draft 7, where other siblings are ignored: annotations and definitions."""
 
 
 def draft_of(schema: Any) -> Draft:
-    """Return the draft that a schema names under `$schema`; the latest for none, and for one that nobody knows."""
-    named = schema.get("$schema") if is_object(schema) else None
-    if not isinstance(named, str):
+    """Return the draft that a schema declares under `$schema`; the latest if it declares none, or an unknown one."""
+    uri = schema.get("$schema") if is_object(schema) else None
+    if not isinstance(uri, str):
         return LATEST
-    return _BY_PLACE.get(named.strip().rstrip("#/").partition("://")[2], LATEST)
+    return _BY_PLACE.get(uri.strip().rstrip("#/").partition("://")[2], LATEST)
 
 
 def same_in_latest(node: Schema, draft: Draft) -> bool:
-    """Whether the keywords of one schema of a draft, each well formed in the latest, say the same there."""
+    """Return whether a schema's own keywords, well formed in the latest draft, mean the same there as in `draft`."""
     if draft == LATEST:
         return True
     if not UNKNOWN[draft].isdisjoint(node) or (draft == 4 and "id" in node):

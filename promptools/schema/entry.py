@@ -1,4 +1,4 @@
-"""One tool, prepared: its schema checked, linked and compiled, with the names that it declares."""
+"""One prepared tool: its schema checked, linked and compiled, and the parameter names that it declares."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Shape:
-    """What is computed once for one schema."""
+    """What is computed once for a schema."""
 
     graph: Graph
     validator: Validator
     declared: frozenset[str]
     required: frozenset[str]
     open: bool
-    """Other parameters are welcome by the schema's own words."""
+    """Whether the schema explicitly allows other parameters."""
     fits: quick.Predicate | None = None
     compiled: bool = False
     relaxed: tuple[Schema, tuple[str, ...]] | None = None
@@ -38,13 +38,13 @@ class Shape:
 
     @property
     def spellings(self) -> Spellings:
-        """The declared names by their spelling."""
+        """The declared names, indexed by spelling."""
         if self._spellings is None:
             self._spellings = Spellings(self.declared)
         return self._spellings
 
     def surely_fits(self, value: Any) -> bool:
-        """Tell whether the fast predicate takes the value; without one, and where it does not, jsonschema decides."""
+        """Return whether the fast predicate accepts a value. False is no verdict: then jsonschema decides."""
         if not self.compiled:
             self.fits = quick.compile_schema(self.graph)
             self.compiled = True
@@ -57,7 +57,7 @@ class Shape:
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """One tool; `sent` is the dict to send for it, `notes` what of it was not as it should be."""
+    """One prepared tool; `sent` is the dict to send for it, `notes` what was wrong with its definition."""
 
     tool: Tool
     sent: dict[str, Any]
@@ -68,7 +68,7 @@ class Entry:
 
 
 def prepare(source: Source, marks: Mapping[str, Any] | None, *, strict: bool = False) -> Entry:
-    """Check, link and index one tool; raises UsageError for an odd schema where it is `strict`. O(n) in the schema."""
+    """Check, link and index one tool; where `strict`, raise UsageError for a faulty schema. O(n) in the schema."""
     tool = source.tool
     graph = _graph(source, strict=strict)
     if graph.rewritten:
@@ -86,7 +86,7 @@ def prepare(source: Source, marks: Mapping[str, Any] | None, *, strict: bool = F
 
 
 def _graph(source: Source, *, strict: bool) -> Graph:
-    """Check and link a tool's schema; of one that cannot be read nothing is known."""
+    """Check and link a tool's schema; one that cannot be read is replaced by the empty schema, with a note."""
     name = source.tool.name
     try:
         graph = build(source.tool.parameters, name, strict=strict)
@@ -94,15 +94,15 @@ def _graph(source: Source, *, strict: bool) -> Graph:
     except UsageError as error:
         if strict:
             raise
-        said = str(error).removeprefix(f"Tool {name!r}: ").partition(". ")[0]
+        reason = str(error).removeprefix(f"Tool {name!r}: ").partition(". ")[0]
         graph = build({}, name)
         graph.rewritten = True
-        graph.notes = (f"its calls are not checked by its schema, which goes on as it came: {said}",)
+        graph.notes = (f"its calls are not checked by its schema, which goes on as it came: {reason}",)
     return graph
 
 
 def fitting(marks: Mapping[str, Any], declared: frozenset[str]) -> Mapping[str, Any]:
-    """Copy marks without the aliases that a tool with these parameters cannot have."""
+    """Return marks without the aliases that a tool with these parameters cannot have."""
     aliases = marks.get("aliases")
     if not is_object(aliases):
         return marks
@@ -111,7 +111,7 @@ def fitting(marks: Mapping[str, Any], declared: frozenset[str]) -> Mapping[str, 
 
 
 def marked(entry: Entry, marks: Mapping[str, Any]) -> Entry:
-    """Copy with marks set; raises UsageError for those that the tool cannot have."""
+    """Return a copy with marks set; raise UsageError for aliases that the tool cannot have."""
     tool, declared = mark(entry.tool, marks), entry.shape.declared
     for alias, name in tool.aliases.items():
         if alias in declared:

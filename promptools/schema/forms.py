@@ -1,8 +1,17 @@
-"""Schemas as tools really have them, read as draft 2020-12: older drafts, foreign names of types, odd forms.
+"""Normalize the schemas that tools really have to draft 2020-12: older drafts, foreign type names, malformed keywords.
 
-What can be read is read. A keyword that has not its form, and a reference that leads nowhere, are left out; each of
-these, and each odd form that was read as something else, is a note. The forms of an older draft that the schema names
-are no oddities and have no notes. What comes out is a well-formed schema whose references are JSON pointers.
+The result is a well-formed schema whose references are all JSON pointers from its root. What can be understood is
+kept. A malformed keyword, and a reference that does not resolve, is left out; each of these, and each form that was
+read as something else, is a note. Forms that are regular in the draft that the schema declares are not noted.
+
+There are three passes, because rewriting keywords moves the schemas that references point to:
+
+1. `gather` walks all subschemas, those reached only by references last. It resolves every reference to the object that
+   it means and removes it. Only where a node declares a name (`$id`, `$anchor`) is the `referencing` library needed.
+2. `mend` rewrites the keywords of each node, parents before children: a parent takes draft 3's `required: true` from
+   its properties before they are looked at themselves.
+3. `refer` locates the targets where they are by now and writes the references again. A target that is no longer
+   anywhere in the schema is put under `$defs`.
 """
 
 from __future__ import annotations
@@ -31,14 +40,14 @@ _SIZES = tuple(f"{end}{what}" for end in ("min", "max") for what in ("Length", "
 
 
 class Read(NamedTuple):
-    """A schema of draft 2020-12, and what was not as it should be."""
+    """A schema of draft 2020-12, and notes on what was wrong with the original."""
 
     root: Schema
     notes: list[str]
 
 
 def read_schema(schema: Any, draft: Draft) -> Read:
-    """Read a schema, which is changed in place. O(n) where it names no parts of itself by `$id` or `$anchor`."""
+    """Normalize a schema in place. O(n) unless it names parts of itself by `$id` or `$anchor`."""
     if not is_object(schema):
         return Read({}, [] if schema is True else [f"/: {_shown(schema)} was left out: it is no schema"])
     reading = _Reading(schema, draft)
@@ -50,7 +59,7 @@ def read_schema(schema: Any, draft: Draft) -> Read:
 
 
 class _Reading:
-    """One schema while it is read: its nodes in order, with JSON pointers, and what their references mean."""
+    """State of one normalization: the nodes in order, with JSON pointers, and the targets of their references by id."""
 
     def __init__(self, root: Schema, draft: Draft) -> None:
         self.root = root
@@ -68,30 +77,30 @@ class _Reading:
     # --- references: before anything is moved ------------------------------------------------------------------------
 
     def gather(self) -> None:
-        """Find the nodes, and take their references out."""
+        """Collect the nodes and remove their references, whose targets are kept."""
         self.walk(None)
         if not all(_NAMING.isdisjoint(node) for node, _ in self.nodes):
             resolver = self.resolver()
             self.nodes.clear()
             self.walk(resolver)
         for node, at in self.nodes:
-            for word in _REFERENCES:
-                if word in node:
+            for keyword in _REFERENCES:
+                if keyword in node:
                     if id(node) not in self.targets:
-                        self.note(f"{at}/{word}", f"{_shown(node[word])} leads nowhere and was left out")
-                    del node[word]
+                        self.note(f"{at}/{keyword}", f"{_shown(node[keyword])} leads nowhere and was left out")
+                    del node[keyword]
 
     def resolver(self) -> Any:
-        """Return what resolves references to names; None where the names are too odd for it."""
+        """Return a resolver for references by name; None where `referencing` cannot read the names."""
         for node, _ in self.nodes:
-            for word in _NAMING:
-                if word in node and not isinstance(node[word], str):
-                    del node[word]
+            for keyword in _NAMING:
+                if keyword in node and not isinstance(node[keyword], str):
+                    del node[keyword]
         try:
             resource = self.resource(self.root)
             uri = resource.id() or ""
             return library("referencing").Registry().with_resource(uri, resource).crawl().resolver(uri)
-        except Exception:  # noqa: BLE001  whatever a schema that is none makes it raise
+        except Exception:  # noqa: BLE001  a malformed schema may make it raise anything
             return None
 
     def resource(self, node: Schema) -> Any:
@@ -99,7 +108,7 @@ class _Reading:
         return getattr(library("referencing.jsonschema"), names[self.draft]).create_resource(node)
 
     def walk(self, resolver: Any) -> None:
-        """Visit each subschema once, those that are only referred to last."""
+        """Visit each subschema once, those reached only by references last."""
         seen: set[int] = set()
         self.targets.clear()
         stack: list[tuple[Any, Any, str]] = [(self.root, resolver, "")]
@@ -113,29 +122,29 @@ class _Reading:
             self.nodes.append((here, at))
             if resolver is not None and at:
                 resolver = resolver.in_subresource(self.resource(here))
-            for word in _REFERENCES:
-                if word in here:
-                    target, base = self.look_up(resolver, here[word])
+            for keyword in _REFERENCES:
+                if keyword in here:
+                    target, base = self.look_up(resolver, here[keyword])
                     if is_object(target) or isinstance(target, bool):
                         self.targets.setdefault(id(here), []).append(target)
-                        later.append((target, base, f"{at}/{word}"))
+                        later.append((target, base, f"{at}/{keyword}"))
             inside = [(sub, resolver, at + step) for step, sub in _inside(here)]
             stack.extend(reversed(inside))
 
     def look_up(self, resolver: Any, reference: Any) -> tuple[Any, Any]:
-        """Return what a reference means, and the resolver of the place where that is."""
+        """Return the target of a reference, and the resolver for references inside that target."""
         if not isinstance(reference, str):
             return None, None
         if resolver is not None:
             try:
-                found = resolver.lookup(reference)
-                return found.contents, found.resolver
-            except Exception:  # noqa: BLE001, S110  it leads nowhere, or is no reference at all
+                resolved = resolver.lookup(reference)
+                return resolved.contents, resolved.resolver
+            except Exception:  # noqa: BLE001, S110  it does not resolve, or is no reference at all
                 pass
         return at_pointer(self.root, reference), resolver
 
     def refer(self) -> None:
-        """Write the references again, as JSON pointers to where their targets are by now."""
+        """Write the references again, as JSON pointers to the present locations of their targets."""
         if not self.targets:
             return
         where: dict[int, str] = {}
@@ -159,7 +168,7 @@ class _Reading:
     # --- keywords ----------------------------------------------------------------------------------------------------
 
     def mend(self, node: Schema, at: str) -> None:
-        """Make the keywords of one schema well formed; those of its parent come before its own."""
+        """Make the keywords of one schema well formed; its parent has been handled before."""
         self.older(node)
         if well_formed(node):
             return self.required(node, at)
@@ -170,26 +179,26 @@ class _Reading:
         self.properties(node, at)
         self.alternatives(node, at)
         self.names(node, at)
-        for word in [*node]:
-            test = TESTS.get(word)
-            if word in RARE:
-                del node[word]  # names of places, which no reference needs any more
-            elif test is not None and not test(node[word]):
-                self.drop(node, at, word)
+        for keyword in [*node]:
+            test = TESTS.get(keyword)
+            if keyword in RARE:
+                del node[keyword]  # `$id`, `$anchor` and the like, which no reference needs any more
+            elif test is not None and not test(node[keyword]):
+                self.drop(node, at, keyword)
         return self.required(node, at)
 
     def older(self, node: Schema) -> None:
-        """Take out what an older draft ignores."""
+        """Remove what an older draft ignores."""
         node.pop("$schema", None)
         if self.draft == LATEST:
             return
-        for word in UNKNOWN[self.draft].intersection(node):
-            del node[word]
+        for keyword in UNKNOWN[self.draft].intersection(node):
+            del node[keyword]
         if self.draft == 4:
             node.pop("id", None)
         if self.draft < 2019 and id(node) in self.targets:
-            for word in node.keys() - BESIDE_REFERENCES:
-                del node[word]
+            for keyword in node.keys() - BESIDE_REFERENCES:
+                del node[keyword]
 
     def type(self, node: Schema, at: str) -> None:
         if "type" not in node or TESTS["type"](node["type"]):
@@ -202,18 +211,18 @@ class _Reading:
         return None
 
     def limits(self, node: Schema, at: str) -> None:
-        for word, other in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
-            exclusive = node.get(word)
+        for keyword, other in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
+            exclusive = node.get(keyword)
             if isinstance(exclusive, bool):
                 if self.draft != 4:
-                    self.note(f"{at}/{word}", f"{_shown(exclusive)} was read as draft 4 has it")
-                del node[word]
+                    self.note(f"{at}/{keyword}", f"{_shown(exclusive)} was read as draft 4 has it")
+                del node[keyword]
                 if exclusive and other in node:
-                    node[word] = node.pop(other)
-        for word in _SIZES:
-            size = node.get(word)
+                    node[keyword] = node.pop(other)
+        for keyword in _SIZES:
+            size = node.get(keyword)
             if isinstance(size, float) and size.is_integer():
-                node[word] = int(size)
+                node[keyword] = int(size)
 
     def items(self, node: Schema, at: str) -> None:
         items = node.get("items")
@@ -223,7 +232,7 @@ class _Reading:
             self.note(f"{at}/items", "a list was read as 'prefixItems'")
         del node["items"]
         if items:
-            read = [self.member(each, f"{at}/items/{index}", {}) for index, each in enumerate(items)]
+            read = [self.member(item, f"{at}/items/{index}", {}) for index, item in enumerate(items)]
             node.setdefault("prefixItems", read)
             if "additionalItems" in node:
                 node["items"] = node["additionalItems"]
@@ -233,41 +242,45 @@ class _Reading:
         if self.draft > 7 or not is_object(given):
             return
         for name, needed in given.items():
-            word = "dependentRequired" if is_array(needed) else "dependentSchemas"
-            if TESTS[word]({name: needed}):
-                node.setdefault(word, {})[name] = needed
+            keyword = "dependentRequired" if is_array(needed) else "dependentSchemas"
+            if TESTS[keyword]({name: needed}):
+                node.setdefault(keyword, {})[name] = needed
             else:
                 self.note(at + pointer(["dependencies", name]), f"{_shown(needed)} was left out")
 
     def properties(self, node: Schema, at: str) -> None:
-        """Read the members of what holds schemas by name; a parameter whose schema is none may be anything."""
-        for word in MAPS:
-            members = node.get(word)
+        """Normalize keywords that hold schemas by name; a parameter whose schema cannot be read may be anything."""
+        for keyword in MAPS:
+            members = node.get(keyword)
             if not is_object(members):
                 continue
-            for name, each in [*members.items()]:
-                if isinstance(each, dict | bool):
+            for name, member in [*members.items()]:
+                if isinstance(member, dict | bool):
                     continue
-                read = self.member(each, at + pointer([word, name]), {} if word == "properties" else None)
+                read = self.member(member, at + pointer([keyword, name]), {} if keyword == "properties" else None)
                 if read is None:
-                    self.drop(members, f"{at}/{word}", name)
+                    self.drop(members, f"{at}/{keyword}", name)
                 else:
                     members[name] = read
 
     def alternatives(self, node: Schema, at: str) -> None:
-        """Read lists of schemas: where one of several alternatives is none, nothing can be said of the others."""
+        """Normalize keywords that hold a list of schemas, or a single one.
+
+        An unreadable member of `anyOf` or `oneOf` stays, so that the whole keyword is then dropped as malformed:
+        without one of its alternatives it would refuse valid values.
+        """
         for word in LISTS:
             members = node.get(word)
             if is_array(members):
-                read = [self.member(each, f"{at}/{word}/{index}") for index, each in enumerate(members)]
-                node[word] = [each for each in read if each is not None] if word == "allOf" else read
+                read = [self.member(member, f"{at}/{word}/{index}") for index, member in enumerate(members)]
+                node[word] = [member for member in read if member is not None] if word == "allOf" else read
         for word in _SINGLE:
             if isinstance(node.get(word), str):
                 read = self.member(node[word], f"{at}/{word}")
                 node[word] = node[word] if read is None else read
 
     def member(self, given: Any, at: str, other: Any = None) -> Any:
-        """Return a schema as it is, and that of a type for the type's name; `other` for what is neither."""
+        """Return a schema as it is, `{"type": ...}` for the name of a type, and `other` for anything else."""
         if is_object(given) or isinstance(given, bool):
             return given
         kind = read_type(given) if isinstance(given, str) else None
@@ -280,37 +293,37 @@ class _Reading:
         required = node.get("required")
         if is_array(required) and not TESTS["required"](required):
             self.note(f"{at}/required", "what is no name, or comes twice, was left out")
-            node["required"] = list(dict.fromkeys(each for each in required if isinstance(each, str)))
+            node["required"] = list(dict.fromkeys(name for name in required if isinstance(name, str)))
 
     def required(self, node: Schema, at: str) -> None:
-        """Move `required: true` of a property to the schema that has the property, as draft 3 means it."""
+        """Move `required: true` from a property to the schema that declares the property, as in draft 3."""
         properties = node.get("properties")
         required: list[str] = []
-        for name, each in properties.items() if is_object(properties) else ():
-            if is_object(each) and "required" in each and not is_array(each["required"]):
-                said = each.pop("required")
-                required += [name] if said is True else []
-                what = f"read as {name!r} being required" if said is True else "left out"
-                self.note(at + pointer(["properties", name, "required"]), f"{_shown(said)} was {what}")
+        for name, sub in properties.items() if is_object(properties) else ():
+            if is_object(sub) and "required" in sub and not is_array(sub["required"]):
+                flag = sub.pop("required")
+                required += [name] if flag is True else []
+                what = f"read as {name!r} being required" if flag is True else "left out"
+                self.note(at + pointer(["properties", name, "required"]), f"{_shown(flag)} was {what}")
         if required:
             node["required"] = list(dict.fromkeys([*node.get("required", ()), *required]))
 
 
 def _inside(node: Schema) -> Iterator[tuple[str, Any]]:
-    """Yield the subschemas of a node, whether or not its keywords have their form."""
-    for word, value in node.items():
-        if word not in _HOLDERS:
+    """Yield `(pointer step, subschema)` for a node, whether or not its keywords are well formed."""
+    for keyword, value in node.items():
+        if keyword not in _HOLDERS:
             continue
         if is_array(value):
-            yield from ((f"/{word}/{index}", each) for index, each in enumerate(value))
-        elif is_object(value) and word in _MAPS:
-            yield from ((pointer([word, name]), each) for name, each in value.items())
+            yield from ((f"/{keyword}/{index}", sub) for index, sub in enumerate(value))
+        elif is_object(value) and keyword in _MAPS:
+            yield from ((pointer([keyword, name]), sub) for name, sub in value.items())
         else:
-            yield f"/{word}", value
+            yield f"/{keyword}", value
 
 
 def _locate(root: Schema, at: str, where: dict[int, str]) -> None:
-    """Note the JSON pointers of a schema and of all inside it."""
+    """Record the JSON pointers of a schema and of every subschema, by id."""
     stack: list[tuple[Any, str]] = [(root, at)]
     while stack:
         node, at = stack.pop()

@@ -1,6 +1,20 @@
-"""A tool's schema as a graph: each subschema once, and each `$ref` with the subschema that it means.
+"""A tool's schema as a graph: the nodes are its subschemas, and each `$ref` is an edge to the subschema that it means.
 
-All references are resolved here, once, when tools are prepared: nothing later looks one up by its text.
+All references are resolved here, once, when tools are prepared; nothing later looks one up by its text, and nothing is
+ever fetched. The graph holds its own copy of the schema. Nodes are identified by `id()`, which is safe because that
+copy keeps them alive.
+
+`build` takes the first of these ways that works:
+
+1. `_walk` accepts the common kind of schema without any library: well-formed keywords that mean the same in every
+   draft, references that are JSON pointers from the root, at most `DEEPEST` levels.
+2. `strict`: the schema is checked against the meta-schema of its draft, and linked by the `referencing` library, which
+   knows `$id`, `$anchor` and `$dynamicRef` (`_link`). Any fault is a UsageError.
+3. Not `strict`: a well-formed schema of the latest draft that declares names is linked the same way. Any other one is
+   rewritten by `promptools.schema.forms`, which leaves out what cannot be used and notes it.
+
+Finally `_cut_endless` removes references that would make validation go round for ever: a cycle all of whose steps apply
+to the same value (`IN_PLACE`). A cycle through `properties` or `items` ends with the value, and stays.
 """
 
 from __future__ import annotations
@@ -15,7 +29,7 @@ from promptools.errors import UsageError, clip
 from promptools.schema.copies import copied
 from promptools.schema.drafts import LATEST, URIS, Draft, draft_of, same_in_latest
 from promptools.schema.keywords import RARE, well_formed
-from promptools.schema.shapes import is_array as is_array  # noqa: PLC0414  others have it from here
+from promptools.schema.shapes import is_array as is_array  # noqa: PLC0414  re-exported
 from promptools.schema.shapes import is_object as is_object  # noqa: PLC0414
 from promptools.types import Schema
 
@@ -31,81 +45,81 @@ REFS = ("$ref", "$dynamicRef")
 _SINGLE = (*ONE, *ONE_MORE)
 _HOLDERS = frozenset((*_SINGLE, *LISTS, *MAPS))
 IN_PLACE = frozenset(("allOf", "anyOf", "dependentSchemas", "else", "if", "not", "oneOf", "then", *REFS))
-"""Keywords whose subschemas look at the same value again: a circle of these alone never ends."""
+"""Keywords whose subschemas apply to the same value: a cycle of these alone never ends."""
 
 
 MOST_CIRCLES = 16
-"""References without end that are left out of one schema; one that has more is not read at all."""
+"""Endless references that are left out of one schema; a schema that has more is not read at all."""
 DEEPEST = 128
-"""Levels of subschemas in subschemas that are checked here; what is deeper is left to jsonschema, and its limits."""
+"""Nesting of subschemas that is checked here; what is deeper is left to jsonschema and its limits."""
 
 
 def library(name: str) -> Any:
-    """Import a library on first use: who offers no tools does not wait for jsonschema, and it has no usable types."""
+    """Import a library on first use: only callers with tools wait for jsonschema, which has no usable types anyway."""
     return import_module(name)
 
 
 def pointer(path: Sequence[str | int]) -> str:
-    """Write a path as a JSON pointer (RFC 6901)."""
+    """Return a path as a JSON pointer (RFC 6901)."""
     return "".join([f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in path])
 
 
 def at_pointer(root: Any, reference: str) -> Any:
-    """Return what a reference such as `#/$defs/a` means; None for nothing, and for a reference of another form."""
+    """Return the target of a reference such as `#/$defs/a`; None where there is none, and for any other form."""
     if reference != "#" and not reference.startswith("#/"):
         return None
-    found = root
+    node = root
     for step in unquote(reference[1:]).split("/")[1:]:
-        if is_object(found):
-            found = found.get(step.replace("~1", "/").replace("~0", "~"))
-        elif is_array(found) and step.isdecimal() and step.isascii():
-            found = found[int(step)] if len(step) < 9 and int(step) < len(found) else None
+        if is_object(node):
+            node = node.get(step.replace("~1", "/").replace("~0", "~"))
+        elif is_array(node) and step.isdecimal() and step.isascii():
+            node = node[int(step)] if len(step) < 9 and int(step) < len(node) else None
         else:
             return None
-    return found
+    return node
 
 
 def children(node: Schema) -> Iterator[tuple[str, str, Any]]:
-    """Yield `(keyword, pointer from the node, subschema)` for each place where a subschema may stand."""
+    """Yield `(keyword, pointer from the node, subschema)` for each direct subschema of a node."""
     if _HOLDERS.isdisjoint(node):
         return
-    for word in _SINGLE:
-        if word in node:
-            yield word, f"/{word}", node[word]
-    for word in LISTS:
-        if word in node:
-            for index, each in enumerate(node[word]):
-                yield word, f"/{word}/{index}", each
-    for word in MAPS:
-        if word in node:
-            for name, each in node[word].items():
-                yield word, pointer([word, name]), each
+    for keyword in _SINGLE:
+        if keyword in node:
+            yield keyword, f"/{keyword}", node[keyword]
+    for keyword in LISTS:
+        if keyword in node:
+            for index, sub in enumerate(node[keyword]):
+                yield keyword, f"/{keyword}/{index}", sub
+    for keyword in MAPS:
+        if keyword in node:
+            for name, sub in node[keyword].items():
+                yield keyword, pointer([keyword, name]), sub
 
 
 def held(node: Schema, word: str) -> list[Any]:
-    """Return the subschemas under one keyword that a node has."""
+    """Return the subschemas under a keyword of a node."""
     value = node[word]
     return [*value.values()] if word in MAPS else value if word in LISTS else [value]
 
 
 @dataclass(slots=True)
 class Graph:
-    """A checked copy of one schema; `targets` gives, by the id of a node, the node that its reference means."""
+    """A checked copy of one schema; `targets` maps the id of a node to the nodes that its references mean."""
 
     root: Schema
     where: dict[int, str] = field(default_factory=dict[int, str])
-    """JSON pointer of each node, by the node's id."""
+    """JSON pointer of each node, by its id."""
     nodes: list[Schema] = field(default_factory=list["Schema"])
     notes: tuple[str, ...] = ()
-    """What of the schema was not as it should be, each with its JSON pointer."""
+    """What was wrong with the schema, each note with its JSON pointer."""
     rewritten: bool = False
-    """The root is not the schema as it came, but as it was read: of another draft, or odd."""
+    """Whether the root was rewritten: the schema is of an older draft, or was malformed."""
     targets: dict[int, list[Any]] = field(default_factory=dict[int, list[Any]])
 
     def spread(
         self, node: Any, words: tuple[str, ...] = ("allOf", "anyOf", "dependentSchemas", "else", "oneOf", "then")
     ) -> Iterator[Schema]:
-        """Yield a node and those that speak of the same value: through references and the given keywords."""
+        """Yield a node and those that apply to the same value, reached by references and by the given keywords."""
         seen: set[int] = set()
         stack = [node]
         while stack:
@@ -120,8 +134,8 @@ class Graph:
 def build(schema: Any, tool: str, *, strict: bool = False) -> Graph:
     """Copy, check and link a schema; `tool` names the tool in errors. O(n) where its references are JSON pointers.
 
-    What has not its form is left out, and a note says so; where it is `strict`, that is a UsageError, and so is a
-    reference that leads nowhere or never ends. Raises UsageError for what is nested too deeply.
+    What is malformed is left out, with a note; where `strict`, it is a UsageError, and so is a reference that does not
+    resolve or never ends. Raises UsageError for a schema that is nested too deeply.
     """
     draft = draft_of(schema)
     try:
@@ -136,7 +150,7 @@ def build(schema: Any, tool: str, *, strict: bool = False) -> Graph:
 
 
 def _checked(schema: Any, tool: str, draft: Draft) -> Graph:
-    """Check a schema by the meta-schema of its draft, and link it."""
+    """Check a schema against the meta-schema of its draft, and link it."""
     _check(schema, tool, "", draft)
     if draft != LATEST:
         graph = _rewritten(copied(schema), tool, draft)
@@ -149,7 +163,7 @@ def _checked(schema: Any, tool: str, draft: Draft) -> Graph:
 
 
 def _read(root: Any, tool: str, draft: Draft) -> Graph:
-    """Read what can be read of a copy, and link it; the well-formed ones of the latest draft stay as they are."""
+    """Link a copy of a schema, rewritten unless it is well formed and of the latest draft."""
     graph = Graph(root)
     try:
         if draft == LATEST and _names_places(root):
@@ -161,16 +175,16 @@ def _read(root: Any, tool: str, draft: Draft) -> Graph:
 
 
 def _names_places(schema: Any) -> bool:
-    """Whether any object in a schema has a keyword that names a place, or refers to one by its name."""
+    """Return whether any object in a schema declares a name (`$id`, `$anchor`, ...), or refers to one."""
     stack = [schema]
     while stack:
-        here = stack.pop()
-        if is_object(here):
-            if not RARE.isdisjoint(here):
+        current = stack.pop()
+        if is_object(current):
+            if not RARE.isdisjoint(current):
                 return True
-            stack.extend(here.values())
-        elif is_array(here):
-            stack.extend(here)
+            stack.extend(current.values())
+        elif is_array(current):
+            stack.extend(current)
     return False
 
 
@@ -179,7 +193,7 @@ def _rewritten(root: Any, tool: str, draft: Draft) -> Graph:
 
     root, notes = read_schema(root, draft)
     graph = Graph(root)
-    if not _walk(graph, LATEST):  # it is nested deeply
+    if not _walk(graph, LATEST):  # nested more than DEEPEST levels
         graph = Graph(root)
         _link(graph, tool)
     graph.notes, graph.rewritten = tuple(notes), True
@@ -204,9 +218,9 @@ def _check(schema: Any, tool: str, base: str, draft: Draft = LATEST) -> None:
 
 
 def _walk(graph: Graph, draft: Draft = LATEST) -> bool:
-    """Check and link the common kind of schema, where jsonschema would find no fault; false where it is to decide.
+    """Check and link a schema of the common kind; return False, with the graph half filled, where it is another.
 
-    Common are well-formed keywords that say the same in all drafts, and references by JSON pointers from the root.
+    Common means well-formed keywords that are the same in all drafts, and references by JSON pointer from the root.
     """
     stack: list[tuple[Any, str, int]] = [(graph.root, "", 0)]
     referring: list[tuple[Schema, str]] = []
@@ -215,11 +229,11 @@ def _walk(graph: Graph, draft: Draft = LATEST) -> bool:
             node, at, depth = stack.pop()
         else:
             referrer, where = referring.pop()
-            found = at_pointer(graph.root, referrer["$ref"])
-            if not is_object(found) and not isinstance(found, bool):
+            target = at_pointer(graph.root, referrer["$ref"])
+            if not is_object(target) and not isinstance(target, bool):
                 return False
-            graph.targets[id(referrer)] = [found]
-            node, at, depth = found, where, 0
+            graph.targets[id(referrer)] = [target]
+            node, at, depth = target, where, 0
         if not is_object(node) or id(node) in graph.where:
             continue
         if depth > DEEPEST or not well_formed(node) or not same_in_latest(node, draft):
@@ -235,10 +249,10 @@ def _walk(graph: Graph, draft: Draft = LATEST) -> bool:
 
 
 def _link(graph: Graph, tool: str) -> None:
-    """Check and link any schema by the libraries that know every keyword and every form of reference."""
+    """Check and link any schema with the libraries that know every keyword and every form of reference."""
     _check(graph.root, tool, "")
     resource = library("referencing.jsonschema").DRAFT202012.create_resource
-    # crawled now: a resolver that was not would look through the whole schema for each reference
+    # crawled now, or the resolver would search the whole schema for each reference
     uri = resource(graph.root).id() or ""
     start = library("referencing").Registry().with_resource(uri, resource(graph.root)).crawl().resolver(uri)
     later: list[tuple[Any, Any, str]] = []
@@ -249,7 +263,7 @@ def _link(graph: Graph, tool: str) -> None:
         else:
             node, resolver, at = later.pop()
             if is_object(node) and id(node) not in graph.where:
-                _check(node, tool, at)  # it is where no keyword of the draft holds a schema
+                _check(node, tool, at)  # not under a keyword that holds schemas, so the meta-schema has not seen it
         if not is_object(node) or id(node) in graph.where:
             continue
         here = node
@@ -258,54 +272,58 @@ def _link(graph: Graph, tool: str) -> None:
         here.pop("$schema", None)  # or jsonschema would change its draft, and its regex engine, midway
         if at:
             resolver = resolver.in_subresource(resource(here))
-        for word in REFS:
-            if word in here:
-                found = _look_up(resolver, here[word], tool, f"{at}/{word}")
-                graph.targets.setdefault(id(here), []).append(found.contents)
-                later.append((found.contents, found.resolver, f"{at}/{word}"))
+        for keyword in REFS:
+            if keyword in here:
+                resolved = _look_up(resolver, here[keyword], tool, f"{at}/{keyword}")
+                graph.targets.setdefault(id(here), []).append(resolved.contents)
+                later.append((resolved.contents, resolved.resolver, f"{at}/{keyword}"))
         stack.extend((sub, resolver, at + step) for _, step, sub in children(here))
 
 
 def _look_up(resolver: Any, ref: str, tool: str, at: str) -> Any:
     problems = library("referencing.exceptions")
     try:
-        found = resolver.lookup(ref)
+        resolved = resolver.lookup(ref)
     except (problems.Unresolvable, problems.NoSuchResource, LookupError, TypeError, ValueError):
         raise UsageError(
             f"Tool {tool!r}: the reference {clip(ref)!r} at {at!r} leads nowhere. Nothing is ever fetched: put what it "
             f"means under '$defs' of the tool's own parameters."
         ) from None
-    if not isinstance(found.contents, dict | bool):
+    if not isinstance(resolved.contents, dict | bool):
         raise UsageError(f"Tool {tool!r}: the reference {clip(ref)!r} at {at!r} leads to something that is no schema.")
-    return found
+    return resolved
 
 
 def _cut_endless(graph: Graph, tool: str, *, strict: bool) -> None:
-    """Leave out a reference of each circle that never moves on to a part of the value; raise where it is `strict`."""
+    """Remove a reference of each cycle that never moves on to a part of the value; raise UsageError where `strict`."""
     cut = 0
-    while circle := _endless(graph):
-        following = zip(circle, (*circle[1:], circle[0]), strict=True)
-        node = next((node for node, after in following if any(each is after for each in _meant(graph, node))), None)
+    while cycle := _endless(graph):
+        following = zip(cycle, (*cycle[1:], cycle[0]), strict=True)
+        node = next((node for node, after in following if any(target is after for target in _meant(graph, node))), None)
         if strict or node is None or cut == MOST_CIRCLES:
-            at = graph.where[id(circle[-1])] or "/"
+            at = graph.where[id(cycle[-1])] or "/"
             raise UsageError(
                 f"Tool {tool!r}: the references at {at!r} lead back to themselves without end. Let one of them "
                 f"go through 'properties' or 'items', or take it out."
             )
         del graph.targets[id(node)]
-        for word in REFS:
-            node.pop(word, None)
+        for keyword in REFS:
+            node.pop(keyword, None)
         graph.notes += (f"{graph.where[id(node)] or '/'}: a reference without end was left out",)
         cut += 1
 
 
 def _meant(graph: Graph, node: Schema) -> list[Any]:
-    """Return what the references of a node lead to."""
+    """Return the targets of a node's references."""
     return graph.targets.get(id(node), [])
 
 
 def _endless(graph: Graph) -> list[Schema]:
-    """Return a circle of schemas that all look at the same value, the one that it was entered by last; or none."""
+    """Return a cycle of schemas that all apply to the same value, or an empty list.
+
+    The node by which the cycle was entered comes last. The search is depth-first without recursion: `path` holds the
+    nodes being visited, `done` those that lead to no cycle.
+    """
     done: set[int] = set()
     for start in graph.nodes:
         path: dict[int, Schema] = {}
@@ -317,19 +335,19 @@ def _endless(graph: Graph) -> list[Schema]:
                 done.add(id(node))
             elif id(node) in path:
                 ids = [*path]
-                circle = [path[each] for each in ids[ids.index(id(node)) :]]
-                return [*circle[1:], circle[0]]
+                cycle = [path[key] for key in ids[ids.index(id(node)) :]]
+                return [*cycle[1:], cycle[0]]
             elif id(node) not in done:
                 path[id(node)] = node
                 stack.append((node, True))
-                stack.extend((each, False) for each in _again(graph, node))
+                stack.extend((sub, False) for sub in _again(graph, node))
     return []
 
 
 def _again(graph: Graph, node: Schema) -> Iterator[Schema]:
-    for each in _meant(graph, node):
-        if is_object(each):
-            yield each
-    for word, _, sub in children(node):
-        if word in IN_PLACE and is_object(sub):
+    for target in _meant(graph, node):
+        if is_object(target):
+            yield target
+    for keyword, _, sub in children(node):
+        if keyword in IN_PLACE and is_object(sub):
             yield sub

@@ -1,4 +1,4 @@
-"""The keys of arguments, as models write them and as a schema declares them."""
+"""Map the keys of arguments, as models write them, to the parameters that a schema declares."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ GROUPS: tuple[frozenset[str], ...] = tuple(
         "replace replacement new_text",
     )
 )
-"""Names for one thing: whichever one the schema declares is meant, if it declares just one of them."""
+"""Synonyms: the one that the schema declares is meant, if it declares exactly one of a group."""
 
 TOWARDS: Mapping[str, frozenset[str]] = {
     "num_results": frozenset(("top_n", "count", "limit", "max_results")),
@@ -39,30 +39,30 @@ TOWARDS: Mapping[str, frozenset[str]] = {
     "line_start": frozenset(("start_line",)),
     "line_end": frozenset(("end_line",)),
 }
-"""Names that stand for one declared name, but not for each other."""
+"""Names that may stand for a declared name, but not for each other."""
 
 LIKELY: tuple[frozenset[str], ...] = (*GROUPS, frozenset(("path", "file", "filename", "file_name")))
-"""Names for one thing where just one parameter can be meant."""
+"""Synonyms for `guess`, where only one parameter can be meant."""
 GENERAL = frozenset((
     "arg", "array", "field", "input", "list", "name", "param", "parameter", "str", "string", "text", "value",
 ))  # fmt: skip
-"""Words that say nothing more behind a name: a `city_name` is a city."""
+"""Words that add nothing after a name: a `city_name` is a city."""
 OTHERS = frozenset((
     "after", "base", "before", "begin", "cc", "dest", "destination", "dst", "end", "exclude", "first", "from",
     "ignore", "in", "last", "max", "min", "new", "next", "no", "not", "old", "other", "out", "output", "parent",
     "previous", "prior", "reply", "second", "source", "src", "start", "target", "to",
 ))  # fmt: skip
-"""Words before a key that make it another thing: an `old_path` is not the path."""
+"""Words before a name that make it another thing: an `old_path` is not the path."""
 
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _SEPARATOR = re.compile(r"[-_.\s]+")
 LONGEST_KEY = 128
-"""Characters of a key that is split into words."""
+"""Characters of the longest key that is split into words."""
 
 WRAPPER = "properties"
-"""The word of a schema under which models put arguments."""
+"""The schema keyword under which models wrap arguments by mistake."""
 _BESIDE = frozenset(("type", "required", "additionalProperties"))
-"""Words of a schema that may be beside it."""
+"""Schema keywords that may accompany it."""
 _TYPES = frozenset((
     "any", "array", "bool", "boolean", "dict", "float", "int", "integer", "list", "null", "number", "object",
     "str", "string",
@@ -71,9 +71,9 @@ _SCHEMA_WORDS = frozenset(("type", "$ref", "anyOf", "oneOf", "allOf", "enum", "d
 
 
 def alias_table(declared: Collection[str], own: Mapping[str, str]) -> dict[str, str]:
-    """Map each known alias of a schema's parameters to the one parameter that it can mean.
+    """Return a map of each alias to the only declared parameter that it can mean.
 
-    A declared name is never an alias. `own` are the tool's own aliases; they outrank the built-in groups.
+    A declared name is never an alias. `own` are the tool's own aliases, which outrank the built-in groups.
     """
     meant: dict[str, set[str]] = {}
     for group in GROUPS:
@@ -91,7 +91,7 @@ def alias_table(declared: Collection[str], own: Mapping[str, str]) -> dict[str, 
 
 
 class Spellings:
-    """The names that a schema declares, by what is left of them when case and separators do not count."""
+    """The names that a schema declares, indexed by their form without case and separators."""
 
     __slots__ = ("_cased", "_folded", "declared")
 
@@ -101,7 +101,7 @@ class Spellings:
         self._folded = unique(declared, fold)
 
     def meant(self, key: str) -> str | None:
-        """Return the one declared name that a key spells otherwise, in case, `-`, `_`, `.`, spaces or camel case."""
+        """Return the only declared name that differs from a key in case, `-`, `_`, `.`, spaces or camel case alone."""
         return self._cased.get(key.casefold()) or self._folded.get(fold(key))
 
 
@@ -112,10 +112,10 @@ def rename(
     own: Mapping[str, str],
     allowed: Collection[str] | None,
 ) -> tuple[dict[str, Any], tuple[Fix, ...]]:
-    """Return arguments under their declared names, in the same order, and which were renamed.
+    """Return arguments under their declared names, in the same order, with a fix for each renamed key.
 
-    A tool's `own` aliases outrank another spelling of a declared name, and that the known `aliases`. Nothing is renamed
-    onto a parameter that is given, nor two onto one. `allowed` limits the targets (None: any).
+    A tool's `own` aliases outrank another spelling of a declared name, which outranks the built-in `aliases`. No key is
+    renamed to a parameter that is given already, nor two keys to one. `allowed` limits the targets (None: any).
     """
     wanted: dict[str, str] = {}
     for key in arguments:
@@ -133,10 +133,10 @@ def rename(
 def guess(
     arguments: dict[str, Any], declared: Collection[str], required: Collection[str]
 ) -> tuple[dict[str, Any], tuple[Fix, ...]]:
-    """Rename the only key that nobody declared to the only required parameter that is missing, if it says the same.
+    """Rename the only undeclared key to the only missing required parameter, if their names mean the same.
 
-    It does where one is the other with more words around it, and where both are names for one thing. No other parameter
-    that is left out may be meant. Whether the value fits is for the caller to check.
+    They do where one is the other with more words around it, and where both are synonyms. The key must not fit another
+    missing parameter too. Whether the value fits is for the caller to check.
     """
     unknown = [key for key in arguments if key not in declared]
     missing = [name for name in required if name not in arguments]
@@ -156,12 +156,12 @@ def _renamed(arguments: dict[str, Any], renames: Mapping[str, str]) -> tuple[dic
 
 
 def _words(key: str) -> list[str]:
-    """Split a key at its separators and where its case changes."""
+    """Split a key into words, at separators and changes of case."""
     return _SEPARATOR.sub(" ", _CAMEL.sub(" ", key)).casefold().split() if len(key) <= LONGEST_KEY else []
 
 
 def _means(key: list[str], name: list[str]) -> bool:
-    """Whether a key says what a name does: one has general words behind, or words that tell it more closely before."""
+    """Return whether a key means a name: one is the other plus general words after it, or qualifying words before."""
     short, long = sorted((key, name), key=len)
     if not short:
         return False
@@ -175,9 +175,9 @@ def _means(key: list[str], name: list[str]) -> bool:
 
 
 def unwrapped(arguments: Mapping[str, Any], declared: Collection[str]) -> dict[str, Any] | None:
-    """Return the arguments that are under `properties`, as in a schema; None where there are none, or a schema is.
+    """Return the arguments that a model wrapped in `properties`, as in a schema; None where it did not.
 
-    The types of a schema tell it from values: a member that is one, or names one, is none.
+    A member that is itself a schema, or the name of a type, shows that the model repeated the tool's schema.
     """
     inner = arguments.get(WRAPPER)
     if WRAPPER in declared or not is_object(inner) or not inner or not _BESIDE.issuperset(arguments.keys() - {WRAPPER}):
@@ -188,7 +188,7 @@ def unwrapped(arguments: Mapping[str, Any], declared: Collection[str]) -> dict[s
 
 
 def _describes(value: Any) -> bool:
-    """Whether this is a parameter's schema, or the word for one, and no value."""
+    """Return whether a member is a parameter's schema, or the name of a type, and not a value."""
     if isinstance(value, str):
         return value in _TYPES
     return is_object(value) and not _SCHEMA_WORDS.isdisjoint(value)

@@ -1,6 +1,6 @@
-"""Whether the keywords of one schema are well formed: a quick yes for what the meta-schema of draft 2020-12 takes.
+"""A fast check that the keywords of a schema are well formed, as the meta-schema of draft 2020-12 has it.
 
-A no means that jsonschema is to decide: the keyword is malformed, or rare.
+Yes is certain. No means that jsonschema is to decide: a keyword is malformed, or rare.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ TYPES = frozenset(("array", "boolean", "integer", "null", "number", "object", "s
 
 
 def well_formed(node: Schema) -> bool:
-    """Whether jsonschema would surely find no fault with the keywords of a schema; its subschemas are not looked at."""
-    for word, value in node.items():
-        test = TESTS.get(word)
+    """Return whether jsonschema would surely accept the keywords of a schema, apart from its subschemas."""
+    for keyword, value in node.items():
+        test = TESTS.get(keyword)
         if test is not None and not test(value):
             return False
     return True
@@ -47,7 +47,7 @@ def _list(value: Any) -> bool:
 
 
 def _members(value: Any) -> bool:
-    return is_array(value) and bool(value)  # none at all is well formed, but nothing would ever fit
+    return is_array(value) and bool(value)  # an empty list is well formed, but no value would fit
 
 
 def _names(value: Any) -> bool:
@@ -108,4 +108,4 @@ _WORDS: Mapping[Callable[[Any], bool], str] = {
 }
 TESTS = {word: test for test, words in _WORDS.items() for word in words.split()}
 RARE = frozenset(_WORDS[_rare].split())
-"""Keywords that jsonschema decides on wherever they are."""
+"""Keywords whose presence alone leaves the decision to jsonschema."""

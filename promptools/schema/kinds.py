@@ -1,4 +1,4 @@
-"""The JSON types that a schema lets a parameter have, for dialects that write values as bare text."""
+"""The JSON types that a schema allows for a parameter, for dialects that write values as bare text."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _KINDS = {str: "string", bool: "boolean", int: "integer", float: "number", list:
 
 
 def types_of(graph: Graph, key: str) -> frozenset[str]:
-    """Give the JSON types that a parameter may have, as far as its schema says."""
-    found: set[str] = set()
+    """Return the JSON types that a parameter may have, as far as its schema says."""
+    types: set[str] = set()
     for node in graph.spread(graph.root):
         properties = node.get("properties")
         if is_object(properties) and key in properties:
-            for each in graph.spread(properties[key]):
-                found.update(_said(each))
-    return frozenset(found)
+            for sub in graph.spread(properties[key]):
+                types.update(_said(sub))
+    return frozenset(types)
 
 
 def _said(node: dict[str, Any]) -> Iterator[str]:
@@ -30,9 +30,9 @@ def _said(node: dict[str, Any]) -> Iterator[str]:
     else:
         yield from _of(node.get("enum", ()))
         yield from _of([node["const"]] if "const" in node else ())
-        yield from (each for word, each in (("properties", "object"), ("items", "array")) if word in node)
+        yield from (implied for keyword, implied in (("properties", "object"), ("items", "array")) if keyword in node)
 
 
 def _of(values: Iterable[Any]) -> Iterator[str]:
-    for each in values:
-        yield "null" if each is None else _KINDS[each.__class__]
+    for value in values:
+        yield "null" if value is None else _KINDS[value.__class__]

@@ -1,9 +1,9 @@
-r"""A schema's patterns, which JSON Schema writes in JavaScript's syntax, as the `regex` library reads them.
+r"""Translate a schema's patterns, which are in JavaScript's syntax, to the syntax of the `regex` library.
 
-Written otherwise there, and translated: `[^]` (any character), `\u{1F600}` and pairs of surrogates, `\k<name>`, `\cA`,
-and a hyphen before a class, as in `[+-\d]`. A pattern in slashes, `/^a+$/i`, is read as JavaScript's literal where
-nothing else can be meant: an anchor inside of slashes never matches. `\d` and `\w` stay as wide as Python and Rust have
-them, whose frameworks write patterns too. The rest is the same in all of them (ECMA-262, 2025, section 22.2).
+These differ and are translated: `[^]` (any character), `\u{1F600}` and surrogate pairs, `\k<name>`, `\cA`, and a hyphen
+before a class, as in `[+-\d]`. A pattern in slashes, `/^a+$/i`, is read as a JavaScript literal where it can mean
+nothing else: an anchor inside slashes never matches. `\d` and `\w` stay as wide as in Python and Rust, whose frameworks
+write patterns too. The rest is the same in all of them (ECMA-262, 2025, section 22.2).
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ _LAST_CHARACTER = 0x10FFFF
 
 
 def translated(pattern: str) -> str:
-    """Return a pattern as the `regex` library writes it. O(n)."""
+    """Return a pattern in the syntax of the `regex` library. O(n)."""
     literal = _LITERAL.match(pattern)
     flags = "".join(flag for flag in "ims" if literal and flag in literal["flags"])
     made = [f"(?{flags})"] if flags else []
     inside = False
-    for found in _TOKEN.finditer(literal["body"] if literal else pattern):
+    for token in _TOKEN.finditer(literal["body"] if literal else pattern):
         if inside:
-            inside = not found["close"]
-            made.append(rf"\{found[0]}" if found["hyphen"] else _escape(found))
+            inside = not token["close"]
+            made.append(rf"\{token[0]}" if token["hyphen"] else _escape(token))
         else:
-            inside = found["open"] is not None
-            made.append(r"[\s\S]" if found["any"] else _escape(found))
+            inside = token["open"] is not None
+            made.append(r"[\s\S]" if token["any"] else _escape(token))
     return "".join(made)
 
 
 def _escape(found: re.Match[str]) -> str:
-    """Write an escape that only JavaScript knows; anything else stays as it is."""
+    """Translate an escape that only JavaScript knows; anything else stays as it is."""
     if found["code"] and int(found["code"], 16) <= _LAST_CHARACTER:
         return f"\\U{int(found['code'], 16):08x}"
     if found["high"]:

@@ -1,7 +1,14 @@
-"""A fast yes for valid arguments: the common part of JSON Schema as plain Python predicates.
+"""A fast path for valid arguments: the common part of JSON Schema compiled to plain Python predicates.
 
-jsonschema says what is wrong with a value; that a value is right can be said many times faster. A schema that uses
-a keyword outside the common part has no predicate, and jsonschema alone decides. Both always agree.
+jsonschema explains what is wrong with a value, but most arguments are valid, and a predicate confirms that many times
+faster. A schema that uses a keyword outside the common part gets no predicate, and jsonschema alone decides. Where
+there is one, both always agree.
+
+Recursion is handled by a forward reference: while a schema is being compiled, references to it get a predicate that
+looks up the finished one when called. The cost of a predicate must stay linear in the value. It has no memory, so
+alternatives in a recursive schema would double the cost of a "no" at each level, and many subschemas may apply to one
+value; `loads` counts them. Schemas of either kind are left to jsonschema, whose run has a budget
+(`promptools.schema.budget`).
 """
 
 from __future__ import annotations
@@ -36,7 +43,7 @@ UNCOMMON = frozenset(
         "uniqueItems",
     ]
 )
-"""Assertions that have no predicate here."""
+"""Assertions without a predicate."""
 COMMON = frozenset(
     [
         "$ref",
@@ -64,10 +71,10 @@ COMMON = frozenset(
         "type",
     ]
 )
-"""Assertions that have one; `format` asserts nothing in draft 2020-12."""
+"""Assertions with one; `format` asserts nothing in draft 2020-12."""
 
 MOST_LOOKS = 256
-"""Subschemas that may look at one value: where there are more, jsonschema counts what it costs."""
+"""Subschemas that may apply to one value; with more, jsonschema decides, which counts the cost."""
 
 _TYPES: dict[str, Predicate] = {
     "object": lambda value: isinstance(value, dict),
@@ -84,11 +91,11 @@ _SIZES = {"Length": str, "Items": list, "Properties": dict}
 
 
 class _UncommonError(Exception):
-    """The schema asks for something that has no predicate."""
+    """The schema uses something that has no predicate."""
 
 
 def compile_schema(graph: Graph) -> Predicate | None:
-    """Make the predicate of a schema, or None where jsonschema alone must decide."""
+    """Return the predicate of a schema; None where jsonschema alone must decide."""
     if any(not UNCOMMON.isdisjoint(node) for node in graph.nodes):
         return None
     compiler = _Compiler(graph)
@@ -96,7 +103,7 @@ def compile_schema(graph: Graph) -> Predicate | None:
         made = compiler.node(graph.root)
     except (_UncommonError, RecursionError):
         return None
-    # in a tree with alternatives each level would double the cost of a no; jsonschema is told to remember
+    # in a tree with alternatives each level would double the cost of a "no"; our jsonschema keywords remember results
     forks = any(len(_in_place(graph, node)) + bool(_inside(node)) > 1 for node in graph.nodes)
     if (compiler.recursive and forks) or compiler.loads[id(graph.root)] > MOST_LOOKS:
         return None
@@ -104,7 +111,7 @@ def compile_schema(graph: Graph) -> Predicate | None:
 
 
 def _timed(test: Predicate) -> Predicate:
-    """Let the patterns of one value share a budget."""
+    """Wrap a predicate so that all patterns of one value share a budget."""
 
     def timed(value: Any) -> bool:
         budget.begin(value)
@@ -117,18 +124,18 @@ def _timed(test: Predicate) -> Predicate:
 
 
 def _in_place(graph: Graph, node: Schema) -> list[Any]:
-    """Return the subschemas that look at the same value as a schema does."""
+    """Return the subschemas that apply to the same value as the node itself."""
     return [
         *graph.targets.get(id(node), ()),
-        *(each for word in ("allOf", "anyOf", "oneOf") for each in node.get(word, ())),
+        *(sub for keyword in ("allOf", "anyOf", "oneOf") for sub in node.get(keyword, ())),
     ]
 
 
 def _inside(node: Schema) -> list[Any]:
-    """Return those that look at the members and items of the value."""
+    """Return the subschemas that apply to the members and items of the value."""
     return [
         *node.get("properties", {}).values(),
-        *(node[word] for word in ("additionalProperties", "items") if word in node),
+        *(node[keyword] for keyword in ("additionalProperties", "items") if keyword in node),
     ]
 
 
@@ -137,7 +144,7 @@ class _Compiler:
         self.graph = graph
         self.made: dict[int, Predicate] = {}
         self.loads: dict[int, int] = {}
-        """How many subschemas look at one value at most, by the id of the schema that is above them all."""
+        """How many subschemas apply to one value at most, by the id of the topmost of them."""
         self.open: set[int] = set()
         self.recursive = False
 
@@ -147,23 +154,22 @@ class _Compiler:
         key = id(node)
         self.recursive |= key in self.open
         if key not in self.made:
-            # inside itself a schema stands for the predicate that will be there by then
+            # a forward reference, for a schema that holds itself
             self.made[key] = lambda value: self.made[key](value)  # noqa: PLW0108  looked up when called, not now
             self.open.add(key)
             self.made[key] = _every(self.tests(node))
-            inside = [self.loads.get(id(each), 1) for each in _inside(node)]
-            self.loads[key] = max([1, *inside]) + sum(
-                self.loads.get(id(each), 1) for each in _in_place(self.graph, node)
-            )
+            inside = [self.loads.get(id(sub), 1) for sub in _inside(node)]
+            self.loads[key] = max([1, *inside]) + sum(self.loads.get(id(sub), 1) for sub in _in_place(self.graph, node))
             self.open.discard(key)
         return self.made[key]
 
     def tests(self, node: Schema) -> list[Predicate]:
-        tests = [self.node(each) for each in self.graph.targets.get(id(node), ())]
+        tests = [self.node(target) for target in self.graph.targets.get(id(node), ())]
         kind = node.get("type")
         members, items = not _OF_MEMBERS.isdisjoint(node), "items" in node
-        told = (members and kind == "object") or (items and kind == "array")  # by the tests of members and of items
-        if kind is not None and not told:
+        # the tests of members and of items check the type too
+        tested = (members and kind == "object") or (items and kind == "array")
+        if kind is not None and not tested:
             tests.append(_type(kind))
         if "enum" in node:
             tests.append(_enum(node["enum"]))
@@ -178,15 +184,15 @@ class _Compiler:
         if items:
             tests.append(_items(self.node(node["items"]), other=kind != "array"))
         if "allOf" in node:
-            tests += [self.node(each) for each in node["allOf"]]
+            tests += [self.node(sub) for sub in node["allOf"]]
         if "anyOf" in node:
-            tests.append(_any([self.node(each) for each in node["anyOf"]]))
+            tests.append(_any([self.node(sub) for sub in node["anyOf"]]))
         if "oneOf" in node:
-            tests.append(_one([self.node(each) for each in node["oneOf"]]))
+            tests.append(_one([self.node(sub) for sub in node["oneOf"]]))
         return tests
 
     def object(self, node: Schema) -> Predicate:
-        known = {name: self.node(each) for name, each in node.get("properties", {}).items()}
+        known = {name: self.node(sub) for name, sub in node.get("properties", {}).items()}
         required: list[str] = node.get("required", [])
         other = self.node(node.get("additionalProperties", True))
         no_object = node.get("type") != "object"
@@ -197,8 +203,8 @@ class _Compiler:
             for name in required:
                 if name not in value:
                     return False
-            for name, each in value.items():  # noqa: SIM110  all() over a generator costs half as much again
-                if not known.get(name, other)(each):
+            for name, member in value.items():  # noqa: SIM110  all() over a generator costs half as much again
+                if not known.get(name, other)(member):
                     return False
             return True
 
@@ -223,19 +229,19 @@ def _one(tests: list[Predicate]) -> Predicate:
 
 
 def _items(test: Predicate, *, other: bool) -> Predicate:
-    """Test each item of an array; `other` is the answer for what is none."""
+    """Return a predicate that tests each item of an array; `other` is its result for anything else."""
     return lambda value: all(map(test, value)) if is_array(value) else other
 
 
 def _type(wanted: str | list[str]) -> Predicate:
-    return _TYPES[wanted] if isinstance(wanted, str) else _any([_TYPES[each] for each in wanted])
+    return _TYPES[wanted] if isinstance(wanted, str) else _any([_TYPES[name] for name in wanted])
 
 
 def _enum(members: list[Any]) -> Predicate:
-    if not all(isinstance(each, str | bool | None) or is_number(each) for each in members):
+    if not all(isinstance(member, str | bool | None) or is_number(member) for member in members):
         raise _UncommonError
     # True == 1 in Python but not in JSON; 1 == 1.0 in both
-    wanted = {(isinstance(each, bool), each) for each in members}
+    wanted = {(isinstance(member, bool), member) for member in members}
 
     def test(value: Any) -> bool:
         return isinstance(value, _SCALARS) and (isinstance(value, bool), value) in wanted

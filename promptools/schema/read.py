@@ -1,4 +1,4 @@
-"""Read a tool in any of the forms that callers have it in."""
+"""Read a tool from any of the forms in which callers define tools."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ ToolLike: TypeAlias = "Tool | Mapping[str, Any] | type[Any] | Callable[..., Any]
 """An OpenAI tool dict, a bare or Anthropic-like dict, a pydantic model, a typed function, or a `Tool`."""
 
 MARKS = "x-promptools"
-"""Key of a tool dict that holds our marks; it is never sent."""
+"""Key of a tool dict, or of its schema, that holds promptools' marks; it is never sent."""
 SCHEMA_KEYS = ("parameters", "input_schema", "inputSchema")
 """OpenAI's name for the schema, Anthropic's, and MCP's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A tool and the dict to send for it, both ours to keep; `notes` say what of it was not as it should be."""
+    """A tool and the dict to send for it, both copies; `notes` say what was wrong with the definition."""
 
     tool: Tool
     sent: dict[str, Any]
     notes: list[str] = field(default_factory=list[str])
     unread: bool = False
-    """Its schema is nested too deeply to be copied: what is sent is the caller's own."""
+    """Whether its schema is nested too deeply to be copied: what is sent is the caller's own object."""
 
 
 def read(given: ToolLike, position: int, *, strict: bool = False) -> Source:
-    """Read one tool; `position` counts from 0 and is told in errors. O(n).
+    """Read one tool; `position` counts from 0 and appears in errors. O(n).
 
-    Raises UsageError for what is no tool, or has no name; where it is `strict`, for whatever is odd about it.
+    Raises UsageError for what is no tool, or has no name; where `strict`, for anything that would be a note.
     """
     try:
         source = _read(given, position)
@@ -51,14 +51,14 @@ def read(given: ToolLike, position: int, *, strict: bool = False) -> Source:
 
 
 def _unread(given: ToolLike, position: int) -> Source:
-    """Return a tool that is nested too deeply: it goes on as it came, and nothing is known of its parameters."""
+    """Return a tool that is nested too deeply: it is sent as it is, and its parameters are not known."""
     data: dict[str, Any] = dict(given) if _is_mapping(given) else {}
     inner = data.get("function", data)
     whole: dict[str, Any] = dict(inner) if _is_mapping(inner) else {}
     if isinstance(given, Tool):
         whole = {"name": given.name, "description": given.description, "parameters": given.parameters}
-    told = {key: whole[key] for key in ("name", "description") if key in whole}
-    source = _from_dict({"function": told}, position)
+    known = {key: whole[key] for key in ("name", "description") if key in whole}
+    source = _from_dict({"function": known}, position)
     sent = {**source.sent, **data, "function": whole} if "function" in data else {**source.sent, "function": whole}
     note = "its parameters are nested too deeply to be read: its calls are not checked by them"
     return replace(source, sent=sent, notes=[note], unread=True)
@@ -81,22 +81,22 @@ def _read(given: ToolLike, position: int) -> Source:
 
 
 def mark(tool: Tool, marks: Any) -> Tool:
-    """Set `dangerous`, `infer` and `aliases` on a tool; raises UsageError for any other mark or type."""
+    """Return a tool with `dangerous`, `infer` and `aliases` set; raise UsageError for any other mark or type."""
     if not _is_mapping(marks):
         raise UsageError(f"Tool {tool.name!r}: its marks are {clip(repr(marks))}; wanted is a dict.")
     changes = dict(marks)
     wanted = {"dangerous": "true or false", "infer": "true, false or null", "aliases": "a dict of model's name to ours"}
     for key, value in changes.items():
-        told = clip(repr(value))
+        shown = clip(repr(value))
         good = {
             "dangerous": isinstance(value, bool),
             "infer": value is None or isinstance(value, bool),
-            "aliases": _is_mapping(value) and all(isinstance(each, str) for pair in value.items() for each in pair),
+            "aliases": _is_mapping(value) and all(isinstance(name, str) for pair in value.items() for name in pair),
         }
         if key not in wanted:
             raise UsageError(f"Tool {tool.name!r}: there is no mark {key!r}; the marks are {', '.join(wanted)}.")
         if not good[key]:
-            raise UsageError(f"Tool {tool.name!r}: the mark {key!r} is {told}; wanted is {wanted[key]}.")
+            raise UsageError(f"Tool {tool.name!r}: the mark {key!r} is {shown}; wanted is {wanted[key]}.")
     if "aliases" in changes:
         changes["aliases"] = {**tool.aliases, **changes["aliases"]}
     return replace(tool, **changes)
@@ -123,8 +123,8 @@ def _from_dict(data: dict[str, Any], position: int) -> Source:
     notes: list[str] = []
     tool = _tool(function, position, notes)
     marks.insert(0, tool.parameters.pop(MARKS, None))
-    for each in marks:
-        tool = tool if each is None else mark(tool, each)
+    for entry in marks:
+        tool = tool if entry is None else mark(tool, entry)
     return _source(function, around, tool, notes)
 
 
@@ -134,7 +134,7 @@ def _tool(function: dict[str, Any], position: int, notes: list[str]) -> Tool:
         raise UsageError(f"Tool at position {position} has no name ({clip(repr(name))}); give it one under 'name'.")
     schemas = [function.pop(key) if key != "parameters" else function[key] for key in SCHEMA_KEYS if key in function]
     empty: Any = {"type": "object", "properties": {}}
-    parameters = next((each for each in schemas if each is not None), empty)
+    parameters = next((schema for schema in schemas if schema is not None), empty)
     function["parameters"] = parameters
     description, strict = function.get("description"), function.get("strict")
     if not isinstance(description, str | None):
@@ -146,7 +146,7 @@ def _tool(function: dict[str, Any], position: int, notes: list[str]) -> Tool:
 
 
 def _parameters(given: Any, notes: list[str]) -> Schema:
-    """Return the schema of the arguments, which are always an object, whatever is said of them."""
+    """Return the schema of the arguments, which are always an object, whatever type the schema states."""
     if not is_object(given):
         notes.append(
             f"its parameters are {clip(repr(given))}; wanted is a schema such as "
@@ -177,7 +177,7 @@ def _from_python(given: Callable[..., Any], position: int) -> Source:
         raise UsageError(
             f"Tool at position {position} has no name: {clip(repr(given))}. Give a function defined with 'def'."
         )
-    pydantic: Any = import_module("pydantic")  # a heavy import, for callers that use it only
+    pydantic: Any = import_module("pydantic")  # a heavy import, only for callers that use it
     if isinstance(given, type) and not issubclass(given, pydantic.BaseModel):
         raise UsageError(f"Tool {name!r} is a class but no pydantic model; give a model, a typed function or a dict.")
     try:
@@ -187,11 +187,11 @@ def _from_python(given: Callable[..., Any], position: int) -> Source:
     parameters.pop("title", None)
     parameters.pop("description", None)
     properties = parameters.get("properties", {})
-    description, told = described(inspect.cleandoc(given.__doc__ or ""), properties)
-    for key, each in properties.items():
-        each.pop("title", None)
-        if key in told:
-            each.setdefault("description", told[key])  # what its annotation says is nearer
+    description, descriptions = described(inspect.cleandoc(given.__doc__ or ""), properties)
+    for key, schema in properties.items():
+        schema.pop("title", None)
+        if key in descriptions:
+            schema.setdefault("description", descriptions[key])  # a description in the annotation wins
     if parameters.get("type", "object") != "object":
         raise UsageError(
             f"Tool {name!r}: its parameters are of type {parameters['type']!r}; arguments are always an object, so "

@@ -1,4 +1,4 @@
-"""What was used lately, kept by a text; bounded in number and in characters."""
+"""A cache of recently used values, bounded in entries and in characters of their keys."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ Key = str | tuple[str, ...]
 
 
 class Recent(Generic[T]):
-    """A cache in two halves: what was used in the newer one stays when the older one is dropped.
+    """An approximate LRU cache in two generations: a value used since the last turnover survives the next one.
 
-    Each half holds `most` values, whose keys have at most `characters` characters together; a larger key is not kept.
-    Each step is a single operation on a dict, so threads may share it.
+    Each generation holds at most `most` values, whose keys have at most `characters` characters together; a value with
+    a larger key is not kept. Every step is a single dict operation, so threads may share a cache.
     """
 
     def __init__(self, most: int, characters: int) -> None:
@@ -23,20 +23,20 @@ class Recent(Generic[T]):
         self._size = 0
 
     def get(self, key: Key) -> T | None:
-        """Return what is kept under a key."""
-        found = self._newer.get(key)
-        if found is None:
-            found = self._older.get(key)
-            if found is not None:
-                self.put(key, found)
-        return found
+        """Return the value of a key, or None."""
+        value = self._newer.get(key)
+        if value is None:
+            value = self._older.get(key)
+            if value is not None:
+                self.put(key, value)
+        return value
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all values."""
         self._newer, self._older, self._size = {}, {}, 0
 
     def put(self, key: Key, value: T) -> None:
-        """Keep a value."""
+        """Store a value."""
         size = len(key) if isinstance(key, str) else sum(map(len, key))
         if size > self.characters:
             return

@@ -1,4 +1,4 @@
-"""A copy of a schema for servers that choke on the full language; the original stays for our own validation.
+"""Simplify a schema for servers that fail on the full language; the original stays for our own validation.
 
 What is dropped, and in which order, follows reports against llama.cpp (#19716, #25746, #26930, #27580), LM Studio
 (lmstudio-bug-tracker #738, #2197, #2247), Ollama (#10328) and vLLM with xgrammar (#16880, #30390).
@@ -47,17 +47,17 @@ DROPPED = frozenset(
         "$dynamicRef",
     ]
 )
-"""Assertions that some grammar engine refuses."""
+"""Assertions that some grammar engine rejects."""
 SILENT = frozenset(
     ["$ref", "allOf", "$defs", "definitions", "$id", "$anchor", "$dynamicAnchor", "$comment", "$schema", "$vocabulary"]
 )
-"""Gone once references are inlined and `allOf` is merged."""
+"""Keywords that have no meaning once references are inlined and `allOf` is merged; dropped without a note."""
 LARGE = 1000
 """A length above this makes grammars that llama.cpp cannot parse (#25746)."""
 LARGEST = 2000
-"""Subschemas that a relaxed copy may have; references inlined past this are cut, and past twice this left out."""
+"""Subschemas that a relaxed copy may have; beyond this they are cut to stubs, beyond twice this left out."""
 DEEPEST = 64
-"""Levels that it may have."""
+"""Nesting that a relaxed copy may have."""
 TEXT: Schema = {"type": "string"}
 
 _HINTS = (
@@ -77,17 +77,17 @@ _TYPES: dict[type, str] = {
 
 
 def relaxed(schema: Schema, tool: str = "(unnamed)") -> tuple[Schema, tuple[str, ...]]:
-    """Copy a schema without what weak servers refuse, and say what was changed where.
+    """Return a copy of a schema without what weak servers reject, and notes on what was changed where.
 
-    References are inlined, one inside itself is cut; every node has one type. What only says the same in other words
-    is not told. What is odd in the schema is read as tools' schemas are, and what was left out is told first. Raises
-    UsageError, which names `tool`, for what cannot be read at all.
+    References are inlined, and a recursive one is cut; every node has one type. Changes that keep the meaning are not
+    noted. A malformed schema is read as tools' schemas are, and its notes come first. Raises UsageError, which names
+    `tool`, for what cannot be read at all.
     """
     return relax_graph(build(schema, tool))
 
 
 def relax_graph(graph: Graph) -> tuple[Schema, tuple[str, ...]]:
-    """Do what `relaxed` does for a schema that is linked already."""
+    """Do what `relaxed` does for a linked schema."""
     work = _Work(graph)
     made = work.node(graph.root, "", frozenset())
     if "anyOf" in made:
@@ -105,12 +105,12 @@ class _Work:
         self.depth = 0
 
     def affordable(self, subschemas: Iterable[T], at: str) -> Iterator[T]:
-        """Yield subschemas until far too many were seen."""
-        for each in subschemas:
+        """Yield subschemas until far too many have been seen."""
+        for subschema in subschemas:
             if self.left < -LARGEST:
                 self.note(at, "left out: the schema is far too large")
                 return
-            yield each
+            yield subschema
 
     def note(self, at: str, what: str) -> None:
         self.notes.append(f"{at or '/'}: {what}")
@@ -132,31 +132,31 @@ class _Work:
         return made
 
     def whole(self, made: Schema, at: str, trail: frozenset[int]) -> Schema:
-        """Relax a node that its parts were merged into."""
-        for word in sorted(made.keys() & DROPPED):
-            self.note(at, f"dropped {word!r}")
-        for word in ("minLength", "maxLength", "maxItems"):
-            if made.get(word, 0) > LARGE:
-                self.note(at, f"dropped {word!r}")
-                del made[word]
+        """Relax a merged node."""
+        for keyword in sorted(made.keys() & DROPPED):
+            self.note(at, f"dropped {keyword!r}")
+        for keyword in ("minLength", "maxLength", "maxItems"):
+            if made.get(keyword, 0) > LARGE:
+                self.note(at, f"dropped {keyword!r}")
+                del made[keyword]
         if "const" in made:
             made["enum"] = [made.pop("const")]
         self.type(made, at)
         self.members(made, at, trail)
         made = self.alternatives(made, at, trail)
-        return {word: value for word, value in made.items() if word not in DROPPED}
+        return {keyword: value for keyword, value in made.items() if keyword not in DROPPED}
 
     def type(self, made: Schema, at: str) -> None:
-        """Give a node exactly one type, or alternatives, and only what goes with it."""
+        """Reduce a node to exactly one type, or alternatives, and to the keywords of that type."""
         kind = made.get("type")
         if is_array(kind):
-            kinds = [each for each in kind if each != "null"] or ["null"]
+            kinds = [name for name in kind if name != "null"] or ["null"]
             made["type"] = "string" if "string" in kinds else kinds[0]
             self.note(at, f"the types {kind!r} became {made['type']!r}")
             if made["type"] != "null" and "enum" in made:
-                made["enum"] = [each for each in made["enum"] if each is not None] or made["enum"]
+                made["enum"] = [member for member in made["enum"] if member is not None] or made["enum"]
         elif kind is None and "enum" in made:
-            kinds = list(dict.fromkeys(_TYPES.get(cast("Any", type(each)), "null") for each in made["enum"]))
+            kinds = list(dict.fromkeys(_TYPES.get(cast("Any", type(member)), "null") for member in made["enum"]))
             if len(kinds) == 1:
                 made["type"] = kinds[0]
         elif kind is None and ("properties" in made or not made.keys() & {"anyOf", "oneOf"}):
@@ -168,7 +168,7 @@ class _Work:
                     made.pop(word, None)
 
     def alternatives(self, made: Schema, at: str, trail: frozenset[int]) -> Schema:
-        """Collapse alternatives: without null, and to the one that is left."""
+        """Simplify alternatives: drop null, and collapse a single one into the node."""
         for word in ("anyOf", "oneOf"):
             branches: list[Any] | None = made.pop(word, None)
             if branches is None:
@@ -177,22 +177,22 @@ class _Work:
                 self.note(at, f"dropped {word!r}")
                 continue
             made_branches = [
-                self.node(each, f"{at}/{word}/{index}", trail)
-                for index, each in self.affordable(enumerate(branches), at)
+                self.node(branch, f"{at}/{word}/{index}", trail)
+                for index, branch in self.affordable(enumerate(branches), at)
             ]
-            real = [each for each in made_branches if each.get("type") != "null"] or [{"type": "null"}]
+            real = [branch for branch in made_branches if branch.get("type") != "null"] or [{"type": "null"}]
             if len(real) < len(branches) or word == "oneOf":
                 self.note(at, f"{word!r} became {'anyOf' if len(real) > 1 else 'its one alternative'}")
             made = {**made, "anyOf": real} if len(real) > 1 else {**real[0], **made}
         return made
 
     def members(self, made: Schema, at: str, trail: frozenset[int]) -> None:
-        """Relax what lies inside: properties, other properties, items."""
+        """Relax the subschemas of members and items."""
         if "properties" in made:
             made["properties"] = {
-                name: self.node(each, f"{at}{pointer(['properties', name])}", trail)
-                for name, each in self.affordable(made["properties"].items(), at)
-                if each is not False
+                name: self.node(sub, f"{at}{pointer(['properties', name])}", trail)
+                for name, sub in self.affordable(made["properties"].items(), at)
+                if sub is not False
             }
             required = [name for name in made.pop("required", ()) if name in made["properties"]]
             if required:
@@ -204,7 +204,7 @@ class _Work:
             self.items(made, at, trail)
 
     def items(self, made: Schema, at: str, trail: frozenset[int]) -> None:
-        """Give an array one schema for all its items."""
+        """Reduce an array to one schema for all its items."""
         prefix = made.pop("prefixItems", [])
         if prefix:
             self.note(at, "dropped 'prefixItems'")
@@ -215,34 +215,34 @@ class _Work:
         made["items"] = self.node(items, f"{at}/items", trail)
 
     def united(self, made: Schema) -> Schema:
-        """Make one object of alternatives at the top, where servers take none."""
+        """Merge alternatives at the root into one object, since servers take none there."""
         self.note("", "its alternatives became one object")
         properties: Schema = {}
-        for each in made.pop("anyOf"):
-            properties = {**each.get("properties", {}), **properties}
+        for branch in made.pop("anyOf"):
+            properties = {**branch.get("properties", {}), **properties}
         return {**made, "properties": properties}
 
 
 def _merged(parts: list[Schema]) -> Schema:
-    """Make one node of several that hold together: the first to say a word is heard, members come together."""
+    """Merge nodes that all apply: the first value of a keyword wins, properties and required names are united."""
     made: Schema = {}
     for part in parts:
-        for word, value in part.items():
-            if word == "properties":
-                mine = made.setdefault(word, {})
-                made[word] = {**mine, **{name: each for name, each in value.items() if name not in mine}}
-            elif word == "required":
-                made[word] = list(dict.fromkeys([*made.get(word, ()), *value]))
-            elif word not in SILENT:
-                made.setdefault(word, value)
+        for keyword, value in part.items():
+            if keyword == "properties":
+                mine = made.setdefault(keyword, {})
+                made[keyword] = {**mine, **{name: sub for name, sub in value.items() if name not in mine}}
+            elif keyword == "required":
+                made[keyword] = list(dict.fromkeys([*made.get(keyword, ()), *value]))
+            elif keyword not in SILENT:
+                made.setdefault(keyword, value)
     return made
 
 
 def _stub(parts: list[Schema]) -> Schema:
-    """Return no more of a schema than its type and description."""
+    """Return a schema of just the type and description."""
     made: Schema = {}
     for part in parts:
-        made = {word: part[word] for word in ("type", "description") if word in part} | made
+        made = {keyword: part[keyword] for keyword in ("type", "description") if keyword in part} | made
     kind = made.get("type", "object")
     stub: Schema = {"type": kind if isinstance(kind, str) else kind[0]}
     if stub["type"] == "array":

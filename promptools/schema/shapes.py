@@ -1,4 +1,4 @@
-"""The two kinds of JSON value that hold others, told apart so that type checkers follow."""
+"""Type guards for the two JSON containers."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Any, TypeGuard
 
 
 def is_object(value: object) -> TypeGuard[dict[str, Any]]:
-    """Say whether a JSON value is an object, and as such has string keys."""
+    """Return whether a JSON value is an object, whose keys are therefore strings."""
     return isinstance(value, dict)
 
 
 def is_array(value: object) -> TypeGuard[list[Any]]:
-    """Say whether a JSON value is an array."""
+    """Return whether a JSON value is an array."""
     return isinstance(value, list)

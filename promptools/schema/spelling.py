@@ -1,4 +1,4 @@
-"""What models call a tool, and what it is called."""
+"""Match the names that models write to the names of tools."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 MOST_LISTED = 200
 """Names that a message lists."""
 LONGEST_NAME = 300
-"""Characters: longer than any tool's name with all its residue."""
+"""Characters: longer than any tool's name with everything that models put around it."""
 
 _NAMESPACE = re.compile(r"(?:functions|function|tools|tool|multi_tool_use)\.|default_api[.:]")
 _TAIL = re.compile(r"(?:\(\s*\)|\.call|:\d*)$")
@@ -18,29 +18,29 @@ _SEPARATORS = re.compile(r"[-_.\s]+")
 
 
 def listed(names: Sequence[str]) -> str:
-    """Write names for a model: of very many the first."""
+    """Join names for a message to the model: the first `MOST_LISTED`, and the number of the others."""
     more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
     return ", ".join(names[:MOST_LISTED]) + more
 
 
 def fold(name: str) -> str:
-    """Reduce a name to what is left when case, `-`, `_`, `.` and spaces do not count."""
+    """Return a name without `-`, `_`, `.` and spaces, case-folded."""
     return _SEPARATORS.sub("", name).casefold()
 
 
 def unique(names: Iterable[str], spelled: Callable[[str], str]) -> dict[str, str]:
-    """Map each spelling that just one name has to that name."""
-    found: dict[str, str] = {}
+    """Return a map of each spelling that exactly one name has to that name."""
+    by_spelling: dict[str, str] = {}
     twice: set[str] = {""}
     for name in names:
         key = spelled(name)
-        twice.update({key} & found.keys())
-        found[key] = name
-    return {key: name for key, name in found.items() if key not in twice}
+        twice.update({key} & by_spelling.keys())
+        by_spelling[key] = name
+    return {key: name for key, name in by_spelling.items() if key not in twice}
 
 
 def candidates(said: str) -> Iterable[str]:
-    """Yield what a spoken name may stand for, the most literal first, each with less around it than the one before."""
+    """Yield what a name in a reply may stand for: first as it is, then each time with one more layer removed."""
     name = said.strip(_QUOTES)
     yield name
     cut = name.partition("<")[0].strip(_QUOTES)
@@ -58,9 +58,9 @@ def candidates(said: str) -> Iterable[str]:
 
 
 def _peel(name: str) -> str:
-    """Take one layer off: a namespace, an index, a call's parentheses, or a channel word of Harmony's header."""
+    """Remove one layer: a namespace, an index, a call's parentheses, or a channel of a Harmony header."""
     for pattern in (_NAMESPACE, _TAIL, _WORD):
-        found = pattern.match(name) if pattern is _NAMESPACE else pattern.search(name)
-        if found:
-            return (name[found.end() :] if pattern is _NAMESPACE else name[: found.start()]).strip(_QUOTES)
+        match = pattern.match(name) if pattern is _NAMESPACE else pattern.search(name)
+        if match:
+            return (name[match.end() :] if pattern is _NAMESPACE else name[: match.start()]).strip(_QUOTES)
     return name

@@ -1,4 +1,4 @@
-"""The types of a schema under the names that other languages have for them."""
+"""Read the `type` of a schema where it holds the names that other languages have for the types."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _REST = re.compile(r"[\[<(,].*", re.DOTALL)
 
 
 def read_type(given: Any) -> str | list[str] | None:
-    """Return what is meant by the value of `type`; None where it cannot be told, or means anything.
+    """Return the JSON type or types that a value of `type` means; None where it is unknown, or means any type.
 
-    So are read `float`, `String`, `List[int]`, `string[]`, `int | None` and `str, optional`, and lists of them.
+    It understands `float`, `String`, `List[int]`, `string[]`, `int | None`, `str, optional`, and lists of them.
     """
     names: list[Any] = given if is_array(given) else _alternatives(given)
     kinds = ["null" if name is None and is_array(given) else _kind(name) for name in names]

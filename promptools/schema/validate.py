@@ -1,4 +1,16 @@
-"""Validation by jsonschema (draft 2020-12): no I/O, patterns under a time limit, errors as sentences for the model."""
+"""Validation by jsonschema (draft 2020-12): no I/O, bounded cost, errors as sentences for the model.
+
+Schemas come from callers and values from models, so neither may make validation slow. jsonschema's validator is
+extended for that:
+
+- Each keyword that is applied costs steps of the run's budget (`_counted`), and so do long error messages (`_quoting`).
+- Patterns are searched by the `regex` library with a time limit, instead of by `re`, which has none.
+- `anyOf` and `oneOf` remember the errors of an alternative by value, as a tree would otherwise cost twice as much with
+  each level; `enum` and `uniqueItems` compare by hash.
+- `3.0` is no integer and NaN no number, as programs that receive the arguments see it.
+
+A run that exceeds its budget raises `UncheckedError`.
+"""
 
 from __future__ import annotations
 
@@ -20,20 +32,20 @@ if TYPE_CHECKING:
     from promptools.types import Schema
 
 PATTERN_SECONDS = 0.1
-"""How long one pattern may search one string."""
+"""Time limit of one pattern on one string."""
 QUICK_SECONDS = 0.001
-"""How long most searches may take: a slow one is begun again, and `budget.SLOW` of them end the check."""
+"""First time limit of a search; a slow one is repeated with the limit above, at most `budget.SLOW` times in a run."""
 LARGEST_PATTERN = 50_000
-"""Characters of a pattern with its repetitions written out, as `regex` compiles it: some 40 MB."""
+"""Atoms of a pattern with its repetitions written out, as `regex` compiles it: some 40 MB."""
 MOST_ERRORS = 8
-"""Sentences that one check gives at most: a model mends few at a time."""
+"""Sentences that one validation returns at most: a model fixes few at a time."""
 ALTERNATIVES = 4
-"""Alternatives of an `anyOf` that one sentence tells."""
+"""Alternatives of an `anyOf` that one sentence describes."""
 DEEPEST = 2
-"""Alternatives inside alternatives that one sentence tells."""
+"""Levels of nested alternatives that one sentence describes."""
 
 MOST_SHOWN = 20
-"""Members of an object or array that a sentence quotes."""
+"""Members of the largest object or array that a sentence quotes."""
 
 KINDS: dict[type, str] = {
     dict: "an object",
@@ -60,17 +72,17 @@ _ATOM = re.compile(
 
 
 def expanded(pattern: str) -> int:
-    """Count the atoms of a pattern when its repetitions are written out. O(n)."""
+    """Return the number of atoms in a pattern whose repetitions are written out. O(n)."""
     totals, last = [0], 0
-    for found in _ATOM.finditer(pattern):
-        if found["open"]:
+    for atom in _ATOM.finditer(pattern):
+        if atom["open"]:
             totals.append(0)
             last = 0
-        elif found["close"] and len(totals) > 1:
+        elif atom["close"] and len(totals) > 1:
             last = totals.pop() + 1
             totals[-1] += last
-        elif found["least"] is not None:
-            times = max(int(each[:9]) if each else 1 for each in (found["least"], found["most"]))
+        elif atom["least"] is not None:
+            times = max(int(bound[:9]) if bound else 1 for bound in (atom["least"], atom["most"]))
             totals[-1] += last * (times - 1)
             last *= times
         else:
@@ -81,7 +93,7 @@ def expanded(pattern: str) -> int:
 
 @lru_cache(maxsize=512)
 def compile_pattern(pattern: str) -> Any:
-    """Compile a schema's pattern; raises `regex.error`, and UncheckedError for one that is too large to be compiled."""
+    """Compile a schema's pattern; raise `regex.error`, and UncheckedError for one that is too large to compile."""
     text = translated(pattern)
     if expanded(text) > LARGEST_PATTERN:
         raise UncheckedError(f"the pattern {clip(pattern, 60)!r} is too large")
@@ -89,7 +101,7 @@ def compile_pattern(pattern: str) -> Any:
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Whether a pattern is found anywhere in a text; raises UncheckedError where that takes too long."""
+    """Return whether a pattern matches anywhere in a text; raise UncheckedError where that takes too long."""
     search = compile_pattern(pattern).search
     try:
         return search(text, timeout=min(QUICK_SECONDS, PATTERN_SECONDS), concurrent=True) is not None
@@ -105,9 +117,9 @@ def matches(pattern: str, text: str) -> bool:
 
 
 def check_patterns(graph: Graph, tool: str, *, strict: bool = False) -> None:
-    """Leave out patterns that do not compile, or would run without a time limit; raise UsageError where `strict`."""
-    words = frozenset[str]().union(*graph.nodes)
-    if {"unevaluatedProperties", "patternProperties"} <= words:  # jsonschema gives these to Python's own re
+    """Remove patterns that do not compile, or would run without a time limit; raise UsageError where `strict`."""
+    keywords = frozenset[str]().union(*graph.nodes)
+    if {"unevaluatedProperties", "patternProperties"} <= keywords:  # with both, jsonschema uses Python's re
         if strict:
             raise UsageError(
                 f"Tool {tool!r}: its parameters hold both 'unevaluatedProperties' and 'patternProperties', whose "
@@ -118,14 +130,14 @@ def check_patterns(graph: Graph, tool: str, *, strict: bool = False) -> None:
                 del node["unevaluatedProperties"]
                 at = graph.where[id(node)]
                 graph.notes += (f"{at}/unevaluatedProperties: left out, since there is a 'patternProperties' too",)
-    if not words.isdisjoint(("pattern", "patternProperties")):
+    if not keywords.isdisjoint(("pattern", "patternProperties")):
         for node in graph.nodes:
             _check_patterns_of(node, graph, tool, strict=strict)
 
 
 def _check_patterns_of(node: Schema, graph: Graph, tool: str, *, strict: bool) -> None:
     named = [(node, "pattern", node["pattern"])] if "pattern" in node else []
-    named += [(node["patternProperties"], each, each) for each in node.get("patternProperties", ())]
+    named += [(node["patternProperties"], key, key) for key in node.get("patternProperties", ())]
     for holder, key, pattern in named:
         wrong = _wrong_with(pattern)
         if wrong is None:
@@ -141,23 +153,23 @@ def _check_patterns_of(node: Schema, graph: Graph, tool: str, *, strict: bool) -
 
 
 def _wrong_with(pattern: str) -> str | None:
-    """Return why a pattern does not compile; None for one that does, or that is too large to be tried."""
+    """Return why a pattern does not compile; None for one that does, or that is too large to try."""
     try:
         compile_pattern(pattern)
     except UncheckedError:
-        return None  # what it says is not checked, and every call says so
+        return None  # kept: each validation that reaches it is reported as unchecked
     except (library("regex").error, RecursionError, OverflowError) as error:
         return str(error)
     return None
 
 
 def is_number(value: object) -> bool:
-    """Say whether a value is a JSON number: no boolean, and finite."""
+    """Return whether a value is a JSON number: finite, and no boolean."""
     return (isinstance(value, int) and not isinstance(value, bool)) or (isinstance(value, float) and value - value == 0)
 
 
 def is_integer(value: object) -> bool:
-    """Say whether a value is an integer as programs take it: `3.0` is none, and is coerced to `3`."""
+    """Return whether a value is an integer as programs expect it: `3.0` is not, and is coerced to `3`."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -169,22 +181,22 @@ def _pattern(validator: Any, wanted: str, value: Any, _: Any) -> Iterator[Any]:
 def _pattern_properties(validator: Any, wanted: dict[str, Any], value: Any, _: Any) -> Iterator[Any]:
     if validator.is_type(value, "object"):
         for pattern, subschema in wanted.items():
-            for key, each in value.items():
+            for key, member in value.items():
                 if matches(pattern, key):
-                    yield from validator.descend(each, subschema, path=key, schema_path=pattern)
+                    yield from validator.descend(member, subschema, path=key, schema_path=pattern)
 
 
 def _additional_properties(validator: Any, wanted: Any, value: Any, schema: dict[str, Any]) -> Iterator[Any]:
     if not validator.is_type(value, "object"):
         return
     known, patterns = schema.get("properties", {}), schema.get("patternProperties", ())
-    for key, each in value.items():
+    for key, member in value.items():
         if key in known or any(matches(pattern, key) for pattern in patterns):
             continue
         if wanted is False:
             yield _error(f"there is no {clip(key)!r} here; known: {clip(', '.join(map(repr, known))) or 'none'}")
         else:
-            yield from validator.descend(each, wanted, path=key)
+            yield from validator.descend(member, wanted, path=key)
 
 
 def _any_of(validator: Any, branches: list[Any], value: Any, _: Any) -> Iterator[Any]:
@@ -203,24 +215,24 @@ def _one_of(validator: Any, branches: list[Any], value: Any, _: Any) -> Iterator
 
 
 def _refusals(validator: Any, branches: list[Any], value: Any) -> list[Any]:
-    """Collect what each alternative has against a value, once for each value: else a tree's cost doubles by level."""
+    """Return the errors of each alternative, computed once for each value: else a tree's cost doubles by level."""
     seen, key = budget.current().refusals, (id(branches), id(value))
     if key in seen:
         return seen[key]
     errors: list[Any] = []
-    for index, each in enumerate(branches):
-        for error in validator.descend(value, each, schema_path=index):
-            if not error.schema_path:  # the schema `false` does not say where it stands
+    for index, branch in enumerate(branches):
+        for error in validator.descend(value, branch, schema_path=index):
+            if not error.schema_path:  # an error of the schema `false` has no path
                 error.schema_path.append(index)
             errors.append(error)
-    if isinstance(value, dict | list):  # Python shares small values, so their ids say nothing; they are cheap to check
+    if isinstance(value, dict | list):  # Python shares scalars, so their ids are ambiguous; they are cheap
         seen[key] = errors
     return errors
 
 
 def _type(validator: Any, wanted: str | list[str], value: Any, _: Any) -> Iterator[Any]:
-    if not any(validator.is_type(value, each) for each in ([wanted] if isinstance(wanted, str) else wanted)):
-        yield _error("is of another type")  # `describe` tells it; jsonschema quotes the whole value each time
+    if not any(validator.is_type(value, name) for name in ([wanted] if isinstance(wanted, str) else wanted)):
+        yield _error("is of another type")  # `describe` writes the message; jsonschema's would quote the whole value
 
 
 def _enum(_: Any, wanted: list[Any], value: Any, __: Any) -> Iterator[Any]:
@@ -245,9 +257,9 @@ def _checks(test: Callable[[object], bool]) -> Callable[[object, object], bool]:
 
 
 def _counted(word: str, check: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a keyword cost a step, and more where it, or the value, holds much."""
+    """Wrap a keyword's check so that it costs a step, and more for a large keyword or value."""
     cost = budget.STEPS_A_REFERENCE if word in REFS else 1
-    weighs = word != "enum"  # its members are looked up
+    weighs = word != "enum"  # its members are looked up by hash
 
     def counted(validator: Any, wanted: Any, value: Any, schema: Any) -> Any:
         budget.current().spend(cost + (_length(wanted) // 16 if weighs else 0) + _length(value) // 16)
@@ -261,7 +273,7 @@ def _length(value: Any) -> int:
 
 
 def _quoting(check: Callable[..., Any]) -> Callable[..., Any]:
-    """Let an error cost what it quotes."""
+    """Wrap a keyword's check so that an error costs what it quotes."""
 
     def quoting(validator: Any, wanted: Any, value: Any, schema: Any) -> Iterator[Any]:
         for error in check(validator, wanted, value, schema) or ():
@@ -272,12 +284,12 @@ def _quoting(check: Callable[..., Any]) -> Callable[..., Any]:
 
 
 QUOTING = ("const", "contains", "maxItems", "maxProperties", "minItems", "minProperties", "not", "prefixItems")
-"""Keywords whose errors in jsonschema quote the whole value."""
+"""Keywords whose error messages in jsonschema quote the whole value."""
 
 
 @cache
 def _validator_class() -> Any:
-    """Draft 2020-12 within a budget, with patterns under a time limit and with the numbers that programs take."""
+    """Build the class that validates draft 2020-12 within a budget."""
     base = library("jsonschema").Draft202012Validator
     keywords = {
         **base.VALIDATORS,
@@ -309,8 +321,8 @@ class Validator:
     def errors(self, value: Any) -> Iterator[Any]:
         """Yield jsonschema's errors for a value; may raise whatever jsonschema or recursion raises.
 
-        Raises UncheckedError when it costs too much. An error inside alternatives (`context`) may belong to several:
-        only its relative path is to be trusted.
+        Raises UncheckedError when it costs too much. An error inside alternatives (`context`) may be shared by several
+        errors: only its relative path is reliable.
         """
         if self._compiled is None:
             self._compiled = _validator_class()(self.graph.root, registry=library("referencing").Registry())
@@ -322,11 +334,11 @@ class Validator:
 
 
 def sentences(errors: Iterable[Any]) -> tuple[str, ...]:
-    """Tell the first errors, one sentence each: where (JSON pointer), what is wrong, what is wanted."""
-    told = [f"{_where(error)}: {describe(error)}" for error in islice(errors, MOST_ERRORS + 1)]
-    if len(told) > MOST_ERRORS:
-        told[MOST_ERRORS:] = ["and more of the kind"]
-    return tuple(dict.fromkeys(told))
+    """Describe the first errors, one sentence each: where (JSON pointer), what is wrong, what is expected."""
+    lines = [f"{_where(error)}: {describe(error)}" for error in islice(errors, MOST_ERRORS + 1)]
+    if len(lines) > MOST_ERRORS:
+        lines[MOST_ERRORS:] = ["and more of the kind"]
+    return tuple(dict.fromkeys(lines))
 
 
 def _where(error: Any) -> str:
@@ -334,24 +346,24 @@ def _where(error: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """Quote a value for a sentence, shortened."""
+    """Return a value as it is quoted in a sentence, shortened."""
     if (is_object(value) or is_array(value)) and len(value) > MOST_SHOWN:
         return f"{kind(value)} of {len(value)}"
     return clip(repr(value), 80)
 
 
 def kind(value: object) -> str:
-    """Name the JSON type of a value, with its article."""
+    """Return the name of a value's JSON type, with its article."""
     return KINDS.get(type(value), "null")
 
 
 def describe(error: Any, depth: int = 0) -> str:
-    """Say what is wrong with one value and what is wanted, without its place."""
+    """Describe what is wrong with one value and what is expected, without its path."""
     value, wanted = error.instance, error.validator_value
     match error.validator:
         case "type":
             types = [wanted] if isinstance(wanted, str) else list(wanted)
-            return f"{shown(value)} is {kind(value)}; wanted {' or '.join(WANTED.get(each, each) for each in types)}"
+            return f"{shown(value)} is {kind(value)}; wanted {' or '.join(WANTED.get(name, name) for name in types)}"
         case "required":
             return f"the required {clip(error.message.removesuffix(' is a required property'))} is missing"
         case "enum":
@@ -359,8 +371,8 @@ def describe(error: Any, depth: int = 0) -> str:
         case "const":
             return f"{shown(value)} is not {shown(wanted)}"
         case "anyOf" | "oneOf" if error.context:
-            told = f": {_alternatives(error, depth + 1)}" if depth < DEEPEST else ""
-            return f"{shown(value)} fits no alternative{told}"
+            reasons = f": {_alternatives(error, depth + 1)}" if depth < DEEPEST else ""
+            return f"{shown(value)} fits no alternative{reasons}"
         case None:
             return f"{shown(value)} is not allowed here"
         case _:
@@ -368,11 +380,11 @@ def describe(error: Any, depth: int = 0) -> str:
 
 
 def _alternatives(error: Any, depth: int) -> str:
-    told: dict[int, str] = {}
-    for each in error.context:
-        branch = each.schema_path[0]
-        if branch not in told:
-            inside = pointer(each.relative_path)
-            told[branch] = f"{inside}: {describe(each, depth)}" if inside else describe(each, depth)
-    text = "; or ".join(list(told.values())[:ALTERNATIVES])
-    return text if len(told) <= ALTERNATIVES else f"{text}; or {len(told) - ALTERNATIVES} more"
+    by_branch: dict[int, str] = {}
+    for inner in error.context:
+        branch = inner.schema_path[0]
+        if branch not in by_branch:
+            inside = pointer(inner.relative_path)
+            by_branch[branch] = f"{inside}: {describe(inner, depth)}" if inside else describe(inner, depth)
+    text = "; or ".join(list(by_branch.values())[:ALTERNATIVES])
+    return text if len(by_branch) <= ALTERNATIVES else f"{text}; or {len(by_branch) - ALTERNATIVES} more"

@@ -1,4 +1,4 @@
-"""Exchanges over HTTP: httpx or httpx2, sync or async, one plan for all four."""
+"""Run exchanges over HTTP: httpx or httpx2, sync or async, with one set of rules for all four."""
 
 from promptools.transport.answer import guarded
 from promptools.transport.carriers import Carrier, Start, carry

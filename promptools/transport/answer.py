@@ -1,4 +1,4 @@
-"""The last net under an exchange: a bug in it becomes an HTTP answer, because the SDKs retry and hide exceptions."""
+"""The error boundary around an exchange: a bug becomes an HTTP 500, because the SDKs retry and hide exceptions."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ log = logging.getLogger("promptools")
 
 
 def guarded(exchange: Exchange, front: Front = CHAT, *, quiet: bool = False) -> Exchange:
-    """Run `exchange`, answering 500 where it breaks before its head; what the HTTP library raised passes as it is.
+    """Run `exchange`; respond with a 500 if it raises before its head. Errors of the HTTP library pass through.
 
-    A `quiet` one may end without an answer.
+    A `quiet` exchange may end without a response; any other that does is a bug, too.
     """
-    told: Happening | None = None
-    begun = False
+    outcome: Happening | None = None
+    started = False
     try:
         effect = next(exchange)
         while True:
-            told = yield effect
-            begun = begun or isinstance(effect, Emit)
-            effect = exchange.send(told)
+            outcome = yield effect
+            started = started or isinstance(effect, Emit)
+            effect = exchange.send(outcome)
     except StopIteration as stop:
         reply: Reply | None = stop.value
-        if begun or quiet:
+        if started or quiet:
             return reply
         failure: Exception = RuntimeError("no answer was given")
-    except Exception as error:  # a bug is not known by its class
-        if begun or (isinstance(told, Failed) and told.error is error):
+    except Exception as error:  # a bug can be of any class
+        if started or (isinstance(outcome, Failed) and outcome.error is error):
             raise
         log.exception("promptools: the exchange broke; the client gets a 500")
         failure = error
     finally:
         exchange.close()
-    said = f"promptools failed on this request ({type(failure).__name__}: {failure}); the log holds the traceback"
-    body = front.error(said, kind="InternalError", code="promptools_bug")
+    message = f"promptools failed on this request ({type(failure).__name__}: {failure}); the log holds the traceback"
+    body = front.error(message, kind="InternalError", code="promptools_bug")
     yield Emit(Head(500, (("content-type", "application/json"), ("x-should-retry", "false"))))
     yield Emit(body)
     return None

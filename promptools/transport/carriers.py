@@ -1,8 +1,8 @@
-"""Our transports, built for the family of the HTTP client that carries them, and the copy of that client.
+"""Intercepting transports, built on the classes of the HTTP client's own library, and the client copy that uses them.
 
-A client is never changed: it is copied shallowly, so that its proxies, TLS, hooks, limits and time-outs stay its own
-and whoever else uses it sees nothing of us. Only the copy's transports, proxy mounts included, are ours; each hands
-what is ours to an exchange and everything else to the transport below, byte for byte.
+A client is never changed: it is copied shallowly, so that it keeps its proxies, TLS, hooks, limits and timeouts, and
+its other users see nothing of promptools. Only the copy's transports are replaced, proxy mounts included. Each one runs
+an exchange for the requests that are intercepted, and forwards everything else to the inner transport, byte for byte.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 Start = Callable[[Request, Door], Exchange]
-"""Makes the exchange of one client request."""
+"""Starts the exchange of one client request."""
 
 
 class Carrier:
-    """What both colours share: the transport below, the client copied from, what is ours and how it starts."""
+    """What the sync and async transports share: the inner transport, the original client, and what is intercepted."""
 
     def __init__(self, below: Any, origin: Any, family: Family, start: Start, doors: tuple[Door, ...]) -> None:
         self.below = below
@@ -39,34 +39,34 @@ class Carrier:
         self.doors = doors
 
     def door(self, request: Any) -> Door | None:
-        """Give the door that a request comes in by; None when it is not ours."""
+        """Return the endpoint that a request matches; None if it is not intercepted."""
         door = door_for(self.doors, request.method, request.url.path)
         if door is None and isinstance(self.start, Session):
             self.start.note_passed(request.method, request.url.path)
         return door
 
     def check(self) -> None:
-        """Refuse as httpx does when the client that we were copied from has been closed."""
+        """Raise as httpx does if the original client has been closed."""
         if self.origin.is_closed:
             raise RuntimeError("Cannot send a request, as the client has been closed.")
 
     def below_for(self, request: Any) -> Any:
-        """Choose the transport as the client would: a send to another place may need another proxy, or none."""
+        """Choose the transport as the client would: a request to another host may need another proxy, or none."""
         return self.origin._transport_for_url(request.url)  # noqa: SLF001 - neither library has a public name for it
 
     def exchange(self, request: Any, door: Door) -> dict[str, Any]:
-        """Start the exchange of the client's request, and give a pump what it takes over from that request."""
+        """Start the exchange of the client's request; return the keyword arguments of its driver."""
         body = b"" if door.quiet else request.content
-        asked = Request(request.method, str(request.url), decoded(request.headers), body)
-        exchange = guarded(self.start(asked, door), door.front, quiet=door.quiet)
+        client_request = Request(request.method, str(request.url), decoded(request.headers), body)
+        exchange = guarded(self.start(client_request, door), door.front, quiet=door.quiet)
         return {"exchange": exchange, "family": self.family, "extensions": request.extensions, "url": request.url}
 
 
 class SyncCarrier(Carrier):
-    """Base of the sync transport of either family."""
+    """Base of the sync transport of either library."""
 
     def handle_request(self, request: Any) -> Any:
-        """Answer one request of the HTTP client."""
+        """Handle one request of the HTTP client."""
         self.check()
         door = self.door(request)
         if door is None:
@@ -80,11 +80,11 @@ class SyncCarrier(Carrier):
         return self.family.response(head, classes(self.family).sync_body(pump), pump.facts)
 
     def send(self, request: Any) -> Any:
-        """Open an upstream request."""
+        """Send an upstream request; its response is not read yet."""
         return self.below_for(request).handle_request(request)
 
     def close(self) -> None:
-        """Close the client that we were copied from, and with it every transport below."""
+        """Close the original client, and with it every inner transport."""
         self.origin.close()
 
     def __enter__(self) -> Self:
@@ -102,10 +102,10 @@ class SyncCarrier(Carrier):
 
 
 class AsyncCarrier(Carrier):
-    """Base of the async transport of either family."""
+    """Base of the async transport of either library."""
 
     async def handle_async_request(self, request: Any) -> Any:
-        """Answer one request of the HTTP client."""
+        """Handle one request of the HTTP client."""
         self.check()
         door = self.door(request)
         if door is None:
@@ -119,11 +119,11 @@ class AsyncCarrier(Carrier):
         return self.family.response(head, classes(self.family).async_body(pump), pump.facts)
 
     async def send(self, request: Any) -> Any:
-        """Open an upstream request."""
+        """Send an upstream request; its response is not read yet."""
         return await self.below_for(request).handle_async_request(request)
 
     async def aclose(self) -> None:
-        """Close the client that we were copied from, and with it every transport below."""
+        """Close the original client, and with it every inner transport."""
         await self.origin.aclose()
 
     async def __aenter__(self) -> Self:
@@ -141,7 +141,7 @@ class AsyncCarrier(Carrier):
 
 
 class SyncBody:
-    """Base of the sync body stream of either family."""
+    """Base of the sync body stream of either library."""
 
     def __init__(self, pump: SyncPump) -> None:
         self.pump = pump
@@ -150,12 +150,12 @@ class SyncBody:
         yield from self.pump.body()
 
     def close(self) -> None:
-        """Close the exchange and its upstream, wherever they stand."""
+        """Close the exchange and its upstream response, finished or not."""
         self.pump.close()
 
 
 class AsyncBody:
-    """Base of the async body stream of either family."""
+    """Base of the async body stream of either library."""
 
     def __init__(self, pump: AsyncPump) -> None:
         self.pump = pump
@@ -166,13 +166,13 @@ class AsyncBody:
                 yield piece
 
     async def aclose(self) -> None:
-        """Close the exchange and its upstream, wherever they stand."""
+        """Close the exchange and its upstream response, finished or not."""
         await self.pump.close()
 
 
 @dataclass(frozen=True, slots=True)
 class Classes:
-    """Our classes in one family."""
+    """The transport and stream classes for one library."""
 
     sync_transport: Any
     async_transport: Any
@@ -182,7 +182,7 @@ class Classes:
 
 @cache
 def classes(family: Family) -> Classes:
-    """Build our classes on a family's own bases, which its clients insist on."""
+    """Build the classes on a library's own base classes, which its clients check for."""
     module = family.module
     return Classes(
         type("PromptoolsTransport", (SyncCarrier, module.BaseTransport), {}),
@@ -193,9 +193,10 @@ def classes(family: Family) -> Classes:
 
 
 def carry(client: Any, start: Start, doors: tuple[Door, ...] = OPENAI_DOORS) -> Any:
-    """Give the copy of an httpx or httpx2 client; what comes in by `doors` goes through exchanges made by `start`.
+    """Return a copy of an httpx or httpx2 client whose requests to `doors` go through exchanges made by `start`.
 
-    A copy that `carry` made is replaced by one of the same original, so that no exchange runs inside another.
+    Given such a copy, it copies the original client instead, so that no exchange runs inside another. Raises
+    `UsageError` for anything that is no httpx or httpx2 client.
     """
     family_of(client)
     carrier: Any = client.__dict__["_transport"]
@@ -206,27 +207,29 @@ def carry(client: Any, start: Start, doors: tuple[Door, ...] = OPENAI_DOORS) -> 
 
 def _copied(client: Any, start: Start, doors: tuple[Door, ...]) -> Any:
     family = family_of(client)
-    made = classes(family)
-    build = made.sync_transport if isinstance(client, family.module.Client) else made.async_transport
-    inside: dict[str, Any] = client.__dict__  # neither library has a public name for a client's transports
-    main: Any = inside["_transport"]
-    mounts: dict[Any, Any] = inside["_mounts"]
+    built = classes(family)
+    build = built.sync_transport if isinstance(client, family.module.Client) else built.async_transport
+    attributes: dict[str, Any] = client.__dict__  # neither library has a public name for a client's transports
+    main: Any = attributes["_transport"]
+    mounts: dict[Any, Any] = attributes["_mounts"]
     ours = {
-        id(each): build(each, client, family, start, doors) for each in (main, *mounts.values()) if each is not None
+        id(transport): build(transport, client, family, start, doors)
+        for transport in (main, *mounts.values())
+        if transport is not None
     }
     carried: Any = copy.copy(client)
     kind: Any = cast("Any", type(client))
     carried.__class__ = _quiet(kind)
     carried.__dict__["_transport"] = ours[id(main)]
-    carried.__dict__["_mounts"] = {pattern: each and ours[id(each)] for pattern, each in mounts.items()}
+    carried.__dict__["_mounts"] = {pattern: transport and ours[id(transport)] for pattern, transport in mounts.items()}
     return carried
 
 
 @cache
 def _quiet(kind: Any) -> Any:
-    """Give a class of client whose end closes nothing: the original closes itself when it is dropped, if it does.
+    """Return a subclass of a client class without its `__del__`: only the original may close the shared connections.
 
-    The SDK's own clients have such an end, and so have those that frameworks share among many models
+    The SDK's own clients have a `__del__`, and so have those that frameworks share among many models
     (langchain-openai 1.7).
     """
     if not hasattr(kind, "__del__"):
@@ -235,4 +238,4 @@ def _quiet(kind: Any) -> Any:
 
 
 def _leave(client: object) -> None:
-    """Do nothing at the end of a client."""
+    """Do nothing: the original client closes itself."""

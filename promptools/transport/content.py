@@ -1,7 +1,7 @@
-"""The content of an upstream reply: compressed or not, it is read in pieces of bounded size.
+"""The content of an upstream response: compressed or not, it is read in pieces of bounded size.
 
-The HTTP libraries decompress a network read at once, and 64 KB of zeros become 64 MB that way. So compression is asked
-for only in the forms that are decompressed here, and what a server compresses otherwise stays as it came.
+The HTTP libraries decompress a network read at once, and 64 KB of compressed zeros become 64 MB that way. So only the
+codings that are decompressed here are requested, and content in any other coding stays compressed.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from promptools.transport.family import Family
 
 PIECE = 1 << 16
-"""Bytes that one piece has at most after it was decompressed."""
+"""Maximum size of one piece after decompression, in bytes."""
 _WINDOWS = {"gzip": zlib.MAX_WBITS | 16, "x-gzip": zlib.MAX_WBITS | 16, "deflate": zlib.MAX_WBITS}
-"""What zlib is told to expect."""
+"""The `wbits` argument of zlib for each coding."""
 _RAW = -zlib.MAX_WBITS
 _IDENTITY = frozenset({"", "identity"})
 
 
 def acceptable(value: str) -> str:
     """Return the value of an `Accept-Encoding` field without the codings that are not decompressed here."""
-    kept = [each.strip() for each in value.split(",") if _coding(each) in _WINDOWS]
-    return ", ".join(kept) or "identity"
+    supported = [coding.strip() for coding in value.split(",") if _coding(coding) in _WINDOWS]
+    return ", ".join(supported) or "identity"
 
 
 def _coding(each: str) -> str:
@@ -35,7 +35,7 @@ def _coding(each: str) -> str:
 
 
 class Decompressor:
-    """Decompresses gzip and deflate, also gzip in several members. O(n) in bytes."""
+    """Incremental decompressor of gzip (one or several members) and deflate. O(n) in bytes."""
 
     def __init__(self, coding: str) -> None:
         self._coding = coding
@@ -44,7 +44,7 @@ class Decompressor:
         self._begun = coding != "deflate"
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yield what `data` holds, at most `PIECE` bytes at a time; raise zlib.error for what is not compressed so."""
+        """Yield `data` decompressed, at most `PIECE` bytes at a time; raise `zlib.error` if it is invalid."""
         if not self._begun:
             data = self._begin(data)
         while self._begun:
@@ -58,7 +58,7 @@ class Decompressor:
                 return
 
     def _begin(self, data: bytes) -> bytes:
-        """Look at the two bytes of zlib's header: some servers leave it out (RFC 9110, section 8.4.1.2)."""
+        """Check for zlib's header of two bytes, which some servers omit (RFC 9110, section 8.4.1.2)."""
         self._head += data
         if len(self._head) > 1:
             self._begun = True
@@ -67,7 +67,7 @@ class Decompressor:
         return self._head
 
     def _next(self, rest: bytes) -> bytes:
-        """Begin the next member of a gzip file, if there is one."""
+        """Begin the next member of a gzip stream, if there is one; return its data."""
         rest = rest.lstrip(b"\0") if self._coding != "deflate" else b""
         if rest:
             self._zlib = zlib.decompressobj(_WINDOWS[self._coding])
@@ -75,20 +75,20 @@ class Decompressor:
 
 
 def decompressor(response: Any) -> Decompressor | None:
-    """Return what decompresses a response; None where it is not compressed, or not in a form that is known here."""
+    """Return the decompressor for a response; None if it is not compressed, or in a coding that is not supported."""
     coding = response.headers.get("content-encoding", "").strip().lower()
     return Decompressor(coding) if coding in _WINDOWS else None
 
 
 def is_plain(response: Any) -> bool:
-    """Whether the content comes out of `pieces` as it is meant: not compressed, or decompressed."""
+    """Whether `pieces` yields the plain content: it was not compressed, or is decompressed."""
     coding = response.headers.get("content-encoding", "").strip().lower()
     return coding in _IDENTITY or coding in _WINDOWS or response.is_stream_consumed
 
 
 def pieces(response: Any, family: Family) -> Iterator[bytes]:
-    """Yield the content of a response, decompressed; raise the family's DecodingError where that fails."""
-    if response.is_stream_consumed:  # its content is at hand already, as that of a transport made for tests is
+    """Yield the content of a response, decompressed; raise the library's `DecodingError` if that fails."""
+    if response.is_stream_consumed:  # the content is already in memory, as with a mock transport
         yield from response.iter_bytes()
         return
     inflate = decompressor(response)
@@ -103,10 +103,10 @@ def pieces(response: Any, family: Family) -> Iterator[bytes]:
 
 
 async def pieces_async(response: Any, family: Family) -> AsyncGenerator[bytes]:
-    """Do the same on an event loop."""
+    """Async version of `pieces`."""
     if response.is_stream_consumed:
-        async with aclosing(response.aiter_bytes()) as whole:
-            async for piece in whole:
+        async with aclosing(response.aiter_bytes()) as content:
+            async for piece in content:
                 yield piece
         return
     inflate = decompressor(response)
@@ -123,31 +123,31 @@ async def pieces_async(response: Any, family: Family) -> AsyncGenerator[bytes]:
 
 
 def ends_at_hand(response: Any) -> bool:
-    """Whether the end of an HTTP/1.1 reply in chunks has come, so that reading to it does not wait.
+    """Whether the end of a chunked HTTP/1.1 response has been received, so that reading up to it does not block.
 
-    A connection whose reply was not read to its end is closed and cannot be used again. Neither library has a public
-    name for what it has received and not read; where that is not found the answer is no.
+    A connection whose response was not read to its end is closed and cannot be reused. Neither library has a public
+    name for the data that it has received but not read; where that data is not found, the result is False.
     """
-    inside = response.stream
+    layer = response.stream
     for name in _INSIDE:
-        inside = getattr(inside, name, inside)
-    state = getattr(inside, "_h11_state", None)
+        layer = getattr(layer, name, layer)
+    state = getattr(layer, "_h11_state", None)
     return state is not None and (bytes(state.trailing_data[0]) + _waiting(response)).endswith(_END)
 
 
 def _waiting(response: Any) -> bytes:
-    """Return what waits in a plain socket, without taking it."""
+    """Return the data waiting in a plain socket, without consuming it."""
     stream = response.extensions.get("network_stream")
-    own = stream and stream.get_extra_info("socket")
-    if type(own) is not socket.socket:
+    raw_socket = stream and stream.get_extra_info("socket")
+    if type(raw_socket) is not socket.socket:
         return b""
     try:
-        return own.recv(PIECE, socket.MSG_PEEK) if stream.get_extra_info("is_readable") else b""
-    except OSError:  # it is closed
+        return raw_socket.recv(PIECE, socket.MSG_PEEK) if stream.get_extra_info("is_readable") else b""
+    except OSError:  # the socket is closed
         return b""
 
 
 _END = b"0\r\n\r\n"
 """The last chunk."""
 _INSIDE = ("_stream", "_httpcore_stream", "_stream", "_connection")
-"""From the stream of a response to its connection; the first is there where a client sent the request."""
+"""Attributes from the stream of a response to its connection; only a client that sent the request adds the first."""

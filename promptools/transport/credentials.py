@@ -1,4 +1,4 @@
-"""A user name and password in a base URL: sent as httpx sends them, and kept out of the URL from there on."""
+"""A user name and password in a base URL: removed from the URL, and sent as httpx sends them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from urllib.parse import unquote_to_bytes
 
 
 def split_credentials(base_url: str) -> tuple[str, str | None]:
-    """Return a base URL without its user name and password, and the `authorization` field that they make."""
-    scheme, mark, rest = base_url.partition("://")
-    authority, slash, path = rest.partition("/")
-    userinfo, _, place = authority.rpartition("@")
-    url = f"{scheme}{mark}{place}{slash}{path}"
+    """Return a base URL without its user name and password, and the `Authorization` value made of them, if any."""
+    scheme, mark, remainder = base_url.partition("://")
+    authority, slash, path = remainder.partition("/")
+    userinfo, _, host = authority.rpartition("@")
+    url = f"{scheme}{mark}{host}{slash}{path}"
     if not userinfo.strip(":"):
         return url, None
     name, _, password = userinfo.partition(":")

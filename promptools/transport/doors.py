@@ -1,4 +1,4 @@
-"""Which requests are ours, by method and path; all others pass to the transport below, byte for byte."""
+"""Which requests are intercepted, by method and path; all others are forwarded unchanged, byte for byte."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from promptools.exchange.front import CHAT, OLLAMA, Front
 from promptools.exchange.routes import LIST, other
 
 Begin: TypeAlias = Callable[[ClientRequest, Context], Exchange]
-"""Makes an exchange of a client's request."""
+"""Begins the exchange of a client's request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """Requests that are ours."""
+    """A method and path whose requests are intercepted."""
 
     method: str
     path: str
-    """How their paths end; after a `/` at its end a last part of any name follows."""
+    """The end of the request's path; if it ends with `/`, one more segment of any name follows."""
     front: Front = CHAT
-    """The API that they speak."""
+    """The client API that the requests use."""
     begin: Begin = run
 
     @property
     def quiet(self) -> bool:
-        """Tell whether an exchange may end without an answer, and so leave the request, body unread, to the server."""
+        """Whether the exchange may end without a response, which leaves the request, body unread, to the server."""
         return self.begin is other
 
     def takes(self, method: str, path: str) -> bool:
-        """Tell whether a request is one of these."""
+        """Whether a request matches this endpoint."""
         if method != self.method:
             return False
         return self.path in path if self.path.endswith("/") else path.rstrip("/").endswith(self.path)
@@ -52,7 +52,7 @@ OLLAMA_DOORS = (
         for name in ("generate", "embed", "embeddings", "pull", "push", "create", "copy", "show")
     ),
 )
-"""What the ollama package asks of a server: chat is ours, and all else where the server is no Ollama."""
+"""What the ollama package requests: chat is always intercepted, the rest only if the server is no Ollama."""
 
 _UNREAD = {
     "/responses": (
@@ -65,14 +65,14 @@ _UNREAD = {
         " Python apps, by promptools.ollama; here, have the client use Chat Completions (/v1/chat/completions)"
     ),
 }
-"""What the log says of an API that has tool calls too, by the end of its path."""
+"""Warnings for APIs with tool calls that promptools does not read, by the end of their path."""
 
 
 def unread_api(method: str, path: str) -> str | None:
-    """Return what the log says of a request whose tool calls nobody reads; None of any other."""
+    """Return the warning for a request to an API whose tool calls are not read; None for any other."""
     return next((text for end, text in _UNREAD.items() if method == "POST" and path.rstrip("/").endswith(end)), None)
 
 
 def door_for(doors: tuple[Door, ...], method: str, path: str) -> Door | None:
-    """Give the door of a request; None when it is not ours."""
+    """Return the endpoint that a request matches; None if it is not intercepted."""
     return next((door for door in doors if door.takes(method, path)), None)

@@ -1,7 +1,7 @@
-"""The two families of one HTTP library: `httpx`, and `httpx2` that openai 3 stands on.
+"""The two HTTP libraries that are supported: `httpx`, and `httpx2`, which openai 3 uses.
 
-Their classes look alike and do not mix: a transport must return its own family's responses. So nothing here imports
-either by name; the family is read from the client that will carry the transport.
+Their classes look alike and do not mix: a transport must return responses of its own library. So nothing here imports
+either by name; the library is found from the class of the client that will use the transport.
 """
 
 from __future__ import annotations
@@ -21,39 +21,39 @@ NAMES = ("httpx2", "httpx")
 
 
 def encoded(headers: Headers) -> list[tuple[bytes, bytes]]:
-    """Write header fields as they go over the wire."""
+    """Encode header fields as bytes, as they go over the wire."""
     return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
 
 
 def decoded(headers: Any) -> Headers:
-    """Read a family's headers, names as the peer wrote them."""
+    """Decode a library's headers; names keep the case in which they were sent."""
     return tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in headers.raw)
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One of the two libraries; `module` is it, untyped because it is known at run time only."""
+    """One of the two libraries; `module` is untyped because it is known at run time only."""
 
     name: str
     module: Any
 
     def request(self, method: str, url: str, headers: Headers, body: bytes, extensions: Any) -> Any:
-        """Make a request of this family with its body whole."""
+        """Build a request of this library, with its whole body."""
         return self.module.Request(method, url, headers=encoded(headers), content=body, extensions=extensions)
 
     def response(self, head: Head, stream: Any, extensions: Any) -> Any:
-        """Make a response of this family around a body stream."""
+        """Build a response of this library around a body stream."""
         return self.module.Response(head.status, headers=encoded(head.headers), stream=stream, extensions=extensions)
 
 
 @cache
 def named(name: str) -> Family:
-    """Import the family called `name`."""
+    """Import the library called `name`."""
     return Family(name, import_module(name))
 
 
 def family_of(client: object) -> Family:
-    """Read the family from the classes of an HTTP client; `UsageError` if it is of neither."""
+    """Return the library that an HTTP client belongs to; raise `UsageError` if it is neither."""
     for base in type(client).__mro__:
         root = base.__module__.partition(".")[0]
         if root in NAMES:
@@ -64,14 +64,14 @@ def family_of(client: object) -> Family:
 
 
 def is_http_client(thing: object) -> bool:
-    """Whether an object is a client of either family, sync or async."""
+    """Whether an object is a client of either library, sync or async."""
     roots = {base.__module__.partition(".")[0] for base in type(thing).__mro__}
     modules = [named(name).module for name in NAMES if name in roots]
     return any(isinstance(thing, (module.Client, module.AsyncClient)) for module in modules)
 
 
 def installed() -> Family:
-    """Give the family to use where nobody's client decides: the newer one that is installed."""
+    """Return the library to use where no client decides: the newer one that is installed."""
     for name in NAMES:
         if find_spec(name) is not None:
             return named(name)

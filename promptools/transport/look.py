@@ -1,4 +1,4 @@
-"""Looks over HTTP: a few small requests side by side, each bounded in time and in size; what fails is no answer."""
+"""Probes over HTTP: a few small concurrent requests, bounded in time and size. A failed one yields None."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from promptools.transport.pump import AsyncPump, SyncPump
 
 LIMIT = 1_000_000
-"""Bytes of an answer that are read; the rest is left."""
+"""Maximum number of bytes that are read of a response; the rest is ignored."""
 
 
 def look(pump: SyncPump, effect: Look) -> Looked:
-    """Ask in threads, and leave behind those that are still at it when the time is up: their answers count no more."""
+    """Probe in threads; those still running at the deadline are abandoned, and their responses ignored."""
     until = pump.clock() + effect.timeout
     answers: list[Answer | None] = [None] * len(effect.requests)
 
@@ -29,8 +29,8 @@ def look(pump: SyncPump, effect: Look) -> Looked:
         answers[place] = _answer(pump, request, until)
 
     asking = [
-        threading.Thread(target=ask, args=each, name="promptools-look", daemon=True)
-        for each in enumerate(effect.requests)
+        threading.Thread(target=ask, args=args, name="promptools-look", daemon=True)
+        for args in enumerate(effect.requests)
     ]
     for thread in asking:
         thread.start()
@@ -41,9 +41,9 @@ def look(pump: SyncPump, effect: Look) -> Looked:
 
 def _answer(pump: SyncPump, request: Request, until: float) -> Answer | None:
     try:
-        made = pump.request(request, max(0.0, until - pump.clock()))
-        with closing(pump.send(made)) as response:
-            response.request = made
+        built = pump.request(request, max(0.0, until - pump.clock()))
+        with closing(pump.send(built)) as response:
+            response.request = built
             body = bytearray()
             for piece in pieces(response, pump.family):
                 body += piece
@@ -57,7 +57,7 @@ def _answer(pump: SyncPump, request: Request, until: float) -> Answer | None:
 
 
 async def look_async(pump: AsyncPump, effect: Look) -> Looked:
-    """Ask in tasks, which end when the time is up."""
+    """Probe in tasks, which are cancelled at the deadline."""
     answers: list[Answer | None] = [None] * len(effect.requests)
 
     async def ask(place: int, request: Request) -> None:
@@ -72,10 +72,10 @@ async def look_async(pump: AsyncPump, effect: Look) -> Looked:
 
 async def _answer_async(pump: AsyncPump, request: Request, seconds: float) -> Answer | None:
     try:
-        made = pump.request(request, seconds)
-        response: Any = await pump.send(made)
+        built = pump.request(request, seconds)
+        response: Any = await pump.send(built)
         try:
-            response.request = made
+            response.request = built
             body = bytearray()
             async with aclosing(pieces_async(response, pump.family)) as read:
                 async for piece in read:

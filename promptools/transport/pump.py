@@ -1,7 +1,24 @@
-"""The shells of an exchange: carry out its effects over httpx or httpx2, tell it what happened, hand on what it emits.
+"""The drivers of an exchange: perform its effects over httpx or httpx2, and pass on what it emits.
 
-The two colours differ by `await` and nothing else; what they share stands in `Pump`. A pump owns one upstream reply at
-a time and closes it whatever happens: the end, an error, the client's early `break`, a cancelled task.
+An exchange is a generator without I/O. It yields effects (open an upstream request, read a piece of the reply, abandon
+the reply, probe a server, wait, compute, emit), and is resumed with the outcome of each. A driver is the loop around
+it: take the next effect, perform it, send the outcome back, until the generator returns. The sync and the async driver
+differ by `await` and by how they wait; all decisions are in the base class.
+
+Invariants:
+
+- At most one upstream reply is open. It is closed however the exchange ends: normally, by an error, by the client's
+early `break`, or in a cancelled task. A reply whose end has been received is read to it first, so that its
+connection can be reused.
+- What the exchange emits is buffered in `ready`, and passed on before every effect that takes time and at the end. So
+the exchange is over, with its trace reported, before the client gets the last bytes: many clients close the response
+as soon as they see those. The head always comes first, and once.
+- An error of the exchange is kept in `broken`, and raised after everything that was emitted before it.
+- Errors of the HTTP library become outcomes (`Failed`); all other exceptions, such as a bug in a client's hook, are
+raised to the caller.
+- `working` is set while the driver itself runs, and unset while the caller has an item. `close()` from another thread
+or task during that time only closes the upstream reply, which makes the exchange end by itself.
+- `waiting` (async only) is set while an effect is performed during which a tick may resume the exchange.
 """
 
 from __future__ import annotations
@@ -46,49 +63,48 @@ if TYPE_CHECKING:
 
 HOP = frozenset({"transfer-encoding", "connection", "keep-alive"})
 BODY = frozenset({"content-encoding", "content-length"})
-"""No longer true of a decoded body."""
+"""Fields that are wrong for a decoded body."""
 PHASES = ("connect", "read", "write", "pool")
 RACE = 1.0
-"""Seconds after which a connection that breaks off was not closed before the request came."""
+"""Seconds from sending within which a broken connection counts as one that the server had already closed."""
 FRAMING = frozenset({"content-length", "transfer-encoding"})
-"""Said anew by the library for the body that it really sends."""
+"""Fields that the library sets itself, for the body that it sends."""
 LINGER = 0.05
-"""Seconds for which the end of a reply is waited for once all that it says has been handed on."""
+"""Seconds to wait for the end of a reply once its whole content has been passed on."""
 
 
 class Pump:
-    """What both colours share: the exchange, the open reply, the clock."""
+    """What the sync and async drivers share: the exchange, the open reply, the clock."""
 
     def __init__(self, exchange: Exchange, family: Family, *, extensions: Any = None, url: Any = None) -> None:
         self.exchange = exchange
         self.family = family
         self.extensions: dict[str, Any] = dict(extensions or {})
         self.url = url
-        """The URL of a request that an HTTP client sent, which follows its redirections itself; None: there is none."""
+        """The URL of the HTTP client's own request, for which the client follows redirects itself; None without one."""
         self.host: str | None = url and url.host
         self.response: Any = None
         self.facts: dict[str, Any] = {}
         self.deadline: float | None = None
         self.sent_at = 0.0
         self.events: list[str] = []
-        """What the HTTP library told of the connection that it sent the last request on."""
+        """Trace events of the HTTP library for the last request."""
         self.reply: Reply | None = None
         self.working = False
         self.waiting = False
-        """An effect is being done that a tick may come between."""
+        """Whether an effect is being performed during which a tick may resume the exchange."""
         self.ready: list[Head | bytes] = []
         self.broken: Exception | None = None
         self.begun = False
         self.over = False
-        """The exchange has ended by itself: what is open is a reply that has said all."""
+        """Whether the exchange has ended by itself: a reply that is still open has no more content."""
         self.clock = time.monotonic
         self.failure: type[Exception] = family.module.RequestError
 
     def step(self, told: Happening | None) -> Look | Send | Read | Abandon | Wait | Compute | None:
-        """Tell the exchange what happened and get what it wants next; None when it is over or broken.
+        """Resume the exchange with an outcome; return its next effect, or None when it has ended or failed.
 
-        What it emits is kept in `ready`, to be handed on before anything that takes time and at the end. So the
-        exchange is over before its last bytes go out: many clients close the answer as soon as they see those.
+        What it emits on the way is appended to `ready`.
         """
         while True:
             try:
@@ -107,21 +123,21 @@ class Pump:
             told = Done(self.clock())
 
     def tick(self) -> list[Head | bytes]:
-        """Tell the exchange that time has passed, if it waits for anything; return what it has to say meanwhile."""
+        """Resume the exchange with a tick, if it is waiting; return what it emits."""
         if not self.waiting:
             return []
         self.step(Tick(self.clock()))
         return self.flush()
 
     def flush(self) -> list[Head | bytes]:
-        """Take what is ready to be handed on, bytes joined."""
+        """Return and clear what is ready to be passed on, with all bytes joined."""
         ready, self.ready = self.ready, []
-        pieces = b"".join(each for each in ready if isinstance(each, bytes))
-        heads: list[Head | bytes] = [each for each in ready if isinstance(each, Head)]
-        return [*heads, pieces] if pieces else heads
+        body = b"".join(item for item in ready if isinstance(item, bytes))
+        heads: list[Head | bytes] = [item for item in ready if isinstance(item, Head)]
+        return [*heads, body] if body else heads
 
     def build(self, send: Send) -> Any:
-        """Make the request of a send, whose whole time begins now."""
+        """Build the request of a `Send`; its timeout starts now."""
         self.sent_at = self.clock()
         self.deadline = None if send.timeout is None else self.sent_at + send.timeout
         request = self.request(send.request, send.timeout)
@@ -130,26 +146,26 @@ class Pump:
         return request
 
     def trace(self, event: str, info: Any) -> Any:
-        """Note what the HTTP library does, and call the client's own function for it."""
+        """Record a trace event of the HTTP library, and call the client's own trace callback."""
         self.events.append(event)
-        own = self.extensions.get("trace")
-        return own(event, info) if own is not None else None
+        callback = self.extensions.get("trace")
+        return callback(event, info) if callback is not None else None
 
     def too_late(self, error: Exception) -> bool:
-        """Tell whether the request came on a connection kept from the one before, as the server was closing it.
+        """Whether the request went out on a kept-alive connection that the server was closing.
 
-        Servers may at any time, and llama.cpp does so behind each stream. The request was not read, so it is sent once
-        more; each time one kept connection is used up, and a new one ends it.
+        Servers may close one at any time, and llama.cpp does so after each stream. The request was not read, so it is
+        sent again; every retry uses up one kept-alive connection, and a new connection ends the loop.
         """
-        made = not self.events or any("connect_" in each for each in self.events)
-        return not made and self._kind(error) == "closed" and self.clock() - self.sent_at < RACE
+        connected = not self.events or any("connect_" in event for event in self.events)
+        return not connected and self._kind(error) == "closed" and self.clock() - self.sent_at < RACE
 
     def request(self, wanted: Request, timeout: float | None) -> Any:
-        """Make an upstream request: the client's own extensions, with its time-outs cut to `timeout` seconds."""
+        """Build an upstream request with the client's own extensions, its timeouts capped at `timeout` seconds."""
         extensions = dict(self.extensions)
         if timeout is not None:
-            own: dict[str, float | None] = extensions.get("timeout", {})
-            extensions["timeout"] = {phase: _least(own.get(phase), timeout) for phase in PHASES}
+            configured: dict[str, float | None] = extensions.get("timeout", {})
+            extensions["timeout"] = {phase: _least(configured.get(phase), timeout) for phase in PHASES}
         headers = tuple(
             (name, acceptable(value)) if name.lower() == "accept-encoding" else (name, value)
             for name, value in wanted.headers
@@ -158,49 +174,49 @@ class Pump:
         return self.family.request(wanted.method, wanted.url, headers, wanted.body, extensions)
 
     def _stays(self, name: str, url: str) -> bool:
-        """Leave framing to the library, and keep a `Host` field only for the host that it was written for."""
+        """Whether a field is kept: all but framing, which the library sets, and a `Host` field of another host."""
         if name == "host":
             return self.host is None or self.family.module.URL(url).host == self.host
         return name not in FRAMING
 
     def opened(self, request: Any, response: Any) -> Opened | Failed:
-        """Say how the server answered; the headers describe the body as `Read` gives it, decoded.
+        """Return the outcome of a send; the headers describe the body as it is read, decoded.
 
-        A redirection to another origin, where no keys and no prompt may go, is a failure.
+        A redirect to another origin, which must get neither a key nor the prompt, is a failure.
         """
         self.response = response
         response.request = request
         self.facts = {key: value for key, value in response.extensions.items() if key != "network_stream"}
-        place = redirected(self.family, request, response)
-        if place is not None and not may_follow(request.url, place):
-            return Failed("protocol", elsewhere(place), self.clock())
-        if place is not None and request.url != self.url:
+        location = redirected(self.family, request, response)
+        if location is not None and not may_follow(request.url, location):
+            return Failed("protocol", elsewhere(location), self.clock())
+        if location is not None and request.url != self.url:
             return Failed("protocol", f"redirected more than {MOST_REDIRECTIONS} times", self.clock())
-        gone = HOP | BODY if "content-encoding" in response.headers and is_plain(response) else HOP
-        headers = tuple(pair for pair in decoded(response.headers) if pair[0].lower() not in gone)
+        dropped = HOP | BODY if "content-encoding" in response.headers and is_plain(response) else HOP
+        headers = tuple(pair for pair in decoded(response.headers) if pair[0].lower() not in dropped)
         return Opened(response.status_code, headers, self.clock())
 
     def onward(self, request: Any, response: Any, hops: int) -> Any:
-        """Make the request that a redirection within an origin asks for; None where it is not followed here."""
+        """Build the request for a redirect within the origin; None if it is not followed here."""
         if request.url == self.url:
             return None
-        place = redirected(self.family, request, response)
-        if place is None or not may_follow(request.url, place) or hops >= MOST_REDIRECTIONS:
+        location = redirected(self.family, request, response)
+        if location is None or not may_follow(request.url, location) or hops >= MOST_REDIRECTIONS:
             return None
-        return follow(self.family, request, response.status_code, place)
+        return follow(self.family, request, response.status_code, location)
 
     def passed_up(self, told: Happening) -> Head | None:
-        """Give the head of a redirection: the client above follows it, and where it leads an exchange begins anew."""
+        """Return the head of a redirect that the client follows itself; its next request starts a new exchange."""
         if self.begun or not isinstance(told, Opened) or not self.response.has_redirect_location:
             return None
         return Head(told.status, tuple(pair for pair in told.headers if pair[0].lower() not in BODY))
 
     def got(self, piece: bytes | None) -> Piece | Ended:
-        """Say what was read; None is the end."""
+        """Return the outcome of a read; None is the end of the reply."""
         return Ended(self.clock()) if piece is None else Piece(piece, self.clock())
 
     def failed(self, error: Exception) -> Failed:
-        """Say how the library failed; what is not the library's own (a bug in a hook, say) never comes here."""
+        """Return the outcome for an error of the library; other exceptions (a bug in a hook, say) are raised."""
         return Failed(self._kind(error), str(error) or type(error).__name__, self.clock(), error)
 
     def _kind(self, error: BaseException) -> FailKind:
@@ -216,14 +232,14 @@ class Pump:
         return "protocol"
 
     def computed(self, work: Callable[[], Any]) -> Computed:
-        """Call a function that only computes, and say what came of it."""
+        """Call a function that does no I/O, and return its result or its exception as an outcome."""
         try:
             return Computed(work(), None, self.clock())
         except Exception as error:  # noqa: BLE001 - the exchange raises it where it asked for the work
             return Computed(None, error, self.clock())
 
     def late(self) -> Failed | None:
-        """Say that the send's whole time is up, if it is; looked at after each piece, so a stall may double it."""
+        """Return a timeout outcome if the deadline has passed; checked after each piece, so a stall may double it."""
         if self.deadline is None or self.clock() < self.deadline:
             return None
         error = self.family.module.ReadTimeout("the time for this request is up")
@@ -235,7 +251,7 @@ def _least(own: float | None, bound: float) -> float:
 
 
 class SyncPump(Pump):
-    """Drives an exchange with blocking calls; `send` opens a request, and follows no redirection."""
+    """Drives an exchange with blocking calls; `send` sends a request, and follows no redirects."""
 
     def __init__(self, exchange: Exchange, family: Family, send: Callable[[Any], Any], **shared: Any) -> None:
         super().__init__(exchange, family, **shared)
@@ -244,7 +260,7 @@ class SyncPump(Pump):
         self.emitted = self._run()
 
     def head(self) -> Head | None:
-        """Run to the head of the answer; None when the exchange ends without one."""
+        """Run up to the head of the response; None if the exchange ends without one."""
         try:
             head = next(self.emitted, None)
         except BaseException:
@@ -254,49 +270,49 @@ class SyncPump(Pump):
         return head
 
     def body(self) -> Iterator[bytes]:
-        """Run on to the end, giving the bytes of the body; left early, it closes all."""
+        """Yield the bytes of the body until the exchange ends; close everything, also when left early."""
         with closing(self):
             for piece in self.emitted:
                 assert isinstance(piece, bytes), "an exchange emits one head"
                 yield piece
 
     def close(self) -> None:
-        """Close the exchange and its upstream; from another thread only the upstream, which ends the exchange."""
+        """Close the exchange and its upstream; while another thread runs it, only the upstream, which ends it."""
         if self.working:
             self._close()
         else:
             self.emitted.close()
 
     def _run(self) -> Generator[Head | bytes]:
-        told: Happening | None = None
+        outcome: Happening | None = None
         self.working = True
         try:
-            while (effect := self.step(told)) is not None:
-                for what in self.flush():
+            while (effect := self.step(outcome)) is not None:
+                for item in self.flush():
                     self.working = False
-                    yield what
+                    yield item
                     self.working = True
                 match effect:
                     case Look():
-                        told = look(self, effect)
+                        outcome = look(self, effect)
                     case Send():
-                        told = self._open(effect)
-                        if (head := self.passed_up(told)) is not None:
+                        outcome = self._open(effect)
+                        if (head := self.passed_up(outcome)) is not None:
                             self.working = False
                             yield head
                             return
                     case Read():
-                        told = self._read()
+                        outcome = self._read()
                     case Abandon():
                         self._release()
-                        told = Done(self.clock())
+                        outcome = Done(self.clock())
                     case Wait() | Compute():
-                        told = self._do(effect)
+                        outcome = self._do(effect)
                     case _:
                         assert_never(effect)
             self.working = False
-            for what in self.flush():
-                yield what
+            for item in self.flush():
+                yield item
             if self.broken:
                 raise self.broken
         finally:
@@ -332,7 +348,7 @@ class SyncPump(Pump):
         return self.late() or self.got(piece)
 
     def _release(self) -> None:
-        """Close the reply, read to its end if that is at hand: else its connection is lost."""
+        """Close the reply, after reading to its end if that has been received: else its connection cannot be reused."""
         with suppress(self.failure):
             while self.response is not None and ends_at_hand(self.response) and next(self.pieces, None) is not None:
                 pass
@@ -345,7 +361,7 @@ class SyncPump(Pump):
 
 
 class AsyncPump(Pump):
-    """Drives an exchange on an event loop: `SyncPump` with `await`."""
+    """Drives an exchange on an event loop."""
 
     def __init__(
         self, exchange: Exchange, family: Family, send: Callable[[Any], Awaitable[Any]], **shared: Any
@@ -356,7 +372,7 @@ class AsyncPump(Pump):
         self.emitted = self._run()
 
     async def head(self) -> Head | None:
-        """Run to the head of the answer; None when the exchange ends without one."""
+        """Run up to the head of the response; None if the exchange ends without one."""
         try:
             head = await anext(self.emitted, None)
         except BaseException:
@@ -366,7 +382,7 @@ class AsyncPump(Pump):
         return head
 
     async def body(self) -> AsyncGenerator[bytes]:
-        """Run on to the end, giving the bytes of the body; left early, it closes all."""
+        """Yield the bytes of the body until the exchange ends; close everything, also when left early."""
         try:
             async for piece in self.emitted:
                 assert isinstance(piece, bytes), "an exchange emits one head"
@@ -375,44 +391,44 @@ class AsyncPump(Pump):
             await self.close()
 
     async def close(self) -> None:
-        """Close the exchange and its upstream; from another task only the upstream, which ends the exchange."""
+        """Close the exchange and its upstream; while another task runs it, only the upstream, which ends it."""
         if self.working:
             await self._close()
         else:
             await self.emitted.aclose()
 
     async def _run(self) -> AsyncGenerator[Head | bytes]:
-        told: Happening | None = None
+        outcome: Happening | None = None
         self.working = True
         try:
-            while (effect := self.step(told)) is not None:
-                for what in self.flush():
+            while (effect := self.step(outcome)) is not None:
+                for item in self.flush():
                     self.working = False
-                    yield what
+                    yield item
                     self.working = True
                 self.waiting = not isinstance(effect, Compute)
                 match effect:
                     case Look():
-                        told = await look_async(self, effect)
+                        outcome = await look_async(self, effect)
                     case Send():
-                        told = await self._open(effect)
-                        if (head := self.passed_up(told)) is not None:
+                        outcome = await self._open(effect)
+                        if (head := self.passed_up(outcome)) is not None:
                             self.working = False
                             yield head
                             return
                     case Read():
-                        told = await self._read()
+                        outcome = await self._read()
                     case Abandon():
                         await self._release()
-                        told = Done(self.clock())
+                        outcome = Done(self.clock())
                     case Wait() | Compute():
-                        told = await self._do(effect)
+                        outcome = await self._do(effect)
                     case _:
                         assert_never(effect)
                 self.waiting = False
             self.working = False
-            for what in self.flush():
-                yield what
+            for item in self.flush():
+                yield item
             if self.broken:
                 raise self.broken
         finally:
@@ -441,10 +457,10 @@ class AsyncPump(Pump):
         return self.opened(request, response)
 
     async def trace(self, event: str, info: Any) -> None:
-        """Do the same as an event loop wants it."""
-        own = super().trace(event, info)
-        if own is not None:
-            await own
+        """Record a trace event, and await the client's own callback."""
+        awaitable = super().trace(event, info)
+        if awaitable is not None:
+            await awaitable
 
     async def _read(self) -> Happening:
         assert self.pieces is not None, "an exchange reads what it has sent for"
@@ -455,7 +471,7 @@ class AsyncPump(Pump):
         return self.late() or self.got(piece)
 
     async def _release(self) -> None:
-        """Close the reply, read to its end if that is at hand, or comes at once where the reply has said all."""
+        """Close the reply, after reading to its end if that has been received, or is due after all of the content."""
         if self.response is not None and self.pieces is not None and (self.over or ends_at_hand(self.response)):
             with anyio.move_on_after(LINGER, shield=True), suppress(self.failure):
                 while await anext(self.pieces, None) is not None:
@@ -465,5 +481,5 @@ class AsyncPump(Pump):
     async def _close(self) -> None:
         response, self.response = self.response, None
         if response is not None:
-            with anyio.CancelScope(shield=True):  # a cancelled task closes its upstream all the same
+            with anyio.CancelScope(shield=True):  # a cancelled task closes its upstream, too
                 await response.aclose()

@@ -1,7 +1,7 @@
-"""Redirections: followed within an origin only, so that no key and no prompt go where nobody sent them.
+"""Redirects: followed within an origin only, so that no key and no prompt reach a server that was not named.
 
-httpx drops `authorization` on the way to another origin, and takes along the body and every other field: `x-api-key`,
-`api-key`, what the caller set. An upgrade from http to https on the usual ports is the one exception, as in httpx.
+httpx drops `authorization` on a redirect to another origin, and sends the body and every other field: `x-api-key`,
+`api-key`, what the caller set. An upgrade from http to https on the default ports is the one exception, as in httpx.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ if TYPE_CHECKING:
     from promptools.transport.family import Family
 
 MOST_REDIRECTIONS = 20
-"""How many are followed in a row, as in httpx."""
+"""Maximum number of redirects that are followed in a row, as in httpx."""
 _PORTS = {"http": 80, "https": 443}
 _OF_THE_BODY = frozenset({b"content-length", b"transfer-encoding", b"content-type", b"content-encoding"})
 
 
 def redirected(family: Family, request: Any, response: Any) -> Any:
-    """Return the URL that an answer points to; None where it points nowhere."""
+    """Return the URL that a response redirects to; None if it is no redirect."""
     if not response.has_redirect_location:
         return None
     try:
         return request.url.join(response.headers["location"]).copy_with(userinfo=b"")
     except family.module.InvalidURL:
-        return family.module.URL("")  # of no origin
+        return family.module.URL("")  # it has no origin, so it is never followed
 
 
 def may_follow(url: Any, place: Any) -> bool:
-    """Whether a place is of the same origin as a URL, or the same host by https on the usual ports."""
+    """Whether a location has the same origin as a URL, or is its https upgrade on the default ports."""
     if _origin(url) == _origin(place):
         return True
     return url.host == place.host and (_origin(url)[::2], _origin(place)[::2]) == (("http", 80), ("https", 443))
@@ -39,7 +39,7 @@ def _origin(url: Any) -> tuple[str, str, int | None]:
 
 
 def follow(family: Family, request: Any, status: int, place: Any) -> Any:
-    """Make the request for a place; as in httpx, 303 asks for it by GET, and so do 301 and 302 after a POST."""
+    """Build the request for a redirect; as in httpx, 303 makes it a GET, and so do 301 and 302 after a POST."""
     if request.method != "HEAD" and (status == 303 or (status in {301, 302} and request.method == "POST")):
         fields = [pair for pair in request.headers.raw if pair[0].lower() not in _OF_THE_BODY]
         return family.module.Request("GET", place, headers=fields, extensions=request.extensions)
@@ -49,6 +49,6 @@ def follow(family: Family, request: Any, status: int, place: Any) -> Any:
 
 
 def elsewhere(place: Any) -> str:
-    """Say that a server points to another origin; of the place neither credentials nor the query are shown."""
-    there = f"{place.scheme}://{place.netloc.decode('ascii')}{place.path}" if place.host else "what is no URL"
-    return f"redirected to {there}: another origin gets neither the prompt nor a key; if it is right, make it base_url"
+    """Return the error message for a redirect to another origin; it shows neither credentials nor the query."""
+    target = f"{place.scheme}://{place.netloc.decode('ascii')}{place.path}" if place.host else "what is no URL"
+    return f"redirected to {target}: another origin gets neither the prompt nor a key; if it is right, make it base_url"

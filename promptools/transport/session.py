@@ -1,4 +1,4 @@
-"""What a client or a proxy keeps from request to request: its settings, config and breaker; it starts the exchanges."""
+"""What a client or a proxy keeps between requests (settings, config, breaker), and how it starts exchanges."""
 
 from __future__ import annotations
 
@@ -46,34 +46,34 @@ ALPHABET = string.ascii_letters + string.digits
 CREDENTIALS = frozenset({
     "authorization", "api-key", "x-api-key", "x-goog-api-key", "cookie", "openai-organization", "openai-project",
 })  # fmt: skip
-"""Fields that are meant for one server and must not reach another."""
+"""Fields that must not be sent to another server than the one they were meant for."""
 NO_KEY = "none"
-"""What is sent as the key where none is needed: the SDK insists on one."""
+"""The API key that is sent where none is needed: the SDK requires one."""
 ROUTES = 512
-"""Routes that a session remembers before it forgets them all; a route costs about a millisecond to find."""
+"""Maximum number of routes that a session caches before it clears the cache; resolving one takes about 1 ms."""
 
 
 class Settings(TypedDict, total=False):
-    """What can be set on a client, a wrapped client and a proxy, besides what the SDK knows."""
+    """Settings of a client, a wrapped client or a proxy, besides those of the SDK."""
 
     provider: str | None
     """A provider of the config, or a kind of server."""
     config: Config | str | os.PathLike[str] | None
-    """A config, or the path of one (None: the first that is found; `Config()`: none)."""
+    """A config, or the path of one (None: the first that is found; `Config()`: no config)."""
     overrides: Mapping[str, Any] | None
-    """Profile facts that hold for every request."""
+    """Profile facts that apply to every request."""
     allow_provider: bool
-    """May a request's `promptools.provider` name another provider of the config? It spends that one's key."""
+    """Whether a request's `promptools.provider` may name another provider of the config, and so spend its key."""
     detect: bool
-    """Find out at first use what server nobody named is (default: yes)."""
+    """Whether to detect at first use which server it is, if no provider names it (default: yes)."""
     breaker: Breaker | None
     stop: Stop | None
     wait: WaitFor | None
     deadline: float | None
     max_tools: int | None
-    """Tools that one request may offer; more is a 400 (None, or 0: any number)."""
+    """Maximum number of tools in one request; more is a 400 (None, or 0: no limit)."""
     max_reply: int
-    """Bytes of one reply that are held at most (default: 64 MiB)."""
+    """Maximum number of bytes of one reply that are held (default: 64 MiB)."""
     on_reply: Callable[[Reply], None] | None
     mode: ModeName | None
     dialect: str | None
@@ -97,19 +97,19 @@ class Settings(TypedDict, total=False):
 
 NAMES = frozenset(Settings.__annotations__)
 DEFAULTS = frozenset(OPTIONS) - {"provider"}
-"""Settings that a request's `promptools` key may set for itself."""
+"""Settings that a request's `promptools` key may override."""
 
 
 def new_id() -> str:
-    """Make a call id that every server takes: nine letters and digits, as Mistral's templates demand."""
+    """Return a new call id that every server accepts: nine letters and digits, as Mistral's templates require."""
     return "".join(random.choices(ALPHABET, k=9))  # noqa: S311 - an id is no secret
 
 
 class Session:
-    """Starts exchanges: called with a client's request, it gives one.
+    """Starts exchanges: calling it with a client's request returns one.
 
-    The copies of a client share its breaker, what was seen of servers, what contexts they were raised to, and what the
-    log was told once.
+    The copies of a client share its breaker, what was detected of servers, the context sizes that were raised, and the
+    warnings that are logged only once.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Session:
         windows: Windows | None = None,
         noted: set[str] | None = None,
     ) -> None:
-        """Check the settings, find and read the config; `UsageError` for what cannot be."""
+        """Check the settings, find and read the config; raise `UsageError` for anything invalid."""
         unknown = settings.keys() - NAMES
         if unknown:
             raise UsageError(f"unknown settings {sorted(unknown)}; promptools takes {sorted(NAMES)}")
@@ -153,21 +153,21 @@ class Session:
         self._targets: dict[tuple[str | None, str | None, str | None, Seen | None], Target] = {}
 
     def changed(self, settings: Mapping[str, Any]) -> Session:
-        """Copy with some settings replaced; the breaker stays shared unless another is given."""
+        """Return a copy with some settings replaced; the breaker stays shared unless another is passed."""
         return Session({**self.settings, **settings}, self.context.sights, self.context.windows, self._noted)
 
     def note_passed(self, method: str, path: str) -> None:
-        """Log a warning, once for each API, where a request that passes unread could have had tool calls."""
+        """Log a warning, once for each API, if a request that passes unread may have tool calls."""
         api = unread_api(method, path)
         if api and api not in self._noted:
             self._noted.add(api)
             log.warning("promptools: %s", api)
 
     def __call__(self, request: Request, door: Door = CHAT_DOOR) -> Exchange:
-        """Start the exchange of one client request, which came in by `door`.
+        """Start the exchange of one client request to the endpoint `door`.
 
-        It goes where its own URL says, unless it names another provider of the config; a kind of server that it names
-        only says what is known of that place.
+        It goes to its own URL, unless it names another provider of the config. If it names a kind of server, that only
+        selects the facts that are assumed of the server at this URL.
         """
         chat = door.front.wire == "chat"
         base_url = base_of(request.url) if chat else self.base_url(request.url)
@@ -176,15 +176,15 @@ class Session:
             if not self.allow_provider:
                 self._check_provider(provider)
             if provider is None or provider == self.provider or provider not in self.config.providers:
-                found = self.route(model, base_url, provider or self.provider)
-                return found if chat else replace(found, url=base_url + CHAT_DOOR.path)
+                result = self.route(model, base_url, provider or self.provider)
+                return result if chat else replace(result, url=base_url + CHAT_DOOR.path)
             return self.elsewhere(self.route(model, None, provider), request.headers)
 
-        asked = ClientRequest(request, time.monotonic(), door.front)
-        return door.begin(asked, replace(self.context, route=route))
+        client_request = ClientRequest(request, time.monotonic(), door.front)
+        return door.begin(client_request, replace(self.context, route=route))
 
     def _check_provider(self, name: str | None) -> None:
-        """Refuse another provider than our own; a kind of server is none, and only says what is known of the place."""
+        """Raise `UsageError` for another provider than this session's; a kind of server only selects facts."""
         if name in {None, self.provider} or (name not in self.config.providers and kind_of(name or "")):
             return
         raise UsageError(
@@ -193,23 +193,23 @@ class Session:
         )
 
     def base_url(self, url: str) -> str:
-        """Give the base URL that a request of another API than Chat Completions means; a provider's need not be /v1."""
+        """Return the base URL of a request to another API than Chat Completions; a provider's need not end with /v1."""
         base_url, provider = base_of(url), self.config.providers.get(self.provider or "")
-        known = provider and provider.base_url and provider.base_url.rstrip("/")
-        return known if known and f"{known}/v1" == base_url else base_url
+        configured = provider and provider.base_url and provider.base_url.rstrip("/")
+        return configured if configured and f"{configured}/v1" == base_url else base_url
 
     def examine(self, base_url: str, model: str, headers: Headers) -> Steps[tuple[Route, Seen]]:
-        """Look at the server at a place, for one who wants to know."""
+        """Detect which server is at a base URL, and return the route and what was detected."""
         request = Request("POST", base_url.rstrip("/") + CHAT_DOOR.path, headers, b"")
 
         def route(model: str | None, provider: str | None) -> Route:
             return self.route(model, base_url, provider)
 
-        asked = ClientRequest(request, time.monotonic())
-        return examine(asked, replace(self.context, route=route), model)
+        client_request = ClientRequest(request, time.monotonic())
+        return examine(client_request, replace(self.context, route=route), model)
 
     def route(self, model: str | None, base_url: str | None, provider: str | None) -> Route:
-        """Resolve a model at a place, and say how to do so once the server has been seen, if it is to be."""
+        """Resolve a model at a base URL; the route says how to resolve it again after detection, if that is due."""
         find = partial(self.target, model, base_url=base_url, provider=provider)
         target = find()
         return Route(target, resolve=(lambda seen: find(seen=seen)) if self.detect and target.look else None)
@@ -222,7 +222,7 @@ class Session:
         provider: str | None = None,
         seen: Seen | None = None,
     ) -> Target:
-        """Resolve a model at a place, remembering what was found."""
+        """Resolve a model at a base URL, with a cache."""
         seen = seen and replace(seen, asked=(), seconds=0.0)
         key = (model, base_url, provider, seen)
         target = self._targets.get(key)
@@ -241,7 +241,10 @@ class Session:
         return target
 
     def elsewhere(self, route: Route, headers: Headers) -> Route:
-        """Route to another server than the request's own: its address, its key, and none of the client's secrets."""
+        """Route to another server than the request's own: its address, its key, and none of the client's credentials.
+
+        Raises `UsageError` if its provider has no base URL, or its key is not set.
+        """
         target = route.target
         if target.base_url is None:
             raise UsageError(f"provider {target.provider!r} has no base_url; set it in {self.config.file}")
@@ -251,7 +254,7 @@ class Session:
         return replace(route, url=base_url.rstrip("/") + CHAT_DOOR.path, headers=tuple(blank.items()))
 
     def key(self, target: Target) -> str | None:
-        """Find the key of a target; `UsageError` when it needs one and the variable is not set."""
+        """Return the API key of a target, if it has one; raise `UsageError` if it needs one that is not set."""
         return api_key(target, os.environ)
 
 
@@ -261,9 +264,9 @@ def _now() -> datetime:
 
 @cache
 def vocabulary_at_hand() -> Vocabulary | None:
-    """Load the vocabulary of gpt-oss, where its file lies on this machine and openai-harmony is installed.
+    """Load the vocabulary of gpt-oss if its file is on this machine and openai-harmony is installed.
 
-    Takes about a second the first time. A file that is another is named in the log, and left alone.
+    Takes about a second the first time. A wrong file is named in the log, and not used.
     """
     file = vocabulary.tell(os.environ, Path.home()) if find_spec("openai_harmony") is not None else None
     try:
@@ -274,20 +277,20 @@ def vocabulary_at_hand() -> Vocabulary | None:
 
 
 def read_config(config: Config | str | os.PathLike[str] | None) -> Config:
-    """Take a config, read it from a path, or look for one; what it warns of is logged."""
+    """Return a config as it is, read it from a path, or search for one; its warnings are logged."""
     if isinstance(config, Config):
         return config
     path = find_config(os.environ, Path.cwd(), Path.home()) if config is None else Path(config)
     if path is None:
         return Config()
-    found = load_config(path)
-    for warning in found.warnings:
+    loaded = load_config(path)
+    for warning in loaded.warnings:
         log.warning("promptools: %s", warning)
-    return found
+    return loaded
 
 
 def _careful(on_reply: Callable[[Reply], None] | None) -> Callable[[Reply], None] | None:
-    """Keep a caller's bug in `on_reply` from breaking the answer; it is logged."""
+    """Wrap `on_reply` so that an exception in it is logged and does not break the response."""
     if on_reply is None:
         return None
     if inspect.iscoroutinefunction(on_reply):

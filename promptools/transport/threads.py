@@ -1,4 +1,4 @@
-"""Work that takes long, off the event loop: in few threads, which share one interpreter with it."""
+"""Long computations off the event loop, in a few threads: they share one interpreter with it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ A = TypeVar("A")
 T = TypeVar("T")
 
 AT_ONCE = 2
-"""Threads of one event loop: more would not be faster, and leave it less time."""
+"""Maximum number of threads of one event loop: more would not be faster, and leave the loop less time."""
 _LIMITER: RunVar[anyio.CapacityLimiter] = RunVar("promptools_limiter")
 
 
 async def in_thread(work: Callable[[A], T], given: A) -> T:
-    """Call a function in a thread; a cancelled task ends when the function has returned."""
+    """Call a function in a thread; a cancelled task ends only after the function has returned."""
     limiter = _LIMITER.get(None)
     if limiter is None:
         limiter = anyio.CapacityLimiter(AT_ONCE)

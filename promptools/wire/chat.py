@@ -1,7 +1,7 @@
-"""Chat Completions as servers really send it: whole replies, stream chunks and error bodies become `Delta`s.
+"""Decode Chat Completions as servers really send it: complete replies, chunks and error bodies become `Delta`s.
 
-A unary reply becomes the same deltas as a stream, so everything above reads one shape. Nothing here judges: what is
-missing is empty, what is sloppy is straightened, and no body, however odd, raises.
+A complete reply becomes the same deltas as a stream, so everything above reads one type. Nothing is judged here: what
+is missing is empty, what is irregular is normalized, and no body raises.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking")
-"""What servers call thoughts: llama.cpp, SGLang and old vLLM the first; vLLM >= 0.16 the second; Ollama the third."""
+"""The fields of reasoning: llama.cpp, SGLang and old vLLM use the first, vLLM >= 0.16 the second, Ollama the third."""
 
 
 @dataclass(frozen=True, slots=True)
 class UpstreamProblem:
-    """An error body, whatever its shape. `message` is whole: it may hold the model's own text."""
+    """An error body of any shape. `message` is complete, since it may hold the model's own text."""
 
     message: str
     type: str | None = None
@@ -30,18 +30,18 @@ class UpstreamProblem:
     code: str | int | None = None
     body: Any = None
     prompt_tokens: int | None = None
-    """Of a prompt that is longer than the context; older llama.cpp has the numbers beside its words alone."""
+    """The size of a prompt that exceeds the context; older llama.cpp has these numbers only in fields of their own."""
     context_tokens: int | None = None
 
     @property
     def status(self) -> int | None:
-        """Give the HTTP status that the body itself claims; a server may send it under HTTP 200."""
+        """The HTTP status that the body claims; a server may send it under HTTP 200."""
         return self.code if isinstance(self.code, int) and 400 <= self.code <= 599 else None
 
 
 @dataclass(frozen=True, slots=True)
 class ToolDelta:
-    """A piece of one structured call, as loose as servers make it: any of index, id and name may be missing."""
+    """A fragment of one structured call; servers may omit any of index, id and name."""
 
     index: int | None = None
     id: str | None = None
@@ -51,16 +51,16 @@ class ToolDelta:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What one message or chunk adds to one choice; `index` is None for what belongs to no choice (usage, error).
+    """What one message or chunk adds to one choice; `index` is None for usage and errors of no choice.
 
     Within a delta, reasoning comes before content, and content before calls. A `usage` replaces an earlier one of the
-    same send (vLLM's `continuous_usage_stats` sends running totals).
+    same reply (vLLM's `continuous_usage_stats` sends running totals).
     """
 
     index: int | None = 0
     content: str = ""
     ids: tuple[int, ...] | None = None
-    """The tokens of `content`, where the server told them: it may tell them sooner than the text."""
+    """The token ids of `content`, where the server sends them; they may arrive before their text."""
     reasoning: str = ""
     tool_calls: tuple[ToolDelta, ...] = ()
     refusal: str = ""
@@ -73,17 +73,17 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """What stands around the choices and goes on to the client as it came: id, model, time, fingerprint."""
+    """The fields around the choices, passed on to the client unchanged: id, model, time, fingerprint."""
 
     id: str = ""
     model: str = ""
     created: int = 0
     extra: dict[str, Any] = field(default_factory=dict[str, Any])
-    """`system_fingerprint`, `service_tier` and whatever else the server put beside them (`timings`, ...)."""
+    """`system_fingerprint`, `service_tier` and any other fields (`timings`, ...)."""
 
 
 def read_envelope(body: Any) -> Envelope:
-    """Take what stands around the choices of a reply or of a stream's first chunk."""
+    """Decode the envelope of a complete reply or of a stream's first chunk."""
     data = as_object(body)
     return Envelope(
         id=as_text(data.get("id")),
@@ -97,12 +97,12 @@ _OWN = frozenset({"id", "object", "created", "model", "choices", "usage", "error
 
 
 def read_reply(body: Any) -> list[Delta]:
-    """Read a whole reply: one delta a choice, then one for the usage; an error body gives one delta with `error`."""
+    """Decode a complete reply: one delta per choice, then one for the usage; an error body is a delta with `error`."""
     return _read(body, "message")
 
 
 def read_chunk(body: Any) -> list[Delta]:
-    """Read one chunk of a stream: one delta a choice, then one for the usage; errors as in `read_reply`."""
+    """Decode one chunk of a stream: one delta per choice, then one for the usage; errors as in a complete reply."""
     return _read(body, "delta")
 
 
@@ -124,17 +124,17 @@ def _choice(choice: Mapping[str, Any], position: int, key: str) -> Delta:
     index = position if index is None else index
     if is_error(choice.get("error")):  # OpenRouter: an error inside a choice, with finish_reason "error"
         return Delta(index=index, error=error_of({"error": choice["error"]}))
-    # a chunk may carry a whole message, and a whole reply a delta: seen behind proxies that convert one to the other
-    said = as_object(choice.get(key) or choice.get("message") or choice.get("delta"))
-    content, thought = _content(said.get("content"))
+    # a chunk may hold a complete message, and a complete reply a delta: seen with proxies that convert between the two
+    message = as_object(choice.get(key) or choice.get("message") or choice.get("delta"))
+    content, reasoning = _content(message.get("content"))
     stop = choice.get("stop_reason")
     return Delta(
         index=index,
         content=content or as_text(choice.get("text")),  # /v1/completions
         ids=_ids(choice.get("token_ids")),
-        reasoning=reasoning_of(said) or thought,
-        tool_calls=calls_of(said),
-        refusal=as_text(said.get("refusal")),
+        reasoning=reasoning_of(message) or reasoning,
+        tool_calls=calls_of(message),
+        refusal=as_text(message.get("refusal")),
         finish_reason=as_text(choice.get("finish_reason")) or None,
         stop_reason=stop if isinstance(stop, (str, int)) else None,
         logprobs=logprobs if is_object(logprobs := choice.get("logprobs")) and shallow(logprobs) else None,
@@ -142,16 +142,16 @@ def _choice(choice: Mapping[str, Any], position: int, key: str) -> Delta:
 
 
 def _ids(given: Any) -> tuple[int, ...] | None:
-    """Give the ids of vLLM's `return_token_ids`."""
-    ids = [as_int(each) for each in given] if is_list(given) else [None]
-    return tuple(each for each in ids if each is not None) if None not in ids else None
+    """Return the ids of vLLM's `return_token_ids`; None where there are none or one is invalid."""
+    ids = [as_int(token_id) for token_id in given] if is_list(given) else [None]
+    return tuple(token_id for token_id in ids if token_id is not None) if None not in ids else None
 
 
 def _content(content: Any) -> tuple[str, str]:
-    """Give text and thoughts of `content`: a string, or parts (Mistral puts its thoughts among them)."""
+    """Return the text and the reasoning of `content`, a string or parts (Mistral's reasoning is among them)."""
     if isinstance(content, str):
         return content, ""
-    words: list[str] = []
+    texts: list[str] = []
     thoughts: list[str] = []
     for part in as_list(content):
         data = as_object(part)
@@ -159,20 +159,20 @@ def _content(content: Any) -> tuple[str, str]:
             inner = data.get("thinking")
             thoughts.append(inner if isinstance(inner, str) else _content(inner)[0])
         else:
-            words.append(part if isinstance(part, str) else as_text(data.get("text")))
-    return "".join(words), "".join(thoughts)
+            texts.append(part if isinstance(part, str) else as_text(data.get("text")))
+    return "".join(texts), "".join(thoughts)
 
 
 def reasoning_of(said: Mapping[str, Any]) -> str:
-    """Give the thoughts of a message; servers that send two fields repeat themselves."""
+    """Return the reasoning of a message; servers that send two fields send the same text twice."""
     return next((said[name] for name in REASONING_FIELDS if isinstance(said.get(name), str) and said[name]), "")
 
 
 def calls_of(said: Mapping[str, Any]) -> tuple[ToolDelta, ...]:
-    """Give the structured calls of a message, pieces or whole."""
+    """Return the structured calls of a message, complete or fragments."""
     calls = tuple(_call(as_object(call)) for call in as_list(said.get("tool_calls")) if is_object(call))
     legacy = said.get("function_call")
-    if calls or not is_object(legacy):  # llama-cpp-python sends both: the newer field counts
+    if calls or not is_object(legacy):  # llama-cpp-python sends both; the newer field wins
         return calls
     return (_call({"index": 0, "function": legacy}),)
 
@@ -190,14 +190,14 @@ def _call(call: Mapping[str, Any]) -> ToolDelta:
 
 
 def _place(index: Any) -> int | None:
-    """Return the place of a call; some servers write it as a string."""
+    """Return the index of a call; some servers write it as a string."""
     if isinstance(index, str):
         return int(index) if index.isdecimal() and len(index) < _DIGITS else None
     return as_int(index)
 
 
 _DIGITS = 10
-"""More of them are no place."""
+"""A longer string of digits is not an index."""
 
 
 def _arguments(arguments: Any) -> str:
@@ -207,14 +207,14 @@ def _arguments(arguments: Any) -> str:
 
 
 def _written(value: Any) -> str:
-    """Write JSON again; empty for what is nested too deeply for that."""
+    """Encode JSON; empty for a value that is nested too deeply."""
     return json.dumps(value, ensure_ascii=False) if shallow(value) else ""
 
 
 def error_of(body: Any) -> UpstreamProblem | None:
-    """Find the error in a body, whatever status it came under; None when it is a reply or nothing of the kind.
+    """Return the error in a body of any HTTP status; None if it is a reply or holds no error.
 
-    `body` is decoded JSON, or text that is no JSON at all (a proxy's HTML, `Internal Server Error`).
+    `body` is decoded JSON, or text that is not JSON (a proxy's HTML, `Internal Server Error`).
     """
     if isinstance(body, str):
         return _error_text(body, body)
@@ -231,12 +231,12 @@ def error_of(body: Any) -> UpstreamProblem | None:
         detail = data["detail"]
         return UpstreamProblem(detail if isinstance(detail, str) else _written(detail), body=body)
     # Ollama 0.11.3 put the text into the key: {"error parsing tool call": "invalid character ..."}
-    odd = next((key for key in data if key.startswith("error ")), None)
-    return None if odd is None else UpstreamProblem(f"{odd}: {as_text(data[odd])}", body=body)
+    error_key = next((key for key in data if key.startswith("error ")), None)
+    return None if error_key is None else UpstreamProblem(f"{error_key}: {as_text(data[error_key])}", body=body)
 
 
 def is_error(value: Any) -> bool:
-    """Whether the value of an `error` key tells of an error: some servers send one with nothing in it."""
+    """Return whether the value of an `error` key is an error: some servers send an empty one."""
     return any(value.values()) if is_object(value) else bool(value)
 
 
@@ -256,13 +256,13 @@ def _error_value(error: Any, body: Any) -> UpstreamProblem:
 
 
 def _error_text(text: str, body: Any) -> UpstreamProblem:
-    """Read an error given as text; Ollama passes its runner's JSON error on inside a string."""
+    """Decode an error given as text; Ollama passes on its runner's JSON error inside a string."""
     if text.lstrip().startswith("{"):
         try:
             inner = json.loads(text)
         except (ValueError, RecursionError):
             inner = None
-        found = error_of(inner) if is_object(inner) else None
-        if found is not None:
-            return replace(found, body=body)
+        problem = error_of(inner) if is_object(inner) else None
+        if problem is not None:
+            return replace(problem, body=body)
     return UpstreamProblem(text, body=body)

@@ -1,7 +1,7 @@
-"""Write Chat Completions to a client: a whole reply, the chunks of a stream, errors, and the sum of usages.
+"""Encode Chat Completions for a client: a complete reply, the chunks of a stream, errors, and summed usages.
 
-What the server said around its choices (id, model, created, fingerprint) goes on as it came. Thoughts are written as
-`reasoning` and as `reasoning_content`, since clients read one or the other.
+The envelope (id, model, created, fingerprint) is passed on from the server. Reasoning is written as `reasoning` and as
+`reasoning_content`, since clients read one or the other.
 """
 
 from __future__ import annotations
@@ -23,21 +23,22 @@ _IN_CHUNKS = ("system_fingerprint", "service_tier")
 
 
 def finish_reason(reply: Reply, *, legacy: bool = False) -> str:
-    """Give the finish reason for a client: `tool_calls` only with calls, `length` and `content_filter` as they are.
+    """Return the finish reason for a client: `tool_calls` only with calls, `length` and `content_filter` as they are.
 
-    Whole calls are there to be run, though the text after them was cut; `length` stays beside a call that was cut.
+    Complete calls can be run even if the text after them was cut off, so they replace `length`; a call that was itself
+    cut off keeps it.
     """
-    said = reply.finish_reason
-    whole = reply.calls and not any(each.reason == "truncated" for each in reply.malformed)
-    if said in CUT and not (said == "length" and whole):
-        return said or ""
+    reason = reply.finish_reason
+    complete = reply.calls and not any(failed.reason == "truncated" for failed in reply.malformed)
+    if reason in CUT and not (reason == "length" and complete):
+        return reason or ""
     if reply.calls:
         return "function_call" if legacy else "tool_calls"
-    return "stop" if said in {None, "", "tool_calls", "function_call"} else said or ""
+    return "stop" if reason in {None, "", "tool_calls", "function_call"} else reason or ""
 
 
 def call_json(call: Call) -> dict[str, Any]:
-    """Write one call as clients get it."""
+    """Encode one call."""
     return {"id": call.id, "type": "function", "function": _function(call)}
 
 
@@ -46,15 +47,15 @@ def _function(call: Call) -> dict[str, Any]:
 
 
 def message(reply: Reply, *, legacy: bool = False) -> dict[str, Any]:
-    """Write the assistant message of `reply`; content is null where there are only calls."""
-    said: dict[str, Any] = {"role": "assistant", "content": reply.content or (None if reply.calls else "")}
+    """Encode the assistant message of `reply`; content is null where there are only calls."""
+    encoded: dict[str, Any] = {"role": "assistant", "content": reply.content or (None if reply.calls else "")}
     if reply.reasoning:
-        said |= _reasoning(reply.reasoning)
+        encoded |= _reasoning(reply.reasoning)
     if reply.calls and legacy:
-        said["function_call"] = _function(reply.calls[0])
+        encoded["function_call"] = _function(reply.calls[0])
     elif reply.calls:
-        said["tool_calls"] = [call_json(call) for call in reply.calls]
-    return said
+        encoded["tool_calls"] = [call_json(call) for call in reply.calls]
+    return encoded
 
 
 def _reasoning(text: str) -> dict[str, Any]:
@@ -62,7 +63,7 @@ def _reasoning(text: str) -> dict[str, Any]:
 
 
 def choice(reply: Reply, index: int = 0, *, logprobs: Any = None, legacy: bool = False) -> dict[str, Any]:
-    """Write one choice of a whole reply."""
+    """Encode one choice of a complete reply."""
     return {
         "index": index,
         "message": message(reply, legacy=legacy),
@@ -74,7 +75,7 @@ def choice(reply: Reply, index: int = 0, *, logprobs: Any = None, legacy: bool =
 def completion(
     envelope: Envelope, choices: Sequence[dict[str, Any]], usage: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Write a whole reply; without `usage` the key is left out."""
+    """Encode a complete reply; without `usage` the key is omitted."""
     body = {
         "id": envelope.id,
         "object": "chat.completion",
@@ -94,13 +95,13 @@ def chunk(
     finish: str | None = None,
     logprobs: Any = None,
 ) -> dict[str, Any]:
-    """Write one chunk with one choice."""
+    """Encode a chunk with one choice."""
     one = {"index": index, "delta": dict(delta), "logprobs": logprobs, "finish_reason": finish}
     return _chunk(envelope, [one])
 
 
 def usage_chunk(envelope: Envelope, usage: Mapping[str, Any]) -> dict[str, Any]:
-    """Write the last chunk of a stream whose client asked for usage; it has no choices."""
+    """Encode the last chunk of a stream whose client asked for usage; it has no choices."""
     return _chunk(envelope, []) | {"usage": dict(usage)}
 
 
@@ -116,10 +117,10 @@ def _chunk(envelope: Envelope, choices: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 class ChunkWriter:
-    """Turn the events of one choice into chunks.
+    """Encode the events of one choice as chunks.
 
-    Calls go out whole at their `CallEnd`; with `live` they go out as they come, and one that then fails stays open
-    (`unfinished`), to be followed by an error. Text that a `WasReasoning` takes back has already gone.
+    Calls are sent complete at their `CallEnd`; with `live` they are streamed, and one that then fails stays open
+    (`unfinished`), to be followed by an error. Text that a `WasReasoning` takes back has already been sent.
     """
 
     def __init__(self, envelope: Envelope, index: int = 0, *, live: bool = False, legacy: bool = False) -> None:
@@ -132,18 +133,18 @@ class ChunkWriter:
 
     @property
     def unfinished(self) -> bool:
-        """Tell whether a live call has begun and not ended."""
+        """Whether a streamed call has begun and not ended."""
         return bool(self._open)
 
     def role(self, content: str | None = "") -> dict[str, Any]:
-        """Write the first chunk of a stream; null content, as OpenAI has it, where no text follows at once.
+        """Encode the first chunk of a stream; content is null, as in OpenAI's API, where no text follows at once.
 
-        Clients that begin a text part at "" would else show an empty one before the calls (Vercel's AI SDK 6).
+        Clients that begin a text part at "" would otherwise show an empty one before the calls (Vercel's AI SDK 6).
         """
         return self.chunk({"role": "assistant", "content": content})
 
     def write(self, event: Event, logprobs: Any = None) -> list[dict[str, Any]]:
-        """Write what `event` shows to the client, a text with its log probabilities; nothing for what it does not."""
+        """Encode `event`, text with its log probabilities; return nothing for events that clients do not see."""
         match event:
             case Text(text=text):
                 return [self.chunk({"content": text}, logprobs=logprobs)]
@@ -166,15 +167,15 @@ class ChunkWriter:
                 return []
 
     def finish(self, reply: Reply, *, logprobs: Any = None) -> dict[str, Any]:
-        """Write the chunk that ends the choice."""
+        """Encode the chunk that ends the choice."""
         return self.chunk({}, finish=finish_reason(reply, legacy=self._legacy), logprobs=logprobs)
 
     def chunk(self, delta: Mapping[str, Any], *, finish: str | None = None, logprobs: Any = None) -> dict[str, Any]:
-        """Write one chunk of this choice."""
+        """Encode one chunk of this choice."""
         return chunk(self._envelope, delta, index=self._index, finish=finish, logprobs=logprobs)
 
     def _place(self, index: int) -> int:
-        """Give the call's place in the client's list: counted without gaps, whatever failed in between."""
+        """Return the call's index for the client, counted without gaps for calls that failed."""
         return self._places.setdefault(index, len(self._places))
 
     def _call(self, place: int, call: dict[str, Any]) -> dict[str, Any]:
@@ -189,13 +190,13 @@ def error_body(
     code: str | int | None = None,
     attempts: Iterable[Attempt] = (),
 ) -> dict[str, Any]:
-    """Write an error as OpenAI's API does, with what was tried."""
+    """Encode an error as OpenAI's API does, with the attempts."""
     tried = [attempt.to_dict() for attempt in attempts]
     return {"error": {"message": problem, "type": kind, "param": param, "code": code, "attempts": tried}}
 
 
 def add_usage(first: Mapping[str, Any] | None, second: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Sum two usages, nested counts too; what is no number is taken from the later one."""
+    """Sum two usages, nested counts too; values that are not numbers are taken from the later one."""
     if first is None or second is None:
         given = second if first is None else first
         return None if given is None else dict(given)

@@ -1,4 +1,4 @@
-"""A message's `content`, which is a string, a list of parts, null, or whatever a client put there."""
+"""A message's `content`: a string, a list of parts, null, or whatever a client put there."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from promptools.wire.shapes import as_object, is_list
 
 
 def split_parts(content: Any) -> tuple[str, tuple[dict[str, Any], ...]]:
-    """Give the text of `content`, a string or parts, and the parts that are no text (images, sound, files)."""
+    """Return the text of `content`, a string or parts, and the parts that are not text (images, sound, files)."""
     if isinstance(content, str):
         return content, ()
     if content is None:
         return "", ()
     if not is_list(content):
         return json.dumps(content, ensure_ascii=False), ()
-    words: list[str] = []
+    texts: list[str] = []
     others: list[dict[str, Any]] = []
     for part in content:
         data = as_object(part)
         if isinstance(part, str):
-            words.append(part)
+            texts.append(part)
         elif isinstance(data.get("text"), str):
-            words.append(data["text"])
+            texts.append(data["text"])
         elif data:
             others.append(data)
-    return "\n".join(words), tuple(others)
+    return "\n".join(texts), tuple(others)

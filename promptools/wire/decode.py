@@ -1,4 +1,4 @@
-"""JSON off the wire: strict where it is strict, and read with the liberties that leave no doubt where it is not."""
+"""Decode JSON off the wire: strictly where possible, otherwise with the repairs that leave no doubt."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from promptools.parsing.tolerant import Unreadable, read
 from promptools.wire.shapes import as_list, is_object
 
 DIGITS = 4_000
-"""Digits above which a whole number is none that anyone counts with; Python refuses more than 4,300."""
+"""Integers with more digits become null; Python refuses more than 4,300."""
 DEEPEST = 100
-"""Levels of brackets above which a value that is only passed on is left out."""
+"""Nesting above which a value that is only passed on is dropped."""
 _BLANK = " \t\r\n\ufeff\x00"
 _GUESSED = "unescaped quotes"
-"""How the fix begins that says where a string may have ended: of a server's own JSON nothing is guessed."""
+"""The prefix of the fix that guesses where a string ends: nothing is guessed of a server's own JSON."""
 
 
 class Decoded(NamedTuple):
-    """The JSON values of a text, of which there is one but for servers that leave out what separates two."""
+    """The JSON values of a text: one, except for servers that omit the separator between two."""
 
     values: list[Any]
     fixes: tuple[str, ...] = ()
-    """The liberties taken, in words."""
+    """Descriptions of the repairs."""
 
 
 def _whole_number(digits: str) -> int | None:
@@ -34,10 +34,10 @@ _LOOSE = JSONDecoder(strict=False, parse_int=_whole_number)
 
 
 def decode(text: str) -> Decoded:
-    """Read one JSON value, or several that stand one after the other. O(n) in characters.
+    """Decode one JSON value, or several in a row. O(n) in characters.
 
-    A byte order mark and zero bytes around it are left out. Raises ValueError for what is no JSON, whatever liberty is
-    taken, and for JSON that is nested too deeply.
+    A byte order mark and zero bytes around it are dropped. Raises ValueError for text that no repair makes JSON, and
+    for JSON that is nested too deeply.
     """
     text = text.strip(_BLANK)
     try:
@@ -51,7 +51,7 @@ def decode(text: str) -> Decoded:
 
 
 def _several(text: str) -> list[Any]:
-    """Read values with control characters in their strings, and numbers that are too long, which become null."""
+    """Decode values with control characters in strings, and with numbers that are too long, which become null."""
     values: list[Any] = []
     at = 0
     while True:
@@ -63,26 +63,26 @@ def _several(text: str) -> list[Any]:
 
 
 def _next(text: str, at: int) -> int:
-    """Return where the text goes on after blanks."""
+    """Return the offset after white space."""
     while at < len(text) and text[at] in _BLANK:
         at += 1
     return at
 
 
 def _tolerantly(text: str) -> Decoded:
-    """Read a value that has trailing commas, single quotes, Python's literals and the like."""
-    found = read(text)
-    fixes = tuple(fix.detail for fix in found.fixes)
-    if found.end < len(text) or any(each.startswith(_GUESSED) for each in fixes):
-        raise Unreadable(found.end, "more follows than one value", "invalid_json")
-    return Decoded([found.value], fixes)
+    """Decode a value that has trailing commas, single quotes, Python's literals and the like."""
+    parsed = read(text)
+    fixes = tuple(fix.detail for fix in parsed.fixes)
+    if parsed.end < len(text) or any(fix.startswith(_GUESSED) for fix in fixes):
+        raise Unreadable(parsed.end, "more follows than one value", "invalid_json")
+    return Decoded([parsed.value], fixes)
 
 
 def shallow(value: Any) -> bool:
-    """Whether a value has at most `DEEPEST` levels: what is deeper may not be writable again. O(n) in its parts."""
+    """Return whether a value has at most `DEEPEST` levels: deeper, it may fail to be encoded again. O(n)."""
     level = [value]
     for _ in range(DEEPEST):
-        level = [inner for each in level for inner in _inside(each)]
+        level = [inner for item in level for inner in _inside(item)]
         if not level:
             return True
     return False

@@ -1,22 +1,21 @@
-"""Newline-delimited JSON: one document a line, as Ollama streams it."""
+"""Newline-delimited JSON: one document per line, as Ollama streams it."""
 
 from __future__ import annotations
 
 
 class LineDecoder:
-    """Turn bytes, cut anywhere, into lines. O(n) in bytes: no byte is looked at twice.
+    """Decode chunks of bytes, split anywhere, into lines. O(n): no byte is read twice.
 
-    Blank lines are left out, a carriage return before the line feed and a byte order mark are dropped, broken UTF-8
-    becomes U+FFFD.
+    Blank lines, a carriage return before the line feed and a byte order mark are dropped; invalid UTF-8 becomes U+FFFD.
     """
 
     def __init__(self) -> None:
         self._open: list[bytes] = []
         self.held = 0
-        """Bytes of the line that has not ended."""
+        """Bytes buffered of the unfinished line."""
 
     def feed(self, data: bytes) -> list[str]:
-        """Give the lines that `data` completes."""
+        """Return the lines that `data` completes."""
         first, *rest = data.split(b"\n")
         self._open.append(first)
         self.held += len(first)
@@ -28,9 +27,9 @@ class LineDecoder:
         return _texts(whole)
 
     def close(self) -> list[str]:
-        """Give the last line, if it has no line feed."""
-        left, self._open = b"".join(self._open), []
-        return _texts([left])
+        """Return the last line, if it has no line feed."""
+        last, self._open = b"".join(self._open), []
+        return _texts([last])
 
 
 def _texts(lines: list[bytes]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Read a JSON value as the shape that is wanted, or as the empty one: bodies off the wire hold anything."""
+"""Narrow JSON values to the wanted type, or to an empty one: a body off the wire may hold anything."""
 
 from __future__ import annotations
 
@@ -6,55 +6,55 @@ import math
 from typing import Any, TypeGuard
 
 LARGEST = 2**53 - 1
-"""The largest number that every reader of JSON counts to."""
+"""The largest integer that every JSON parser reads exactly."""
 LATEST = 253_402_300_799
 """The last second of the year 9999, since 1970."""
 
 
 def is_object(value: Any) -> TypeGuard[dict[str, Any]]:
-    """Tell whether `value` is a JSON object."""
+    """Return whether `value` is a JSON object."""
     return isinstance(value, dict)
 
 
 def as_object(value: Any) -> dict[str, Any]:
-    """Give `value` itself when it is an object, else an empty one."""
+    """Return `value` if it is an object, else an empty one."""
     return value if is_object(value) else {}
 
 
 def is_list(value: Any) -> TypeGuard[list[Any]]:
-    """Tell whether `value` is a JSON array."""
+    """Return whether `value` is a JSON array."""
     return isinstance(value, list)
 
 
 def as_list(value: Any) -> list[Any]:
-    """Give `value` itself when it is an array, else an empty one."""
+    """Return `value` if it is an array, else an empty one."""
     return value if is_list(value) else []
 
 
 def as_text(value: Any) -> str:
-    """Give `value` itself when it is a string, else an empty one."""
+    """Return `value` if it is a string, else an empty one."""
     return value if isinstance(value, str) else ""
 
 
 def as_int(value: Any) -> int | None:
-    """Give `value` when it is a whole number; True and False are none."""
+    """Return `value` if it is an integer; True and False are not."""
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def as_number(value: Any) -> int | float | None:
-    """Return `value` when it is a number that can be counted with: finite, and within what all readers know."""
+    """Return `value` if it is a finite number within `LARGEST`."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     return value if -LARGEST <= value <= LARGEST and not math.isnan(value) else None
 
 
 def as_count(value: Any) -> int | None:
-    """Return a count of tokens or nanoseconds: a whole number from 0 on; some servers write 9.0 for 9."""
+    """Return a count of tokens or nanoseconds, an integer from 0 on; some servers write 9.0 for 9."""
     number = as_number(value)
     return int(number) if number is not None and number >= 0 and number == int(number) else None
 
 
 def as_time(value: Any) -> int:
-    """Return seconds since 1970; 0 for what is no time before the year 10000."""
+    """Return seconds since 1970; 0 for anything that is not a time before the year 10000."""
     number = as_number(value)
     return int(number) if number is not None and 0 <= number <= LATEST else 0

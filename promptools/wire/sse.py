@@ -1,4 +1,8 @@
-"""Server-sent events, both ways (WHATWG HTML, section 9.2), and the lines that servers slip in between."""
+"""Server-sent events, decoded and encoded (WHATWG HTML, section 9.2), and other lines that servers mix in.
+
+An event is a block of `field: value` lines that a blank line ends. Servers also send keep-alive comments (`: ...`),
+stop without the last blank line, and write lines that are not fields at all, such as a JSON error inside a stream.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +16,9 @@ _FIELDS = frozenset({"data", "event", "id", "retry"})
 
 @dataclass(frozen=True, slots=True)
 class Sse:
-    """One event, or one comment line, or a block of lines that are no event stream at all (`event="raw"`).
+    """One event, one comment line, or a block of lines that are not an event stream (`event="raw"`).
 
-    `event` is empty when the server named none. A comment (keep-alive) comes alone, with empty `data`.
+    `event` is empty if the server named none. A comment (keep-alive) is an event of its own, with empty `data`.
     """
 
     event: str = ""
@@ -23,11 +27,11 @@ class Sse:
 
 
 class SseDecoder:
-    """Turn bytes, cut anywhere, into events. O(n) in bytes: no byte is looked at twice.
+    """Decode chunks of bytes, split anywhere, into events. O(n): no byte is read twice.
 
-    CR, LF and CRLF end a line; a byte order mark is dropped; broken UTF-8 becomes U+FFFD. Lines with no field name
-    of the format, such as a bare JSON error inside the stream (mistralai/mistral-vibe#1104), are handed over as
-    `raw`: a line that looks like a whole JSON object at once, others joined until the block ends.
+    CR, LF and CRLF end a line; a byte order mark is dropped; invalid UTF-8 becomes U+FFFD. Lines without a field name
+    of the format, such as a bare JSON error inside the stream (mistralai/mistral-vibe#1104), are returned as `raw`: a
+    line that looks like a complete JSON object at once, others joined until the block ends.
     """
 
     def __init__(self) -> None:
@@ -39,14 +43,14 @@ class SseDecoder:
         self._raw: list[str] = []
         self._event = ""
         self.held = 0
-        """Characters of the event that has not ended."""
+        """Characters buffered of the unfinished event."""
 
     def feed(self, data: bytes) -> list[Sse]:
-        """Give the events that `data` completes."""
+        """Return the events that `data` completes."""
         return self._lines(self._utf8.decode(data))
 
     def close(self) -> list[Sse]:
-        """Give what the stream left without its blank line: servers that break off often do."""
+        """Return the remaining events: servers that break off often omit the last blank line."""
         events = self._lines(self._utf8.decode(b"", final=True))
         if self._line:
             self._take("".join(self._line), events)
@@ -79,7 +83,7 @@ class SseDecoder:
         return events
 
     def _take(self, line: str, events: list[Sse]) -> None:
-        """Read one whole line."""
+        """Process one complete line."""
         if not line:
             self._dispatch(events)
             return
@@ -97,7 +101,7 @@ class SseDecoder:
                 self._event = value.removeprefix(" ")
 
     def _add(self, data: str, events: list[Sse]) -> None:
-        """Add a line of data; the one that ends an OpenAI stream is an event of its own, blank line or not."""
+        """Add a line of data; `[DONE]` is an event of its own, blank line or not."""
         if data.strip() != DONE:
             self._data.append(data)
             return
@@ -107,7 +111,7 @@ class SseDecoder:
         self._dispatch(events)
 
     def _bare(self, line: str, events: list[Sse]) -> None:
-        """Keep a line that is no field; hand it over at once when it looks like a JSON document of its own."""
+        """Buffer a line that is not a field; emit it at once if it looks like a JSON document of its own."""
         self._raw.append(line)
         if len(self._raw) == 1 and line.startswith("{") and line.rstrip().endswith("}"):
             self._flush_raw(events)
@@ -119,7 +123,7 @@ class SseDecoder:
             self._raw = []
 
     def _dispatch(self, events: list[Sse]) -> None:
-        """End a block: the event that its fields make, if they make one."""
+        """End a block and emit its event, if it has data."""
         self._flush_raw(events)
         if self._data:
             events.append(Sse(event=self._event, data="\n".join(self._data)))
@@ -129,7 +133,7 @@ class SseDecoder:
 
 
 def encode(data: str, event: str | None = None) -> bytes:
-    """Write one event; line ends inside `data` make several `data:` lines, as the format wants."""
+    """Encode one event; line ends inside `data` make several `data:` lines, as the format requires."""
     head = f"event: {event}\n" if event else ""
     lines = data.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     body = "".join(f"data: {line}\n" for line in lines)
@@ -137,5 +141,5 @@ def encode(data: str, event: str | None = None) -> bytes:
 
 
 def comment(text: str) -> bytes:
-    """Write one comment, which clients skip; line ends in `text` become spaces."""
+    """Encode one comment, which clients skip; line ends in `text` become spaces."""
     return f": {' '.join(text.splitlines())}\n\n".encode("utf-8", "replace")

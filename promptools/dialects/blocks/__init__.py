@@ -1,1 +1,1 @@
-"""JSON between markers, the shape of most dialects: `wrapped` reads it; `marked` and `named` are dialects of data."""
+"""JSON between markers, the shape of most dialects: `wrapped` reads it; `marked` and `named` define such dialects."""

@@ -1,7 +1,7 @@
 """Dialects that are data: a marker, JSON, a marker. A family that is no more than that is one call of `Marked`.
 
-The body may be an object, a list or lines of objects, whatever the family's own shape is, in every spelling of the
-envelope; `promptools.dialects.blocks.wrapped` reads it. An app adds a family of its own by a TOML table: see `load`.
+The body may be an object, a list or lines of objects, whichever of these the family writes, in every spelling of the
+envelope; `promptools.dialects.blocks.wrapped` reads it. An app adds a family of its own with a TOML table: see `load`.
 """
 
 from __future__ import annotations
@@ -27,23 +27,24 @@ if TYPE_CHECKING:
 Shape = Literal["object", "list", "lines"]
 
 FENCE = perhaps("`", "`", "`", r"[\w+-]{0,16}", r"\s{0,16}")
-"""A fence between a marker and its JSON."""
+"""A code fence between a marker and its JSON."""
 SPACE = r"\s{0,64}"
 WRONG = ("</think>", "</tool_call>", "</tool_response>", "</response>")
-"""Closers of other blocks, which models put where their own belongs."""
+"""Closing markers of other formats, which models write in place of the right one."""
 _SLOTS = re.compile(r"(\{content\}|\{json\}|\{name\}|\{id\})")
 
 
 class Marked(Textual):
     """Marker, JSON, marker.
 
-    `openers`: each marker that opens a block, and the one that closes it; empty: nothing does. The first is written.
-    `name_key` empty: the name is the only key, and its value the arguments. `id_key`: what the number of a call is
-    called, where it is written. `tools`: what stands before, between and behind the tools; of two texts, each has lines
-    of its own. `result`: how one result is written, with `{content}`, `{json}` (the content where it is JSON, else the
-    string that it is), `{name}` and `{id}` in it; `results`: what stands before, between and behind them.
-    `needed`: a closer that is missing is a liberty. `also`: closers that others write, and that are none. `asked`: its
-    markers are another dialect's too, so it is read only where it was asked for.
+    `openers`: maps each opening marker to its closing marker, which is empty where there is none; the first pair is the
+    one that is written. `name_key`: empty where the name is the object's only key and the arguments are its value.
+    `id_key`: the key of a call's number, for formats that number their calls. `tools`: the text before, between and
+    after the tools; of two texts, each is put on a line of its own. `result`: the template of one result, with
+    `{content}`, `{json}` (the content if it is JSON, else the content as a JSON string), `{name}` and `{id}`;
+    `results`: the text before, between and after them. `needed`: a missing closing marker is recorded as a fix.
+    `also`: closing markers that other writers use, accepted without a fix. `asked`: its markers belong to another
+    dialect too, so it is read only where the request asked for it.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class Marked(Textual):
         self._result = result
         self._results = results
         marks = sorted(openers, key=len, reverse=True)
-        alone = r"(?!)" if marks[-1][0].isalpha() else ""  # a word at the end of the text is no more than a word
+        alone = r"(?!)" if marks[-1][0].isalpha() else ""  # a marker that is a word is only a word at the end
         again = perhaps(tokens(marks), SPACE)
         self.heads = (
             Head(tuple(marks), then(tokens(marks), SPACE, again, FENCE), opens=opens, asked=asked, alone=alone),
@@ -91,9 +92,9 @@ class Marked(Textual):
         self._closers = {
             opener: Closers(
                 right=right,
-                wrong=tuple(each for each in (*closing, *WRONG) if each not in right),
-                # what begins with a closer is the closer first: GigaChat's stands in an opener too
-                openers=tuple(each for each in marks if not each.startswith(right)),
+                wrong=tuple(mark for mark in (*closing, *WRONG) if mark not in right),
+                # an opener that begins with its closer is read as the closer: GigaChat's does
+                openers=tuple(mark for mark in marks if not mark.startswith(right)),
                 needed=needed and bool(closer),
             )
             for opener, closer in openers.items()
@@ -101,13 +102,13 @@ class Marked(Textual):
         }
 
     def closers_of(self, opener: str) -> Closers:
-        """Give what may close a block that `opener` opened."""
+        """Return what may close a block that `opener` opened."""
         return self._closers[opener]
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
-        """Start behind the opener, at the bracket."""
-        opener = next(each for each in self.heads[0].literals if head.startswith(each))
-        doubled = any(each in head[len(opener) :] for each in self._openers)
+        """Start reading after the opening marker, at the bracket."""
+        opener = next(mark for mark in self.heads[0].literals if head.startswith(mark))
+        doubled = any(mark in head[len(opener) :] for mark in self._openers)
         fixes = [Fix("marker", "the opener stood twice")] if doubled else []
         keys = None if self._common else self._envelope
         return WrappedCandidate(head, self.closers_of(opener), rules, place, firm=firm, fixes=fixes, keys=keys)
@@ -121,11 +122,11 @@ class Marked(Textual):
         )
 
     def call_id(self, call: Call, number: int) -> str:
-        """Count the calls where they are written with a number."""
+        """Return the call's number in formats that number their calls, else its id."""
         return str(number) if self._id_key else call.id
 
     def render_calls(self, calls: Sequence[Call]) -> str:
-        """Write calls as the model would have."""
+        """Write calls in the model's own format."""
         return self._blocks(
             [
                 self._object(call.id if call.id.isdigit() else str(at), dump(call.name), call.arguments_json)
@@ -135,8 +136,8 @@ class Marked(Textual):
 
     def render_results(self, results: Sequence[Result]) -> str:
         """Write results as one user turn."""
-        before, between, behind = self._results
-        return f"{before}{between.join(filled(self._result, result) for result in results)}{behind}"
+        before, between, after = self._results
+        return f"{before}{between.join(filled(self._result, result) for result in results)}{after}"
 
     def _object(self, number: str, name: str, arguments: str) -> str:
         name_key, arguments_key = self._envelope
@@ -147,7 +148,7 @@ class Marked(Textual):
 
     def _blocks(self, objects: Sequence[str]) -> str:
         if self._shape == "object":
-            return "\n".join(self._block(each) for each in objects)
+            return "\n".join(self._block(body) for body in objects)
         return self._block(f"[{', '.join(objects)}]" if self._shape == "list" else "\n".join(objects))
 
     def _block(self, body: str) -> str:
@@ -156,7 +157,7 @@ class Marked(Textual):
 
 
 def filled(template: str, result: Result) -> str:
-    """Write one result: what stands in the template in braces, and nothing inside that, is put in."""
+    """Fill in the template of one result. Braces inside the values that are put in are left alone."""
     values = {
         "{content}": result.content,
         "{json}": _as_json(result.content),
@@ -167,7 +168,7 @@ def filled(template: str, result: Result) -> str:
 
 
 def _as_json(content: str) -> str:
-    """Leave JSON as it is, and make a string of everything else."""
+    """Return `content` if it is JSON, else `content` as a JSON string."""
     try:
         json.loads(content)
     except (ValueError, RecursionError):

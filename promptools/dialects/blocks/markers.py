@@ -1,4 +1,4 @@
-"""The markers around a block: what the opener says of its tool, and what may stand where the closer belongs."""
+"""The markers around a block: the tool that an opening marker names, and what may take the closing marker's place."""
 
 from __future__ import annotations
 
@@ -11,34 +11,35 @@ from promptools.parsing.zones import RESULTS
 
 _GAP = r"[\s,;}\]]*"
 BARE_GAP = re.compile(_GAP)
-"""What may stand between a value and its closer once a fence inside the block has been closed."""
-MADE_UP: Final = tuple(each for each in RESULTS if each.startswith("<"))
-"""What a model that goes on makes up behind a call whose closer it left out."""
+"""What may come between a value and its closing marker once a code fence inside the block has been closed."""
+MADE_UP: Final = tuple(token for token in RESULTS if token.startswith("<"))
+"""What a model that keeps generating makes up after a call without its closing marker."""
 
 
 @dataclass(frozen=True, slots=True)
 class Closers:
-    """What may stand where the closer belongs: the right one, others seen there, and what opens the next block."""
+    """What may come where the closing marker belongs: the right one, others seen there, or the next block's opener."""
 
     right: tuple[str, ...]
     wrong: tuple[str, ...]
     openers: tuple[str, ...]
     needed: bool = True
-    """It is a liberty to do without the right one."""
+    """A missing closing marker is recorded as a fix."""
     line: bool = False
-    """The end of the body's last line may stand for the right one, whatever follows."""
+    """The end of the body's last line may replace the right marker, whatever follows."""
     again: re.Pattern[str] | None = None
-    r"""What stands before a further body of the same block: a name, its only group, and what may follow that. It says
-    by `\Z` what an unfinished one looks like."""
+    r"""What precedes another body of the same block: a name, its only group, and what may follow that. By `\Z` the
+    pattern matches an unfinished one as well.
+    """
     following: tuple[str, ...] = ()
-    """What begins the next call where no opener does: it is looked for in a body that may be broken, nowhere else."""
+    """What begins the next call of a format without openers; searched for only in a body that may be broken."""
     marks: tuple[str, ...] = field(init=False)
     longest: int = field(init=False)
     pattern: re.Pattern[str] = field(init=False)
     inner: re.Pattern[str] = field(init=False)
-    """What may end a broken body."""
+    """Matches what may end a broken body."""
     gap: re.Pattern[str] = field(init=False)
-    """What may stand between a value and what closes it."""
+    """Matches what may come between a value and what closes it."""
 
     def __post_init__(self) -> None:
         marks = tuple(sorted((*self.right, *self.wrong, *self.openers), key=len, reverse=True))
@@ -52,7 +53,7 @@ class Closers:
 
 
 class Marks:
-    """Finds closers and openers in text that comes in pieces."""
+    """Finds closing and opening markers in text that arrives in pieces, even where a marker is cut."""
 
     def __init__(self, closers: Closers) -> None:
         self._pattern = closers.inner
@@ -60,36 +61,36 @@ class Marks:
         self._tail = ""
 
     def next(self, piece: str, at: int) -> tuple[int, str]:
-        """Find the next one in `piece[at:]`: the index just past it, and itself; the piece's end and nothing."""
+        """Return the end index and the text of the next marker in `piece[at:]`; `(len(piece), "")` if there is none."""
         tail, self._tail = self._tail, ""
         if tail:
-            found = self._pattern.search(tail + piece[at : at + self._longest])
-            if found is not None and found.end() > len(tail):
-                return at + found.end() - len(tail), found[0]
-        found = self._pattern.search(piece, at)
-        if found is not None:
-            return found.end(), found[0]
+            match = self._pattern.search(tail + piece[at : at + self._longest])
+            if match is not None and match.end() > len(tail):
+                return at + match.end() - len(tail), match[0]
+        match = self._pattern.search(piece, at)
+        if match is not None:
+            return match.end(), match[0]
         self._tail = (tail + piece[max(at, len(piece) - self._longest + 1) :])[1 - self._longest :]
         return len(piece), ""
 
 
 @lru_cache(maxsize=16)
 def fence_closers(run: str) -> Closers:
-    """Give what closes a fence that was opened by `run`."""
+    """Return what closes a code fence that was opened by `run`."""
     return Closers(right=(run,), wrong=(), openers=())
 
 
 @cache
 def _names() -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Give the patterns of a name among the marker's attributes, and on a line of its own."""
+    """Return the patterns of a name among the marker's attributes, and of a name on a line of its own."""
     attribute = r"""\s(?:name|tool|function)\s*=\s*(?:"([^"<>]*)"|'([^'<>]*)'|([^\s"'<>=]+))"""
     return re.compile(attribute), re.compile(r">\s*([A-Za-z_][\w.:-]*)\s*\Z")
 
 
 def named(head: str) -> str | None:
-    """Give the name that the marker's attributes tell."""
-    if ">" not in head:  # a fence or a bracket names nothing
+    """Return the name that the marker's attributes give, or None."""
+    if ">" not in head:  # a fence or a bracket has no attributes
         return None
     attribute, line = _names()
-    found = attribute.search(head) or line.search(head)
-    return next(group for group in found.groups() if group is not None) if found else None
+    match = attribute.search(head) or line.search(head)
+    return next(group for group in match.groups() if group is not None) if match else None

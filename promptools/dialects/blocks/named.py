@@ -1,4 +1,4 @@
-"""Dialects whose markers tell the tool, and whose JSON is its arguments: opener, name, middle, JSON, closer.
+"""Dialects whose markers name the tool, and whose JSON is its arguments: opener, name, middle, JSON, closer.
 
     <|tool_call:begin|>a1b2c3d4e5<|tool_call:name|>get_weather<|tool_call:args|>{"city": "Oslo"}<|tool_call:end|>
 
@@ -32,9 +32,9 @@ _ID = "[^<]{0,64}"
 class Named(Textual):
     """Opener, name, middle, JSON, closer.
 
-    `before`: what stands before the name, in one or more spellings, the first of which is written; `{id}` in it is the
-    call's id. `between`: what stands behind the name. `after`: what closes the call, and `tail` what follows that;
-    `around`: what stands around all calls of a turn. `name_is`: the pattern of a name.
+    `before`: the text before the name, in one or more spellings, the first of which is written; `{id}` in it is the
+    call's id. `between`: the text after the name. `after`: what closes the call, and `tail` what follows that;
+    `around`: the text before and after all calls of a turn. `name_is`: the pattern of a name.
     """
 
     def __init__(
@@ -60,10 +60,13 @@ class Named(Textual):
         self._optional = optional
         self._tools = tools
         self._result = result
-        openers = [tuple(each.split("{id}")) for each in before]
-        starts = [_BORDER.split(each[0])[0] for each in openers]
+        openers = [tuple(spelling.split("{id}")) for spelling in before]
+        starts = [_BORDER.split(pieces[0])[0] for pieces in openers]
         opened = either(
-            *(then(_spaced(each[0]), *(step for rest in each[1:] for step in (_ID, _spaced(rest)))) for each in openers)
+            *(
+                then(_spaced(pieces[0]), *(step for rest in pieces[1:] for step in (_ID, _spaced(rest))))
+                for pieces in openers
+            )
         )
         if around[0]:
             opened = either(then(token(around[0]), _GAP, opened), opened)
@@ -75,13 +78,13 @@ class Named(Textual):
         self.closers = tuple(filter(None, (around[1], after, tail, around[0])))
         wrong = (*filter(None, (tail, around[1])), "</think>")
         self._closers = Closers(right=(after,), wrong=wrong, openers=literals)
-        spelled = "|".join("[^<]*".join(map(_with_gaps, each)) for each in openers)
+        spelled = "|".join("[^<]*".join(map(_with_gaps, pieces)) for pieces in openers)
         self._form = re.compile(rf"(?s:(?:{re.escape(around[0])}\s*)?(?:{spelled})\s*(.*?)\s*{_with_gaps(between)})")
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
-        """Start at the bracket of the arguments."""
-        found = self._form.match(head)
-        return WrappedCandidate(head, self._closers, rules, place, firm=firm, name=found[1] if found else "")
+        """Start reading at the bracket of the arguments."""
+        match = self._form.match(head)
+        return WrappedCandidate(head, self._closers, rules, place, firm=firm, name=match[1] if match else "")
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Write the block of the system message that declares the tools and the format."""
@@ -90,7 +93,7 @@ class Named(Textual):
         return explain(self.render_calls, tools, declared, parallel=parallel, required=required)
 
     def render_calls(self, calls: Sequence[Call]) -> str:
-        """Write calls as the model would have."""
+        """Write calls in the model's own format."""
         written = "".join(self._written(call.id, call.name, call.arguments_json) for call in calls)
         return f"{self._around[0]}{written}{self._around[1]}"
 
@@ -108,16 +111,16 @@ _BORDER = re.compile(r"(?<=>)(?=<)")
 
 
 def _plain(call_id: str) -> str:
-    """Leave letters and digits: servers make ids with dashes, and the model was shown none."""
+    """Keep letters, digits and underscores: servers make ids with dashes, which the model has never seen."""
     return re.sub(r"\W", "", call_id)
 
 
 def _spaced(tokens: str) -> str:
-    """Write the pattern of tokens between which white space may stand, whole or cut off by the end."""
+    """Return the pattern of tokens with optional white space between them, whole or cut off by the end of the text."""
     first, *more = map(token, _BORDER.split(tokens))
-    return then(first, *(step for each in more for step in (_GAP, each)))
+    return then(first, *(step for pattern in more for step in (_GAP, pattern)))
 
 
 def _with_gaps(tokens: str) -> str:
-    """Write the pattern of whole tokens between which white space may stand."""
+    """Return the pattern of whole tokens with optional white space between them."""
     return r"\s*".join(map(re.escape, _BORDER.split(tokens)))

@@ -1,4 +1,4 @@
-"""A whole reply that is one JSON string with a call inside: some chat templates encode what was said once more."""
+"""A whole reply that is one JSON string with a call inside: some chat templates encode a reply once more."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from promptools.types import Fix
 _INSIDE = re.compile(r'[^"\\]*(?:\\.[^"\\]*)*', re.DOTALL)
 
 _CHARACTER = r"(?s:\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u....|\\.|.)"
-"""One character of the string as it is written: escaped, as two surrogates, or plain; compiled when it is needed."""
+"""One character of the string as written: escaped, a surrogate pair, or plain; compiled only when needed."""
 _FIX = Fix("unwrap", "the whole call was encoded as a string")
 
 
@@ -32,7 +32,7 @@ class QuotedCandidate(Undecided):
         self._escaped = False
 
     def feed(self, piece: str, start: int) -> int | None:
-        """Take text up to the closing quote."""
+        """Consume text up to the closing quote; see `Candidate`."""
         at = start
         if not self._open:
             self._open, at = True, start + 1
@@ -44,12 +44,12 @@ class QuotedCandidate(Undecided):
             self._pieces.append(piece[start : end + 1])
             self._decide()
             return end + 1
-        self._escaped = end < len(piece)  # only a backslash at the very end stops the match elsewhere
+        self._escaped = end < len(piece)  # the match stops elsewhere only at a trailing backslash
         self._pieces.append(piece[start:])
         return None
 
     def close(self, finish_reason: str | None) -> None:
-        """Give a string that never closed back as text."""
+        """Return a string that was never closed as text."""
         del finish_reason
         self._refuse("the string never closed")
 
@@ -69,12 +69,12 @@ class QuotedCandidate(Undecided):
         self.tries.append(tried("quoted", len(raw), parts))
 
     def _encode(self, parts: list[Part], raw: str, at: int) -> None:
-        """Give each part its own text as it stands in the string; the first begins at its character `at`."""
-        places = [found.start() for found in re.compile(_CHARACTER).finditer(raw, 1)]
+        """Give each part its raw text as escaped in the string; the first begins at decoded character `at`."""
+        offsets = [match.start() for match in re.compile(_CHARACTER).finditer(raw, 1)]
         begin = 0
         for part in parts:
             at += len(part.raw)
-            end = len(raw) if part is parts[-1] else places[at]
+            end = len(raw) if part is parts[-1] else offsets[at]
             part.raw, begin = raw[begin:end], end
             if part.call:
                 part.call = replace(part.call, fixes=(_FIX, *part.call.fixes))

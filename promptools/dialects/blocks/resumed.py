@@ -1,8 +1,8 @@
 """Find the whole blocks at the end of a text that a broken block of the same family has swallowed.
 
-A string without its closing quote runs over everything that follows. What follows it is read again where it begins as a
-block does, holds strict JSON that is a call, and nothing but such blocks comes up to the end of the text: a block that
-a document quotes inside its string is followed by the rest of that string.
+A string without its closing quote runs over everything that follows it. The text is read again from an opening marker
+on if a block there holds strict JSON that is a call, and if nothing but such blocks follows up to the end of the text.
+A block that a document quotes inside its string is thus left alone: the rest of the string follows it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from promptools.parsing.tokens import END_TOKENS
 from promptools.parsing.tolerant import Unreadable
 
 TRIED: Final = 8
-"""Openers that are tried, the last ones of the text: each try is O(n) in its characters."""
+"""Openers that are tried, the last ones of the text: each attempt is O(n) in its characters."""
 
 _NAME = re.compile(r"([^\W\d][\w.:/-]{0,127}+)")
 _FENCE = re.compile(r"\s*+(?:```[\w+-]{0,16}\s*+)?")
 
 
 def next_block(raw: str, closers: Closers, rules: Rules, place: Place, keys: tuple[str, str] | None) -> int:
-    """Return where in `raw`, the text of a broken block, the whole blocks begin that end it; -1: there are none."""
+    """Return where in `raw`, the text of a broken block, nothing but whole blocks follows; -1 if nowhere."""
     for at in _begins(raw, closers, place)[-TRIED:]:
         if _are_whole(raw, at, closers, rules, place, keys):
             return at
@@ -35,13 +35,13 @@ def next_block(raw: str, closers: Closers, rules: Rules, place: Place, keys: tup
 
 
 def _begins(raw: str, closers: Closers, place: Place) -> list[int]:
-    """Return where openers are: of tags that prose may hold only those that begin a line."""
+    """Return the offsets of openers; of tags that prose may hold, only those at the beginning of a line."""
     pattern = _opener(closers.openers) if place.sentinel else _line_opener(closers.openers)
-    return [each.start("opener") for each in pattern.finditer(raw)]
+    return [match.start("opener") for match in pattern.finditer(raw)]
 
 
 def _are_whole(raw: str, at: int, closers: Closers, rules: Rules, place: Place, keys: tuple[str, str] | None) -> bool:
-    """Whether `raw[at:]` is blocks, each with a call of an offered tool, and nothing else."""
+    """Return whether `raw[at:]` is nothing but blocks, each with a call of an offered tool."""
     opener, end = _opener(closers.openers), _end(closers.right)
     while at < len(raw):
         opened = opener.match(raw, at)
@@ -66,9 +66,9 @@ def _are_whole(raw: str, at: int, closers: Closers, rules: Rules, place: Place, 
 
 
 def _skip(pattern: re.Pattern[str], raw: str, at: int) -> int:
-    found = pattern.match(raw, at)
-    assert found is not None
-    return found.end()
+    match = pattern.match(raw, at)
+    assert match is not None
+    return match.end()
 
 
 @lru_cache(maxsize=64)

@@ -1,8 +1,23 @@
-"""Marker, JSON, marker: the shape of most dialects, with everything that models get wrong about it.
+"""Marker, JSON, marker: the reader of most dialects, with everything that models get wrong about that shape.
 
-Between the markers stand one value or several. The closer may be missing, cut short, or another dialect's; the opener
-may come again where the closer belongs; quotes inside a string may be bare, so that brackets no longer tell where the
-JSON ends and the closer has to.
+The text is an opening marker (the head, already matched), one or several JSON bodies, and a closing marker. Any of it
+may be damaged: the closer is missing, cut short or another dialect's; the next opener comes in its place; a list of
+calls is left open; quotes inside a string are not escaped, so that the brackets do not show where the JSON ends.
+
+The reader is in one of two states:
+
+- In a body (`_in_body`): `JsonBody` follows the brackets, while `Marks` searches for markers inside what looks like a
+  string. At each of the first `RETRIES` markers the text before it is read as if it ended there, and the first that is
+  readable wins. If none is, the body ends at its last bracket, at the end of the text, or at the first marker that
+  follows balanced brackets (`_border`).
+- After a body (`_after_body`): a closer finishes the block; a bracket, or a further name, starts the next body.
+  Anything else is foreign text: whether the block is accepted without its closer then depends on how sure its markers
+  are, and on the request.
+
+Bodies that were read are in `_done`; the text after the last of them is in `_gap`. In the end all of it becomes parts
+that tile the text exactly (`_finish`), or all of it becomes text again (`_give_up`), except for calls whose name has
+already been emitted: these are reported as malformed, never taken back. Total work is O(n): characters are looked at
+once, plus at most `RETRIES` attempts per body.
 """
 
 from __future__ import annotations
@@ -26,17 +41,17 @@ __all__ = ["Closers", "WrappedCandidate", "fence_closers"]
 LOOK_LIMIT = 64
 """Characters after a value that are looked at together to find the closer."""
 RETRIES = 4
-"""Markers inside what looks like a string that are tried as the end: enough for odd quotes, and still linear."""
+"""Markers inside what looks like a string that are tried as its end: enough for odd quotes, and still linear."""
 NOTHING = "{}"
-"""What a call without arguments has between its markers."""
+"""The body that a call without arguments is read as."""
 
 _SPACE = re.compile(r"\s*+")
 _NEXT = re.compile(r"\{|\[\s{0,64}+(?:\{|\[|\Z)")
-"""What a further value of calls begins with: `[1]` is a footnote."""
+"""The beginning of another body of calls. A list needs a bracket inside: `[1]` is a footnote."""
 
 
 class WrappedCandidate(Undecided):
-    """A candidate between two markers, as `promptools.parsing.parts.Candidate`."""
+    """Reads one block between two markers, as a `promptools.parsing.parts.Candidate`."""
 
     def __init__(
         self,
@@ -50,11 +65,11 @@ class WrappedCandidate(Undecided):
         fixes: Sequence[Fix] = (),
         keys: tuple[str, str] | None = None,
     ) -> None:
-        """Begin behind `head`.
+        """Begin after `head`.
 
-        `name`: the tool that the marker names, so that the body is its arguments; empty: it should, and does not.
-        `fixes`: liberties that were taken to read the marker. `keys`: what the family calls the name and the arguments,
-        where that is nothing that others do.
+        `name`: the tool that the marker names, so that the body is its arguments; empty if the marker should name one,
+        but does not. `fixes`: what was repaired to read the marker. `keys`: the family's own keys of the name and the
+        arguments, where no other family uses them.
         """
         super().__init__(firm=firm, head=head)
         self._name = name if name is not None else named(head)
@@ -67,31 +82,31 @@ class WrappedCandidate(Undecided):
         """The value has ended: its closer, or the next value, is looked for."""
         self._body = JsonBody()
         self._bracket: list[str] = []
-        """The bracket of a list, and the space behind it, while nothing tells yet what stands in it."""
+        """The bracket of a list and the space after it, until the next character shows what the list holds."""
         self._lists = 0
         """Lists of calls that are open."""
         self._listed = False
-        """A list of calls was closed."""
+        """A list of calls has been closed."""
         self._done: list[Part] = []
         self._gap: list[str] = []
         self._surplus = ""
-        """Brackets too many after the last value, as far as they have come."""
+        """Surplus brackets after the last value, so far."""
         self._fenced = "`" in head
-        """A fence inside the block is open."""
+        """A code fence inside the block is open."""
         self._look = ""
         self._marks = Marks(closers)
         self._retries = RETRIES
         self._lost: list[Part] | None = None
         self._first_mark = self._first_closer = -1
-        """Where in the body the first marker stands, and the first right closer."""
+        """Offsets in the body of the first marker and of the first right closer; -1 if there is none."""
         self._border: tuple[int, str] | None = None
-        """Where the body ends if it cannot be read any further, and the marker that stands there."""
+        """Where the body ends if it cannot be read any further, and the marker there."""
         self._over = False
-        self._stands = 0  # parts of earlier bodies that nothing takes back: a call among them may have gone out
+        self._stands = 0  # parts of earlier bodies that are final: a call among them may have been emitted
         self._live = self._listener()
 
     def feed(self, piece: str, start: int) -> int | None:
-        """Take more text; see `Candidate`."""
+        """Read more text; see `Candidate`."""
         at = start
         if self._is_void and at < len(piece) and piece[at] != "{":
             self._ended = True
@@ -102,7 +117,7 @@ class WrappedCandidate(Undecided):
         return None
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide: the text is over."""
+        """Decide at the end of the text."""
         if not self._ended:
             self._end_bracket()
             self._close_body(finish_reason)
@@ -115,11 +130,11 @@ class WrappedCandidate(Undecided):
 
     @property
     def _is_void(self) -> bool:
-        """Tell whether nothing has come of the body, whose tool is named."""
+        """Whether the tool is named and nothing of a body has come."""
         return self._name is not None and not self._body.begun and not self._done
 
     def _may_be_void(self, finish_reason: str | None) -> bool:
-        """Whether a name at the end of the text may be a call without arguments: a cut name is nobody's."""
+        """Return whether a name at the end of the text may be a call without arguments; a cut name matches no tool."""
         tools = self._rules.tools
         offered = tools is None or not self._name or tools.find(self._name) is not None
         return self._is_void and offered and finish_reason in STOPPED
@@ -127,7 +142,7 @@ class WrappedCandidate(Undecided):
     # --- the body ------------------------------------------------------------------------------------------------
 
     def _in_body(self, piece: str, at: int) -> int:
-        """Take the body up to the next marker in it, or to the end of the piece."""
+        """Consume the body up to the next marker in it, or to the end of the piece."""
         if self._bracket or (piece[at] == "[" and self._name is None and not self._body.begun):
             return self._in_bracket(piece, at)
         stop, mark = self._marks.next(piece, at) if self._retries else (len(piece), "")
@@ -145,10 +160,10 @@ class WrappedCandidate(Undecided):
         return stop
 
     def _in_bracket(self, piece: str, at: int) -> int:
-        """Take the bracket of a list: calls in it are read one by one, anything else with the list as a whole."""
-        found = _SPACE.match(piece, at if self._bracket else at + 1)
-        assert found is not None
-        end = found.end()
+        """Consume the bracket of a list. Calls in it are read one by one; any other list is read as a whole."""
+        match = _SPACE.match(piece, at if self._bracket else at + 1)
+        assert match is not None
+        end = match.end()
         self._bracket.append(piece[at:end])
         if end < len(piece):
             if piece[end] == "{":
@@ -159,13 +174,13 @@ class WrappedCandidate(Undecided):
         return end
 
     def _end_bracket(self) -> None:
-        """Take the bracket of a list for the beginning of a body."""
+        """Treat the bracket of a list as the beginning of a body."""
         opener, self._bracket = "".join(self._bracket), []
         if opener:
             self._body.feed(opener, 0, len(opener))
 
     def _try_mark(self, mark: str) -> None:
-        """Take a marker inside what looks like a string as the end, if what stands before it is a call."""
+        """Treat a marker inside what looks like a string as the end, if the text before it can be read as a call."""
         raw = self._body.raw
         inside = raw[: -len(mark)]
         self._first_mark = len(inside) if self._first_mark < 0 else self._first_mark
@@ -187,7 +202,7 @@ class WrappedCandidate(Undecided):
             self._finish(mark, None)
 
     def _gap_after(self, parts: list[Part], inside: str) -> bool:
-        """Tell whether the parts take all of `inside`, but for what may stand before a closer."""
+        """Return whether the parts take all of `inside`, except for what may precede a closer; if so, add them."""
         after = inside[size_of(parts) :]
         if self._closers.gap.fullmatch(after) is None:
             return False
@@ -199,7 +214,7 @@ class WrappedCandidate(Undecided):
         """Read the value whose last bracket has come."""
         raw = self._body.raw
         parts = self._read(raw, node=self._body.node, strict=self._body.strict)
-        if parts is None and self._started:  # the list or block goes on behind it
+        if parts is None and self._started:  # the list or block goes on after it
             self._done.append(self._broken(raw, "invalid_json", "the JSON is no call"))
             self._ended = True
         elif parts is None:
@@ -244,20 +259,20 @@ class WrappedCandidate(Undecided):
             return None
 
     def _crosses(self, parts: list[Part]) -> bool:
-        """Whether the end of a string is a guess, and a marker of the family stands before it."""
+        """Return whether the end of a string is a guess, and a marker of the family comes before it."""
         marked = 0 <= self._first_mark < size_of(parts)
         calls = [part.call for part in parts if part.call is not None] if marked else []
         return any(fix.detail.startswith(UNESCAPED) for call in calls for fix in call.fixes)
 
     def other(self, raw: str) -> list[Part] | None:
-        """Read a body that is no JSON, or stands for no call; None: it is like any other. Raises `NoCall`."""
+        """Read a body that is not JSON or not a call; None if it is like any other. Raise `NoCall` to reject it."""
         del raw
         return None
 
     def _close_body(self, finish_reason: str | None) -> None:
         """Decide on a body that never ended."""
         raw = self._body.raw
-        if not raw:  # the opener alone, where a call was asked for
+        if not raw:  # the opener alone
             if self._may_be_void(finish_reason):
                 self._finish("", self._closing_fix())
             else:
@@ -281,7 +296,7 @@ class WrappedCandidate(Undecided):
             self._give_up("words follow the JSON inside the block")
 
     def _end_at(self, at: int, mark: str) -> bool:
-        """End a broken body before a marker in it: a marker did come, so what stands before it is not cut."""
+        """End a broken body before a marker in it. As a marker did come, the text before it was not cut off."""
         raw = self._body.raw
         parts = self._read(raw[:at])
         if parts is None or not self._gap_after(parts, raw[:at]):
@@ -293,7 +308,7 @@ class WrappedCandidate(Undecided):
         return True
 
     def _resumes(self, raw: str) -> bool:
-        """End a broken body where whole blocks follow it; tell whether some do."""
+        """End a broken body before the whole blocks that follow it; return whether there are any."""
         at = next_block(raw, self._closers, self._rules, self._place, self._keys) if self._first_mark >= 0 else -1
         if at < 0:
             return False
@@ -312,31 +327,31 @@ class WrappedCandidate(Undecided):
     # --- calls that go out while they come -----------------------------------------------------------------------
 
     def _listener(self) -> LiveArguments | None:
-        """Give what follows the next body, if its call may go out while it comes."""
+        """Return what streams the next body's call, or None if its call may not be emitted early."""
         if not (self.firm and self._place.meant):
             return None
         return LiveArguments(self._rules, self._name, keyed=self._keys is not None and not self._keys[0])
 
     @property
     def _started(self) -> bool:
-        """Tell whether the name of this body's call has gone out."""
+        """Whether the name of this body's call has been emitted."""
         return self._live is not None and self._live.started
 
     def _listen(self, text: str, *, last: bool) -> None:
-        """Let out what is certain of the body's call; with its name the calls before it go."""
+        """Emit what is certain of the body's call; the calls before it are emitted along with its name."""
         assert self._live is not None
         before = self._started
-        found = self._live.feed(text, last=last)
+        early = self._live.feed(text, last=last)
         if self._started and not before and self._done:
             self._mark_fixes()
             self._let_go(self._done)
             self._done, self._stands = [], 0
-        self.live += found
+        self.live += early
 
     # --- what follows --------------------------------------------------------------------------------------------
 
     def _after_body(self, piece: str, at: int) -> int:
-        """Look for the closer, the next value, or something foreign."""
+        """Look for the closer, the next value, or foreign text."""
         taken = piece[at : at + LOOK_LIMIT]
         self._look += taken
         end = at + len(taken)
@@ -347,14 +362,14 @@ class WrappedCandidate(Undecided):
         self._look = look = self._look[gap.end() :]
         if not look:
             return end
-        found = self._closers.pattern.match(look)
-        if found is not None:
-            mark = found[0]
+        match = self._closers.pattern.match(look)
+        if match is not None:
+            mark = match[0]
             opener = mark in self._closers.openers
             self.rest = look if opener else look[len(mark) :]
             self._look = ""
             self._finish("" if opener else mark, self._mark_fix(mark))
-        elif look == "<" or any(each.startswith(look) for each in (*self._expected(), *MADE_UP)):
+        elif look == "<" or any(expected.startswith(look) for expected in (*self._expected(), *MADE_UP)):
             return end
         elif self._name is None and not self._is_void and (following := _NEXT.match(look)) is not None:
             if following.end() == len(look) and look[-1] != "{":
@@ -373,9 +388,9 @@ class WrappedCandidate(Undecided):
         return end
 
     def _again(self, look: str) -> re.Match[str] | None:
-        """Find what stands before a further body, or may: then it goes to the end of what is looked at."""
-        found = self._closers.again.match(look) if self._closers.again is not None else None
-        return found if found is not None and (found.end() == len(look) or look[found.end()] in "{[") else None
+        """Match what precedes another body, or the beginning of it if that is all that has come."""
+        match = self._closers.again.match(look) if self._closers.again is not None else None
+        return match if match is not None and (match.end() == len(look) or look[match.end()] in "{[") else None
 
     def _expected(self) -> tuple[str, ...]:
         return (*self._closers.marks, "```") if self._fenced else self._closers.marks
@@ -385,17 +400,17 @@ class WrappedCandidate(Undecided):
             closed = min(gap.count("]"), self._lists)
             self._lists -= closed
             self._listed = self._listed or closed > 0
-            self._surplus += "".join(each for each in gap.replace("]", "", closed) if each in "}]")
+            self._surplus += "".join(char for char in gap.replace("]", "", closed) if char in "}]")
         self._gap.append(gap)
 
     def _note_surplus(self) -> None:
-        """Note the brackets too many, all of them at once however they came."""
+        """Record the surplus brackets as one fix, however they came."""
         if self._surplus:
             self._note(Fix("closer", f"{self._surplus!r} too many"))
             self._surplus = ""
 
     def _next_body(self, again: re.Match[str] | None = None) -> None:
-        """Start on one more value in the same block, behind what names its tool."""
+        """Start another body in the same block, after the name of its tool if there is one."""
         self._note_surplus()
         if self._started:
             self._stands = len(self._done)
@@ -410,7 +425,7 @@ class WrappedCandidate(Undecided):
         self._ended = False
 
     def _foreign(self, look: str) -> None:
-        """Decide on words, or another dialect's marker, where the closer belongs."""
+        """Decide on prose, or another dialect's marker, where the closer belongs."""
         gap = "".join(self._gap)
         loose = look.startswith(("<|", "</", "<｜", *MADE_UP)) or (
             not self._is_void
@@ -426,7 +441,11 @@ class WrappedCandidate(Undecided):
             self._give_up("words follow the JSON inside the block", keep=-len(look))
             return
         bare = gap.rstrip()
-        self._look, self._gap, self.rest = "", [bare], gap[len(bare) :] + look  # the space stands before words
+        self._look, self._gap, self.rest = (
+            "",
+            [bare],
+            gap[len(bare) :] + look,
+        )  # the white space belongs to the text after it
         self._finish("", self._closing_fix())
 
     # --- the outcome ---------------------------------------------------------------------------------------------
@@ -454,15 +473,15 @@ class WrappedCandidate(Undecided):
         self.parts = parts = [*self._opening(), *self._done]
         if closing:
             parts.append(Part("markup", closing))
-        told = [*self._gone, *parts]
-        self.tries.append(tried(self._place.dialect, size_of(told), told))
+        all_parts = [*self._gone, *parts]
+        self.tries.append(tried(self._place.dialect, size_of(all_parts), all_parts))
         self._over = True
 
     def _mark_fixes(self) -> None:
-        """Note on the block's first call what was done to read its marker."""
+        """Record what was repaired in the marker on the block's first call."""
         if any(part.call is not None for part in self._done):
-            for each in self._fixes:
-                note(self._done, each)
+            for fix in self._fixes:
+                note(self._done, fix)
             self._fixes = ()
 
     def _note(self, fix: Fix) -> None:
@@ -475,7 +494,7 @@ class WrappedCandidate(Undecided):
         return Part("malformed", raw, malformed=broken(reason, why, self._place.dialect, self._name or None))
 
     def _take_nothing(self) -> None:
-        """Take the marker alone as a call without arguments."""
+        """Read the marker alone as a call without arguments."""
         self._done = self._read(NOTHING) or [Part("text", self.head)]
         self._done[0].raw, self.head = self.head, ""
         self._note(Fix("json", "no arguments: taken as {}"))
@@ -486,13 +505,13 @@ class WrappedCandidate(Undecided):
         self._over = True
 
     def _given_up(self, raw: str, why: str) -> list[Part]:
-        """Make it text; or, where its name has gone out, the malformed call that it is."""
+        """Return the block as text, or as a malformed call if its name has been emitted."""
         if self._started:
             return [*self._opening(), self._broken(raw[len(self.head) :], "invalid_json", why)]
         return [Part("text", raw)]
 
     def _give_up(self, why: str, *, keep: int | None = None) -> None:
-        """Give everything back as text; from `keep` on it is looked at again."""
+        """Return everything as text; the last `-keep` characters of it are read again."""
         body = "" if self._ended else self._body.raw
         if self._stands:
             self.rest = "".join((*(part.raw for part in self._done[self._stands :]), body, *self._gap, self._look))

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Final
 
 _LONGEST = 400
-"""Characters of a tag, attributes and all."""
+"""Longest tag in characters, with its attributes."""
 _CUT = re.compile(r"<[\s/]{0,4}(?:[\w.:-]{1,80}(?:\s[^<>]{0,300})?)?/?\Z")
 _SPACE = re.compile(r"\s{0,256}+")
 ATTRIBUTE: Final = re.compile(r"""\s([\w.:-]{1,80})\s{0,4}=\s{0,4}(?:"([^"\n]*)"|'([^'\n]*)')""")
@@ -22,11 +22,11 @@ _HTML: Final = (
     "var video wbr"
 )
 HTML: Final = frozenset(re.findall(r"\w+", _HTML))
-"""Elements of HTML: text in one of them is no call, though a tool has its name."""
+"""Elements of HTML. Text in one of them is not a call, even if a tool has its name."""
 
 
 class ElementTags:
-    """The tags that count inside one call; all others are words."""
+    """The tags that count inside one call; all others are text."""
 
     def __init__(self, root: str, keys: Collection[str]) -> None:
         names = "|".join(map(re.escape, sorted({root, *keys}, key=len, reverse=True)))
@@ -34,29 +34,32 @@ class ElementTags:
             rf"<\s{{0,2}}(?P<close>/?)\s{{0,2}}(?P<name>{names})(?P<said>\s[^<>]{{0,300}}?)?\s{{0,2}}(?P<empty>/?)>"
         )
         self.end = re.compile(rf"\s{{0,256}}<\s{{0,2}}/\s{{0,2}}{re.escape(root)}\s{{0,2}}>\s{{0,256}}")
-        """The tool's closer, and the white space on both sides of it."""
+        """Matches the tool's closing tag with the white space on both sides of it."""
 
     def kind_of(self, found: re.Match[str]) -> str:
-        """Tell what was found: `open`, `close` or `empty`."""
+        """Return the kind of a match: `open`, `close` or `empty`."""
         return "close" if found["close"] else "empty" if found["empty"] else "open"
 
     def hold(self, text: str) -> int:
-        """Give the index from which `text` may be the beginning of a tag."""
+        """Return the index from which `text` may be the beginning of a tag; `len(text)` if it cannot."""
         last = text.rfind("<", max(0, len(text) - _LONGEST))
         return last if last >= 0 and _CUT.match(text, last) else len(text)
 
     def next(self, text: str, at: int) -> str | None:
-        """Give the name of the tag behind white space, with a slash before a closer's; None: more must tell."""
+        """Return the name of the tag at `text[at]` after white space, with "/" before a closing tag's.
+
+        "" if there is no tag; None if more text is needed.
+        """
         gap = _SPACE.match(text, at)
         assert gap is not None
         at = gap.end()
-        found = self.pattern.match(text, at)
-        if found is not None:
-            return f"/{found['name']}" if found["close"] else found["name"]
+        match = self.pattern.match(text, at)
+        if match is not None:
+            return f"/{match['name']}" if match["close"] else match["name"]
         return None if at == len(text) or (text[at] == "<" and _CUT.match(text, at)) else ""
 
 
 @lru_cache(maxsize=256)
 def element_tags(root: str, keys: frozenset[str]) -> ElementTags:
-    """Give the tags of a tool, made once."""
+    """Return the tags of a tool, cached."""
     return ElementTags(root, keys)

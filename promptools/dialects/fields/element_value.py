@@ -1,4 +1,4 @@
-"""What stands in an element: bare words, elements of its own, or a mapping in JSON or in lines of YAML."""
+"""The content of an element: bare text, elements of its own, or a mapping in JSON or in lines of YAML."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _OPENER = re.compile(r"\s*<([\w.-]{1,80})>")
 _ENTITIES = {"&lt;": "<", "&gt;": ">", "&quot;": '"', "&apos;": "'", "&amp;": "&"}
 _ENTITY = re.compile("|".join(_ENTITIES))
 NESTING = 8
-"""Levels of elements in a value."""
+"""Deepest nesting of elements in a value."""
 
 
 def element_value(rules: Rules, tool: str, key: str, text: str) -> tuple[Any, tuple[Fix, ...]]:
-    """Read the value of a parameter. One line's end on each side belongs to the layout."""
+    """Read the value of a parameter. One line break on each side is layout."""
     text = trimmed(text)
     declared = rules.tools is not None and key in rules.tools.keys(tool)
     types = rules.tools.types(tool, key) if declared and rules.tools is not None else frozenset[str]()
@@ -38,7 +38,7 @@ def element_value(rules: Rules, tool: str, key: str, text: str) -> tuple[Any, tu
 
 
 def element_list(rules: Rules, tool: str, key: str, texts: list[str]) -> list[Any]:
-    """Read the items of a list, each of which stood in an element of the parameter's name."""
+    """Read the items of a list, each of which came in an element of the parameter's name."""
     types = items_of(rules.tools.get(tool), key) if rules.tools is not None else frozenset[str]()
     return [_item(trimmed(text), types) for text in texts]
 
@@ -52,13 +52,13 @@ def _item(text: str, types: frozenset[str]) -> Any:
 
 
 def trimmed(text: str) -> str:
-    """Take one line's end off each side."""
+    """Strip one line break from each side."""
     text = text.removeprefix("\r").removeprefix("\n")
     return text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text
 
 
 def json_body(text: str) -> tuple[dict[str, Any], tuple[Fix, ...]] | None:
-    """Read a body that is one JSON object."""
+    """Read a body that is one JSON object; None if it is not."""
     body = text.strip()
     try:
         value = read(body)
@@ -68,7 +68,7 @@ def json_body(text: str) -> tuple[dict[str, Any], tuple[Fix, ...]] | None:
 
 
 def free_elements(text: str) -> tuple[dict[str, Any], tuple[Fix, ...]] | None:
-    """Read a body that is nothing but elements, each named once and none of HTML's, as arguments nobody declared."""
+    """Read a body that is nothing but elements, each named once and none of HTML's, as undeclared arguments."""
     children = _children(text)
     names = {name for name, _ in children or ()}
     if children is None or len(names) < len(children) or not names.isdisjoint(HTML):
@@ -77,7 +77,7 @@ def free_elements(text: str) -> tuple[dict[str, Any], tuple[Fix, ...]] | None:
 
 
 def _nested(text: str, *, as_list: bool, depth: int) -> Any:
-    """Read elements as an object, or a list of what they hold; None where the text is anything else."""
+    """Read elements as an object, or as a list of their contents; None if the text is anything else."""
     children = _children(text)
     if children is None or depth > NESTING:
         return None
@@ -87,7 +87,7 @@ def _nested(text: str, *, as_list: bool, depth: int) -> Any:
         return [value for _, value in values]
     if len(names) == len(values):
         return dict(values)
-    return {name: _one_or_all([value for each, value in values if each == name]) for name, _ in values}
+    return {name: _one_or_all([value for key, value in values if key == name]) for name, _ in values}
 
 
 def _one_or_all(values: list[Any]) -> Any:
@@ -103,25 +103,25 @@ def _inner(text: str, depth: int) -> Any:
 
 
 def _are_counted(children: list[tuple[str, Any]]) -> bool:
-    """Tell whether elements are named by their places in a list, as MorphXML counts them: from 0 on."""
-    return [name for name, _ in children] == [str(place) for place in range(len(children))]
+    """Return whether elements are named by their list indexes, as MorphXML numbers them: from 0 on."""
+    return [name for name, _ in children] == [str(index) for index in range(len(children))]
 
 
 def _children(text: str) -> list[tuple[str, str]] | None:
-    """Part a text that is nothing but elements into them. O(n) for each level."""
-    found: list[tuple[str, str]] = []
+    """Split a text that is nothing but elements into names and contents, else return None. O(n) for each level."""
+    children: list[tuple[str, str]] = []
     at = 0
     while (opener := _OPENER.match(text, at)) is not None:
         end = _closer(text, opener[1], opener.end())
         if end < 0:
             return None
-        found.append((opener[1], text[opener.end() : end]))
+        children.append((opener[1], text[opener.end() : end]))
         at = text.index(">", end) + 1
-    return None if text[at:].strip() or not found else found
+    return None if text[at:].strip() or not children else children
 
 
 def _closer(text: str, name: str, at: int) -> int:
-    """Give the place of the closer that belongs to an opener."""
+    """Return the offset of the closing tag that matches an opening tag; -1 if there is none."""
     depth = 1
     for tag in re.compile(rf"<(/?){re.escape(name)}\s*>").finditer(text, at):
         depth += -1 if tag[1] else 1

@@ -7,8 +7,17 @@ r"""A call that is an element named after its tool, with an element for each arg
     </content>
     </write_file>
 
-It is no XML: nothing is escaped. So only tags of the tool and its parameters count, and a closer is one only where
-another of these tags follows. The last one wins, for a file may end like a call.
+This is not XML: nothing is escaped, so a value may hold any tag, also those of its own call. Two rules decide:
+
+- Only tags of the tool and of its parameters are tags; everything else is text.
+- A closing tag ends a value only where another of these tags, or the tool's closing tag, follows. Tags that were
+  opened inside the value (`_inner` of the same parameter, `_quoted` of the same tool) take their closing tags first.
+
+A file may itself end like a call, so the last end that fits wins: if prose follows the tool's closing tag the end is
+kept as `_ending`, and applied when the next call begins or the text ends.
+
+There are two states: between values (`_between`) and in one (`_in_value`). Instead of elements the body may be a
+JSON object, lines of YAML, or the bare text of the tool's only parameter (`_take_body`).
 """
 
 from __future__ import annotations
@@ -29,35 +38,35 @@ from promptools.parsing.zones import TAGS
 from promptools.types import Fix
 
 MCP = "use_mcp_tool"
-"""Cline's way to call a tool of a server: the tool's name and its arguments are elements."""
+"""Cline's way to call a tool of an MCP server: the tool's name and its arguments are elements."""
 ARGS = "args"
 """Roo Code's element around the arguments."""
 XML, YAML = "tool_name_xml", "tool_name_yaml"
-"""The dialects that differ in what stands in the element: it tells which of them a call is in."""
+"""The dialects of a call: XML, or YAML where its body turns out to be lines of YAML."""
 _MCP_KEYS = frozenset(("server_name", "tool_name", "arguments"))
 _ROOT = re.compile(r"\s*<?\s*([\w.-]+)")
 _KEY = re.compile(r"([\w.-]{1,80}+)(?::|(\Z))")
-"""What a line of YAML begins with, or may begin with where the text ends."""
+"""The key at the beginning of a line of YAML, or what there is of it at the end of the text."""
 
 
 class _Ending(NamedTuple):
-    """Where a value may have ended: its size, and the place behind the tool's closer."""
+    """Where a value may have ended: its size, and the index just past the tool's closing tag."""
 
     size: int
     at: int
 
 
 class ElementCandidate(TaggedText):
-    """One element, as `promptools.parsing.parts.Candidate`; fed from behind its opening tag."""
+    """Reads one element, as a `promptools.parsing.parts.Candidate`; fed the text after its opening tag."""
 
     def __init__(self, head: str, tag: str, rules: Rules, place: Place, *, firm: bool) -> None:
-        found = _ROOT.match(tag)
-        self._root = root = found[1] if found else ""
+        match = _ROOT.match(tag)
+        self._root = root = match[1] if match else ""
         declared = rules.tools.keys(root) if rules.tools is not None else frozenset[str]()
         self._keys = _MCP_KEYS if root == MCP and not declared else declared
         self._tags = element_tags(root, self._keys | {ARGS})
         self._reserved = tag in TAGS
-        """The tag has another meaning too: it is a call only once all that is in it fits the tool, and never before."""
+        """The tag has another meaning too: it is a call only once its whole content fits the tool, and never before."""
         super().__init__(head, "", self._tags, rules, place, firm=firm and not self._reserved)
         self._pieces, self._base = [tag], len(tag)
         if "<" not in tag:
@@ -69,25 +78,25 @@ class ElementCandidate(TaggedText):
         self._values: dict[str, str] = {}
         self._listed = ""
         self._list: list[str] = []
-        """Items of the list that was named last: another element of its name adds one."""
+        """Items of the list that was named last: each further element of its name adds one."""
         self._inner = self._quoted = 0
-        """Elements of the same name, and calls of the same tool, that were opened inside the value."""
+        """Elements of the same name, and calls of the same tool, that are open inside the value."""
         self._ending: _Ending | None = None
         self._surplus = 0
-        """Characters of a closer of the tool behind the one that ended it."""
+        """Characters of a second closing tag of the tool, after the one that ended the call."""
         self._args = False
         """An element around the arguments is open."""
         self._closed = False
-        """The tool's closer has come inside a value."""
+        """The tool's closing tag has come inside a value."""
         self._reason: str | None = None
         self._began = False
         self._filled = False
-        """Words have come since the last tag that counted."""
+        """Text has come since the last tag that counted."""
         self._looked = False
-        """What is in it begins like arguments."""
+        """The content has been seen to begin like arguments."""
 
     def feed(self, piece: str, start: int) -> int | None:
-        """Take more text; see `Candidate`."""
+        """Read more text; see `Candidate`."""
         if not self._begin():
             return start
         if self._reserved and not self._looked and not self._begins_arguments(piece, start):
@@ -96,18 +105,18 @@ class ElementCandidate(TaggedText):
         return super().feed(piece, start)
 
     def _begins_arguments(self, piece: str, start: int) -> bool:
-        """Tell whether what is in the element may begin like arguments, as far as it is known."""
-        said = ("".join(self._pieces)[len(self._tag) :] + piece[start : start + FIRST_LOOK]).lstrip()
-        if not said:
+        """Return whether the content may begin like arguments, as far as it is known."""
+        beginning = ("".join(self._pieces)[len(self._tag) :] + piece[start : start + FIRST_LOOK]).lstrip()
+        if not beginning:
             return True
-        key = _KEY.match(said)
-        if key is not None and key[2] is not None:
-            return any(each.startswith(key[1]) for each in self._keys)
-        self._looked = said[0] in "<{" or (key is not None and key[1] in self._keys)
+        match = _KEY.match(beginning)
+        if match is not None and match[2] is not None:
+            return any(parameter.startswith(match[1]) for parameter in self._keys)
+        self._looked = beginning[0] in "<{" or (match is not None and match[1] in self._keys)
         return self._looked
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide: the text is over."""
+        """Decide at the end of the text."""
         self._reason = finish_reason
         if not self._begin():
             return
@@ -124,13 +133,13 @@ class ElementCandidate(TaggedText):
             self._tell([self._malformed(self._call.truncated(), "".join(self._pieces))], self._base)
 
     def _closes(self, finish_reason: str | None) -> bool:
-        """Whether the closer may be supplied: the model was done, and nothing but the closer was begun."""
+        """Return whether the closing tag may be supplied: the model was done, and nothing but that tag was begun."""
         begun = "".join(self._words).strip()
         whole = not begun or begun.startswith("</")
         return self._step == self._between and bool(self._values) and whole and finish_reason in STOPPED
 
     def _begin(self) -> bool:
-        """Take the opening tag; tell whether the call goes on behind it."""
+        """Consume the opening tag; return whether the call goes on after it."""
         if self._began:
             return True
         self._began = True
@@ -157,12 +166,12 @@ class ElementCandidate(TaggedText):
 
     def _between(self, kind: str, text: str, found: re.Match[str], final: bool) -> bool:
         name = found["name"]
-        words = self._filled
+        has_text = self._filled
         if name == ARGS and self._around(kind):
             return True
         if kind == "close" and name == self._root:
             return self._root_closed(text, found, final)
-        if kind == "close" or name not in self._keys or words:
+        if kind == "close" or name not in self._keys or has_text:
             if name == self._root and kind != "close" and self._values:  # the next call of the tool
                 self._finish(self._base, self._base, Fix("closer", f"no '</{self._root}>'"))
             elif not self._values and not self._call.meant:
@@ -182,7 +191,7 @@ class ElementCandidate(TaggedText):
         return True
 
     def _around(self, kind: str) -> bool:
-        """Take a tag of the element around the arguments; tell whether it is one."""
+        """Consume a tag of the element around the arguments; return whether it is one."""
         opens = kind == "open" and not (self._values or self._args)
         if ARGS in self._keys or self._filled or not (opens or (kind == "close" and self._args)):
             return False
@@ -192,15 +201,15 @@ class ElementCandidate(TaggedText):
         return True
 
     def _root_closed(self, text: str, found: re.Match[str], final: bool) -> bool:
-        """End the call at its closer, and at another one behind it."""
+        """End the call at its closing tag, and at a second one after it."""
         if self._keys and not self._quoted:
             after = self._tags.next(text, found.end())
             if after is None and not final:
                 return False
             if after == f"/{self._root}":
                 self._surplus = text.index(">", found.end()) + 1 - found.end()
-        words = self._spoken()
-        if words.strip() and not self._take_body(words):
+        body = self._spoken()
+        if body.strip() and not self._take_body(body):
             if not self._call.meant:
                 self._give_up("what stands in it are no arguments", len(self._tag))
                 return True
@@ -210,7 +219,7 @@ class ElementCandidate(TaggedText):
         return True
 
     def _take_body(self, words: str) -> bool:
-        """Take what stands in the element without elements of its own."""
+        """Read a body that has no elements; return whether it can be read as arguments."""
         if self._values or self._root == MCP:
             return False
         if words.lstrip().startswith("{"):
@@ -230,7 +239,7 @@ class ElementCandidate(TaggedText):
         return True
 
     def _is_free(self) -> bool:
-        """Whether the tool takes arguments, but its schema declares none."""
+        """Return whether the tool takes arguments that its schema does not declare."""
         tool = self._call.tool
         named = self._root in HTML and not self._call.meant
         takes = tool is not None and tool.parameters.get("additionalProperties") is not False
@@ -246,7 +255,7 @@ class ElementCandidate(TaggedText):
         return True
 
     def _take_lines(self, lines: dict[str, Any]) -> None:
-        """Take lines of YAML: their words are typed by the schema."""
+        """Add the values of lines of YAML; strings among them are typed by the schema."""
         place = self._call.place
         self._call.place = place._replace(dialect=YAML) if place.dialect == XML and lines else place
         for key, text in lines.items():
@@ -277,7 +286,7 @@ class ElementCandidate(TaggedText):
         return True
 
     def _value_closed(self, text: str, found: re.Match[str], final: bool) -> bool | None:
-        """Tell whether the value ends at its closer; None: more must tell."""
+        """Return whether the value ends at its closing tag; None if more text is needed."""
         if self._quoted:
             return False
         after = self._tags.next(text, found.end())
@@ -298,14 +307,14 @@ class ElementCandidate(TaggedText):
         return after is None or (after in self._keys and self._may_follow(after))
 
     def _may_follow(self, key: str) -> bool:
-        """Tell whether an element of this parameter may begin behind the value, and is none of its words."""
+        """Return whether an element of this parameter may follow the value, rather than be part of its text."""
         if key == self._key or key not in self._values or self._is_list(key):
             return True
         types = self._types(self._key)
         return bool(types) and "string" not in types
 
     def _closed_twice(self, text: str, found: re.Match[str], final: bool) -> bool | None:
-        """Tell whether the value ends at a closer that stands twice, before the tool's; None: more must tell."""
+        """Return whether the value ends at a closing tag doubled before the tool's; None: more text is needed."""
         second = self._tags.pattern.match(text, text.index("<", found.end()))
         assert second is not None
         after = self._tags.next(text, second.end())
@@ -314,7 +323,10 @@ class ElementCandidate(TaggedText):
         return after == f"/{self._root}" and self._call_ends(text, second, final, found.start())
 
     def _call_ends(self, text: str, found: re.Match[str], final: bool, begins: int) -> bool | None:
-        """Tell whether the tool's closer behind a value's is the last one: words behind it may be the value's still."""
+        """Return whether the tool's closing tag after a value's is the last one; None if more text is needed.
+
+        Text after it may still be part of the value.
+        """
         end = self._tags.end.match(text, found.end())
         if end is None or (end.end() == len(text) and not final):
             return None if end is not None or not final else False
@@ -329,7 +341,7 @@ class ElementCandidate(TaggedText):
     # --- the outcome ---------------------------------------------------------------------------------------------
 
     def _is_list(self, key: str) -> bool:
-        """Tell whether a parameter is a list, so that its element may come again."""
+        """Return whether a parameter is a list, so that its element may repeat."""
         types = self._types(key)
         return "array" in types and "string" not in types
 
@@ -345,7 +357,7 @@ class ElementCandidate(TaggedText):
             self._call.wrong = f"{key!r} stood twice, apart from each other"
         self._values[key] = text
         if self._root == MCP and self._call.tool is None:
-            return  # whose arguments these are is told at the end
+            return  # their tool is known only at the end
         if self._is_list(key):
             self._listed, self._list = key, [text]
             return
@@ -353,7 +365,7 @@ class ElementCandidate(TaggedText):
         self.live += self._call.put(key, value, fixes)
 
     def _end_list(self) -> None:
-        """Take the list that is whole now."""
+        """Add the list that is now complete."""
         items, self._list = self._list, []
         if len(items) == 1:
             value, fixes = element_value(self._rules, self._root, self._listed, items[0])
@@ -362,8 +374,8 @@ class ElementCandidate(TaggedText):
             self.live += self._call.put(self._listed, element_list(self._rules, self._root, self._listed, items))
 
     def _end_value(self, size: int | None = None) -> None:
-        words = self._spoken()
-        self._put(self._key, words if size is None else words[:size])
+        value = self._spoken()
+        self._put(self._key, value if size is None else value[:size])
         self._inner, self._filled = 0, False
         self._ending = None
         self._step = self._between

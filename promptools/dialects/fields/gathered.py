@@ -1,4 +1,4 @@
-"""A call whose arguments come one by one as bare text: typed by the schema, let out as they come, then decided."""
+"""A call whose arguments come one by one as bare text: typed by the schema, emitted as they come, then decided."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ KINDS = {
     **{each: each for each in ("string", "integer", "number", "boolean", "object", "array", "null")},
     "str": "string", "int": "integer", "float": "number", "bool": "boolean", "dict": "object", "list": "array",
 }  # fmt: skip
-"""What a model says of an argument's type, and the JSON type that it means."""
+"""JSON types by the names that models give them."""
 
 _ONE_WORD = re.compile(r"[^\W\d][\w.:/-]{0,127}\Z")
-"""The name of a tool that nobody listed: words between two tags are no name."""
+"""The name of a tool that nobody listed: text with spaces between two tags is not a name."""
 
 
 class Gathered:
@@ -28,9 +28,9 @@ class Gathered:
     def __init__(self, rules: Rules, place: Place, *, firm: bool) -> None:
         self.rules = rules
         self.fixes: list[Fix] = []
-        """Liberties taken with the markup."""
+        """Fixes of the markup."""
         self.wrong = ""
-        """What makes it unreadable."""
+        """Why it cannot be read; empty if it can."""
         self.tool: Tool | None = None
         self.name = ""
         self.arguments: dict[str, Any] = {}
@@ -42,18 +42,21 @@ class Gathered:
 
     @property
     def meant(self) -> bool:
-        """Tell whether a call was meant here, whatever tool it names."""
+        """Whether a call is intended here, whatever tool it names."""
         return self.place.meant
 
     def take_name(self, said: str) -> list[Started | Fragment] | None:
-        """Take the name; give what may go out at once, None when this is no call. Longest declared name first."""
+        """Set the name, the longest declared one first.
+
+        Return what may be emitted at once, or None if this is not a call.
+        """
         tools = self.rules.tools
-        found = tools.find(said) if tools is not None and "<" not in said else None
-        if found is None:
+        resolved = tools.find(said) if tools is not None and "<" not in said else None
+        if resolved is None:
             self.name = said
             likely = tools is None or self.meant or self.place.alone
             return [] if likely and _ONE_WORD.match(said) else None
-        self.tool, fix = found
+        self.tool, fix = resolved
         self.name = self.tool.name
         self.fixes += [fix] if fix is not None else []
         if not (self.meant and self._firm):
@@ -62,13 +65,13 @@ class Gathered:
         return self._live.feed("{")
 
     def may_become(self, said: str) -> bool:
-        """Tell whether a name that was cut off may be that of a tool."""
+        """Return whether a name that was cut off may become that of a tool."""
         if self.rules.tools is None:
             return _ONE_WORD.match(said) is not None
         return any(name.startswith(said) or said.startswith(name) for name in self.rules.tools.names)
 
     def glued(self, said: str) -> tuple[str, str] | None:
-        """Part a name from the key that is glued to it: the longest offered name whose rest is a parameter of it."""
+        """Split a name from a key glued to it: the longest offered name whose rest is one of its keys, or None."""
         tools = self.rules.tools
         for name in sorted(tools.names if tools is not None else (), key=len, reverse=True):
             if said.startswith(name) and tools is not None and said[len(name) :].strip() in tools.keys(name):
@@ -76,13 +79,13 @@ class Gathered:
         return None
 
     def is_new(self, key: str) -> bool:
-        """Tell whether this is a parameter that the tool declares and the call has not named yet."""
+        """Return whether the tool declares this parameter and the call has not given it yet."""
         tools = self.rules.tools
         declared = tools is None or self.tool is None or key in tools.keys(self.tool.name)
         return declared and key not in self.arguments
 
     def add(self, key: str, text: str, kind: str = "") -> list[Started | Fragment]:
-        """Take an argument, of the type `kind` if the model said so; give what may go out of it."""
+        """Add an argument, of type `kind` if the model gave one, and return what may be emitted of it."""
         if kind in KINDS:
             value, fixes = read(text, frozenset((KINDS[kind],)))
         else:
@@ -90,7 +93,7 @@ class Gathered:
         return self.put(key, value, fixes)
 
     def put(self, key: str, value: Any, fixes: tuple[Fix, ...] = ()) -> list[Started | Fragment]:
-        """Take an argument that is read already."""
+        """Add an argument whose value has been read, and return what may be emitted of it."""
         if key in self.arguments:
             self.fixes.append(Fix("duplicate", f"{key!r} stood twice"))
         self.arguments[key] = value
@@ -102,7 +105,7 @@ class Gathered:
         return self._live.feed(f"{' ' if len(self._members) > 1 else ''}{member},")
 
     def outcome(self) -> Call | Malformed:
-        """Decide it. Raises `NoCall`."""
+        """Build the call or its failure. Raise `NoCall` if it is not a call."""
         place = self.place
         if self.rules.strictness == "strict" and not self.meant and self._liberties():
             raise NoCall("strict takes no liberties with the markup")
@@ -118,11 +121,11 @@ class Gathered:
         return self._live.settle(outcome) if self._live is not None else outcome
 
     def truncated(self) -> Malformed:
-        """Report that the text ended inside it."""
+        """Return a failure: the text ended inside the call."""
         return broken("truncated", "the text ended inside it", self.place.dialect, self.name or None)
 
     def broken(self, why: str) -> Malformed:
-        """Report that it cannot be read."""
+        """Return a failure: the call cannot be read."""
         return broken("invalid_json", why, self.place.dialect, self.name or None)
 
     def _liberties(self) -> bool:

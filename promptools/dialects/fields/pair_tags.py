@@ -1,4 +1,4 @@
-"""The tags around keys and values, in the spellings of the families that write arguments so."""
+"""The tags around keys and values, in the spellings of the families that write arguments this way."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Final
 from promptools.dialects.openings import token
 
 STOPS: Final = ("<tool_response>", "<tool_responses>", "<|observation|>", "<|user|>", "<|im_end|>", "<|endoftext|>")
-"""What stands behind a call whose closer is missing, and belongs to it no more."""
+"""What follows a call without its closing tag, and is not part of it."""
 
 SPACE: Final = r"(?:\s|\\n){0,256}+"
-"""White space between tags; two characters `\\n` stand for a newline where a server escaped the reply."""
+r"""White space between tags; the two characters `\n` count as a line break, for servers that escape the reply."""
 
 KEY: Final = r"[^<]{1,128}"
 _NAME = r"""\w[^<>{}\n"'`]{0,159}+"""
@@ -23,7 +23,7 @@ _GAP = r"\s{0,64}+"
 
 @dataclass(frozen=True, slots=True)
 class Tags:
-    """The tags of one spelling: what each literal is, and patterns that find them.
+    """The tags of one spelling: the kind of each literal, and patterns that find them.
 
     `call`: the tag of one call; `prefix` and `suffix`: what every tag has at its ends.
     """
@@ -32,15 +32,15 @@ class Tags:
     prefix: str = ""
     suffix: str = ""
     kinds: dict[str, str] = field(init=False)
-    """`call`, `key`, `type`, `value`, and with a slash their closers; `outer/`, `sep`, `think/`, `stop`."""
+    """`call`, `key`, `type`, `value`, and with a slash their closing tags; `outer/`, `sep`, `think/`, `stop`."""
     pattern: re.Pattern[str] = field(init=False)
     beginnings: frozenset[str] = field(init=False)
-    """What the end of a text may hold of a tag."""
+    """The proper prefixes of all tags, as a text may end in one."""
     longest: int = field(init=False)
     named: re.Pattern[str] = field(init=False)
-    """A name and the tag behind it, or what there is of them."""
+    """Matches a name and the tag after it, or what there is of them at the end of the text."""
     ahead: re.Pattern[str] = field(init=False)
-    """A key and its closer, or what there is of them at the end of the text; the key is the only group."""
+    """Matches a key and its closing tag, or what there is of them at the end of the text; the key is the only group."""
 
     def __post_init__(self) -> None:
         kinds = {
@@ -48,8 +48,8 @@ class Tags:
             self.closer(self.call): "call/",
             self.closer("tool_calls"): "outer/",
             self.opener("tool_sep"): "sep",
-            **{self.opener(f"arg_{each}"): each for each in ("key", "type", "value")},
-            **{self.closer(f"arg_{each}"): f"{each}/" for each in ("key", "type", "value")},
+            **{self.opener(f"arg_{word}"): word for word in ("key", "type", "value")},
+            **{self.closer(f"arg_{word}"): f"{word}/" for word in ("key", "type", "value")},
             "</think>": "think/",
             **dict.fromkeys(STOPS, "stop"),
         }
@@ -61,43 +61,43 @@ class Tags:
         object.__setattr__(self, "ahead", re.compile(rf"({KEY}+)(?:\Z|{token(self.closer('arg_key'))})"))
 
     def opener(self, word: str) -> str:
-        """Write the opening tag of a word."""
+        """Return the opening tag of `word`."""
         return f"<{self.prefix}{word}{self.suffix}>"
 
     def closer(self, word: str) -> str:
-        """Write the closing tag of a word."""
+        """Return the closing tag of `word`."""
         return f"</{self.prefix}{word}{self.suffix}>"
 
     def kind_of(self, found: re.Match[str]) -> str:
-        """Tell which tag was found."""
+        """Return the kind of a match."""
         return self.kinds[found[0]]
 
     def kind_at(self, text: str, at: int) -> str | None:
-        """Tell which tag stands at `text[at]`, behind white space; "" if there is none, None if more must tell."""
+        """Return the kind of the tag at `text[at]` after white space; "" if there is none, None if text is missing."""
         gap = _SPACES.match(text, at)
         assert gap is not None
-        place = gap.end()
-        if place + self.longest > len(text) and (place == len(text) or self._is_cut(text[place:])):
+        start = gap.end()
+        if start + self.longest > len(text) and (start == len(text) or self._is_cut(text[start:])):
             return None
-        found = self.pattern.match(text, place)
-        return self.kinds[found[0]] if found is not None else ""
+        match = self.pattern.match(text, start)
+        return self.kinds[match[0]] if match is not None else ""
 
     def begins(self, text: str, at: int) -> bool | None:
-        """Tell whether a name and a tag stand at `text[at]`, as behind a call's opener; None if more must tell.
+        """Return whether a name and a tag are at `text[at]`, as after a call's opening tag; None if text is missing.
 
-        Words before the closer of a value are the end of that value.
+        Text before the closing tag of a value is the end of that value, and not a name.
         """
-        found = self.named.match(text, at)
-        if found is None or found.end() == len(text):
-            return None if found is not None else False
-        kind = self.kind_at(text, found.end())
+        match = self.named.match(text, at)
+        if match is None or match.end() == len(text):
+            return None if match is not None else False
+        kind = self.kind_at(text, match.end())
         return None if kind is None else kind != "value/"
 
     def _is_cut(self, rest: str) -> bool:
         return rest in self.beginnings or rest == "\\"
 
     def hold(self, text: str) -> int:
-        """Give the index from which `text` may be the beginning of a tag."""
+        """Return the index from which `text` may be the beginning of a tag; `len(text)` if it cannot."""
         last = text.rfind("<", max(0, len(text) - self.longest))
         return last if last >= 0 and text[last:] in self.beginnings else len(text)
 
@@ -107,30 +107,30 @@ _SPACES = re.compile(SPACE)
 
 @lru_cache(maxsize=64)
 def tags(call: str = "tool_call", prefix: str = "", suffix: str = "") -> Tags:
-    """Give the tags of a spelling, made once."""
+    """Return the tags of a spelling, cached."""
     return Tags(call, prefix, suffix)
 
 
 def opening(opener: str, call: str = "tool_call", prefix: str = "", after: Sequence[str] = ()) -> str:
-    """Write the pattern of a call's opener (itself a pattern) and of its name, up to the tag behind that.
+    """Return the pattern of a call's opening tag (itself a pattern) and its name, up to the tag after that.
 
-    `after`: the tags that may stand there, if not any.
+    `after`: the tags that may come there; any of the family's if empty.
     """
-    words = [f"{prefix}{each}" for each in ("arg_", call[:-3], "tool_sep")]  # the last tag may be cut short
-    begins = rf"(?=</?(?:{'|'.join(map(re.escape, words))}))"
+    names = [f"{prefix}{name}" for name in ("arg_", call[:-3], "tool_sep")]  # the last tag may be cut short
+    begins = rf"(?=</?(?:{'|'.join(map(re.escape, names))}))"
     if after:
         return rf"{opener}{_GAP}(?:\Z|{_NAME}{_GAP}(?:\Z|(?={'|'.join(map(re.escape, after))})|{_cut_short(after)}))"
-    unfinished = _cut_short([f"{start}{word}" for start in ("<", "</") for word in words])
+    unfinished = _cut_short([f"{start}{name}" for start in ("<", "</") for name in names])
     glued = rf"\w[\w.-]{{0,63}}+(?:\Z|(?=</{re.escape(prefix)}arg_)|{unfinished})"  # a first key without its opener
     return rf"{opener}{_GAP}(?:\Z|{_NAME}{_GAP}(?:\Z|{begins}|{unfinished}|{glued}))"
 
 
 def _cut_short(literals: Sequence[str]) -> str:
-    """Write the pattern of the beginnings of literals, at the end of the text."""
-    cut = {each[:size] for each in literals for size in range(1, len(each))}
+    """Return the pattern of the proper prefixes of literals, at the end of the text."""
+    cut = {tag[:size] for tag in literals for size in range(1, len(tag))}
     return rf"(?:{'|'.join(map(re.escape, sorted(cut, key=len, reverse=True)))})\Z"
 
 
 def envelope(opener: str) -> str:
-    """Write the pattern of a call's opener (itself a pattern) before JSON."""
+    """Return the pattern of a call's opening tag (itself a pattern) before JSON."""
     return rf"{opener}{_GAP}"

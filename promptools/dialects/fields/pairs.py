@@ -5,9 +5,19 @@ r"""A call as its name, then keys and values between tags, as GLM and its relati
     <arg_value>Oslo</arg_value>
     </tool_call>
 
-Nothing in a value is escaped, so a closer in it is one only where structure follows, and a whole call quoted in a value
-belongs to the value. Tags that are missing, doubled or another's are seen in 5 to 17 % of the calls of a server under
-load (GLM 4.5).
+Nothing in a value is escaped, so a value may hold any of these tags. Of the calls of a server under load 5 to 17 % have
+tags that are missing, doubled or of another kind (GLM 4.5).
+
+One method per state takes each tag: `_in_name`, `_between` (two arguments), `_in_key`, `_keyed` (after a key),
+`_in_type` and `_in_value`. Outside of values a wrong tag is repaired and recorded as a fix, or makes the call
+malformed. Inside a value these rules hold:
+
+- A closing tag ends the value only where structure follows: another tag, a key with its closing tag, or the end.
+- A whole call quoted in the value (`_quoted`), and a value opened in it (`_inner`), take their own closing tags.
+- A key's opening tag, or the call's closing tag, ends a value without its closing tag only where the schema and what
+  follows allow it. A possible end that is not certain yet is kept as `_ending` and applied if nothing better comes.
+
+A call that was repaired is malformed if a value still holds a tag: then where the value ends is uncertain.
 """
 
 from __future__ import annotations
@@ -21,7 +31,7 @@ from promptools.dialects.settle import STOPPED, Place, Rules
 from promptools.types import Fix
 
 KEY_LIMIT = 256
-"""Characters of a key: a longer one is none."""
+"""Longest key in characters."""
 
 _ENDS = ("call/", "outer/", "think/", "stop", "call")
 _AFTER_VALUE = frozenset((*_ENDS, "key", "value/", "key/"))
@@ -29,9 +39,9 @@ _AFTER_CALL = frozenset(("call", "call/", "outer/", "stop"))
 
 
 class Ending(NamedTuple):
-    """Where a value may have ended, if nothing better comes: its size, and the place behind what belongs to the call.
+    """Where a value may have ended, if nothing better comes: its size, and the index just past the call's text.
 
-    `sure`: its call ended there; else only where the server says that the model was done.
+    `sure`: the call ended there in any case; else only if the server reports that the model was done.
     """
 
     size: int
@@ -40,7 +50,7 @@ class Ending(NamedTuple):
 
 
 class PairsCandidate(TaggedText):
-    """One call between two markers, as `promptools.parsing.parts.Candidate`."""
+    """Reads one call between two markers, as a `promptools.parsing.parts.Candidate`."""
 
     def __init__(self, head: str, tags: Tags, rules: Rules, place: Place, *, firm: bool) -> None:
         opener = tags.opener(tags.call)
@@ -52,13 +62,13 @@ class PairsCandidate(TaggedText):
         self._step = self._in_name
         self._key = self._kind = ""
         self._quoted = self._inner = 0
-        """Calls, and values, that were opened inside the value."""
+        """Calls, and values, that are open inside the value."""
         self._ending: Ending | None = None
         self._since = 0
-        """How many of the words had come with the closer that may be the ending."""
+        """Length of `_words` when the closing tag of the possible ending came."""
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide: the text is over."""
+        """Decide at the end of the text."""
         self._reason = finish_reason
         self._run(self._held, final=True)
         if self._over:
@@ -77,7 +87,7 @@ class PairsCandidate(TaggedText):
             self._tell([self._malformed(self._call.truncated(), "".join(self._pieces))], self._base)
 
     def _last(self, rest: str) -> None:
-        """Take what the text ends with: a closer that was cut short, or words."""
+        """Read what the text ends with: a closing tag that was cut short, or text."""
         closer = self._tags.closer(self._tags.call)
         cut = len(rest) > 2 and closer.startswith(rest) and self._reason != "length"
         if cut and (self._step == self._between or (self._step == self._in_name and self._named())):
@@ -98,16 +108,16 @@ class PairsCandidate(TaggedText):
         return self._between(kind, text, found, final)
 
     def _named(self) -> bool:
-        said = self._spoken().strip().removesuffix("\\n").rstrip()
-        started = self._call.take_name(said)
+        name = self._spoken().strip().removesuffix("\\n").rstrip()
+        started = self._call.take_name(name)
         if started is None:
-            self._give_up(f"{said!r} is no tool", self._base)
+            self._give_up(f"{name!r} is no tool", self._base)
             return False
         self.live += started
         return True
 
     def _glued(self) -> bool:
-        """Part the name from the first key, whose opener is missing."""
+        """Split the name from the first key, whose opening tag is missing."""
         parted = self._call.glued(self._spoken().strip())
         if parted is None:
             self._give_up("what stands where the name belongs is none", self._base)
@@ -147,7 +157,7 @@ class PairsCandidate(TaggedText):
         return True
 
     def _rest(self) -> str:
-        """Give what stands between two tags, but for layout."""
+        """Return the text between two tags, without layout."""
         return "".join(self._words).replace("\\n", "").strip()
 
     def _end(self, kind: str, text: str, found: re.Match[str], final: bool) -> bool:
@@ -190,8 +200,8 @@ class PairsCandidate(TaggedText):
         return self._between(kind, text, found, final)
 
     def _keyed(self, kind: str, text: str, found: re.Match[str], final: bool) -> bool:
-        words = "".join(self._words)
-        if not words.replace("\\n", "").strip():
+        between = "".join(self._words)
+        if not between.replace("\\n", "").strip():
             if kind in ("key", *_ENDS):
                 return self._orphan(kind, text, found, final)
             if kind in ("value", "type"):
@@ -203,15 +213,15 @@ class PairsCandidate(TaggedText):
                 return True
         elif kind == "value":
             self._call.wrong = "words stand between a key and its value"
-        self._words, self._size = [words.lstrip()], len(words.lstrip())
+        self._words, self._size = [between.lstrip()], len(between.lstrip())
         self._fix(f"the value of {self._key!r} had no opener")
         self._step = self._in_value
         return self._in_value(kind, text, found, final)
 
     def _in_type(self, kind: str, _text: str, found: re.Match[str], _final: bool) -> bool:
-        said = self._spoken().strip()
+        type_name = self._spoken().strip()
         if kind == "type/":
-            self._kind, self._step = said, self._keyed
+            self._kind, self._step = type_name, self._keyed
         else:
             self._call.wrong = "a type has no closer"
             self._words, self._step = [found[0]], self._in_value
@@ -238,7 +248,10 @@ class PairsCandidate(TaggedText):
         return taken is not None
 
     def _value_closer(self, text: str, found: re.Match[str], final: bool) -> bool | None:
-        """Take the closer of the value, if structure follows and nothing was opened inside; None: more must tell."""
+        """Treat a value's closing tag as its end if structure follows and nothing inside is open.
+
+        None if more text is needed.
+        """
         after = self._tags.kind_at(text, found.end())
         if after is None and not final:
             return None
@@ -257,7 +270,7 @@ class PairsCandidate(TaggedText):
         return False
 
     def _call_opener(self, text: str, found: re.Match[str], final: bool) -> bool | None:
-        """Take the next call as the end of one that was closed, or count a call that is quoted in the value."""
+        """Treat the next call as the end of one that was closed, or count a call that is quoted in the value."""
         begins = self._tags.begins(text, found.end())
         if begins is None and not final:
             return None
@@ -270,7 +283,7 @@ class PairsCandidate(TaggedText):
         return False
 
     def _call_closer(self, text: str, found: re.Match[str], final: bool) -> bool | None:
-        """Take the closer of the call where the value's is missing, if nothing but structure follows."""
+        """Treat the call's closing tag as the value's end if nothing but structure follows."""
         after = self._tags.kind_at(text, found.end())
         if after is None and not final:
             return None
@@ -286,12 +299,12 @@ class PairsCandidate(TaggedText):
         return False
 
     def _is_beside(self, ending: Ending) -> bool:
-        """Tell whether only white space has come since a closer in the value."""
+        """Return whether only white space has come since a closing tag in the value."""
         near = self._size - ending.size < KEY_LIMIT
         return near and not ending.sure and not "".join(self._words[self._since :]).strip()
 
     def _next_key(self, text: str, found: re.Match[str], final: bool) -> bool | None:
-        """Take the next key as the end of a value whose closer is missing, if the tool has it and the call has not."""
+        """Treat the next key as the end of a value without its closing tag, if the tool has it and the call has not."""
         ahead = self._key_ahead(text, found.end())
         if ahead is None and not final:
             return None
@@ -303,20 +316,20 @@ class PairsCandidate(TaggedText):
         return True
 
     def _is_next(self, key: str) -> bool:
-        """Tell whether this is a parameter of the tool that may come next, so that only its opener is missing."""
+        """Return whether this is a parameter of the tool that may come next, only without its opening tag."""
         return self._call.tool is not None and key not in (self._key, "") and self._call.is_new(key)
 
     def _key_ahead(self, text: str, at: int) -> str | None:
-        """Give the key that stands at `text[at]` with its closer; "" if none does, None if more must tell."""
-        found = self._tags.ahead.match(text, at)
-        if found is None:
+        """Return the key at `text[at]` with its closing tag; "" if there is none, None if more text is needed."""
+        match = self._tags.ahead.match(text, at)
+        if match is None:
             return None if at == len(text) else ""
-        if found[0].endswith(self._tags.closer("arg_key")):
-            return found[1].strip()
-        return None if found.end() == len(text) else ""
+        if match[0].endswith(self._tags.closer("arg_key")):
+            return match[1].strip()
+        return None if match.end() == len(text) else ""
 
     def _bare_size(self) -> int:
-        """Measure a value whose closer is missing: a line break before the next tag is layout."""
+        """Return the size of a value without its closing tag: a line break before the next tag is layout."""
         last = "".join(self._words[-2:])
         return self._size - (len(last) - len(last.removesuffix("\n").removesuffix("\r")))
 
@@ -335,8 +348,8 @@ class PairsCandidate(TaggedText):
         self._finish(ending.at, ending.at, Fix("closer", f"no {self._tags.closer('arg_value')!r} before the end"))
 
     def _check(self) -> None:
-        values = [each for each in self._call.arguments.values() if isinstance(each, str)]
-        tags = [tag for each in (*values, *self._call.arguments) for tag in self._tags.pattern.findall(each)]
+        values = [value for value in self._call.arguments.values() if isinstance(value, str)]
+        tags = [tag for text in (*values, *self._call.arguments) for tag in self._tags.pattern.findall(text)]
         if self._call.fixes and any("arg_" in tag for tag in tags):
             self._call.wrong = "what stands in it is not certain: a tag is part of a value"
 

@@ -1,4 +1,10 @@
-"""Text with tags in it, taken piece by piece: words and tags go to a state, and what comes of the call is told here."""
+"""Text with tags in it, taken piece by piece: the base of the readers of calls whose arguments are tagged fields.
+
+`_run` splits the text at the tags of a `TagSet`. Text goes to `_say`; each tag goes to `_step`, the method of the
+current state, which returns False if more text is needed to decide what the tag means. The undecided rest is `_held`,
+and read again with the next piece. `_base` is the offset of the text at hand in all text so far (`_pieces`), so that
+the parts made in the end (`_finish`, `_tell`, `_give_up`) tile it exactly.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +21,7 @@ from promptools.parsing.parts import Part, Tried, Undecided
 from promptools.types import Fix, Malformed
 
 Step: TypeAlias = Callable[[str, str, re.Match[str], bool], bool]
-"""Take a tag of a kind, found in a text, which may be the last; False: more text must tell what it is."""
+"""Takes `(kind, text, match, final)` of a tag; returns False if more text is needed to decide what it is."""
 
 
 FIRST_LOOK = 512
@@ -27,20 +33,20 @@ class TagSet(Protocol):
 
     @property
     def pattern(self) -> re.Pattern[str]:
-        """What matches any of them, whole."""
+        """Matches any tag, whole."""
         ...
 
     def kind_of(self, found: re.Match[str]) -> str:
-        """Tell which tag was found."""
+        """Return the kind of a match."""
         ...
 
     def hold(self, text: str) -> int:
-        """Give the index from which `text` may be the beginning of a tag; `len(text)` when nothing is."""
+        """Return the index from which `text` may be the beginning of a tag; `len(text)` if it cannot."""
         ...
 
 
 class TaggedText(Undecided):
-    """One call of keys and values between tags, up to its outcome; the states are its subclass's. O(n)."""
+    """Reads one call of keys and values between tags; the states are in its subclasses. O(n)."""
 
     _step: Step
 
@@ -52,17 +58,17 @@ class TaggedText(Undecided):
         self._held = name
         self._pieces = [name]
         self._base = 0
-        """Where what is held stands in the candidate's text."""
+        """Offset of the held text in all the text of this candidate."""
         self._over = False
         self._words: list[str] = []
-        """What stands since the last tag that counted; the value, inside one."""
+        """The text since the last tag that counted; inside a value, the value."""
         self._size = 0
 
     @abstractmethod
     def _last(self, rest: str) -> None: ...
 
     def feed(self, piece: str, start: int) -> int | None:
-        """Take more text; see `Candidate`. What a short call leaves of a long piece is never copied."""
+        """Read more text; see `Candidate`. What follows a short call in a long piece is never copied."""
         at, size = start, FIRST_LOOK
         while at < len(piece):
             part = piece[at : at + size]
@@ -74,7 +80,7 @@ class TaggedText(Undecided):
         return None
 
     def _taken(self, at: int, size: int) -> int:
-        """Tell where what was taken ends: what is left of the last `size` characters is not given back as `rest`."""
+        """Return where the taken text ends; of the last `size` characters, those left over are removed from `rest`."""
         left = min(len(self.rest), size)
         self.rest = self.rest[: len(self.rest) - left]
         return at - left
@@ -83,20 +89,20 @@ class TaggedText(Undecided):
         at = 0
         base = self._base
         while not self._over:
-            found = self._text_tags.pattern.search(text, at)
-            place = found.start() if found is not None else max(at, self._text_tags.hold(text))
-            self._say(text[at:place])
-            at = place
+            match = self._text_tags.pattern.search(text, at)
+            end = match.start() if match is not None else max(at, self._text_tags.hold(text))
+            self._say(text[at:end])
+            at = end
             self._base = base + at
-            if found is None:
+            if match is None:
                 if final:
                     self._last(text[at:])
                     self._base = base + len(text)
                     at = len(text)
                 break
-            if not self._step(self._text_tags.kind_of(found), text, found, final):
+            if not self._step(self._text_tags.kind_of(match), text, match, final):
                 break
-            at = found.end()
+            at = match.end()
             self._base = base + at
         self._held = text[at:]
 
@@ -106,9 +112,9 @@ class TaggedText(Undecided):
             self._size += len(words)
 
     def _spoken(self) -> str:
-        """Give the words since the last tag, and forget them."""
-        words, self._words, self._size = "".join(self._words), [], 0
-        return words
+        """Return the text since the last tag, and clear it."""
+        text, self._words, self._size = "".join(self._words), [], 0
+        return text
 
     def _fix(self, detail: str) -> None:
         self._call.fixes.append(Fix("marker", detail))
@@ -116,7 +122,7 @@ class TaggedText(Undecided):
     # --- the outcome ---------------------------------------------------------------------------------------------
 
     def _finish(self, size: int, end: int, fix: Fix | None) -> None:
-        """Decide the call, which takes `size` characters, and its closer, which ends at `end`."""
+        """Decide the call, whose text is `size` characters long, and whose closing tag ends at `end`."""
         raw = "".join(self._pieces)
         if fix is not None:
             self._call.fixes.append(fix)
@@ -138,10 +144,10 @@ class TaggedText(Undecided):
         self._tell(parts, end)
 
     def _check(self) -> None:
-        """Look at the call as a whole."""
+        """Check the call as a whole; a hook for subclasses."""
 
     def _refuses(self) -> bool:
-        """Tell whether it is too little for a call that does not fit its tool."""
+        """Return whether it has too little of a call to be reported where it does not fit its tool."""
         return False
 
     def _malformed(self, outcome: Malformed, raw: str) -> Part:
@@ -157,7 +163,7 @@ class TaggedText(Undecided):
         self._over = True
 
     def _give_up(self, why: str, end: int) -> None:
-        """Give it back as text, up to `end`."""
+        """Return it as text, up to `end`."""
         raw = "".join(self._pieces)
         self.parts = [Part("text", self.head + raw[:end])]
         self.rest = raw[end:]

@@ -1,4 +1,4 @@
-"""Calls as YAML between two tags: a mapping of a name and its arguments, or a list of such.
+"""Calls as YAML between two tags: a mapping of a name and its arguments, or a list of such mappings.
 
     <tool_calls>
     - name: get_weather
@@ -6,7 +6,7 @@
         city: Oslo
     </tool_calls>
 
-Seen of Granite 4 (one mapping) and Apriel 1.5 (a list).
+Seen from Granite 4 (one mapping) and Apriel 1.5 (a list).
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ _FIX = Fix("json", "YAML instead of JSON")
 
 
 def yaml_head(opener: str) -> Head:
-    """Make the head of calls in YAML behind a tag."""
+    """Return the head of calls in YAML after a tag."""
     dash = r"(?:-(?:\Z| ))?"
     pattern = then(token(opener), r"\s{0,64}", dash + token("name:"), r"[ \t]{0,8}", _NAME, r"[ \t]{0,8}\r?", r"\n")
     return Head((opener,), pattern, opens="", begins=_begins, alias=f"{YAML}{opener}")
 
 
 def _begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
-    """Tell whether the first name is an offered tool's, on a line of its own."""
+    """Return whether the first name is an offered tool's, on a line of its own."""
     del fresh
-    if text[end - 1] != "\n" or (found := _FIRST.match(text, start, end)) is None:
+    if text[end - 1] != "\n" or (match := _FIRST.match(text, start, end)) is None:
         return None if end == len(text) else False
-    return rules.tools is not None and rules.tools.find(found[1]) is not None
+    return rules.tools is not None and rules.tools.find(match[1]) is not None
 
 
 class _Item(NamedTuple):
@@ -60,19 +60,19 @@ class _Item(NamedTuple):
 
 
 class YamlCandidate(Undecided):
-    """A block of YAML, fed from its opening tag on; it ends at its closer. O(n)."""
+    """Reads a block of YAML, fed from its opening tag on, up to its closing tag. O(n)."""
 
     def __init__(self, opener: str, rules: Rules, place: Place, *, firm: bool) -> None:
         super().__init__(firm=firm)
         self._opener = opener
-        self._closer = f"\n</{opener[1:]}"  # what a value quotes is indented
+        self._closer = f"\n</{opener[1:]}"  # one that a value quotes is indented
         self._rules = rules
         self._place = place
         self._pieces: list[str] = []
         self._tail = ""
 
     def feed(self, piece: str, start: int) -> int | None:
-        """Take more text; see `Candidate`."""
+        """Read more text; see `Candidate`."""
         seen = self._tail + piece[start:]
         at = seen.find(self._closer)
         if at < 0:
@@ -86,15 +86,17 @@ class YamlCandidate(Undecided):
         return end
 
     def close(self, finish_reason: str | None) -> None:
-        """Report that it is cut: the text is over, and lines may be missing."""
+        """Report that it was cut off: the text is over, and lines may be missing."""
         del finish_reason
         raw = "".join(self._pieces)
-        found = _FIRST.match(raw)
-        said = broken("truncated", "the text ended before its closer", self._place.dialect, found[1] if found else None)
+        match = _FIRST.match(raw)
+        malformed = broken(
+            "truncated", "the text ended before its closer", self._place.dialect, match[1] if match else None
+        )
         if self._refuses:
             self._give_up(raw, _STRICT)
         else:
-            self._tell(raw, [Part("malformed", raw, malformed=said)])
+            self._tell(raw, [Part("malformed", raw, malformed=malformed)])
 
     @property
     def _refuses(self) -> bool:
@@ -117,10 +119,10 @@ class YamlCandidate(Undecided):
 
     def _outcome(self, item: _Item) -> Call | Malformed:
         tools = self._rules.tools
-        found = tools.find(item.name) if tools is not None else None
-        if tools is None or found is None:
+        resolved = tools.find(item.name) if tools is not None else None
+        if tools is None or resolved is None:
             raise NoCall(f"no tool {item.name!r} is offered")
-        name = found[0].name
+        name = resolved[0].name
         values, fixes = self._arguments(name, item.arguments)
         if values is None:
             why = "its arguments are neither YAML nor JSON of its parameters"
@@ -129,12 +131,12 @@ class YamlCandidate(Undecided):
         return settle(Said(node, item.name, node, {}, (_FIX, *fixes)), self._rules, self._place)
 
     def _arguments(self, tool: str, text: str) -> tuple[dict[str, Any] | None, list[Fix]]:
-        """Read arguments, typed by the schema where they are words."""
+        """Read arguments; those that are strings are typed by the schema."""
         assert self._rules.tools is not None
         fixes: list[Fix] = []
         if text.lstrip().startswith("{"):
-            read = json_body(text)
-            return (None, fixes) if read is None else (read[0], [*read[1]])
+            body = json_body(text)
+            return (None, fixes) if body is None else (body[0], [*body[1]])
         lines = mapping(text, self._rules.tools.keys(tool))
         for key, value in (lines or {}).items():
             if isinstance(value, str) and lines is not None:
@@ -148,22 +150,22 @@ class YamlCandidate(Undecided):
 
 
 def _items(body: str) -> list[_Item]:
-    """Part the body into its calls. Raises `NoCall`."""
-    starts = [found.start() for found in _ITEM.finditer(body)] if body.lstrip().startswith("-") else []
+    """Split the body into its calls. Raise `NoCall` if it is not calls."""
+    starts = [match.start() for match in _ITEM.finditer(body)] if body.lstrip().startswith("-") else []
     bounds = [0, *starts[1:], len(body)]
     pieces = [body[at:end] for at, end in pairwise(bounds)]
     items: list[_Item] = []
     for raw in pieces:
         text = _dedented(_ITEM.sub("  ", raw, count=1)).rstrip()
-        found = _CALL.fullmatch(text)
-        if found is None:
+        match = _CALL.fullmatch(text)
+        if match is None:
             raise NoCall("what stands in it is no call")
-        items.append(_Item(raw, found[1], _dedented((found[2] or "").strip("\n"))))
+        items.append(_Item(raw, match[1], _dedented((match[2] or "").strip("\n"))))
     return items
 
 
 def _dedented(text: str) -> str:
-    """Take the indent off that all lines have."""
+    """Remove the indent that all lines share."""
     lines = text.split("\n")
     indent = min((len(line) - len(line.lstrip(" ")) for line in lines if line.strip()), default=0)
     return "\n".join(line[indent:] for line in lines)

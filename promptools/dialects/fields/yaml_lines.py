@@ -1,4 +1,4 @@
-"""The little YAML that models write as arguments: `key: value` lines, `|` blocks, lists of `- item`, and JSON."""
+"""The subset of YAML that models write as arguments: `key: value` lines, `|` blocks, lists of `- item`, and JSON."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ NESTING = 8
 
 
 def mapping(text: str, keys: Collection[str]) -> dict[str, Any] | None:
-    """Read lines that map parameters to values; None where a line is anything else. Scalars stay words. O(n)."""
+    """Read lines that map parameters to values, or return None if they do not. Scalars stay strings. O(n)."""
     lines = [line.rstrip("\r") for line in text.strip("\r\n").split("\n")]
     filled = [line for line in lines if line.strip()]
     if not filled or " ".join(line.strip() for line in filled) in NULLS:
         return {}
     indent = _indent(filled[0])
-    found: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     at = 0
     while at < len(lines):
         line = lines[at]
@@ -31,7 +31,7 @@ def mapping(text: str, keys: Collection[str]) -> dict[str, Any] | None:
             at += 1
             continue
         entry = _LINE.fullmatch(line[indent:]) if _indent(line) == indent else None
-        if entry is None or entry[2] not in keys or entry[2] in found:
+        if entry is None or entry[2] not in keys or entry[2] in members:
             return None
         end = at + 1
         while end < len(lines) and (
@@ -41,9 +41,9 @@ def mapping(text: str, keys: Collection[str]) -> dict[str, Any] | None:
         value = _value(entry[3] or "", lines[at + 1 : end], 0)
         if value is None:
             return None
-        found[entry[2]] = value[0]
+        members[entry[2]] = value[0]
         at = end
-    return found
+    return members
 
 
 def _indent(line: str) -> int:
@@ -59,14 +59,14 @@ def _is_below(line: str, indent: int) -> bool:
 
 
 def _value(said: str, below: list[str], depth: int) -> tuple[Any] | None:
-    """Read what stands behind a key and below it, in a tuple; None where it is no YAML that is known here."""
+    """Read the value after a key and the lines below it, as a one-tuple; None if this YAML is not supported."""
     block = _BLOCK.fullmatch(said)
     if block is not None:
         return (_block(below, folded=block[1] == ">"),)
     filled = [line for line in below if line.strip()]
     if said and not filled:
         return (_scalar(said, depth),)
-    if said and said[0] in "\"'{[":  # a value that goes on below
+    if said and said[0] in "\"'{[":  # a value that continues on the lines below
         return (_scalar("\n".join((said, *below)).rstrip(), depth),)
     if said:
         return None
@@ -78,7 +78,7 @@ def _value(said: str, below: list[str], depth: int) -> tuple[Any] | None:
 
 
 def _scalar(said: str, depth: int) -> Any:
-    """Read a scalar: words stay words, and so does JSON at the top, for the schema to type."""
+    """Read a scalar. Plain text stays a string, and so does JSON at the top level, for the schema to type."""
     if said[0] in "\"'":
         end = len(said) - 1
         if said[0] == said[end] and end:
@@ -135,10 +135,10 @@ def _item(group: list[str], indent: int, depth: int) -> tuple[Any] | None:
 
 
 def _inner(below: list[str], depth: int) -> tuple[Any] | None:
-    """Read a mapping inside a value: its scalars are typed by their looks."""
+    """Read a mapping inside a value; its scalars are typed by how they look."""
     filled = [line for line in below if line.strip()]
     indent = _indent(filled[0])
-    found: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     at = 0
     while at < len(filled):
         entry = _LINE.fullmatch(filled[at][indent:]) if _indent(filled[at]) == indent else None
@@ -150,9 +150,9 @@ def _inner(below: list[str], depth: int) -> tuple[Any] | None:
         value = _value(entry[3] or "", filled[at + 1 : end], depth + 1)
         if value is None:
             return None
-        found[entry[2]] = _typed(value[0])
+        members[entry[2]] = _typed(value[0])
         at = end
-    return (found,)
+    return (members,)
 
 
 def _typed(value: Any) -> Any:

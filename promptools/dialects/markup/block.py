@@ -1,4 +1,16 @@
-"""A block of calls that comes in pieces: tokens in, segments out, and in the end the parts that tile it."""
+"""The base of the markup reader: tokens in, segments out, and in the end the parts that tile the text.
+
+Text arrives in pieces. `Tags` splits it into tokens, each a tag or the text between two, and each token goes to
+`_state`, a bound method that is the current state. All tokens are kept, and a position in the block is an index into
+them, so that what turns out not to be a call can be returned as text unchanged.
+
+A call that has ended is a `Segment`, a range of tokens; the tokens between segments are markup. A body in JSON is left
+to another reader (`_inner`) until that has decided. The block ends in `_finish`, which resolves the segments and tiles
+the text with parts, or in `_text`, which returns it as text. The tokens after its end become `rest` and are read again.
+
+Where a call is intended it is emitted while it is being written (`LiveMarkup`). Emitted parts are never taken back:
+`_told` is the index up to which this happened.
+"""
 
 from __future__ import annotations
 
@@ -18,23 +30,23 @@ from promptools.parsing.parts import Candidate, Early, Part, Tried, Undecided, n
 from promptools.types import Call, Fix, Malformed
 
 RESYNCS = 8
-"""Bodies that are open at the end of the text, each in what the one before gave back."""
+"""Open bodies at the end of the text that are closed, each within what the one before returned."""
 State: TypeAlias = "Callable[[Tag | str], None]"
 
 
 class Segment(NamedTuple):
-    """Tokens of the block that are a call, or what a reader of JSON made of one."""
+    """Tokens of the block that are one call, or what a reader of JSON made of one."""
 
     start: int
     end: int
     call: Collected | Malformed | None
     parts: list[Part]
     live: LiveMarkup | None = None
-    """What let it out while it came."""
+    """What streamed it, if it was emitted early."""
 
 
 class Block(Undecided, ABC):
-    """What the states of a block stand on: its tokens, its segments, and how it ends."""
+    """What the states of a block share: its tokens, its segments, and how it ends."""
 
     def __init__(self, grammar: Grammar, rules: Rules, place: Place, *, firm: bool) -> None:
         super().__init__(firm=firm)
@@ -47,23 +59,23 @@ class Block(Undecided, ABC):
         self._state: State = self._outside
         self._over = False
         self._tokens: list[str] = []
-        """Every token so far; a place in the block is an index here."""
+        """Every token so far; a position in the block is an index into it."""
         self._at = 0
-        """The place of the token at hand."""
+        """The index of the current token."""
         self._unread = 0
-        """Characters at the end of the token at hand that are read again."""
+        """Characters at the end of the current token that are read again."""
         self._segments: list[Segment] = []
         self._early: list[Fix] = []
-        """Liberties taken before the call at hand."""
+        """Fixes made before the current call."""
         self._start = 0
-        """Where the call at hand begins."""
+        """The index at which the current call begins."""
         self._inner: Candidate | None = None
         self._live: LiveMarkup | None = None
-        """Lets the call at hand out while it comes."""
+        """Streams the current call."""
         self._told = 0
-        """The place up to which parts were let go."""
+        """The index up to which parts have been emitted."""
         self._started = False
-        """A call, or its name, has gone out."""
+        """A call, or its name, has been emitted."""
 
     @abstractmethod
     def _outside(self, token: Tag | str) -> None: ...
@@ -73,7 +85,7 @@ class Block(Undecided, ABC):
     def _end(self, finish_reason: str | None) -> None: ...
 
     def feed(self, piece: str, start: int) -> int | None:
-        """Take more text; see `Candidate`."""
+        """Read more text; see `Candidate`."""
         carry, self._carry = self._carry, ""
         text, at = (carry + piece[start:], 0) if carry else (piece, start)
         text, at = self._take(text, at, final=False)
@@ -89,7 +101,7 @@ class Block(Undecided, ABC):
         return start
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide: the text is over."""
+        """Decide at the end of the text."""
         text, at = self._take(self._carry, 0, final=True)
         for left in reversed(range(RESYNCS)):
             if self._inner is None:
@@ -98,14 +110,14 @@ class Block(Undecided, ABC):
             self._let_out(self._inner.live, len(self._tokens))
             text, at = self._inner.rest, 0
             self._inner_decided()
-            if left and not self._over:  # what it gave back may hold the next body, which is open as well
+            if left and not self._over:  # what it returned may hold the next body, open as well
                 text, at = self._take(text, 0, final=True)
         if not self._over:
             self._end(finish_reason)
         self.rest += text[at:]
 
     def _take(self, text: str, at: int, *, final: bool) -> tuple[str, int]:
-        """Take what can be told; give the text and the index that it is left at."""
+        """Consume all tokens that are complete; return the text and the index up to which it was taken."""
         while at < len(text) and not self._over:
             if self._inner is not None:
                 end = self._inner.feed(text, at)
@@ -131,7 +143,7 @@ class Block(Undecided, ABC):
         return text, at
 
     def _let_out(self, live: list[Early], before: int) -> None:
-        """Let out what is certain of a call, behind what stands before it; `before`: the place where it begins."""
+        """Emit what is certain of a call after the parts before it; `before`: the index at which the call begins."""
         if live and not self._over:
             self._started = True
             self._go_before(before)
@@ -139,23 +151,23 @@ class Block(Undecided, ABC):
         live.clear()
 
     def _go_before(self, place: int) -> None:
-        """Let go of what stands before a call at this place."""
+        """Emit the parts before index `place`."""
         if place > self._told:
             parts = self._tiles(place)
             self._started = self._started or bool(parts)
             self._let_go(parts)
 
     def _put_back(self, count: int) -> None:
-        """Have the last `count` characters of the token at hand read again."""
+        """Have the last `count` characters of the current token read again."""
         self._unread = count
         if count:
             self._tokens[-1] = self._tokens[-1][:-count]
 
     def _read_json(self, name: str | None) -> None:
-        """Leave what follows to a reader of JSON: the arguments of `name`, or whole calls."""
+        """Leave the text that follows to a reader of JSON: the arguments of `name`, or whole calls."""
         wrapper, closers = self._grammar.wrapper, self._grammar.closers
         right = closers[:1] if name is not None else wrapper[1:]
-        openers = tuple(each for each in wrapper[:1] if each)
+        openers = tuple(opener for opener in wrapper[:1] if opener)
         ends = Closers(right=right, wrong=("<function>", "</think>"), openers=openers)
         early: list[Fix] = []
         if name is None:
@@ -165,7 +177,7 @@ class Block(Undecided, ABC):
     # --- the outcome ---------------------------------------------------------------------------------------------
 
     def _text(self, end: int, why: str) -> None:
-        """Give the tokens before `end` back as text."""
+        """Return the tokens before `end` as text."""
         end = max(end, 1)
         raw = "".join(self._tokens[:end])
         self.parts = [Part("text", raw)]
@@ -174,7 +186,7 @@ class Block(Undecided, ABC):
         self._over = True
 
     def _finish(self, end: int, fix: Fix | None = None) -> None:
-        """Settle the calls before the place `end`; what follows is read again."""
+        """Resolve the calls before index `end`; the tokens from there on are read again."""
         parts = self._tiles(end)
         if not (parts or self._started):
             self._text(end, "it calls no offered tool")
@@ -186,26 +198,28 @@ class Block(Undecided, ABC):
             return
         self.parts = parts
         self.rest = "".join(self._tokens[end:])
-        told = [*self._gone, *parts]
-        self.tries.append(tried(self._place.dialect, size_of(told), told))
+        all_parts = [*self._gone, *parts]
+        self.tries.append(tried(self._place.dialect, size_of(all_parts), all_parts))
         self._over = True
 
     def _tiles(self, end: int) -> list[Part]:
-        """Settle the calls before the place `end` that were not let go; nothing where none of them is one."""
+        """Resolve the calls before index `end` that were not emitted; return no parts if none of them is a call."""
         place = self._place._replace(alone=False)
-        settled = [self._settled(each, place) for each in self._segments]
+        settled = [self._settled(segment, place) for segment in self._segments]
         if self._place.alone and not any(settled):
-            settled = [self._settled(each, self._place) for each in self._segments]
+            settled = [self._settled(segment, self._place) for segment in self._segments]
         if not (any(settled) or self._started):
             return []
-        meant = self._place._replace(sentinel=True)  # beside a real call: a call is meant
-        settled = [found or self._settled(each, meant) for found, each in zip(settled, self._segments, strict=True)]
+        meant = self._place._replace(sentinel=True)  # beside a real call, a call is intended
+        settled = [
+            tiles or self._settled(segment, meant) for tiles, segment in zip(settled, self._segments, strict=True)
+        ]
         parts: list[Part] = []
         at = self._told
-        for each, found in zip(self._segments, settled, strict=True):
-            self._mark(parts, at, each.start)
-            parts += found or [self._no_name(each)]
-            at = each.end
+        for segment, tiles in zip(self._segments, settled, strict=True):
+            self._mark(parts, at, segment.start)
+            parts += tiles or [self._no_name(segment)]
+            at = segment.end
         self._mark(parts, at, end)
         self._segments, self._told = [], end
         return parts
@@ -240,12 +254,12 @@ class Block(Undecided, ABC):
 
     def _no_name(self, segment: Segment) -> Part:
         raw = "".join(self._tokens[segment.start : segment.end])
-        said = broken("invalid_json", "what stands where the name belongs is no name", self._place.dialect, None)
-        return Part("malformed", raw, malformed=said)
+        malformed = broken("invalid_json", "what stands where the name belongs is no name", self._place.dialect, None)
+        return Part("malformed", raw, malformed=malformed)
 
 
 def _loose(parts: list[Part]) -> bool:
-    """Tell whether the markup of a call was mended, or is none."""
+    """Return whether the markup of a call was repaired, or cannot be read."""
     fixes = [fix.kind for part in parts if part.call is not None for fix in part.call.fixes]
     broke = any(part.malformed is not None and part.malformed.call is None for part in parts)
     return broke or not {"closer", "marker", "unwrap", "duplicate"}.isdisjoint(fixes)

@@ -1,4 +1,4 @@
-"""How a block of markup ends: in a call, in a broken one, or in text; and where the text itself ends."""
+"""How a block of markup ends: as a call, a malformed call or text; and what the end of the text itself means."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from promptools.types import Fix, Malformed, MalformedReason
 
 
 class Ended(Valued):
-    """A block that may end anywhere."""
+    """The states and decisions at the end of a block."""
 
     @abstractmethod
     def _spoke(self) -> bool: ...
@@ -24,7 +24,7 @@ class Ended(Valued):
     def _end_call(self, end: int, fix: Fix | None = None) -> None: ...
 
     def _inner_decided(self) -> None:
-        """Take what the reader of JSON made of a body."""
+        """Add the parts that the reader of JSON made of a body."""
         inner, self._inner = self._inner, None
         assert inner is not None
         self.tries += inner.tries
@@ -43,7 +43,7 @@ class Ended(Valued):
             self._finish(self._at + 1)
 
     def _give_up(self, why: str, token: Tag | str | None) -> None:
-        """Go on to the end of what is no call; where a call is meant it is a broken one, else it is text."""
+        """Skip what is not a call: where a call is intended it is a malformed one, else it is text."""
         named = self._call is not None and self._call.tool is not None
         if self._place.sentinel or self._started or (self._place.expected and named):
             self._why = why
@@ -53,12 +53,12 @@ class Ended(Valued):
         elif self._segments:
             self._finish(self._segments[-1].end, self._no_wrapper_closer())
         else:
-            if isinstance(token, str):  # what is no white space is read again, however it was cut
+            if isinstance(token, str):  # from its first visible character on it is read again, however the text was cut
                 self._put_back(len(unblank(token)))
             self._text(self._at + (not isinstance(token, Tag)), why)
 
     def _skipping(self, token: Tag | str) -> None:
-        """In what is no call, up to its end."""
+        """In what is not a call, up to its end."""
         if isinstance(token, str) or not token.close or token.kind not in ("call", "wrap"):
             return
         end = self._at + (token.kind == "call")
@@ -76,7 +76,7 @@ class Ended(Valued):
         return broken(reason, why, self._place.dialect, name)
 
     def _end(self, finish_reason: str | None) -> None:
-        """Decide: the text is over."""
+        """Decide at the end of the text."""
         self._at = len(self._tokens)
         length = finish_reason == "length"
         if self._state == self._ending:
@@ -106,7 +106,7 @@ class Ended(Valued):
             self._truncate(f"the text ended inside {self._key!r}" if self._key else "the text ended inside it")
 
     def _begun(self, *, length: bool) -> bool:
-        """Tell whether a call was coming when the text ended behind the wrapper's opener."""
+        """Return whether a call was coming when the text ended after the wrapper's opening tag."""
         return self._place.expected or (self._place.sentinel and (length or self._cut != ""))
 
     def _end_in_call(self, finish_reason: str | None) -> None:
@@ -127,7 +127,7 @@ class Ended(Valued):
                 self._finish(self._at, self._no_wrapper_closer())
 
     def _truncate(self, why: str) -> None:
-        """Say of the call that the text ended in that it is cut; or take it for text, where none is certain."""
+        """Report that the current call was cut off; or return the block as text, if no call is certain."""
         call = self._call
         known = self._rules.tools is None or (call is not None and call.tool is not None)
         certain = call is not None and known and not (self._quoted and self._undone)
@@ -137,6 +137,6 @@ class Ended(Valued):
             else:
                 self._text(self._at, f"{why}, and that a call was meant is not certain")
             return
-        said = self._broken("truncated", why)
-        self._segments.append(Segment(self._start, self._at, said, []))
+        malformed = self._broken("truncated", why)
+        self._segments.append(Segment(self._start, self._at, malformed, []))
         self._finish(self._at)

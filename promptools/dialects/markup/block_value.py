@@ -1,4 +1,15 @@
-"""The states inside a value of markup: everything is its own, but for what ends it."""
+"""The states inside a value of markup: every tag is part of the value, except for those that end it.
+
+Nothing in a value is escaped. What looks like its end (a closing tag of the parameter, the call or the wrapper) is
+kept in `_closing` and the state becomes `_ending`; the tokens that follow decide:
+
+- If another tag of the call, or the end, follows, the value ends (`_ended`), and the kept tags are replayed.
+- If text, or a tag that cannot follow, comes, the kept tokens become part of the value again (`_not_ended`).
+- A call inside the value takes its own closing tags (`_depth`), and so do parameters inside it (`_inner_tags`).
+
+Where closing tags remain that fit no opening tag, the value may be that of two calls. Such a call is refused as
+malformed (`_refuse`): a guess would run a tool with wrong arguments.
+"""
 
 from __future__ import annotations
 
@@ -17,38 +28,38 @@ NAMING = frozenset(("tool_name", "name", "parameters"))
 
 
 class Valued(Block):
-    """A block that has values, and what of it is not as the family writes it."""
+    """The states of a parameter and its value, and the fixes of tags that are not as the family writes them."""
 
     def __init__(self, grammar: Grammar, rules: Rules, place: Place, *, firm: bool) -> None:
         super().__init__(grammar, rules, place, firm=firm)
         self._wrapped = False
         self._wrapper_name: str | None = None
         self._words: list[str] = []
-        """What stands between the tags outside of values."""
+        """The text between the tags outside of values."""
         self._call: Collected | None = None
         self._key = ""
         self._style: Literal["tag", "nameless", "element"] = "tag"
         self._string: str | None = None
         self._value: list[str] = []
         self._closing: list[tuple[int, Tag | str]] = []
-        """What looks like the end of the value, and where it stands."""
+        """What looks like the end of the value: tokens and their indexes."""
         self._depth = 0
-        """Calls inside the value that are open."""
+        """Calls that are open inside the value."""
         self._nested = False
         self._inner_tags = 0
         """Parameters inside the value that were opened, and not closed."""
         self._inner_closed = False
         """One of them was closed."""
         self._undone = False
-        """A closer has come inside it that closes nothing."""
+        """A closing tag has come inside it that closes nothing."""
         self._left = False
-        """So has its own closer, and that of its call right behind."""
+        """Its own closing tag has come as well, and that of its call right after."""
         self._maybe = False
-        """A call's opener has just come inside the value: what stands next to it may make it a call."""
+        """A call's opening tag has just come inside the value; the next tag decides whether it is a call."""
         self._reopen: int | None = None
-        """Where the last value began, while words that follow its call may still be its own."""
+        """The index at which the last value began, while text after its call may still be part of it."""
         self._certain = self._may_go_live = firm and place.meant
-        """A call of the block may go before the next one, or even while it comes."""
+        """A call of the block may be emitted before the next one begins, or even while it comes."""
         self._cut = ""
         """What the text ended in that may have become a tag."""
         self._why = ""
@@ -57,7 +68,7 @@ class Valued(Block):
 
     @property
     def _quoted(self) -> bool:
-        """Nothing but its tags says that this is a call: neither a wrapper, nor that one was asked for."""
+        """Whether nothing but its tags makes this a call: it has no wrapper, and the request asked for none."""
         return not (self._wrapped or self._place.meant)
 
     @abstractmethod
@@ -93,7 +104,7 @@ class Valued(Block):
             self._state = self._keying if self._style == "nameless" else self._in_value
 
     def _keying(self, token: Tag | str) -> None:
-        """After a parameter's opener without a name: it stands in the words that follow."""
+        """After a parameter's opening tag without a name: the name is the text that follows."""
         if isinstance(token, str):
             self._value.append(token)
             return
@@ -112,7 +123,7 @@ class Valued(Block):
             self._live.open(key, as_it_is=as_it_is and not self._grammar.cdata)
 
     def _in_value(self, token: Tag | str) -> None:
-        """In a value: everything is its own, but for what ends it."""
+        """In a value: every token is part of it, except for those that end it."""
         if isinstance(token, str):
             self._maybe = self._maybe and blank(token)
             self._keep(token)
@@ -146,17 +157,17 @@ class Valued(Block):
             self._live.take(words)
 
     def _doubles(self, tag: Tag) -> bool:
-        """Tell whether a tag is the value's opener again, with nothing between."""
+        """Return whether a tag repeats the value's opening tag, with nothing between."""
         return tag.kind == "param" and not tag.close and tag.name == self._key and not self._value
 
     def _closes(self, tag: Tag) -> bool:
-        """Tell whether a tag is the value's own closer."""
+        """Return whether a tag is the value's own closing tag."""
         if self._style == "element":
             return tag.kind == "element" and tag.close and tag.name == self._key
         return tag.kind == "param" and tag.close
 
     def _next_begins(self, tag: Tag) -> bool:
-        """Tell whether the next parameter begins, so that this one's closer is missing."""
+        """Return whether the next parameter begins, so that this one's closing tag is missing."""
         if tag.kind != "param" or tag.close or self._nested or self._style == "element":
             return False
         if self._style == "nameless" or tag.name is None:
@@ -168,7 +179,7 @@ class Valued(Block):
         return call.tool is not None or (bool(self._value) and self._value[-1].endswith("\n"))
 
     def _ending(self, token: Tag | str) -> None:
-        """After what looks like the end of a value: what follows tells."""
+        """After what looks like the end of a value: the next token decides."""
         if isinstance(token, str):
             if is_broken(token) and self._closes_own():  # no value ends like this by chance
                 self._ended()
@@ -193,7 +204,7 @@ class Valued(Block):
             self._in_value(token)
 
     def _closes_inner(self, tag: Tag) -> bool:
-        """Tell whether what looked like the end of the value is that of a parameter inside it, by what follows."""
+        """Return whether what looked like the end of the value closes a parameter inside it, judged by the next tag."""
         if not (self._inner_tags and self._closes_own()) or tag.kind != "param":
             return False
         call = self._call
@@ -201,7 +212,7 @@ class Valued(Block):
         return tag.close or not self._begins_next(tag, call)
 
     def _begins_next(self, tag: Tag, call: Collected) -> bool:
-        """Tell whether a parameter's opener is one of the tool's that the call has not named yet."""
+        """Return whether a tag opens a parameter of the tool that the call has not given yet."""
         return tag.name not in (None, self._key, *call.values) and call.declares(tag.name or "")
 
     def _closes_own(self) -> bool:
@@ -209,7 +220,7 @@ class Valued(Block):
         return isinstance(first, Tag) and self._closes(first)
 
     def _follows(self, tag: Tag) -> bool:
-        """Tell whether a tag may follow the end of a value."""
+        """Return whether a tag may follow the end of a value."""
         first = self._closing[-1][1] if isinstance(self._closing[-1][1], Tag) else self._closing[0][1]
         assert isinstance(first, Tag)
         if self._closes_own():
@@ -224,19 +235,19 @@ class Valued(Block):
 
     def _not_ended(self) -> None:
         self._undone = True
-        behind = (each for _, each in self._closing if isinstance(each, Tag))
-        self._left = self._left or (self._closes_own() and any(each.kind == "call" for each in behind))
+        tags = (token for _, token in self._closing if isinstance(token, Tag))
+        self._left = self._left or (self._closes_own() and any(tag.kind == "call" for tag in tags))
         self._keep_closing()
 
     def _keep_closing(self) -> None:
-        """Take what looked like the end of the value for a part of it."""
-        for _, each in self._closing:
-            self._keep(each if isinstance(each, str) else each.raw)
+        """Make what looked like the end of the value part of it."""
+        for _, token in self._closing:
+            self._keep(token if isinstance(token, str) else token.raw)
         self._closing = []
         self._state = self._in_value
 
     def _ended(self) -> None:
-        """Take the value, and what closed it."""
+        """End the value at the tags that closed it, and replay them."""
         closing, self._closing = self._closing, []
         begin, first = closing[0][0] - len(self._value), closing[0][1]
         assert isinstance(first, Tag)
@@ -244,16 +255,16 @@ class Valued(Block):
         self._end_value(None if own or self._style == "nameless" else self._missing(1))
         if own and self._style == "tag":
             self._odd(first)
-        here = self._at
+        current = self._at
         for at, token in closing[1 if own else 0 :]:
             if not self._over and isinstance(token, Tag):
                 self._at = at
                 self._state(token)
-        self._at = here
+        self._at = current
         self._reopen = begin if own else None
 
     def _refuse(self) -> None:
-        """Refuse the call: its value may be that of two."""
+        """Refuse the call: its value may be that of two calls."""
         assert self._call is not None
         self._call.wrong = f"the closers in {self._key!r} belong to no tags of its own: it may be of two calls"
 
@@ -264,10 +275,12 @@ class Valued(Block):
             if self._undone:
                 self._refuse()
             call.note(fix)
-            self._value = ["".join(self._value).removesuffix("\n").removesuffix("\r")]  # the next tag's own line
+            self._value = [
+                "".join(self._value).removesuffix("\n").removesuffix("\r")
+            ]  # the line break before the next tag
         value = "".join(self._value)
         call.holds_opener = call.holds_opener or bool(self._inner_tags)
-        if self._inner_tags and self._inner_closed:  # one closer too few: any of them may be the value's own
+        if self._inner_tags and self._inner_closed:  # one closing tag too few: any of them may be the value's
             self._refuse()
         if not (self._grammar.cdata and "<![CDATA[" in value) and begins_another(value):
             self._refuse()
@@ -285,7 +298,7 @@ class Valued(Block):
         return Fix("marker", f"the tag was written {clip(tag.raw, 60)!r}")
 
     def _odd(self, tag: Tag) -> None:
-        """Note a tag that is not as the family is trained to write it."""
+        """Record a tag that is not as the family is trained to write it."""
         fix = self._odd_fix(tag)
         if fix is not None:
             self._note(fix)
@@ -301,14 +314,14 @@ class Valued(Block):
 
 
 def _makes_call(tag: Tag) -> bool:
-    """Tell whether a tag behind a call's opener makes it one: a parameter's, its closer, or that of its name."""
+    """Return whether a tag after a call's opening tag makes it a call: a parameter, its own closing tag, or a name."""
     if tag.kind == "call":
         return tag.close
     return not tag.close and (tag.kind == "param" or (tag.kind == "element" and tag.name in NAMING))
 
 
 def given_in(tag: Tag) -> str | None:
-    """Give the value that stands in the tag of a parameter itself."""
+    """Return the value that a parameter's tag itself holds, or None."""
     for key in ("string", "value"):
         if key in tag.attributes and tag.attributes[key] not in ("true", "false"):
             return tag.attributes[key]

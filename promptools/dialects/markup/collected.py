@@ -1,4 +1,4 @@
-"""One call of `call(name) / parameter(key) value` markup while its parameters come, and what is made of it."""
+"""One call of `call(name) / parameter(key) value` markup: its parameters so far, and the call made of them."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from promptools.errors import clip
 from promptools.types import Call, Fix, Malformed, Tool
 
 Trim = Literal["line", "verbatim", "strip"]
-"""What of the white space around a value is layout: one line break on each side, nothing, or all of it."""
+"""Which white space around a value is layout: one line break on each side, none, or all of it."""
 
 LAYOUT = " \t\r\n"
 FIXES = 8
-"""Odd tags of one call that are noted."""
+"""Odd tags of one call that are recorded."""
 _CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
 _VALUE = re.compile(r"\s*<value>(.*)</value>\s*", re.DOTALL)
 
 
 class Grammar(NamedTuple):
-    """What one family writes, and how it is told from what others do."""
+    """The tags that one family writes, and the variations that it allows."""
 
     canonical: re.Pattern[str]
     """Every tag as the family is trained to write it."""
     wrapper: tuple[str, str]
     """The tags around calls."""
     closers: tuple[str, str]
-    """Those of a call and of a parameter."""
+    """The closing tags of a call and of a parameter."""
     trim: Trim = "verbatim"
     bare: bool = False
-    """Calls stand without a wrapper."""
+    """Calls come without a wrapper."""
     cdata: bool = False
-    """Values may stand in CDATA sections."""
+    """Values may be in CDATA sections."""
     objects: bool = False
     """The wrapper may hold calls as JSON."""
     spaced: bool = False
-    """Names may stand behind a namespace of any name."""
+    """Names may have any namespace before them."""
 
 
 class Collected:
@@ -48,54 +48,54 @@ class Collected:
 
     def __init__(self, said: str, grammar: Grammar, rules: Rules) -> None:
         self.fixes: list[Fix] = []
-        found = rules.tools.find(said) if rules.tools is not None else None
+        resolved = rules.tools.find(said) if rules.tools is not None else None
         last = said.rpartition(".")[2]
-        if found is None and grammar.spaced and rules.tools is not None and rules.tools.get(last) is not None:
+        if resolved is None and grammar.spaced and rules.tools is not None and rules.tools.get(last) is not None:
             self.fixes.append(Fix("name", f"{clip(said)!r} to {last!r}"))
-            said, found = last, rules.tools.find(last)
+            said, resolved = last, rules.tools.find(last)
         self.said = said
-        self.tool: Tool | None = found[0] if found is not None else None
+        self.tool: Tool | None = resolved[0] if resolved is not None else None
         self._values: dict[str, Any] = {}
         self._last: tuple[str, list[str], str | None] | None = None
-        """The last parameter, not read yet: words that follow the call may still be its own."""
+        """The last parameter, not read yet: text after the call may still be part of it."""
         self.unclosed = False
-        """The text ended before its closer."""
+        """The text ended before its closing tag."""
         self.wrong = ""
-        """Why what it says is not certain."""
+        """Why its arguments are uncertain."""
         self.holds_opener = False
-        """A value holds the opener of a parameter, and not its closer."""
+        """A value holds the opening tag of a parameter without its closing tag."""
         self._grammar = grammar
         self._rules = rules
 
     def declares(self, key: str) -> bool:
-        """Tell whether the tool has a parameter of this name; nobody knows: it may."""
+        """Return whether the tool has a parameter of this name; True if its schema is unknown."""
         tools = self._rules.tools
         return tools is None or self.tool is None or key in tools.keys(self.tool.name)
 
     def note(self, fix: Fix) -> None:
-        """Note a liberty."""
+        """Record a fix, at most `FIXES` and each once."""
         if fix not in self.fixes and len(self.fixes) < FIXES:
             self.fixes.append(fix)
 
     @property
     def values(self) -> dict[str, Any]:
-        """The parameters, read."""
+        """The values of its parameters by name."""
         if self._last is not None:
             (key, pieces, string), self._last = self._last, None
             self.add(key, "".join(pieces), string=string)
         return self._values
 
     def add_last(self, key: str, pieces: list[str], *, string: str | None) -> None:
-        """Take a parameter that may be taken back."""
+        """Add a parameter that may be taken back."""
         assert self.values is self._values
         self._last = key, pieces, string
 
     def take_back(self) -> None:
-        """Forget the last parameter: it has not ended yet."""
+        """Forget the last parameter, which has not ended yet."""
         self._last = None
 
     def add(self, key: str, text: str, *, string: str | None = None, inline: bool = False) -> None:
-        """Take a parameter. `string`: what its tag says about its type; `inline`: it stood in the tag itself."""
+        """Add a parameter. `string`: its tag's attribute on its type; `inline`: its value is in the tag itself."""
         value, fixes = self._value(key, text if inline else self.bare(text), string)
         for fix in fixes:
             self.note(fix)
@@ -107,7 +107,7 @@ class Collected:
         self._values[key] = value
 
     def bare(self, text: str) -> str:
-        """Take off what is layout around a value."""
+        """Return a value's text without the layout around it."""
         if self._grammar.cdata and "<![CDATA[" in text:
             sections: list[str] = _CDATA.findall(text)
             outside = _CDATA.sub("", text)
@@ -132,7 +132,7 @@ class Collected:
         return value_of(self._rules, self.tool.name if self.tool is not None else self.said, key, text)
 
     def settle(self, place: Place) -> Call | Malformed:
-        """Decide. Raises `NoCall` when no offered tool is called."""
+        """Resolve the call. Raise `NoCall` if it calls no offered tool."""
         node = Node(self.values, "", 0, 0, exact=False)
         return settle(Said(node, self.said, node, {}, tuple(self.fixes)), self._rules, place)
 
@@ -142,7 +142,7 @@ def _refuse(name: str) -> Any:
 
 
 def trimmed(text: str) -> str:
-    """Take one line break off each side of a value that stands on lines of its own."""
+    """Strip one line break from each side of a value on lines of its own."""
     for opening in ("\n", "\r\n"):
         if text.startswith(opening):
             return text.removeprefix(opening).removesuffix(opening)

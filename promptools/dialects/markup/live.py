@@ -1,7 +1,8 @@
-"""Let a call of markup out while it is being written: its name, and the values that nothing can change any more.
+"""Stream a call of markup while it is being written: its name, and the values that nothing can change any more.
 
-A text goes out as it comes, all but the white space at its end; a number or a literal when it has ended. Only what is
-declared as just that type goes out; at the first parameter that is not, the rest waits for the end.
+A string is emitted as it comes, except for the white space at its end; a number or a literal once it has ended. Only
+parameters that are declared as exactly that type are streamed; from the first one that is not, the rest waits for the
+end.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from promptools.types import Call, Malformed, Tool
 
 
 class LiveMarkup:
-    """Follow the parameters of one call as they come. O(n) in characters."""
+    """Streams the parameters of one call. O(n) in characters."""
 
     def __init__(self, call: Collected, trim: Trim) -> None:
         tool = call.tool
@@ -22,13 +23,13 @@ class LiveMarkup:
         self._call = call
         self._trim: Trim = trim
         self._key: str | None = None
-        """The parameter that is open, or may be opened again."""
+        """The parameter that is open, or may be reopened."""
         self._text = False
-        """Its value goes out as it comes."""
+        """Its value is emitted as it comes."""
         self._first = False
         self._space: list[str] = []
         self._sent = 0
-        """Characters of the value that went out."""
+        """Characters of the value that have been emitted."""
         self.out: list[Early] = []
         self._told: list[str] = []
         self.started = False
@@ -51,7 +52,7 @@ class LiveMarkup:
         self._first = True
 
     def take(self, words: str) -> None:
-        """Take more of the value's text."""
+        """Consume more of the value's text."""
         if self._key is None or not self._text:
             return
         bare = words.rstrip(LAYOUT)
@@ -65,7 +66,7 @@ class LiveMarkup:
         self._space = [words[len(bare) :]]
 
     def _begin(self, words: str) -> str:
-        """Leave out what is layout before the value; what begins like a tag is looked at as a whole."""
+        """Strip the layout before the value. A value that begins like a tag is not streamed, but read as a whole."""
         words = "".join((*self._space, words))
         self._space = []
         bare = words.lstrip(LAYOUT)
@@ -87,7 +88,7 @@ class LiveMarkup:
         self._sent += len(text)
 
     def _lead(self) -> None:
-        """Write the name of the parameter, once."""
+        """Emit the name of the parameter, once."""
         if not self._sent:
             assert self._key is not None
             quote = '"' if self._text else ""
@@ -98,7 +99,7 @@ class LiveMarkup:
         self.out.append(Fragment(text))
 
     def _close(self) -> None:
-        """Write what is left of the last parameter: no later one can change it."""
+        """Emit what is left of the last parameter: no later one can change it."""
         key, self._key = self._key, None
         if key is None or self._tool is None:
             return
@@ -116,7 +117,7 @@ class LiveMarkup:
         self._key = None
 
     def settle(self, outcome: Call | Malformed, dialect: str) -> Call | Malformed:
-        """Make sure that a call begins with what went out of it; malformed where it does not."""
+        """Return the outcome if the call begins with what was emitted of it, else a malformed call."""
         if not isinstance(outcome, Call) or outcome.arguments_json.startswith("".join(self._told)):
             return outcome
         return broken("invalid_json", "its beginning reads otherwise than the whole", dialect, outcome.name)

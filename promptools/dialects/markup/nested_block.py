@@ -1,7 +1,7 @@
-"""A block whose parameters are elements, nested as deep as the arguments are, each tag behind a mark.
+"""A block whose parameters are nested elements, each tag after a mark, as MiniMax M3 writes it.
 
-Only tags behind the mark count, so that a value may hold any other; where the mark is missing on a call's tags, a
-closer counts only before another tag of the block.
+Only tags after the mark count, so that a value may hold any other. Where the mark is missing on a call's closing tag,
+that counts only before another tag of the block.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _KINDS: dict[str, TagKind] = {"tool_call": "wrap", "tool_calls": "wrap", "invoke
 
 
 class MarkedTags(Tags):
-    """Cuts text into tags behind a mark, tags without, and what stands between them."""
+    """Splits text into tags after a mark, tags without one, and the text between them."""
 
     def next(self, text: str, at: int, *, final: bool) -> Tag | str | None:
-        """Give what stands at `at`; None when more text must tell."""
+        """Return the token at `at`; None if more text is needed."""
         if text.startswith(MARK, at):
-            found = _TAG.match(text, at + len(MARK))
-            if found is not None:
-                return _marked(text[at : found.end()], found)
+            match = _TAG.match(text, at + len(MARK))
+            if match is not None:
+                return _marked(text[at : match.end()], match)
             if len(text) - at < LIMIT and ">" not in text[at + len(MARK) :]:
                 return Tag(text[at:], "cut") if final else None
             return MARK
@@ -50,14 +50,14 @@ class MarkedTags(Tags):
 
 
 def _marked(raw: str, found: re.Match[str]) -> Tag:
-    word = found["word"]
-    kind = _KINDS.get(word, "element")
-    name = found["name"] if kind == "call" else word
+    tag_name = found["word"]
+    kind = _KINDS.get(tag_name, "element")
+    name = found["name"] if kind == "call" else tag_name
     return Tag(raw, kind, bool(found["close"]), name, bool(found["empty"]))
 
 
 class _Arguments(Undecided):
-    """One JSON object that is the arguments of a call: its brackets tell where it ends, and a mark follows."""
+    """Reads one JSON object that is the arguments of a call, up to its last bracket."""
 
     def __init__(self, name: str, rules: Rules, place: Place) -> None:
         super().__init__(firm=True)
@@ -67,14 +67,14 @@ class _Arguments(Undecided):
         self._body = JsonBody()
 
     def feed(self, piece: str, start: int) -> int | None:
-        """Take more of it."""
+        """Read more text; see `Candidate`."""
         end = self._body.feed(piece, start, len(piece))
         if end is not None:
             self._decide(None, close=False)
         return end
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide: the text is over."""
+        """Decide at the end of the text."""
         self._decide(finish_reason, close=finish_reason != "length")
 
     def _decide(self, finish_reason: str | None, *, close: bool) -> None:
@@ -88,7 +88,7 @@ class _Arguments(Undecided):
 
 
 class NestedCandidate(MarkupCandidate):
-    """A block of calls whose parameters are elements, as `promptools.parsing.parts.Candidate`."""
+    """Reads a block of calls whose parameters are elements, as a `promptools.parsing.parts.Candidate`."""
 
     def __init__(self, grammar: Grammar, rules: Rules, place: Place, *, firm: bool) -> None:
         super().__init__(grammar, rules, place, firm=firm)
@@ -96,7 +96,7 @@ class NestedCandidate(MarkupCandidate):
         self._body: list[Tag | str] = []
         self._open: list[str] = []
         """Elements that are open, outermost first."""
-        self._may_go_live = False  # a name that comes again makes a list of a scalar: nothing is certain before the end
+        self._may_go_live = False  # a repeated name makes a scalar a list: nothing is certain before the end
         self._live: LiveMarkup | None = None
 
     def _open_call(self, at: int, name: str | None) -> None:
@@ -106,10 +106,10 @@ class NestedCandidate(MarkupCandidate):
         self._depth = 0
 
     def _in_call(self, token: Tag | str) -> None:
-        """In a call: everything up to its closer belongs to its parameters."""
+        """In a call: every token up to its closing tag belongs to its parameters."""
         if isinstance(token, str):
             bare = token.lstrip()
-            begun = any(not isinstance(each, str) or not blank(each) for each in self._body)
+            begun = any(not isinstance(item, str) or not blank(item) for item in self._body)
             if bare[:1] == "{" and not begun and self._call is not None:
                 self._put_back(len(bare))
                 self._inner = _Arguments(self._call.said, self._rules, self._place)
@@ -120,7 +120,7 @@ class NestedCandidate(MarkupCandidate):
         if token.kind == "cut":
             self._cut = token.raw
         elif self._open and marked and (self._depth or (token.kind == "call" and not token.close)):
-            # a call inside a value takes its own closers
+            # a call inside a value takes its own closing tags
             self._depth += 0 if token.kind != "call" or token.empty else -1 if token.close else 1
             self._body.append(token.raw)
         elif token.kind == "call" and token.close and (marked or not self._open):
@@ -140,14 +140,14 @@ class NestedCandidate(MarkupCandidate):
                 self._follow(token)
 
     def _between(self, token: Tag | str) -> None:
-        """In the wrapper, after a call: the closer of one whose body was JSON is still to come."""
-        read = self._segments[-1].call is None
-        if read and not self._spoke() and isinstance(token, Tag) and token.kind == "call" and token.close:
+        """In the wrapper, after a call: if its body was JSON, its closing tag is still to come."""
+        was_json = self._segments[-1].call is None
+        if was_json and not self._spoke() and isinstance(token, Tag) and token.kind == "call" and token.close:
             return
         super()._between(token)
 
     def _ends(self, tag: Tag) -> bool:
-        """Tell whether a tag shows that the call's closer is missing."""
+        """Return whether a tag shows that the call's closing tag is missing."""
         if tag.kind == "end":
             return bool(self._body)
         return tag.kind in ("call", "wrap") and tag.raw.startswith(MARK)
@@ -161,7 +161,7 @@ class NestedCandidate(MarkupCandidate):
                 pass
 
     def _maybe_ended(self, token: Tag | str) -> None:
-        """After a call's closer without its mark, or inside a value: what follows tells."""
+        """After a call's closing tag without its mark, or inside a value: the next token decides."""
         if (isinstance(token, str) and blank(token)) or (isinstance(token, Tag) and token.kind == "cut"):
             self._closing.append((self._at, token))
         elif isinstance(token, Tag) and (token.kind in ("wrap", "end") or (token.kind == "call" and not token.close)):
@@ -169,12 +169,12 @@ class NestedCandidate(MarkupCandidate):
             if not self._over:
                 self._state(token)
         else:
-            self._body += [each for _, each in self._closing]
+            self._body += [held for _, held in self._closing]
             self._state = self._in_call
             self._in_call(token)
 
     def _commit(self) -> None:
-        """End the call where its closer stands."""
+        """End the call at its closing tag."""
         at, tag = self._closing[0]
         assert isinstance(tag, Tag)
         self._odd(tag)
@@ -185,13 +185,13 @@ class NestedCandidate(MarkupCandidate):
         super()._end_call(end, fix)
 
     def _fill(self) -> None:
-        """Read the parameters."""
+        """Read the parameters of the call from its tokens."""
         call = self._call
         assert call is not None
-        marked = any(isinstance(each, Tag) and each.raw.startswith(MARK) for each in self._body)
+        marked = any(isinstance(token, Tag) and token.raw.startswith(MARK) for token in self._body)
         root, fixes = tree(self._body, MARK if marked else "<")
-        for each in fixes:
-            call.note(each)
+        for fix in fixes:
+            call.note(fix)
         unmarked = plain("".join(root.text)) if marked and root.children else None
         if unmarked is not None:
             root.children += unmarked.children

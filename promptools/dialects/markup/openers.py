@@ -1,4 +1,4 @@
-"""What a block of markup begins with: the first tags tell whether it may be one."""
+"""The beginning of a block of markup: the first tags decide whether it may be one."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from promptools.dialects.markup.tags import Tag, Tags
 from promptools.dialects.settle import PLAUSIBLE_NAME, Rules
 
 LOOK = 400
-"""Characters in which a block must show what it is."""
+"""Characters within which a block must show what it is."""
 WITHIN = rf"[\s\S]{{0,{LOOK}}}"
-"""What a head's pattern ends with, so that the scanner waits for as many."""
+"""The end of a head's pattern, so that the scanner waits for as many characters."""
 
 
 class First(NamedTuple):
-    """The first tags of a block, the words behind each, and whether more text may tell more."""
+    """The first tags of a block, the text after each, and whether more text may add to them."""
 
     tags: list[Tag]
     words: list[str]
@@ -26,7 +26,7 @@ def first_tags(text: str, start: int, end: int, rules: Rules) -> First:
     tags = Tags()
     tags.spaced = rules.tools.spaced_keys if rules.tools is not None else ()
     tags.words = None
-    found = First([], [], more=True)
+    first = First([], [], more=True)
     window = text[start:end]
     at = 0
     while at < len(window):
@@ -34,21 +34,21 @@ def first_tags(text: str, start: int, end: int, rules: Rules) -> First:
         if token is None:
             break
         if isinstance(token, str):
-            if not found.tags:
-                return found._replace(more=False)
-            found.words[-1] += token
+            if not first.tags:
+                return first._replace(more=False)
+            first.words[-1] += token
             at += len(token)
         else:
-            if len(found.tags) == 2:
-                return found._replace(more=False)
-            found.tags.append(token)
-            found.words.append("")
+            if len(first.tags) == 2:
+                return first._replace(more=False)
+            first.tags.append(token)
+            first.words.append("")
             at += len(token.raw)
-    return found
+    return first
 
 
 def offered(name: str | None, rules: Rules) -> bool:
-    """Tell whether a name is an offered tool's, or may be one where nobody said which there are."""
+    """Return whether a name is an offered tool's, or a plausible one if the tools are unknown."""
     if name is None:
         return False
     if rules.tools is None:
@@ -57,7 +57,7 @@ def offered(name: str | None, rules: Rules) -> bool:
 
 
 def at_once(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
-    """Begin with a marker that prose does not hold: a wrapper, or a call that has a name."""
+    """Return whether a marker that prose does not hold begins here: a wrapper, or a call with a name."""
     del fresh
     first = first_tags(text, start, end, rules)
     if not first.tags:

@@ -1,8 +1,20 @@
-"""Calls as markup, `call(name) / parameter(key) value / end`, read as they come: the machine of the XML family.
+"""Calls as markup, `call(name) / parameter(key) value / end`, read as they come: the reader of the XML families.
 
-The grammar has no escaping, so a value may hold every tag. What ends it is told from what follows: a closer counts
-only before another tag of the call, or the end; a parameter's opener only if the tool has such a parameter and it is
-still missing; a call inside a value takes its own closers. A value that nothing closes is never an argument.
+The format has no escaping, so a value may hold any tag. What ends a value is judged by what follows: a closing tag
+counts only before another tag of the call, or the end; a parameter's opening tag counts only if the tool has such a
+parameter and it is still missing; a call inside a value takes its own closing tags. A value that nothing closes is
+never an argument.
+
+The states, one method each, and the modules that hold them:
+
+    _outside    before the first call: wrapper, call, a name outside of its tag, JSON        here
+    _naming     after a call's opening tag without a name                                    here
+    _in_call    between parameters                                                           here
+    _keying     after a parameter's opening tag without a name                               block_value
+    _in_value   in a value                                                                   block_value
+    _ending     after what looks like the end of a value                                     block_value
+    _between    after a call; its last value may be reopened if its closing tag comes here   here
+    _skipping   in what is not a call, up to its end                                         block_end
 """
 
 from __future__ import annotations
@@ -22,12 +34,12 @@ from promptools.parsing.parts import Candidate
 from promptools.types import Fix
 
 JUNK = 1000
-"""Characters between calls, inside their wrapper, that are looked through."""
+"""Characters of text between calls, inside their wrapper, before the block is given up."""
 LOST = re.compile(r"\s*(?:function|invoke)\s*=\s*[\"']?([^\s<>\"'={}]{1,128})[\"']?\s*>")
 
 
 class MarkupCandidate(Ended):
-    """A block of calls, or one call without a wrapper, as `promptools.parsing.parts.Candidate`."""
+    """Reads a block of calls, or one call without a wrapper, as a `promptools.parsing.parts.Candidate`."""
 
     # --- around calls --------------------------------------------------------------------------------------------
 
@@ -60,24 +72,24 @@ class MarkupCandidate(Ended):
 
     def _words_outside(self, words: str) -> None:
         self._words.append(words)
-        said = "".join(self._words)
-        lost = LOST.match(said)
+        text = "".join(self._words)
+        lost = LOST.match(text)
         if lost is not None:
-            self._put_back(len(said) - lost.end())
+            self._put_back(len(text) - lost.end())
             self._early.append(Fix("marker", f"no '<' before {clip(lost[0].strip(), 40)!r}"))
-            self._open_call(self._at - len(self._words) + 1, lost[1])  # it may have come in pieces
-        elif self._grammar.objects and said.strip()[:1] in ("{", "["):
+            self._open_call(self._at - len(self._words) + 1, lost[1])  # it may have come in several tokens
+        elif self._grammar.objects and text.strip()[:1] in ("{", "["):
             self._put_back(len(unblank(words)))
             self._read_json(None)
-        elif len(said) > JUNK:
-            self._put_back(len(said) - JUNK)
+        elif len(text) > JUNK:
+            self._put_back(len(text) - JUNK)
             self._text(self._at + 1, "no call follows the opener")
 
     def _named_by_words(self) -> str | None:
-        """Give the tool that the words before a tag name."""
-        said = "".join(self._words).strip()
-        known = self._rules.tools is not None and self._rules.tools.get(said) is not None
-        return said if known else None
+        """Return the tool that the text before a tag names, or None."""
+        name = "".join(self._words).strip()
+        known = self._rules.tools is not None and self._rules.tools.get(name) is not None
+        return name if known else None
 
     def _between(self, token: Tag | str) -> None:
         """In the wrapper, after a call."""
@@ -111,23 +123,23 @@ class MarkupCandidate(Ended):
                 self._words.append(token.raw)
 
     def _spoke(self) -> bool:
-        return any(not blank(each) for each in self._words)
+        return any(not blank(text) for text in self._words)
 
     def _parameter_began(self) -> bool:
-        """Whether a parameter has begun since the last call, which is no more of its value but of another call."""
-        behind = (read_tag(each, 0) for each in self._tokens[self._segments[-1].end : self._at])
-        return any(tag is not None and tag.kind == "param" and not tag.close for tag in behind)
+        """Return whether a parameter has begun since the last call, so that another call follows it."""
+        tags = (read_tag(raw, 0) for raw in self._tokens[self._segments[-1].end : self._at])
+        return any(tag is not None and tag.kind == "param" and not tag.close for tag in tags)
 
     def _reopen_value(self, token: Tag) -> None:
-        """Take what followed the call for the rest of its last value: it is closed here, not before."""
+        """Make the text after the call the rest of its last value, which is closed only here."""
         assert self._reopen is not None
         begin = self._reopen
         call = self._segments.pop().call
         assert isinstance(call, Collected)
         call.take_back()
         self._call = call
-        for words in self._tokens[begin + len(self._value) : self._at]:
-            self._keep(words)
+        for raw in self._tokens[begin + len(self._value) : self._at]:
+            self._keep(raw)
         self._state = self._in_value
         self._in_value(token)
 
@@ -151,23 +163,23 @@ class MarkupCandidate(Ended):
         self._state = self._in_call
 
     def _naming(self, token: Tag | str) -> None:
-        """After a call's opener without a name: it stands in the words that follow."""
+        """After a call's opening tag without a name: the name is the text that follows."""
         if isinstance(token, str):
             self._words.append(token)
             return
-        said = "".join(self._words).strip()
-        if token.kind == "element" and not token.close and not said and token.name in NAMING:
+        name = "".join(self._words).strip()
+        if token.kind == "element" and not token.close and not name and token.name in NAMING:
             self._words = []
-        elif said and (token.kind in ("call", "element") if token.close else token.kind == "param"):
+        elif name and (token.kind in ("call", "element") if token.close else token.kind == "param"):
             self._early.append(Fix("marker", "the name stood outside of the tag"))
-            self._open_call(self._start, said)
+            self._open_call(self._start, name)
             if not token.close:
                 self._in_call(token)
         else:
             self._give_up("the call has no name", token)
 
     def _end_call(self, end: int, fix: Fix | None = None) -> None:
-        """End the call before the place `end`."""
+        """End the call before index `end`."""
         call = self._call
         assert call is not None
         if fix is not None:
@@ -211,7 +223,7 @@ class MarkupCandidate(Ended):
                 self._ends_call(token, call)
 
     def _ends_call(self, tag: Tag, call: Collected) -> None:
-        """Take a tag that ends the call: its own closer, or what shows that it is missing."""
+        """Consume a tag that ends the call: its own closing tag, or one that shows that it is missing."""
         if tag.close and tag.kind in ("call", "element"):
             self._odd(tag)
             self._end_call(self._at + 1)
@@ -234,11 +246,11 @@ class MarkupCandidate(Ended):
 
 
 class Markup(Textual):
-    """A dialect of the XML family, whose `grammar` says what is its own."""
+    """A dialect of the XML family, defined by its `grammar`."""
 
     grammar: Grammar
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
-        """Start at the first tag, the wrapper's or the call's."""
+        """Start reading at the first tag, the wrapper's or the call's."""
         del head
         return MarkupCandidate(self.grammar, rules, place, firm=firm)

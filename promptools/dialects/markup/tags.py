@@ -1,6 +1,6 @@
 r"""The tags of `call(name) / parameter(key) value / end` markup, in every spelling, found in text that comes in pieces.
 
-One reading serves all families, since models mix them: `<function=f>`, `<function name="f">`, `<invoke name='f'>`,
+One tokenizer serves all families, since models mix them: `<function=f>`, `<function name="f">`, `<invoke name='f'>`,
 `<｜DSML｜invoke name="f">`, `<parameter name=k>`, `<parameter=k` without its bracket, `</ parameter >`. A tag has
 at most `LIMIT` characters, so no character is looked at more often than that.
 """
@@ -16,13 +16,13 @@ from promptools.parsing.zones import CLOSERS, RESULTS
 
 _BLANK = " \t\r\n\f\v\u00a0\u200b\ufeffĠĊ"
 LIMIT = 1600
-"""Characters of a tag, attributes and all."""
+"""Longest tag in characters, with its attributes."""
 
 TagKind = Literal["wrap", "call", "param", "element", "cdata", "noise", "end", "cut"]
 
 BARS = r"[|｜]{1,4}\s{0,4}"
 DSML = rf"(?:{BARS}(?:DSML|GCML)\s{{0,4}}[|｜]{{0,4}}|(?:DSML|GCML)\s{{0,4}}[|｜]{{1,4}})\s{{0,4}}"
-"""What stands before the words of DeepSeek's tags, with bars lost, doubled, or of ASCII."""
+"""What precedes the words of DeepSeek's tags, with bars lost, doubled, or in ASCII."""
 
 _QUOTES = "\"'“”‘’"
 _WRAPS = (
@@ -38,7 +38,7 @@ _WRAPS = (
     "tool",
 )
 _MARKED_ONLY = ("calls", "tool")
-"""Words that open a block only behind a namespace: alone they are too common."""
+"""Words that open a block only after a namespace: alone they are too common."""
 _CALLS = ("function", "invoke")
 _PARAMS = ("parameter", "param")
 _WORDS = (*_WRAPS, *_CALLS, *_PARAMS)
@@ -80,13 +80,13 @@ _ELEMENT = re.compile(r"<(/?)\s{0,4}([A-Za-z_][\w.:-]{0,63})\s{0,4}(/?)>")
 _PAIR = re.compile(r"([A-Za-z_][\w:-]*)\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|[“”‘’]([^“”‘’]*)[“”‘’]|([^\s<>\"'“”‘’=/]+))")
 
 _SECTION = re.compile(r"<｜(tool_calls_begin|tool_calls_end|tool_call_begin|tool_call_end|tool_sep)｜>")
-"""Step 3's tokens: full-width bars, and underscores where DeepSeek has something else."""
+"""Step 3's tokens: full-width bars, and underscores where DeepSeek has another character."""
 _SECTIONS = tuple(
-    f"<｜{each}｜>" for each in ("tool_calls_begin", "tool_calls_end", "tool_call_begin", "tool_call_end", "tool_sep")
+    f"<｜{token}｜>" for token in ("tool_calls_begin", "tool_calls_end", "tool_call_begin", "tool_call_end", "tool_sep")
 )
 
-_ENDS = (*END_TOKENS, *(each for each in RESULTS if each.startswith("<")), *CLOSERS)
-_END = re.compile("|".join(re.escape(each) for each in sorted(_ENDS, key=len, reverse=True) if each[0] == "<"))
+_ENDS = (*END_TOKENS, *(token for token in RESULTS if token.startswith("<")), *CLOSERS)
+_END = re.compile("|".join(re.escape(token) for token in sorted(_ENDS, key=len, reverse=True) if token[0] == "<"))
 _LONGEST = max(map(len, (*_ENDS, *_SECTIONS)))
 _BEGUN = re.compile(
     r"<\s{0,8}/?\s{0,8}(?:[|｜]{1,4}\s{0,4}(?:D(?:S(?:M?)?)?|G(?:C(?:M?)?)?)?\Z"
@@ -97,34 +97,34 @@ _BEGUN = re.compile(
 class Tag(NamedTuple):
     """One tag.
 
-    `kind` "noise": a token around calls that says nothing; "end": what a turn ends with; "cut": what may have become a
-    tag, at the end of the text.
+    `kind` "noise": a token around calls that carries no meaning; "end": an end-of-turn token; "cut": what may have
+    become a tag, at the end of the text.
     """
 
     raw: str
     kind: TagKind
     close: bool = False
     name: str | None = None
-    """The tool, the parameter, or the element's own word."""
+    """The tool, the parameter, or the element's own name."""
     empty: bool = False
     """It closes itself."""
     attributes: dict[str, str] = {}  # noqa: RUF012  never changed
 
 
 class Tags:
-    """Cuts text into tags and what stands between them. O(n) in characters, `LIMIT` times at worst."""
+    """Splits text into tags and the text between them. O(n) in characters, `LIMIT` times at worst."""
 
     def __init__(self) -> None:
         self.words: Collection[str] | None = ()
-        """Other elements that are told as tags; None: all."""
+        """Other elements that count as tags; None for all."""
         self.spaced: Collection[str] = ()
         """Names of parameters that hold white space."""
         self.cdata = False
-        """Sections of character data are told by their ends."""
+        """CDATA sections are tokenized."""
         self._inside = False
 
     def next(self, text: str, at: int, *, final: bool) -> Tag | str | None:
-        """Give what stands at `at`: a tag, or words up to the next one; None when more text must tell."""
+        """Return the token at `at`: a tag, or the text up to the next one; None if more text is needed."""
         if self._inside:
             return self._data(text, at, final=final)
         if self.cdata and text.startswith(_OPENING[: len(text) - at], at):
@@ -147,7 +147,7 @@ class Tags:
         return Tag(_OPENING, "cdata")
 
     def _data(self, text: str, at: int, *, final: bool) -> Tag | str | None:
-        """Give what is left of a section, or its end."""
+        """Return the rest of a CDATA section, or its end."""
         end = text.find(_CLOSING_DATA, at)
         if end == at:
             self._inside = False
@@ -158,21 +158,21 @@ class Tags:
         return text[at : len(text) - held] or None
 
     def _element(self, text: str, at: int) -> Tag | None:
-        found = _END.match(text, at)
-        if found is not None:
-            return Tag(found[0], "end")
-        found = _SECTION.match(text, at)
-        if found is not None:
-            whole = found[1].startswith("tool_calls")
-            return Tag(found[0], "wrap" if whole else "noise", found[1] == "tool_calls_end")
-        found = _ELEMENT.match(text, at)
-        if found is None or (self.words is not None and found[2] not in self.words):
+        match = _END.match(text, at)
+        if match is not None:
+            return Tag(match[0], "end")
+        match = _SECTION.match(text, at)
+        if match is not None:
+            whole = match[1].startswith("tool_calls")
+            return Tag(match[0], "wrap" if whole else "noise", match[1] == "tool_calls_end")
+        match = _ELEMENT.match(text, at)
+        if match is None or (self.words is not None and match[2] not in self.words):
             return None
-        return Tag(found[0], "element", bool(found[1]), found[2], bool(found[3]))
+        return Tag(match[0], "element", bool(match[1]), match[2], bool(match[3]))
 
     def _unfinished(self, tail: str) -> bool:
-        """Tell whether more text may make a tag of `tail`, which is none."""
-        if len(tail) < _LONGEST and any(each.startswith(tail) for each in (*_ENDS, *_SECTIONS)):
+        """Return whether more text may turn `tail` into a tag."""
+        if len(tail) < _LONGEST and any(literal.startswith(tail) for literal in (*_ENDS, *_SECTIONS)):
             return True
         begun = _BEGUN.match(tail)
         if begun is None:
@@ -183,41 +183,41 @@ class Tags:
         if not begun["after"]:
             return self._may_begin(begun["word"], known)
         word = begun["word"].rpartition(":")[2] if begun["word"].startswith(_NAMESPACES) else begun["word"]
-        mine = word.startswith(_WORDS) or word in _MARKS or self.words is None or word in self.words
+        relevant = word.startswith(_WORDS) or word in _MARKS or self.words is None or word in self.words
         inside = tail[begun.start("after") :]
-        return mine and _open_quote(inside)
+        return relevant and _open_quote(inside)
 
     def _may_begin(self, word: str, known: Collection[str]) -> bool:
         if self.words is None:
             return True
         word = word.rpartition(":")[2] if word.startswith(_NAMESPACES) else word
-        return any(each.startswith(word) or word.startswith(each) for each in (*known, *self.words))
+        return any(name.startswith(word) or word.startswith(name) for name in (*known, *self.words))
 
 
 def is_broken(words: str) -> bool:
-    """Whether words begin with a tag of a call or a parameter that cannot be read."""
+    """Return whether a text begins with a tag of a call or a parameter that cannot be read."""
     lead = _LEAD.match(unblank(words))
     return lead is not None and lead["wrap"] is None
 
 
 def begins_another(value: str) -> bool:
-    """Whether a parameter's closer stands in a value, and right behind it a tag that has lost a part of its opening."""
-    found = (each.start("tag") for each in _BEHIND.finditer(value))
-    return any(read_tag(value, at) is None for at in found)
+    """Return whether a value holds a parameter's closing tag and right after it a tag with a damaged opening."""
+    starts = (match.start("tag") for match in _BEHIND.finditer(value))
+    return any(read_tag(value, at) is None for at in starts)
 
 
 def blank(words: str) -> bool:
-    """Tell whether words are white space, of a tokenizer's spelling too."""
+    """Return whether a text is white space, including the spellings of tokenizers."""
     return not words.strip(_BLANK)
 
 
 def unblank(words: str) -> str:
-    """Give words from the first character on that is no white space."""
+    """Return the text from its first character that is not white space."""
     return words.lstrip(_BLANK)
 
 
 def _open_quote(inside: str) -> bool:
-    """Tell whether every bracket stands inside the quotes of an attribute."""
+    """Return whether every bracket is inside the quotes of an attribute."""
     bare = _QUOTED.sub("", inside)
     return "<" not in bare and ">" not in bare
 
@@ -237,28 +237,28 @@ def read_tag(text: str, at: int, spaced: Collection[str] = ()) -> Tag | None:
     raw = text[at : tail.end()]
     if lead["close"]:
         return Tag(raw, kind, close=True)
-    said = tail.groupdict()
-    attributes = _pairs(said.get("attributes") or "")
-    name = said.get("quoted") or said.get("bare") or attributes.get("name")
-    return Tag(raw, kind, False, name.strip() if name else None, bool(said.get("empty")), attributes)
+    groups = tail.groupdict()
+    attributes = _pairs(groups.get("attributes") or "")
+    name = groups.get("quoted") or groups.get("bare") or attributes.get("name")
+    return Tag(raw, kind, False, name.strip() if name else None, bool(groups.get("empty")), attributes)
 
 
 def _tail(text: str, at: int, kind: TagKind, *, close: bool) -> re.Match[str] | None:
     if close:
         return _CLOSER.match(text, at)
-    found = _ATTRIBUTES.match(text, at)
-    if found is not None or kind == "wrap":
-        return found
-    found = _EQUALS.match(text, at)
-    if found is None and kind == "param":
-        found = _TWICE.match(text, at)
-    if found is None and kind == "call":
-        found = _WORD.match(text, at)
-    return found
+    match = _ATTRIBUTES.match(text, at)
+    if match is not None or kind == "wrap":
+        return match
+    match = _EQUALS.match(text, at)
+    if match is None and kind == "param":
+        match = _TWICE.match(text, at)
+    if match is None and kind == "call":
+        match = _WORD.match(text, at)
+    return match
 
 
 def _pairs(text: str) -> dict[str, str]:
     pairs: dict[str, str] = {}
-    for found in _PAIR.finditer(text):
-        pairs.setdefault(found[1], next(group for group in found.groups()[1:] if group is not None))
+    for match in _PAIR.finditer(text):
+        pairs.setdefault(match[1], next(group for group in match.groups()[1:] if group is not None))
     return pairs

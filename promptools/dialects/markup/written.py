@@ -1,4 +1,4 @@
-"""Write calls as markup so that they are read back the same: values between tags, or all of them as JSON."""
+"""Write calls as markup that is read back the same: values between tags, or all of them as one JSON object."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from promptools.dialects.values import read
 from promptools.types import Call, Result
 
 KEY = "<parameter name>"
-"""What stands in an example where the model puts its own word."""
+"""The placeholder of an example for the model's own text."""
 
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}\Z", re.ASCII)
 _MARKUP = re.compile(r"<\s*/?\s*[A-Za-z!|｜\]]|[|｜]\s*>|\]<\]|</|<\Z")
-"""What might be taken for a tag: such a value is written as JSON."""
+"""What might be mistaken for a tag: such a value is written as JSON."""
 
 
 def is_markup(text: str) -> bool:
-    """Tell whether a text might hold a tag."""
+    """Return whether a text might hold a tag."""
     return _MARKUP.search(text) is not None
 
 
 def plain(key: str, value: Any, *, typed: bool = False, edges: bool = True, markup: bool = False) -> str | None:
-    """Write a value as bare text; None where it could be read back as another.
+    """Write a value as bare text; None if it could be read back as another.
 
-    `typed`: its tag says what it is; `edges`: white space around it is its own; `markup`: it may hold tags.
+    `typed`: its tag gives its type; `edges`: white space around it is kept; `markup`: it may hold tags.
     """
     if _KEY.match(key) is None:
         return None
@@ -38,8 +38,8 @@ def plain(key: str, value: Any, *, typed: bool = False, edges: bool = True, mark
         return None
     if typed:
         return text
-    found, fixes = read(text, frozenset())
-    return text if not fixes and _same(found, value) else None
+    parsed, fixes = read(text, frozenset())
+    return text if not fixes and _same(parsed, value) else None
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -54,10 +54,10 @@ def written(
     edges: bool = True,
     markup: bool = False,
 ) -> str:
-    """Write the parameters of a call, each by `parameter`; as one JSON object where one of them cannot be.
+    """Write the parameters of a call, each by `parameter`, or as one JSON object if one of them cannot be bare text.
 
-    `parameter` is given the name, the text, and whether it is a string; the rest is as in `plain`. The schema is not at
-    hand, so a value whose text could be read as another one is no bare text, unless `typed` tags say what it is.
+    `parameter` takes the name, the text, and whether it is a string; the rest is as in `plain`. The schema is not at
+    hand, so a value whose text could be read as another is not written as bare text, unless `typed` tags give its type.
     """
     lines: list[str] = []
     for key, value in call.arguments.items():
@@ -69,7 +69,7 @@ def written(
 
 
 def invoked(call: Call, before: str = "") -> str:
-    """Write a call as `<invoke name="...">` with its parameters, `before` the words of each tag."""
+    """Write a call as `<invoke name="...">` with its parameters; `before`: the prefix of each tag's name."""
 
     def parameter(key: str, text: str, _string: bool) -> str:
         return f'<{before}parameter name="{key}">{text}</{before}parameter>\n'
@@ -83,14 +83,14 @@ def results_in(results: Sequence[Result], before: str, after: str) -> str:
 
 
 def cdata(text: str) -> str:
-    """Put a text with markup in it into sections of character data."""
+    """Wrap a text with markup in CDATA sections."""
     if not text or not ("&" in text or "<" in text or "]]>" in text or text != text.strip() or "\n" in text):
         return text
     return f"<![CDATA[{text.replace(']]>', ']]]]><![CDATA[>')}]]>"
 
 
 def when_to_call(*, parallel: bool, required: bool, several: str = "Several calls stand one after the other.") -> str:
-    """Tell the model how many calls it may make, and when."""
+    """Return the sentences of the prompt on how many calls the model may make, and when."""
     how_many = several if parallel else "Make one call at a time."
     when = "Call a tool in this turn." if required else "If no tool is needed, answer in plain words."
     return f"{how_many} Write nothing after the calls, and never a result yourself. {when}"

@@ -1,7 +1,11 @@
 """The arguments of a Python call, read as they come: literals in, the members of a JSON object out.
 
-Python's literals and JSON's, in any mixture. Anything that would have to be evaluated is refused: a name, an operator,
-a call, an f-string. Nothing is evaluated.
+Python's literals and JSON's are accepted in any mixture. Nothing is evaluated, and what would have to be is refused: a
+name, an operator, a call, an f-string.
+
+The reader is a stack of `_Frame`, one for each open bracket, over the tokens of `Lexer`; each frame writes its finished
+values as JSON. The closing bracket of the call empties the stack. `members` and `given` hold the arguments with and
+without a key. `Refused` carries where the unreadable text begins, and whether it is code, bad quotes, or too large.
 """
 
 from __future__ import annotations
@@ -21,13 +25,13 @@ from promptools.parsing.guess import UNESCAPED
 from promptools.parsing.strings import Liberties
 
 DEEPEST: Final = 100
-"""Levels of brackets inside the arguments."""
+"""Deepest nesting of brackets inside the arguments."""
 LONGEST_NUMBER: Final = 512
 
 UNSURE: Final = "quotes inside a string are not escaped, and its end is not certain"
 MARKDOWN: Final = "Markdown's escapes dropped"
 _EVERY = re.compile(r"(?:[^_\\]|\\.)*+", re.DOTALL)
-"""Text in which no underscore is without a backslash."""
+"""Text in which every underscore has a backslash."""
 _CROSSED: Final = "a string without its closing quote runs into the next call"
 _NEXT_CALL = re.compile(r"\)[\s,;]{0,64}+([^\W\d][\w.-]{0,127}+)[ \t]{0,8}+\(")
 _LITERALS: Final = {
@@ -45,42 +49,42 @@ Why = Literal["code", "quotes", "limit"]
 
 
 class Refused(Exception):
-    """These are no arguments; `kind`: something to evaluate, quotes that are not escaped, or too much of something."""
+    """Raised where the text cannot be arguments; `kind`: code to evaluate, quotes that are not escaped, or a limit."""
 
     def __init__(self, reason: str, kind: Why = "code", start: int = -1, back: int = -1) -> None:
         super().__init__(reason)
         self.reason = reason
         self.kind: Why = kind
         self.start = start
-        """Where what cannot be read begins; -1 for the end of what was taken."""
+        """Where the unreadable text begins; -1 for the end of what was taken."""
         self.back = back
         """Characters at the end of what was taken that belong to the next call; -1 for none."""
 
 
 @dataclass(slots=True)
 class _Frame:
-    """Brackets that are open, and what stands in them."""
+    """An open bracket, and what it holds so far."""
 
     kind: str
     items: list[str] = field(default_factory=list[str])
-    """JSON of what is finished: members of an object, or values."""
+    """Finished content as JSON: members of an object, or values."""
     key: str | None = None
-    """A key whose value comes next; `**` for an object whose members belong here."""
+    """A key whose value comes next; `**` for an object whose members are merged."""
     value: str | None = None
     """JSON of the value that was read last, until a comma."""
     words: list[str] | None = None
-    """The pieces of that value, where it is a string."""
+    """The pieces of that value, if it is a string."""
     commas: int = 0
     keyed: bool | None = None
-    """Braces: whether they hold keys."""
+    """Braces: whether they hold keys; None if unknown yet."""
 
     @property
     def filled(self) -> bool:
-        """Tell whether a value has been read since the last comma."""
+        """Whether a value has been read since the last comma."""
         return self.value is not None or self.words is not None
 
     def take(self) -> str:
-        """Give that value as JSON, and forget it."""
+        """Return that value as JSON, and clear it."""
         value = dump("".join(self.words)) if self.words is not None else self.value
         assert value is not None
         self.value = self.words = None
@@ -88,7 +92,7 @@ class _Frame:
 
 
 class Arguments:
-    """Reads from behind a call's opening bracket to its closing one. O(n) in characters, for each level of brackets."""
+    """Reads from after a call's opening bracket to its closing one. O(n) in characters, for each level of brackets."""
 
     def __init__(
         self,
@@ -102,23 +106,23 @@ class Arguments:
         self._strings = strings
         self._calls = calls
         self._escaped = escaped
-        """Its name or a key is written with Markdown's escapes, so its strings may be too."""
+        """Its name or a key has Markdown's escapes, so its strings may have them too."""
         self._lexer = Lexer(calls)
         self._stack = [_Frame("call")]
         self._doubt = ""
         self._given_by = ""
-        """What followed the last key."""
+        """The sign after the last key."""
         self._last: Token | None = None
         self.liberties = Liberties()
         self.members: list[str] = []
-        """Each argument that is settled, as a member of a JSON object."""
+        """Each finished argument, as a member of a JSON object."""
         self.keys: list[str] = []
         self.given: list[str] = []
         """Arguments without a key, as JSON."""
         self.at = 0
 
     def feed(self, text: str, at: int, *, final: bool = False) -> bool:
-        """Take `text[at:]` up to `self.at`; tell whether the call's closing bracket has come. Raises `Refused`."""
+        """Consume `text[at:]` up to `self.at`; return whether the call's closing bracket has come. Raise `Refused`."""
         self.at = at
         while self._stack:
             try:
@@ -139,22 +143,22 @@ class Arguments:
 
     @property
     def begun(self) -> bool:
-        """Tell whether there is an argument, or the beginning of one."""
+        """Whether there is an argument, or the beginning of one."""
         root = self._stack[0] if self._stack else None
         return bool(self.members or self.given or (root and (root.key or root.filled))) or self._lexer.in_string
 
     @property
     def gives_value(self) -> bool:
-        """Tell whether what comes next is a value, or more of one, that is given to a key by `=`."""
+        """Whether what comes next is a value, or more of one, of a key with `=`."""
         return bool(self._stack) and self._stack[0].key is not None and self._given_by == "="
 
     @property
     def last_quote(self) -> str:
-        """The character around the string that the arguments end in; empty where they end in none."""
+        """The quote of the string that the arguments end in; empty if they do not end in one."""
         return self._last.quote[:1] if self._last is not None and self._last.kind == "string" else ""
 
     def complete(self) -> bool:
-        """Close the call whose closing bracket alone is missing; tell whether that could be done."""
+        """Close a call that lacks only its closing bracket; return whether that was possible."""
         certain = self._last is not None and (self._last.kind == "string" or self._last.text in ("]", "}", ")"))
         if len(self._stack) != 1 or self._lexer.in_string or not certain or self._doubt:
             return False
@@ -191,7 +195,7 @@ class Arguments:
 
     def _behind_value(self, frame: _Frame, token: Token) -> None:
         if token.kind == "string" and frame.words is not None:
-            if any(self._calls(found[1]) for found in _NEXT_CALL.finditer(frame.words[-1])):
+            if any(self._calls(match[1]) for match in _NEXT_CALL.finditer(frame.words[-1])):
                 raise Refused(_CROSSED, "quotes")  # Python joins strings side by side; here a quote is missing
             if token.glued and self._last is not None and token.quote == self._last.quote:
                 raise Refused("two quotes stand in a string, or two strings side by side", "quotes")
@@ -209,7 +213,7 @@ class Arguments:
             raise Refused(f"{clip(token.text, 40)!r} follows a value")
 
     def _mark(self, frame: _Frame, mark: str) -> None:
-        """Take a bracket, or the stars before a dictionary."""
+        """Consume a bracket, or the stars before a dictionary."""
         if mark in ("[", "{", "("):
             self._enter(mark)
         elif mark == "**" and frame.key is None and frame.kind != "[":
@@ -246,22 +250,22 @@ class Arguments:
         return words_of(token, self.liberties)
 
     def _swallows(self, words: str) -> bool:
-        """Whether a parameter that is still missing stands in a string, outside of brackets."""
+        """Return whether a string holds, outside of brackets, a parameter that is still missing."""
         depth = 0
-        for found in _MEMBER.finditer(words):
-            if found[1] is None:
-                depth = max(0, depth + (1 if found[0] in "([{" else -1))
-            elif not depth and self._order is not None and found[1] in self._order and found[1] not in self.keys:
+        for match in _MEMBER.finditer(words):
+            if match[1] is None:
+                depth = max(0, depth + (1 if match[0] in "([{" else -1))
+            elif not depth and self._order is not None and match[1] in self._order and match[1] not in self.keys:
                 return True
         return False
 
     def _number(self, text: str, frame: _Frame) -> str:
-        """Write a number as JSON; as a string where its parameter takes nothing else and it is spelled otherwise."""
-        found = _NUMBER.fullmatch(text)
+        """Return a number as JSON, or as a string if its parameter takes only strings and JSON spells it otherwise."""
+        match = _NUMBER.fullmatch(text)
         digits = text.replace("_", "").lstrip("+")
-        if found is None or not re.search(r"\d", text):
+        if match is None or not re.search(r"\d", text):
             raise Refused(f"{clip(text, 40)!r} is no number")
-        real = found[3] is not None or found[4] is not None
+        real = match[3] is not None or match[4] is not None
         if len(text) > LONGEST_NUMBER or (real and not isfinite(float(digits))):
             raise Refused("a number is too long or out of range", "limit")
         if _JSON_NUMBER.fullmatch(text):
@@ -271,9 +275,9 @@ class Arguments:
             return dump(text)
         if real:
             return repr(float(digits))
-        if found[2] is not None and digits.lstrip("-").startswith("0"):
+        if match[2] is not None and digits.lstrip("-").startswith("0"):
             self.liberties.take("leading zeros")
-        return str(int(digits, 0 if found[2] is None else 10))
+        return str(int(digits, 0 if match[2] is None else 10))
 
     # --- brackets --------------------------------------------------------------------------------------------------
 
@@ -283,7 +287,7 @@ class Arguments:
         self._stack.append(_Frame(kind))
 
     def _store(self, frame: _Frame) -> None:
-        """Add the value that was read to what is finished."""
+        """Add the value that was read to the finished content."""
         value, key, frame.key = frame.take(), frame.key, None
         if key == "**":
             self._spread(frame, value)
@@ -328,9 +332,9 @@ class Arguments:
             frame.items.append(members)
 
     def _close(self, frame: _Frame) -> None:
-        """Make a value of what stands between brackets, and hand it to the brackets around."""
+        """Make a value of the content of a bracket, and add it to the bracket around."""
         alone = frame.kind == "(" and not frame.commas
-        words = frame.words if alone else None
+        pieces = frame.words if alone else None
         if frame.filled:
             self._store(frame)
         self._stack.pop()
@@ -341,14 +345,14 @@ class Arguments:
         if frame.kind == "dict" or (frame.kind == "{" and frame.keyed is not False):
             outer.value = f"{{{inner}}}"
         elif alone and frame.items:
-            outer.value, outer.words = (inner, None) if words is None else (None, words)
+            outer.value, outer.words = (inner, None) if pieces is None else (None, pieces)
         else:
             if frame.kind != "[":
                 self.liberties.take("tuple or set taken as a list")
             outer.value = f"[{inner}]"
 
     def _json_key(self, frame: _Frame) -> str:
-        """Give the key of a dictionary: a string, or a number that is spelled as one."""
+        """Return the key of a dictionary as JSON: a string, or a number converted to one."""
         named = frame.words is not None
         key = frame.take()
         if named:

@@ -2,10 +2,14 @@ r"""The objects of Gemma's calls, read as they come: bare keys, strings between 
 
     {city:<|"|>Oslo<|"|>,days:2,opts:{deep:true},tags:[<|"|>a<|"|>]}
 
-Servers strip the tokens, so a bare value may be a string too: it ends before a comma that a key follows, or at the
-bracket that closes its object. What it is, its schema says.
+Servers strip the special tokens, so a bare value may be a string too. It ends before a comma that a key follows, or at
+the bracket that closes its object; its type comes from the schema.
 
-Where the closer of the block comes, nothing was cut: brackets that are missing before it are supplied.
+The reader is a stack of `_Frame`, one for each open bracket, and is at any time in a string (`_string` is what closes
+it), in a bare value (`_bare`), or between values. A method returns True, or None, if more text is needed, and leaves
+`at` where it stopped.
+
+Where the closing token of the block comes, nothing was cut off, so missing brackets before it are supplied.
 """
 
 from __future__ import annotations
@@ -37,14 +41,14 @@ _AFTER_MEMBER = re.compile(
     rf"\s{{0,64}}+(?:\Z|[}}:]|{tokens(TOKENS)}|,\s{{0,16}}+(?:\Z|[}}\"'<]|[^\W\d][\w.-]{{0,127}}+\s{{0,16}}+(?:\Z|:)))"
 )
 _CROSSED = re.compile(r"<\||\|>|<(?:start|end)_function_call>|\}\s{0,16}+call:")
-"""What no string holds whose end is a guess: tokens, or the next call."""
+"""What a string with a guessed end must not hold: tokens, or the next call."""
 _AFTER_ITEM = re.compile(r"\s{0,64}+(?:\Z|[,\]])")
 _SINGLE = re.compile(r"'[^'\\]*+'")
 _EVENT = re.compile(r"[,{}\[\]<]")
 
 
 def _end_of_key(text: str, at: int, key: str) -> int | None:
-    """Return the index just past a key and its colon, or past what there is of them; None where another thing is."""
+    """Return the index just past a key and its colon, or past what there is of them; None if the key is not there."""
     if not text.startswith(key, at):
         return None
     space = _SPACE.match(text, at + len(key))
@@ -56,7 +60,7 @@ def _end_of_key(text: str, at: int, key: str) -> int | None:
 
 @dataclass(slots=True)
 class _Frame:
-    """Brackets that are open, and what stands in them."""
+    """An open bracket, and what it holds so far."""
 
     kind: str
     items: list[str] = field(default_factory=list[str])
@@ -64,14 +68,14 @@ class _Frame:
     value: str | None = None
     """JSON of the value, or the key, that was read last."""
     named: str | None = None
-    """That value, where it is a string that may be a key."""
+    """That value, if it is a string that may be a key."""
 
 
 class Braces:
-    """Reads from behind an object's first brace to its last one; has what `Arguments` has. O(n) in characters."""
+    """Reads from after an object's first brace to its last; has the interface of `Arguments`. O(n) in characters."""
 
     def __init__(self, keys: frozenset[str], types: Callable[[str], frozenset[str]], *, closed: bool = False) -> None:
-        """Begin behind the first brace; `closed`: a token closes the block that the call is in."""
+        """Begin after the first brace; `closed`: a token closes the block that the call is in."""
         self._declared = keys
         self._closed = closed
         self._spaced = sorted((key for key in keys if len(key.split()) > 1), key=len, reverse=True)
@@ -85,7 +89,7 @@ class Braces:
         self._pieces: list[str] = []
         self._doubtful = False
         self._certain = False
-        """What was read last can be no longer than it is."""
+        """What was read last cannot grow any more."""
         self.liberties = Liberties()
         self.members: list[str] = []
         self.keys: list[str] = []
@@ -93,7 +97,7 @@ class Braces:
         self.at: int = 0
 
     def feed(self, text: str, at: int, *, final: bool = False) -> bool:
-        """Take `text[at:]` up to `self.at`; tell whether the last brace has come. Raises `Refused`."""
+        """Consume `text[at:]` up to `self.at`; return whether the last brace has come. Raise `Refused`."""
         self.at = at
         while self._stack and self.at < len(text):
             if self._step(text, final):
@@ -102,38 +106,38 @@ class Braces:
 
     @property
     def begun(self) -> bool:
-        """Tell whether there is a member, or the beginning of one."""
+        """Whether there is a member, or the beginning of one."""
         return bool(self.members or (self._stack and (self._stack[0].key or self._stack[0].value)))
 
     def complete(self) -> bool:
-        """Close the object whose last brace alone is missing; tell whether that could be done."""
+        """Close an object that lacks only its last brace; return whether that was possible."""
         if len(self._stack) != 1 or self._string or self._bare or not self._certain:
             return False
-        if self._stack[-1].value is None or self._stack[-1].key is None:  # behind a comma or a key something was begun
+        if self._stack[-1].value is None or self._stack[-1].key is None:  # a comma or a key begins a member
             return False
         self._close(self._stack[-1])
         return True
 
     def end_string(self) -> str | None:
-        """Close a last string, and the brackets around it, before the closer of the block; return what came after.
+        """Close a last string, and the brackets around it, before the closing token; return what came after.
 
-        The brackets may stand at the end of the string. None: there is no such string, or its end is in doubt.
+        The brackets may be at the end of the string. None if there is no such string, or if its end is uncertain.
         """
         frame = self._stack[-1] if self._stack else None
         keyed = frame is not None and (frame.kind == "[" or frame.key is not None)
         if not self._closed or not keyed or self._doubtful or self._string in ("", "'"):
             return None
         missing = self._missing()
-        found = last_string("".join(self._pieces), missing)
-        if found is None:
+        last = last_string("".join(self._pieces), missing)
+        if last is None:
             return None
         self.liberties.take("no delimiter behind a string", "marker")
-        if not found.bracketed:
+        if not last.bracketed:
             self.liberties.take(f"missing {missing} supplied", "closer")
-        self._is(decode(found.words, self.liberties) if self._string == '"' else found.words)
+        self._is(decode(last.words, self.liberties) if self._string == '"' else last.words)
         self._string = ""
         self._close_all()
-        return found.after
+        return last.after
 
     def _missing(self) -> str:
         """Return the brackets that close what is open."""
@@ -144,11 +148,11 @@ class Braces:
             self._close(self._stack[-1])
 
     def _token(self, text: str, final: bool) -> bool | None:
-        """Whether the block is closed here; None: more text must tell."""
+        """Return whether the block is closed here; None if more text is needed."""
         return token_at(text, self.at, final=final) if self._closed and text[self.at] == "<" else False
 
     def _ends(self, frame: _Frame, text: str, final: bool) -> bool | None:
-        """Close what is open where the block is closed, but for a key without a value; None: more text must tell."""
+        """Close all brackets where the block is closed, unless a key lacks its value; None if more text is needed."""
         if frame.kind == "{" and (frame.key is None) != (frame.value is None):
             return False
         token = self._token(text, final)
@@ -158,7 +162,7 @@ class Braces:
         return token
 
     def _step(self, text: str, final: bool) -> bool:
-        """Take the next piece; tell whether more text must tell."""
+        """Consume the next piece; return whether more text is needed."""
         if self._string:
             return self._more(text, final)
         if self._bare:
@@ -195,15 +199,15 @@ class Braces:
                     return True
                 frame.key, self.at = key, end
                 return False
-        found = _KEY.match(text, self.at)
-        if found is None:
+        match = _KEY.match(text, self.at)
+        if match is None:
             raise Refused(f"{text[self.at]!r} begins no key", start=self.at)
-        if text[found.end() - 1] != ":":
+        if text[match.end() - 1] != ":":
             if final:
                 self.at = len(text)
             return True
-        frame.key = found[1]
-        self.at = found.end()
+        frame.key = match[1]
+        self.at = match.end()
         return False
 
     def _value(self, frame: _Frame, text: str, final: bool) -> bool:
@@ -236,7 +240,7 @@ class Braces:
         return False
 
     def _behind(self, frame: _Frame, char: str) -> None:
-        """Take what follows a value, or a key in quotes."""
+        """Consume what follows a value, or a key in quotes."""
         if char == ":" and frame.kind == "{" and frame.key is None and frame.named is not None:
             frame.key, frame.value, frame.named = frame.named, None, None
         elif char == "," and (frame.key is not None or frame.kind == "["):
@@ -252,7 +256,7 @@ class Braces:
     # --- strings ---------------------------------------------------------------------------------------------------
 
     def _more(self, text: str, final: bool) -> bool:
-        """Take more of a string."""
+        """Consume more of a string; return whether more text is needed."""
         if self._string in "\"'":
             return self._more_quoted(text, final)
         end = text.find(self._string, self.at)
@@ -278,7 +282,7 @@ class Braces:
         return False
 
     def _more_quoted(self, text: str, final: bool) -> bool:
-        """Take more of a string in plain quotes, up to one behind which its object may go on."""
+        """Consume more of a string in plain quotes, up to a quote after which its object may go on."""
         quote = self._string
         inside = _INSIDE[quote].match(text, self.at)
         assert inside is not None
@@ -313,7 +317,7 @@ class Braces:
         self._certain = True
 
     def _more_bare(self, text: str, final: bool) -> bool:
-        """Take more of a value without quotes."""
+        """Consume more of a value without quotes; return whether more text is needed."""
         event = _EVENT.search(text, self.at)
         if event is None:
             self._pieces.append(text[self.at :])
@@ -335,18 +339,18 @@ class Braces:
         return False
 
     def _ends_bare(self, text: str, at: int, final: bool) -> bool | None:
-        """Tell whether a bare value ends before `text[at]`."""
+        """Return whether a bare value ends before `text[at]`; None if more text is needed."""
         if text[at] in "{[" or self._nested:
             return False
         if text[at] != "," or self._stack[-1].kind == "[":
             return True
-        found = _NEXT_KEY.match(text, at)
-        if found is None:
+        match = _NEXT_KEY.match(text, at)
+        if match is None:
             return False
-        if found.end() == len(text) and not final:
+        if match.end() == len(text) and not final:
             return None
         root = len(self._stack) == 1 and bool(self._declared)
-        return found[1] is None or not root or found[1] in self._declared
+        return match[1] is None or not root or match[1] in self._declared
 
     def _is_bare(self, text: str) -> None:
         frame = self._stack[-1]

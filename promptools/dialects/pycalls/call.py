@@ -1,4 +1,4 @@
-"""One Python call of a tool: its arguments as they come, what is certain of them, and what becomes of it."""
+"""One Python call of a tool: its arguments as they come, what is certain of them, and the outcome."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from promptools.types import Call, Fix, Malformed
 class OneCall:
     """A call whose name and opening bracket were read.
 
-    `live`: what is certain may go out before its end. `braces`: its arguments are an object of Gemma's.
+    `live`: what is certain may be emitted before its end. `braces`: its arguments are one of Gemma's objects.
     """
 
     def __init__(self, said: str, rules: Rules, place: Place, *, live: bool, braces: bool = False) -> None:
@@ -29,8 +29,8 @@ class OneCall:
         self._said = said = plain(said)
         self._rules = rules
         self._place = place
-        found = rules.tools.find(said) if rules.tools is not None else None
-        self.tool = found[0] if found is not None else None
+        resolved = rules.tools.find(said) if rules.tools is not None else None
+        self.tool = resolved[0] if resolved is not None else None
         self._order: tuple[str, ...] | None = None
         if self.tool is not None:
             properties = self.tool.parameters.get("properties")
@@ -46,7 +46,7 @@ class OneCall:
         self._told = 0
 
     def _calls(self, name: str) -> bool:
-        """Whether a call may begin with this name."""
+        """Return whether a call may begin with this name."""
         return name == self._said or self._rules.tools is None or self._rules.tools.find(name) is not None
 
     def _types(self, key: str) -> frozenset[str]:
@@ -56,53 +56,53 @@ class OneCall:
 
     @property
     def name(self) -> str:
-        """Give the tool's name, or what was said where none has it."""
+        """The tool's name, or the name as written if no tool has it."""
         return self.tool.name if self.tool is not None else self._said
 
     @property
     def at(self) -> int:
-        """How far the text at hand has been taken."""
+        """How far the current text has been taken."""
         return self._arguments.at
 
     @property
     def begun(self) -> bool:
-        """Tell whether there is an argument, or the beginning of one."""
+        """Whether there is an argument, or the beginning of one."""
         return self._arguments.begun
 
     @property
     def last_quote(self) -> str:
-        """The character around the string that the arguments end in; empty where they end in none."""
+        """The quote of the string that the arguments end in; empty if they do not end in one."""
         return self._arguments.last_quote if isinstance(self._arguments, Arguments) else ""
 
     @property
     def gives_value(self) -> bool:
-        """Tell whether what comes next is a value, or more of one, that is given to a key by `=`."""
+        """Whether what comes next is a value, or more of one, of a key with `=`."""
         return isinstance(self._arguments, Arguments) and self._arguments.gives_value
 
     def feed(self, text: str, at: int, *, final: bool) -> bool:
-        """Take `text[at:]` up to `self.at`; tell whether the closing bracket has come. Raises `Refused`."""
+        """Consume `text[at:]` up to `self.at`; return whether the closing bracket has come. Raise `Refused`."""
         return self._arguments.feed(text, at, final=final)
 
     def told(self, *, last: bool) -> list[Started | Fragment]:
-        """Give what has become certain since the last time. `last`: the call has ended."""
+        """Return what has become certain since the last time. `last`: the call has ended."""
         arguments = self._arguments
-        said = ", ".join(arguments.members[self._told :])
-        if self._live is None or arguments.given or not said:
+        text = ", ".join(arguments.members[self._told :])
+        if self._live is None or arguments.given or not text:
             return []
-        found = self._live.feed(f"{' ' if self._told else '{'}{said}{'}' if last else ','}", last=last)
+        early = self._live.feed(f"{' ' if self._told else '{'}{text}{'}' if last else ','}", last=last)
         self._told = len(arguments.members)
-        return found
+        return early
 
     def complete(self) -> bool:
-        """Supply the closing bracket, if it alone is missing; tell whether that could be done."""
+        """Supply the closing bracket if it alone is missing; return whether that was possible."""
         return self._arguments.begun and self._arguments.complete()
 
     def end_string(self) -> str | None:
-        """Close a last string before the closer of the block; return what came after, or None: its end is in doubt."""
+        """Close a last string before the block's closing token; return what came after, or None if uncertain."""
         return self._arguments.end_string() if isinstance(self._arguments, Braces) else None
 
     def outcome(self, *more: Fix) -> Call | Malformed:
-        """Settle the call. Raises `NoCall`."""
+        """Resolve the call, with `more` fixes. Raise `NoCall` if it is not a call."""
         arguments = self._arguments
         text, given = self._object()
         value = json.loads(text)
@@ -117,7 +117,7 @@ class OneCall:
         return self._live.settle(outcome) if self._live is not None else outcome
 
     def _refuse_strange(self, value: dict[str, object]) -> None:
-        """Raise `NoCall` for arguments that are none of the tool's, where nothing but its name tells of a call."""
+        """Raise `NoCall` if none of the arguments is the tool's, and nothing but its name makes this a call."""
         sure = self._place.wrapped or self._place.expected
         tools = self._rules.tools
         if sure or self.tool is None or tools is None:
@@ -126,7 +126,7 @@ class OneCall:
             raise NoCall("its arguments are none of the tool's")
 
     def _object(self) -> tuple[str, tuple[Fix, ...]]:
-        """Give the arguments as one JSON object: those without a key in the order in which the tool declares them."""
+        """Return the arguments as one JSON object, those without a key in the tool's declared order, and the fixes."""
         given, members = self._arguments.given, self._arguments.members
         if not given:
             return f"{{{', '.join(members)}}}", ()

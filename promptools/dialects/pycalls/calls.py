@@ -1,4 +1,17 @@
-"""Python calls of tools, one or several, between markers or bare: `[get_weather(city="Oslo"), ping()]`."""
+"""Python calls of tools, one or several, between markers or bare: `[get_weather(city="Oslo"), ping()]`.
+
+The reader is a set of states, each a method `(text, at, final)` that returns the index to go on from, or `~index` if
+more text is needed from there on. `Layout` defines what a dialect allows.
+
+    _begin      the bracket around the calls, if any        _between    after a call: a separator, or the end
+    _callee     a name and its opening bracket              _tail       after the calls: their closer
+    _inside     the arguments (`OneCall`)                   _echoing    the calls repeated, with another closer
+    _wrapped    the closing bracket of `print(`             _losing     unreadable text, up to the closer
+
+`_row`, `_guessed`, `_doubting` and `_unread`, for calls that nothing closes, are in `ends`; the parts made of the text
+are in `parts`. Text that was taken since the last part is `_segment`. In the end all calls become parts that tile
+the text (`_finish`), or all become text (`_give_up`), unless the name of one was emitted already.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +34,11 @@ _STATEMENT = re.compile(
     rf"(?!print\b|await\b)({NAME})[ \t]{{0,4}}\("
 )
 STATEMENT_LIMIT = 320
-"""Characters in which a statement's call must begin."""
+"""Characters within which a statement's call must begin."""
 
 
 class CallBlock(CallEnds):
-    """Calls, as `promptools.parsing.parts.Candidate`."""
+    """Reads calls, as a `promptools.parsing.parts.Candidate`."""
 
     def __init__(self, head: str, layout: Layout, rules: Rules, place: Place, *, firm: bool) -> None:
         super().__init__(head, layout, rules, place, firm=firm)
@@ -33,15 +46,15 @@ class CallBlock(CallEnds):
         self._carry = ""
         self._comment = False
         self._wrappers = 0
-        """Brackets of `print(` around the call."""
+        """Brackets of `print(` that are open around the call."""
         self._again = ""
         """Text that was taken and is read again."""
         self._goes_live = firm and place.meant
         self._echo = ""
 
     def feed(self, piece: str, start: int) -> int | None:
-        """Take more text; see `Candidate`."""
-        # without a carry the piece is read where it stands: to copy it for each call would be quadratic
+        """Read more text; see `Candidate`."""
+        # without a carry the piece is read in place: copying it for each call would be quadratic
         text, at = (self._carry + piece[start:], 0) if self._carry else (piece, start)
         text, at = self._run(text, at, final=False)
         if not self._over:
@@ -53,9 +66,9 @@ class CallBlock(CallEnds):
         return len(piece) - min(unread, own)
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide: the text is over."""
+        """Decide at the end of the text."""
         text = self._carry
-        # a word that was cut off inside arguments is no word that was refused
+        # a name that was cut off inside arguments is not an error in them
         text, at = self._run(text, 0, final=finish_reason != "length" or self._state != self._inside)
         if not self._over:
             self._take(text, at, len(text))
@@ -64,7 +77,7 @@ class CallBlock(CallEnds):
             self.rest += text[at:]
 
     def _run(self, text: str, at: int, *, final: bool) -> tuple[str, int]:
-        """Take what can be told; return the text, and the index that it is left at."""
+        """Consume the text as far as it is decided; return it, and the index up to which it was taken."""
         while at < len(text) and not self._over:
             moved = self._state(text, at, final)
             if moved < 0:
@@ -77,23 +90,23 @@ class CallBlock(CallEnds):
     # --- the states ------------------------------------------------------------------------------------------------
 
     def _space(self, text: str, at: int) -> int:
-        """Go past white space, and past comments where statements stand."""
+        """Skip white space, and comments where statements are allowed."""
         while at < len(text):
             if self._comment:
                 end = text.find("\n", at)
                 self._comment = end < 0
                 at = self._take(text, at, end if end >= 0 else len(text))
                 continue
-            found = _SPACE.match(text, at)
-            assert found is not None
-            at = self._take(text, at, found.end())
+            match = _SPACE.match(text, at)
+            assert match is not None
+            at = self._take(text, at, match.end())
             if not self._layout.python or not text.startswith("#", at):
                 break
             self._comment = True
         return at
 
     def _begin(self, text: str, at: int, _final: bool) -> int:
-        """Take the bracket around the calls, if there is one."""
+        """Consume the bracket around the calls, if there is one."""
         at = self._space(text, at)
         if at == len(text):
             return at
@@ -104,7 +117,7 @@ class CallBlock(CallEnds):
         return at
 
     def _callee(self, text: str, at: int, final: bool) -> int:
-        """Take the name of the next call and its opening bracket, or what ends the list."""
+        """Consume the name of the next call and its opening bracket, or what ends the list."""
         at = self._space(text, at)
         if at == len(text):
             return at
@@ -140,20 +153,20 @@ class CallBlock(CallEnds):
 
     def _named(self, text: str, at: int) -> tuple[str, int]:
         if self._layout.python:
-            found = _STATEMENT.match(text, at)
-            if found is None:
+            match = _STATEMENT.match(text, at)
+            if match is None:
                 return "", at
-            self._wrappers = int(found[1] is not None)
-            return found[2], found.end()
-        found = (_SPACED if self._layout.spaced and self._bracketed else _CALLEE).match(text, at)
-        return (found[1].strip(), found.end()) if found is not None else ("", at)
+            self._wrappers = int(match[1] is not None)
+            return match[2], match.end()
+        match = (_SPACED if self._layout.spaced and self._bracketed else _CALLEE).match(text, at)
+        return (match[1].strip(), match.end()) if match is not None else ("", at)
 
     def _may_come(self, text: str, at: int) -> bool:
-        """Tell whether a statement may still turn out to be a call."""
+        """Return whether a statement may still turn out to be a call."""
         return self._layout.python and len(text) - at < STATEMENT_LIMIT and "\n" not in text[at : at + STATEMENT_LIMIT]
 
     def _inside(self, text: str, at: int, final: bool) -> int:
-        """Take the arguments."""
+        """Consume the arguments."""
         call = self._call
         assert call is not None
         try:
@@ -194,7 +207,7 @@ class CallBlock(CallEnds):
             self.rest = raw[cut:]
 
     def _wrapped(self, text: str, at: int, _final: bool) -> int:
-        """Take the closing bracket of `print(`."""
+        """Consume the closing bracket of `print(`."""
         at = self._space(text, at)
         if at == len(text):
             return at
@@ -204,7 +217,7 @@ class CallBlock(CallEnds):
         return self._take(text, at, at + 1)
 
     def _between(self, text: str, at: int, final: bool) -> int:
-        """After a call: a separator, or the end."""
+        """After a call: take a separator, or go on to the end."""
         at = self._space(text, at)
         if at == len(text):
             return at
@@ -227,7 +240,7 @@ class CallBlock(CallEnds):
         return at
 
     def _unlisted(self, text: str, at: int, final: bool) -> int:
-        """Go on where the list's bracket is missing: the block's closer does for it."""
+        """Accept the block's closer in place of the list's bracket, or refuse."""
         closer = self._closer_at(text, at, final)
         if closer is None:
             return ~at
@@ -239,7 +252,7 @@ class CallBlock(CallEnds):
         return at
 
     def _tail(self, text: str, at: int, final: bool) -> int:
-        """After the calls: their closer, or something foreign."""
+        """After the calls: take their closer, or decide on foreign text."""
         at = self._space(text, at)
         if at == len(text):
             return at
@@ -247,8 +260,8 @@ class CallBlock(CallEnds):
         if closer is None:
             return ~at
         if closer:
-            said = "".join((*(part.raw for part in self._done), *self._segment)).strip()
-            self._echo = f"[{said}" if self._bracketed else said
+            calls = "".join((*(part.raw for part in self._done), *self._segment)).strip()
+            self._echo = f"[{calls}" if self._bracketed else calls
             if closer not in self._layout.right:
                 note(reversed(self._done), Fix("closer", f"only {closer!r} of its closer was there"))
             end = self._take(text, at, at + len(closer))
@@ -264,7 +277,7 @@ class CallBlock(CallEnds):
         return self._foreign(text, at)
 
     def _foreign(self, text: str, at: int) -> int:
-        """Decide on words, or another marker, where the closer belongs."""
+        """Decide on prose, or another marker, where the closer belongs."""
         self._notice_quote(text, at)
         if self._doubted and text[at] != "<":
             return self._refuse(UNSURE, at, broken=True)
@@ -276,24 +289,24 @@ class CallBlock(CallEnds):
         return at
 
     def _echoing(self, text: str, at: int, final: bool) -> int:
-        """Take what stood between the markers once more, if it has another closer."""
+        """Consume the calls once more, if they are repeated before another closer."""
         bare = _SPACE.match(text, at)
         assert bare is not None
         for echo in {self._echo, self._echo.removeprefix("[")}:
             for closer in self._layout.right:
                 whole = echo + closer
-                said = text[bare.end() : bare.end() + len(whole)]
-                if said == whole:
+                seen = text[bare.end() : bare.end() + len(whole)]
+                if seen == whole:
                     end = self._take(text, at, bare.end() + len(whole))
                     self._cut("repeat")
                     return end
-                if whole.startswith(said) and not final:
+                if whole.startswith(seen) and not final:
                     return ~at
         self._finish()
         return at
 
     def _closer_at(self, text: str, at: int, final: bool) -> str | None:
-        """Give the closer, or what there is of it, that stands at `text[at]`; None when more text must tell."""
+        """Return the closer at `text[at]`, or its beginning at the end; "" if none, None if more text is needed."""
         for closer in self._layout.right:
             if text.startswith(closer, at):
                 return closer
@@ -302,7 +315,7 @@ class CallBlock(CallEnds):
         return ""
 
     def _refuse(self, why: str, at: int, *, broken: bool = False) -> int:
-        """Go past what cannot be read: to the closer where a call was meant, else nowhere."""
+        """Skip what cannot be read up to the closer if a call is intended; else give up."""
         if self._place.first and self._bracketed and not self._layout.right and self._is_unread(broken):
             self._lost, self._state = why, self._unread
             return at
@@ -315,19 +328,19 @@ class CallBlock(CallEnds):
         return at
 
     def _losing(self, text: str, at: int, final: bool) -> int:
-        """Take everything up to the closer."""
-        places = [(text.find(closer, at), closer) for closer in self._layout.right]
-        found = min((each for each in places if each[0] >= 0), default=None)
-        if found is None:
+        """Consume everything up to the closer."""
+        offsets = [(text.find(closer, at), closer) for closer in self._layout.right]
+        first = min((candidate for candidate in offsets if candidate[0] >= 0), default=None)
+        if first is None:
             keep = max((len(closer) for closer in self._layout.right), default=1) - 1
             end = len(text) if final else max(at, len(text) - keep)
             self._take(text, at, end)
             return end if end == len(text) else ~end
-        self._take(text, at, found[0])
+        self._take(text, at, first[0])
         self._malformed()
-        self._segment = [found[1]]
+        self._segment = [first[1]]
         self._finish()
-        return found[0] + len(found[1])
+        return first[0] + len(first[1])
 
     def _cut_short(self, finish_reason: str | None) -> None:
         """Decide on calls after which the text ended too early."""

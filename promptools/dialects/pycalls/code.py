@@ -1,4 +1,4 @@
-"""Calls written as Python: every name and value as a literal that reads back the same."""
+"""Write calls as Python: every name and value as a literal that reads back the same."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NO_KEYS = frozenset(("True", "False", "None", "true", "false", "null"))
 
 
 def calls_of(calls: Sequence[Call]) -> Iterator[str]:
-    """Give each call as `name(key=value)`; arguments whose names are none of Python's stand in a dictionary."""
+    """Yield each call as `name(key=value)`, or as `name(**{...})` if an argument's name is not valid in Python."""
     for call in calls:
         keys = [key for key in call.arguments if not _KEY.fullmatch(key) or key in _NO_KEYS]
         if keys:
@@ -28,20 +28,23 @@ def calls_of(calls: Sequence[Call]) -> Iterator[str]:
 
 
 def literal(value: Any) -> str:
-    """Write a JSON value as Python does, strings in double quotes."""
+    """Return a JSON value as a Python literal, strings in double quotes."""
     if value is True or value is False or value is None:
         return str(value)
     if is_object(value):
-        return f"{{{', '.join(f'{dump(key)}: {literal(each)}' for key, each in value.items())}}}"
+        return f"{{{', '.join(f'{dump(key)}: {literal(item)}' for key, item in value.items())}}}"
     if is_array(value):
         return f"[{', '.join(map(literal, value))}]"
     return dump(value)
 
 
 def listed(tools: Tools) -> str:
-    """Declare the tools as one JSON list, a tool a line."""
-    functions = [each["function"] for each in tools.to_openai()]
-    shown = ({key: each[key] for key in ("name", "description", "parameters") if key in each} for each in functions)
+    """Return the tools as one JSON list, a tool a line."""
+    functions = [tool["function"] for tool in tools.to_openai()]
+    shown = (
+        {key: function[key] for key in ("name", "description", "parameters") if key in function}
+        for function in functions
+    )
     return "[" + ",\n".join(map(dump, shown)) + "]"
 
 

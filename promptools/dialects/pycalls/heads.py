@@ -1,4 +1,4 @@
-"""How Python calls behind a marker begin, and which body follows the marker: calls or JSON."""
+"""How Python calls after a marker begin, and which body follows the marker: calls or JSON."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ _BODY = re.compile(r"\s*+(?:\[\s*+)?+(\S)")
 
 
 def behind(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
-    """Tell that a marker begins calls once something stands behind it."""
+    """Return True once something follows a marker that alone begins calls."""
     del start, fresh, rules
     return True if end < len(text) else None
 
 
 def offered(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
-    """Tell whether the first call behind a marker, which stands before JSON as well, is of an offered tool."""
+    """Return whether the first call after a marker that JSON may also follow is of an offered tool."""
     del start, fresh
-    found = _CALLEE.match(text, end)
-    if found is None:
+    match = _CALLEE.match(text, end)
+    if match is None:
         return None if end == len(text) else False
-    return rules.tools is not None and rules.tools.find(plain(found[1])) is not None
+    return rules.tools is not None and rules.tools.find(plain(match[1])) is not None
 
 
 def marked(*openers: str, json: bool = False, spaced: bool = False, tier: Tier | None = None) -> Head:
-    """Make the head of calls behind one of these markers; `json`: objects may stand there too.
+    """Return the head of calls after one of these markers; `json`: objects may follow them too.
 
-    Behind a sentinel a bracket is enough, so that what breaks off behind it is no text.
+    After a sentinel a bracket is enough, so that a reply that breaks off there is not text.
     """
     name = SPACED if spaced else CALLEE
     bracket = r"(?:\[\s{0,16}+)?"
@@ -46,7 +46,7 @@ def marked(*openers: str, json: bool = False, spaced: bool = False, tier: Tier |
 
 
 class Either(Undecided):
-    """A body that may be calls or JSON: the first characters tell which candidate reads it."""
+    """A body that may be calls or JSON: its first characters decide which reader takes it."""
 
     def __init__(self, head: str, calls: Callable[[], Candidate], json: Callable[[], Candidate], *, firm: bool) -> None:
         super().__init__(firm=firm, head=head)
@@ -56,26 +56,26 @@ class Either(Undecided):
         self._inner: Candidate | None = None
 
     def feed(self, piece: str, start: int) -> int | None:
-        """Take more text; see `Candidate`."""
+        """Read more text; see `Candidate`."""
         if self._inner is not None:
             self._inner.head = self.head
             end = self._inner.feed(piece, start)
             self._adopt(self._inner)
             return end
         held, self._held = self._held, self._held + piece[start:]
-        found = _BODY.match(self._held)
-        if found is None:
+        match = _BODY.match(self._held)
+        if match is None:
             return None
-        self._inner = inner = self._choose(found)
+        self._inner = inner = self._choose(match)
         end = inner.feed(self._held, 0)
         self._adopt(inner)
         if end is None:
             return None
-        assert end >= len(held)  # a bracket, and white space, decide nothing
+        assert end >= len(held)  # a bracket and white space do not decide it
         return start + end - len(held)
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide: the text is over."""
+        """Decide at the end of the text."""
         if self._inner is None:
             self._inner = self._calls()
             self._inner.feed(self._held, 0)
@@ -87,7 +87,7 @@ class Either(Undecided):
         return self._json() if found[1] == "{" else self._calls()
 
     def _adopt(self, inner: Candidate) -> None:
-        """Show what the inner candidate has."""
+        """Copy the state of the inner candidate."""
         self.parts, self.rest, self.head, self.firm = inner.parts, inner.rest, inner.head, inner.firm
         self.live += inner.live
         inner.live = []

@@ -1,4 +1,4 @@
-"""Calls in Python's syntax where their dialect writes another."""
+"""Calls in Python's syntax where their dialect has another."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ INSTEAD = Fix("json", "the arguments stood in a Python call")
 
 
 class InsteadBlock(CallBlock):
-    """Calls, each with the liberty that was taken: so none goes out before its end."""
+    """Reads calls and records that fix on each, so that none is emitted before its end."""
 
     def __init__(self, head: str, layout: Layout, rules: Rules, place: Place, *, firm: bool) -> None:
         super().__init__(head, layout, rules, place, firm=firm)
         self._goes_live = False
 
     def feed(self, piece: str, start: int) -> int | None:
-        """Take more text; see `Candidate`."""
+        """Read more text; see `Candidate`."""
         end = super().feed(piece, start)
         if end is not None:
             self._note_all()
         return end
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide: the text is over."""
+        """Decide at the end of the text."""
         super().close(finish_reason)
         self._note_all()
 

@@ -1,4 +1,4 @@
-"""What dialects share that write Python calls between two markers."""
+"""The base of dialects that write Python calls between two markers."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ if TYPE_CHECKING:
 
 
 class MarkedCalls(Textual):
-    """Calls in Python's syntax behind `opener` and before `closer`."""
+    """Calls in Python's syntax after `opener` and before `closer`."""
 
     layout = Layout()
     opener = ""
     closer = ""
     between = "\n"
-    """What is written between two calls."""
+    """The text between two calls."""
     declared = ("", "")
-    """What stands around the list of the tools."""
+    """The text before and after the list of tools."""
     naming = "Name each argument, and write its value as a literal of Python."
 
     def candidate(self, head: str, rules: Rules, place: Place, *, firm: bool) -> Candidate:
-        """Start at the first call, or at the bracket before it."""
+        """Start reading at the first call, or at the bracket before it."""
         return CallBlock(head, self.layout, rules, place, firm=firm)
 
     @abstractmethod
     def explain(self, *, parallel: bool) -> str:
-        """Say how a call is written."""
+        """Return the prompt's text on how a call is written."""
 
     def between_tags(self, verb: str, *, parallel: bool) -> str:
-        """Say so where the markers are tags around one call a line."""
+        """Return that text where the markers are tags around one call a line."""
         how_many = "Write one call a line to call several." if parallel else "Call one function at a time."
         return f"""You can {verb} functions. To do so, write the call between these tags, and nothing after them:
 
@@ -59,7 +59,7 @@ The functions are:
 {self.declared[0]}{listed(tools)}{self.declared[1]}"""
 
     def render_calls(self, calls: Sequence[Call]) -> str:
-        """Write calls as the model would have."""
+        """Write calls in the model's own format."""
         return f"{self.opener}{self.between.join(calls_of(calls))}{self.closer}" if calls else ""
 
     def render_results(self, results: Sequence[Result]) -> str:

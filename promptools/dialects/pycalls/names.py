@@ -1,6 +1,6 @@
-r"""Names in Python calls as models write them: `book\_seat` where a model escapes what Markdown would read.
+r"""Names in Python calls as models write them: `book\_seat` where a model escapes Markdown's special characters.
 
-An escape is taken for what it escapes only where a name must be: no name holds a backslash.
+An escape is undone only where a name must be: no name holds a backslash.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from promptools.errors import clip
 from promptools.types import Fix
 
 PROGRAM: Final = ("python", "py", "python3")
-"""Labels of a fence that holds a program: calls only where it is the whole reply, and holds nothing else."""
+"""Labels of a fence around a program, which is calls only if it is the whole reply and holds nothing else."""
 ESCAPE: Final = r"\\(?:[_.-]|\Z)"
-"""An escaped character of a name, or the beginning of one where the text ends."""
+"""An escaped character of a name, or the beginning of one at the end of the text."""
 _ESCAPED = re.compile(r"\\([_.-])")
 _FEW = "{0,16}+"
 
 
 def name_of(first: str, rest: str, most: int) -> str:
-    """Return the pattern of a name that begins with `first` and goes on with `most` of `rest`, some of them escaped."""
+    """Return the pattern of a name: `first`, then up to `most` of `rest`, some of them escaped."""
     more = f"{rest}{{0,{most}}}+"
     return rf"{first}{more}(?:{ESCAPE}{rest}{{0,32}}+){_FEW}"
 
@@ -32,14 +32,14 @@ def plain(name: str) -> str:
 
 
 def unescaped(name: str) -> tuple[Fix, ...]:
-    """Return the fix for a name that is written with Markdown's escapes; none where it is not."""
-    own = plain(name)
-    return () if own == name else (Fix("name", f"{clip(name)!r} to {clip(own)!r}"),)
+    """Return the fix for a name with Markdown's escapes; empty if it has none."""
+    bare = plain(name)
+    return () if bare == name else (Fix("name", f"{clip(name)!r} to {clip(bare)!r}"),)
 
 
 def is_offered(name: str, rules: Rules) -> bool:
-    """Whether this is an offered tool's name, spelled as it was declared, perhaps in a namespace."""
-    own = plain(name)
+    """Return whether this is an offered tool's name, spelled as declared, perhaps in a namespace."""
+    bare = plain(name)
     if rules.tools is None:
         return False
-    return rules.tools.get(own) is not None or ("." in own and rules.tools.find(own) is not None)
+    return rules.tools.get(bare) is not None or ("." in bare and rules.tools.find(bare) is not None)

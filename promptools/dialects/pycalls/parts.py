@@ -1,4 +1,4 @@
-"""What calls leave behind: the parts that tile their text, and what becomes of those that did not end."""
+"""What a block of calls results in: the parts that tile its text, and the outcome of calls that did not end."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ from promptools.types import Fix
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How the calls stand: in brackets or not, one a line or not, and what closes them."""
+    """How a dialect lays out its calls: in brackets or not, one a line or not, and what closes them."""
 
     right: tuple[str, ...] = ()
-    """What closes them; nothing: the last bracket does."""
+    """What closes them; if empty, the last bracket does."""
     brackets: bool | None = None
-    """They stand in square brackets; None: they may."""
+    """They are in square brackets; None: they may be."""
     lines: bool = False
-    """Several may stand without brackets, one a line."""
+    """Several may come without brackets, one a line."""
     row: bool = False
-    """Several may stand without brackets, a comma or a semicolon between two."""
+    """Several may come without brackets, a comma or a semicolon between two."""
     spaced: bool = False
     """Names may hold spaces."""
     python: bool = False
-    """A statement may print or assign what the call gives."""
+    """A statement may print or assign the call's result."""
     alone: bool = False
-    """Nothing but calls and control tokens may stand between the opener and the end of the reply."""
+    """Nothing but calls and control tokens may come between the opener and the end of the reply."""
     seals: bool = False
-    """The closer is no word of prose: behind it anything may follow."""
+    """The closer cannot be prose: anything may follow it."""
     echoed: bool = False
-    """What stood between the markers may stand again behind them, with another closer."""
+    """The calls may be repeated after their closer, with another closer."""
 
 
 def _is_guess(part: Part) -> bool:
-    """Tell whether a call holds a string of which it was guessed where it ends."""
+    """Return whether a call holds a string whose end was guessed."""
     return part.call is not None and any(fix.detail.startswith(UNESCAPED) for fix in part.call.fixes)
 
 
 class CallParts(Undecided):
-    """The way out of a block of calls: text that was taken, and the parts made of it."""
+    """The text that a block of calls has taken, and the parts made of it."""
 
     def __init__(self, head: str, layout: Layout, rules: Rules, place: Place, *, firm: bool) -> None:
         super().__init__(firm=firm, head=head)
@@ -60,10 +60,10 @@ class CallParts(Undecided):
         self._listed = False
         """The bracket around the calls was closed."""
         self._half = False
-        """A quote stands behind the last call, whose last string may end there."""
+        """A quote follows the last call, whose last string may end there."""
         self._lost = ""
         self._started = False
-        """The name of a call has gone out."""
+        """The name of a call has been emitted."""
         self._over = False
 
     def _take(self, text: str, at: int, end: int) -> int:
@@ -72,7 +72,7 @@ class CallParts(Undecided):
         return end
 
     def _call_ends(self, call: OneCall, *fixes: Fix) -> bool:
-        """Settle the call whose last bracket has come; tell whether it may stand."""
+        """Resolve the call whose last bracket has come; return False if it is not one, and the block is given up."""
         try:
             outcome = call.outcome(*fixes)
         except NoCall as no:
@@ -83,16 +83,16 @@ class CallParts(Undecided):
         return True
 
     def _let_out(self, call: OneCall, *, last: bool = False) -> None:
-        """Let out what is certain of a call, which may have ended; with its name the calls before it go."""
-        found = call.told(last=last)
-        if found and self._done:
+        """Emit what is certain of a call, which may have ended; the calls before it are emitted along with its name."""
+        early = call.told(last=last)
+        if early and self._done:
             self._let_go(self._done)
             self._done = []
-        self._started = self._started or bool(found)
-        self.live += found
+        self._started = self._started or bool(early)
+        self.live += early
 
     def _cut(self, kind: PartKind) -> None:
-        """Make a part of the text that was taken since the last one; before the first call it is the opener's."""
+        """Make a part of the text taken since the last one; before the first call it is added to the head."""
         raw, self._segment = "".join(self._segment), []
         if kind == "markup" and not self._done:
             self.head += raw
@@ -107,33 +107,33 @@ class CallParts(Undecided):
 
     @property
     def _meant(self) -> bool:
-        """Tell whether calls are meant, whatever stands in them."""
+        """Whether calls are intended, whatever is wrong with them."""
         return self._started or self._place.meant
 
     @property
     def _doubted(self) -> bool:
-        """Tell whether where a string ends is a guess, which holds as long as nothing strange follows."""
+        """Whether the end of a string is a guess, which is valid only if nothing strange follows."""
         return self._half or any(map(_is_guess, self._done))
 
     def _notice_quote(self, text: str, at: int) -> None:
-        """Notice a quote behind the last call, whose last string may end there and not before."""
+        """Remember a quote after the last call, whose last string may end there instead."""
         quote = self._call.last_quote if self._call is not None else ""
         self._half = self._half or (quote != "" and text.startswith(quote, at))
 
     def _refuse_doubted(self) -> None:
-        """Make malformed what was read of a guess, and of what follows it."""
-        last = next((place for place in reversed(range(len(self._done))) if self._done[place].call), 0)
-        guesses = (place for place, part in enumerate(self._done) if _is_guess(part) or (self._half and place == last))
+        """Make calls with a guessed string, and those after them, malformed."""
+        last = next((index for index in reversed(range(len(self._done))) if self._done[index].call), 0)
+        guesses = (index for index, part in enumerate(self._done) if _is_guess(part) or (self._half and index == last))
         first = next(guesses, len(self._done))
         for part in self._done[first:]:
             if part.call is not None:
-                said = broken("invalid_json", UNSURE, self._place.dialect, part.call.name)
-                part.kind, part.call, part.malformed = "malformed", None, said
+                malformed = broken("invalid_json", UNSURE, self._place.dialect, part.call.name)
+                part.kind, part.call, part.malformed = "malformed", None, malformed
 
     def _malformed(self) -> None:
         self._refuse_doubted()
-        said = broken("invalid_json", self._lost, self._place.dialect, self._name)
-        self._done.append(Part("malformed", "".join(self._segment), malformed=said))
+        malformed = broken("invalid_json", self._lost, self._place.dialect, self._name)
+        self._done.append(Part("malformed", "".join(self._segment), malformed=malformed))
         self._segment = []
 
     @property
@@ -147,11 +147,11 @@ class CallParts(Undecided):
         raw = "".join(self._segment)
         closer = min((at for at in map(raw.find, self._layout.right) if at >= 0), default=-1)
         after = call.end_string() if finish_reason != "length" else None
-        place = raw.rfind(after) if after else -1
-        if place >= 0:
-            self._segment = [raw[:place]]
+        cut = raw.rfind(after) if after else -1
+        if cut >= 0:
+            self._segment = [raw[:cut]]
             if self._call_ends(call):
-                self.rest = raw[place:]
+                self.rest = raw[cut:]
         elif closer >= 0 and (self._meant or call.tool is not None):
             self._segment = [raw[:closer]]
             self._lost = "a string or bracket in it is never closed"
@@ -172,11 +172,11 @@ class CallParts(Undecided):
             self._give_up("the text ended inside its arguments")
 
     def _cut_in_name(self) -> None:
-        """Decide on calls behind which another name began."""
+        """Decide on calls after which another name began."""
         raw = "".join(self._segment)
         name = raw.strip(" \t\r\n,;")
         tools = self._rules.tools
-        begun = tools is not None and any(each.startswith(name) for each in tools.names)
+        begun = tools is not None and any(offered.startswith(name) for offered in tools.names)
         if begun or (self._meant and not self._layout.alone):
             self._segment = [raw[: raw.find(name)]]
             self._cut("markup")
@@ -188,7 +188,7 @@ class CallParts(Undecided):
             self._give_up("the list of calls holds something else")
 
     def _give_back(self) -> None:
-        """Leave what was taken since the last call to be read again."""
+        """Return what was taken since the last call, to be read again."""
         self.rest, self._segment = "".join(self._segment), []
 
     def _cut_before_call(self) -> None:
@@ -199,8 +199,8 @@ class CallParts(Undecided):
             self._give_up("the text ended before a call")
 
     def _truncated(self, raw: str) -> Part:
-        said = broken("truncated", "the text ended inside it", self._place.dialect, self._name)
-        return Part("malformed", raw, malformed=said)
+        malformed = broken("truncated", "the text ended inside it", self._place.dialect, self._name)
+        return Part("malformed", raw, malformed=malformed)
 
     def _without_closer(self) -> None:
         missing = "]" if self._bracketed and not self._listed else "".join(self._layout.right[:1])
@@ -210,20 +210,20 @@ class CallParts(Undecided):
 
     def _finish(self) -> None:
         failed = [part.malformed for part in self._done if part.malformed is not None]
-        unknown = any(each.reason == "unknown_tool" for each in failed)
-        if unknown and not self._started and any(part.call for part in self._done):  # all or nothing
+        unknown = any(malformed.reason == "unknown_tool" for malformed in failed)
+        if unknown and not self._started and any(part.call for part in self._done):  # all calls or none
             self._give_up("a tool beside the others is not offered")
             return
         if self._segment:
             self._cut("markup")
         opening = [Part("markup", self.head)] if self.head else []
         self.parts = [*opening, *self._done]
-        told = [*self._gone, *self.parts]
-        self.tries.append(tried(self._place.dialect, size_of(told), told))
+        all_parts = [*self._gone, *self.parts]
+        self.tries.append(tried(self._place.dialect, size_of(all_parts), all_parts))
         self._over = True
 
     def _give_up(self, why: str) -> None:
-        """Make it text; or, where the name of a call has gone out, a malformed call behind those before it."""
+        """Return the block as text, or as a malformed call if the name of a call has been emitted."""
         if self._started:
             self._lost = why
             self._malformed()

@@ -1,4 +1,4 @@
-"""A list of strings each of which is a Python call: `["get_weather(city='Oslo')", "ping()"]`."""
+"""A list of strings, each of which is a Python call: `["get_weather(city='Oslo')", "ping()"]`."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _FIX = Fix("unwrap", "the call stood in a string")
 
 
 def begins(text: str, start: int, end: int, *, fresh: bool, rules: Rules) -> bool | None:
-    """Tell whether a list of strings begins the first of which begins as a call of an offered tool."""
-    found = _NAMED.fullmatch(text, start, end)
-    if found is None:
+    """Return whether a list of strings begins here whose first one begins as a call of an offered tool."""
+    match = _NAMED.fullmatch(text, start, end)
+    if match is None:
         return None if rules.tools is not None and fresh else False
-    return fresh and is_offered(found[1], rules)
+    return fresh and is_offered(match[1], rules)
 
 
 def head(labels: tuple[str | None, ...]) -> Head:
@@ -38,7 +38,7 @@ def head(labels: tuple[str | None, ...]) -> Head:
 
 
 class QuotedCalls(Undecided):
-    """A list from its bracket to its end: all its strings are calls, or it is text."""
+    """Reads a list from its bracket to its end: if all its strings are calls they are taken, else it is text."""
 
     def __init__(self, rules: Rules, place: Place, *, firm: bool) -> None:
         super().__init__(firm=firm)
@@ -48,7 +48,7 @@ class QuotedCalls(Undecided):
         self._pieces: list[str] = []
 
     def feed(self, piece: str, start: int) -> int | None:
-        """Take text up to the list's closing bracket."""
+        """Consume text up to the list's closing bracket; see `Candidate`."""
         end = self._extent.feed(piece, start)
         self._pieces.append(piece[start:end])
         if end is not None:
@@ -63,8 +63,8 @@ class QuotedCalls(Undecided):
         if first is not None and self._call(first[0]) is None:
             self._refuse(raw)
             return
-        said = broken("truncated", "the text ended inside it", self._place.dialect, None)
-        self.parts = [Part("malformed", raw, malformed=said)]
+        malformed = broken("truncated", "the text ended inside it", self._place.dialect, None)
+        self.parts = [Part("malformed", raw, malformed=malformed)]
         self.tries.append(tried(self._place.dialect, len(raw), self.parts))
 
     def _refuse(self, raw: str) -> None:
@@ -89,7 +89,7 @@ class QuotedCalls(Undecided):
         self.tries.append(tried(self._place.dialect, len(raw), self.parts))
 
     def _call(self, string: str) -> Part | None:
-        """Read the one call that a string holds; None where it holds anything else."""
+        """Read the one call that a string holds; None if it holds anything else."""
         inner = _unquoted(string)
         block = CallBlock("", _LAYOUT, self._rules, self._place, firm=False)
         end = block.feed(inner, 0)
@@ -102,7 +102,7 @@ class QuotedCalls(Undecided):
 
 
 def _unquoted(string: str) -> str:
-    """Read a string of the list: as JSON, or with nothing but its quotes and their escapes taken off."""
+    """Decode a string of the list: as JSON, else by removing its quotes and their escapes."""
     try:
         inner = json.loads(string, strict=False)
     except ValueError:

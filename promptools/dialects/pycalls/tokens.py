@@ -1,9 +1,9 @@
 r"""Tokens of the literals that models write as arguments of Python calls, as their text comes in pieces.
 
-A string ends at a quote behind which its argument or its list may go on. A quote that looks like an apostrophe or like
-the beginning of a quotation (`'sed -n '1,9p' f'`) is part of the string, which is then doubtful: whoever reads the
+A quote ends a string only if its argument or its list may go on after it. A quote that looks like an apostrophe or like
+the beginning of a quotation (`'sed -n '1,9p' f'`) is part of the string, which is then doubtful: the reader of the
 tokens decides whether another end is possible. Every token ends at the same place however its text is cut, and no
-character of a string is looked at twice, but for the few behind a quote.
+character of a string is looked at twice, except for the few after a quote.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from promptools.parsing.strings import Liberties
 
 Kind = Literal["string", "number", "name", "key", "dict", "mark"]
 Slot = Literal["argument", "value", "item"]
-"""Where the next token stands: a key may stand there, behind a key, or anywhere else."""
+"""Position of the next token: where a key may come, after a key, or anywhere else."""
 
 _SPACE = re.compile(r"[\s\ufeff\u200b]*+")
 _KEYWORD = name_of(r"[^\W\d]", r"[\w.-]", 127)
@@ -32,7 +32,7 @@ _GAP = r"\s{0,256}+"
 _NEXT_KEY = rf",{_GAP}(?:\Z|\)|\*(?:\Z|\*)|{_KEYWORD}\s{{0,64}}+(?:\Z|:|=(?:\Z|(?!=))))"
 _MORE = r"\#|[rRuU]?(?:\Z|['\"“‘])"
 _AFTER: Final[dict[tuple[bool, bool], re.Pattern[str]]] = {
-    # behind a key's value, not doubtful; doubtful; then the same for any other string
+    # after a key's value that is certain; that is doubtful; then the same for any other string
     (True, False): re.compile(rf"{_GAP}(?:\Z|\)|{_NEXT_KEY}|{_MORE})"),
     (True, True): re.compile(rf"{_GAP}(?:\Z|\)[ \t]{{0,64}}+(?:\Z|[,\]);<`\r\n])|{_NEXT_KEY})"),
     (False, False): re.compile(rf"{_GAP}(?:\Z|[,\])}}:]|{_MORE})"),
@@ -40,7 +40,7 @@ _AFTER: Final[dict[tuple[bool, bool], re.Pattern[str]]] = {
 }
 _BRACKET = re.compile(r"[)\]}]|(?:([^\W\d][\w.:/-]{0,127}+)[ \t]{0,8}+)?\(|[\[{]")
 _QUOTATION = re.compile(r"(?!(?:if|else|for|in|is|or|and|not)\b)\w|[/$~{^\\-]|\*\.|\./")
-"""What follows the opening quote of a quotation, and no string that has ended: no operator, no keyword."""
+"""What follows the opening quote of a quotation, but never the end of a string: no operator, no keyword."""
 _ESCAPE = re.compile(
     r"\\(?:(?P<pair>u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|x(?P<x>[0-9a-fA-F]{2})"
     r"|u(?P<u>[0-9a-fA-F]{4})|U(?P<U>[0-9a-fA-F]{8})|(?P<o>[0-7]{1,3})|(?P<one>.))",
@@ -55,23 +55,23 @@ _NO_ESCAPE = re.compile(r"\\(?![abfnrtvx0-7])(?!u[0-9a-fA-F]{4})\w")
 
 
 class Token(NamedTuple):
-    """One token: a string's text is what stood between its quotes, a key's or a name's is the word itself."""
+    """One token. The text of a string is what is between its quotes; that of a key or a name is the name itself."""
 
     kind: Kind
     text: str
     start: int = 0
-    """Where it begins in the text at hand, if it is no string."""
+    """Where it begins in the current text, unless it is a string."""
     quote: str = ""
-    """What opened a string, or what followed a key."""
+    """What opened a string, or the sign after a key."""
     doubtful: bool = False
     """Quotes inside the string are not escaped."""
     raw: bool = False
     glued: bool = False
-    """Nothing stands between a string and the one before it."""
+    """Nothing is between a string and the one before it."""
 
 
 class Crossed(Exception):
-    """A string without its closing quote runs into the next call, `back` characters before where that was seen."""
+    """Raised where a string without its closing quote runs into the next call, `back` characters earlier."""
 
     def __init__(self, back: int) -> None:
         super().__init__(back)
@@ -79,12 +79,12 @@ class Crossed(Exception):
 
 
 class Lexer:
-    """Cuts text into tokens. O(n) in characters. `calls`: whether a name before a bracket is that of a tool."""
+    """Splits text into tokens. O(n) in characters. `calls`: whether a name before a bracket is a tool's."""
 
     def __init__(self, calls: Callable[[str], bool]) -> None:
         self._calls = calls
         self.at = 0
-        """How far the text at hand has been taken."""
+        """How far the current text has been taken."""
         self._comment = False
         self._quote = ""
         self._raw = False
@@ -94,21 +94,21 @@ class Lexer:
         self._glued = False
         self._body: list[str] = []
         self._seen = 0
-        """Pieces of the body that were looked at for the next call."""
+        """Pieces of the body that were searched for the next call."""
         self._size = 0
         """Characters in them."""
         self._depth = 0
-        """Brackets that are open at their end; below zero where more were closed."""
+        """Brackets that are open at their end; below zero if more were closed than opened."""
         self._left = -1
-        """Where the first bracket was closed that stands before the string."""
+        """Offset of the first closing bracket that closes one before the string."""
 
     @property
     def in_string(self) -> bool:
-        """Tell whether a string is open."""
+        """Whether a string is open."""
         return bool(self._quote)
 
     def next(self, text: str, at: int, *, final: bool, slot: Slot) -> Token | None:
-        """Give the token that stands next from `text[at]` on; None when more text must tell, or there is none."""
+        """Return the next token from `text[at]` on; None if there is none, or if more text is needed."""
         if self._quote:
             return self._string(text, at, final=final, slot=slot)
         begin = at
@@ -128,7 +128,7 @@ class Lexer:
         return token
 
     def _skip(self, text: str, at: int) -> int:
-        """Go past white space and comments."""
+        """Skip white space and comments."""
         while True:
             if self._comment:
                 end = text.find("\n", at)
@@ -143,13 +143,13 @@ class Lexer:
             self._comment = True
 
     def _plain(self, text: str, at: int, slot: Slot) -> Token:
-        """Take what is no string."""
+        """Consume a token that is not a string."""
         if slot == "argument":
-            found = _KEY.match(text, at)
-            if found is not None and (found.end() == len(text) or text[found.end() - 1] in "=:"):
-                self.at = found.end()
+            match = _KEY.match(text, at)
+            if match is not None and (match.end() == len(text) or text[match.end() - 1] in "=:"):
+                self.at = match.end()
                 if text[self.at - 1] in "=:":
-                    return Token("key", found[1], at, text[self.at - 1])
+                    return Token("key", match[1], at, text[self.at - 1])
         name = _NAME.match(text, at)
         if name is not None:
             self.at = max(self.at, name.end())
@@ -165,7 +165,7 @@ class Lexer:
         return Token("mark", text[at : self.at], at)
 
     def _begin(self, text: str, at: int, *, final: bool, slot: Slot, raw: bool) -> Token | None:
-        """Take the opening quote: one, or three."""
+        """Consume the opening quote, one character or three."""
         quote = text[at]
         size = 1
         if quote in "'\"":
@@ -180,7 +180,7 @@ class Lexer:
         return self._string(text, self.at, final=final, slot=slot)
 
     def _string(self, text: str, at: int, *, final: bool, slot: Slot) -> Token | None:
-        """Take more of a string, up to the quote that ends it."""
+        """Consume more of a string, up to the quote that ends it."""
         close = _QUOTES[self._quote[0]]
         size = len(self._quote)
         while True:
@@ -207,20 +207,20 @@ class Lexer:
             at = self.at = end + 1
 
     def _look_for_call(self) -> None:
-        """Raise `Crossed` where the next call begins before the quote that did not end the string.
+        """Raise `Crossed` if the next call begins before the quote that did not end the string.
 
-        It begins where a tool's name stands before a bracket, and more brackets were closed before than opened: code
-        that is quoted closes what it opens.
+        It begins where a tool's name comes before a bracket after more brackets were closed than opened: quoted code
+        closes what it opens.
         """
-        words = "".join(self._body[self._seen :])
-        for found in _BRACKET.finditer(words):
-            if self._left >= 0 and found[1] and self._calls(found[1]):
-                raise Crossed(self._size + len(words) - self._left - 1)
-            self._depth += 1 if found[0][-1] in "([{" else -1
+        text = "".join(self._body[self._seen :])
+        for match in _BRACKET.finditer(text):
+            if self._left >= 0 and match[1] and self._calls(match[1]):
+                raise Crossed(self._size + len(text) - self._left - 1)
+            self._depth += 1 if match[0][-1] in "([{" else -1
             if self._depth < 0 and self._left < 0:
-                self._left = self._size + found.start()
+                self._left = self._size + match.start()
         self._seen = len(self._body)
-        self._size += len(words)
+        self._size += len(text)
 
     def _triple(self, text: str, end: int, final: bool) -> bool | None:
         if text.startswith(self._quote, end):
@@ -228,7 +228,7 @@ class Lexer:
         return None if len(text) - end < 3 and self._quote.startswith(text[end:]) and not final else False
 
     def _ends(self, text: str, end: int, final: bool, keyed: bool) -> bool | None:
-        """Tell whether the quote at `end` ends the string."""
+        """Return whether the quote at `end` ends the string; None if more text is needed."""
         after = _AFTER[keyed, self._doubtful].match(text, end + 1)
         if after is not None:
             return True if after.end() < len(text) or final else None
@@ -242,7 +242,7 @@ class Lexer:
 
 
 def words_of(token: Token, liberties: Liberties) -> str:
-    """Read what stood between the quotes of a string. O(n)."""
+    """Decode the text between the quotes of a string. O(n)."""
     body = token.text
     if len(token.quote) == 1 and "\n" in body and "\n" in _ESCAPE.sub("", body):
         liberties.take("line break in a string")

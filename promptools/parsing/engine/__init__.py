@@ -1,4 +1,4 @@
-"""The parser of replies: `StreamParser`, and `parse` for a whole one."""
+"""The parser of model replies: `StreamParser` for chunks, `parse` for a whole reply."""
 
 from promptools.parsing.engine.parser import StreamParser, parse
 

@@ -1,7 +1,15 @@
-"""A reply whose every word belongs to a message with a header: thoughts, words and calls each go their own way.
+"""Replies in a format whose messages have headers: reasoning, content and calls are messages of their own.
 
-From the first header on, a dialect's cutter takes all text. What it says are words for the user is prose like any
-other, and read as such: models put calls of other dialects there.
+From the first header on, the dialect's cutter takes all text and yields segments (`promptools.parsing.segments`): for a
+message `Opened`, `Said` and `Ended`, and `Beside` for text outside of messages. `Channelled` routes them:
+
+    reasoning           to the output, verbatim
+    content             to an engine that parses it as prose, since models put calls of other dialects there
+    the text of a call  to the argument streamer, and as a whole to the argument parser at the message's end
+    another role        left out; once the assistant has spoken, so is all that follows
+
+The header of a call is emitted with its first text. Text before the first header is ambiguous until a header shows
+whether it was reasoning; `decided` is true once nothing can change it.
 """
 
 from __future__ import annotations
@@ -28,11 +36,11 @@ if TYPE_CHECKING:
     from promptools.parsing.output import Output
 
 DONE = frozenset(("stop", "tool_calls", "function_call"))
-"""Finish reasons of a model that was done: servers leave out the token that ended its last message."""
+"""Finish reasons of a complete reply: servers leave out the token that ended its last message."""
 
 
 class Channelled:
-    """Takes segments in their order and hands them on. `prose` makes the parser of one message's words."""
+    """Routes segments to the output, in order. `prose` makes the engine that parses the content of one message."""
 
     def __init__(
         self, dialect: Dialect, rules: Rules, out: Output, prose: Callable[[int], Machine], *, inside: bool
@@ -49,52 +57,52 @@ class Channelled:
         self._live: LiveArguments | None = None
         self._sources = rules.sources
         self._doubted = False
-        """The call may be quoted from the conversation: nothing of it goes out before its end."""
+        """The call may be quoted from the conversation: nothing of it is emitted before its end."""
         self._firm = True
-        """Calls stand whatever follows."""
+        """Calls remain calls whatever follows."""
         self._verbatim = False
-        """A call came last that is quoted, so that the space after it is text."""
+        """The last call was quoted, so the space after it is text."""
         self._expected = inside or rules.expect == dialect.name
         self._spoke = False
-        """The assistant has said something."""
+        """The assistant has begun a message."""
         self._told = False
-        """It has said something to the user: what it says before a call is for the user, too."""
+        """It has addressed the user: text before a call is content, too."""
         self._thought = False
-        """Its thoughts have a header: words that have none are no thoughts."""
+        """Its reasoning has a header: text without one is no reasoning."""
         self._noted: tuple[Fix, ...] = ()
         self._imagined = False
-        """Somebody else speaks: all that follows was said to nobody."""
+        """Another role speaks: all that follows is made up, and left out."""
         self._at = 0
 
     @property
     def decided(self) -> bool:
-        """Whether what was said so far stays what it is."""
+        """Whether no later header can turn the text so far into reasoning."""
         return self._told or self._thought
 
     def feed(self, text: str) -> None:
-        """Take a piece of text."""
+        """Feed a chunk of text."""
         self._route(self._cutter.feed(text), None)
 
     def feed_pieces(self, pieces: Iterable[Piece]) -> None:
-        """Take Harmony of which it is known what in it is a control token."""
-        from promptools.dialects.cutter import HarmonyCutter  # there already, where it is
+        """Feed Harmony whose control tokens are known as such."""
+        from promptools.dialects.cutter import HarmonyCutter  # already imported if the cutter is one
 
         assert isinstance(self._cutter, HarmonyCutter), f"{self._dialect.name} is no Harmony"
-        self._sources = None  # a control token is never quoted
+        self._sources = None  # a known control token is never a quote
         self._route(self._cutter.feed_pieces(pieces), None)
 
     def close(self, finish_reason: str | None) -> None:
-        """Say that the text is over, and why."""
+        """End the text; `finish_reason` is the server's."""
         self._route(self._cutter.close(), finish_reason)
         self._prose_ends(finish_reason)
 
     def _route(self, segments: list[Segment], finish_reason: str | None) -> None:
-        for each in segments:
+        for segment in segments:
             if self._imagined:
-                self._out.mark(each.raw, "result")
+                self._out.mark(segment.raw, "result")
             else:
-                self._one(each, finish_reason)
-            self._at += len(each.raw)
+                self._one(segment, finish_reason)
+            self._at += len(segment.raw)
 
     def _one(self, segment: Segment, finish_reason: str | None) -> None:
         match segment:
@@ -105,7 +113,7 @@ class Channelled:
             case Ended():
                 self._ends(segment, finish_reason)
             case Beside(_, raw, fixes) if self._open is not None and self._open.kind == "call":
-                # a second <|message|>, before the arguments: the header goes out with them, and so does this
+                # a second <|message|> before the arguments: emitted with them, as the header is
                 self._open = self._open._replace(raw=self._open.raw + raw, fixes=(*self._open.fixes, *fixes))
             case Beside(kind, raw, fixes):
                 if kind == "words" or (kind == "space" and self._verbatim):
@@ -113,7 +121,7 @@ class Channelled:
                 else:
                     self._prose_ends(None)
                     self._out.mark(raw, kind)
-                if fixes != self._noted:  # words that come in pieces are noted once
+                if fixes != self._noted:  # text in several chunks is noted once
                     self._noted = fixes
                     for fix in fixes:
                         self._out.liberty(fix)
@@ -151,7 +159,7 @@ class Channelled:
         self._liberties(opened)
 
     def _liberties(self, opened: Opened) -> None:
-        """Note what was done to a message that is no call."""
+        """Add the fixes of a message that is not a call."""
         if opened.kind == "other":
             self._out.liberty(Fix("marker", f"{self._dialect.name}: a message of somebody else's was left out"))
         elif not self._expected:
@@ -174,9 +182,9 @@ class Channelled:
                     self._out.frame(self._open.raw, "text", exact=self._open.exact)
                 self._call.append(raw)
                 if self._live is not None:
-                    for each in self._live.feed(raw):
-                        self._out.go_live(each)
-            case _:  # somebody else speaks
+                    for early in self._live.feed(raw):
+                        self._out.go_live(early)
+            case _:  # another role speaks
                 self._out.mark(raw, "debris")
 
     def _ends(self, ended: Ended, finish_reason: str | None) -> None:
@@ -192,7 +200,7 @@ class Channelled:
         self._out.frame(ended.raw, "text", exact=opened.exact)
 
     def _quotes(self, opened: Opened, ended: Ended) -> bool:
-        """Whether a call is quoted from the conversation; if not, what was held of it goes out."""
+        """Whether a call is quoted from the conversation; if not, emit the header that was held."""
         assert self._sources is not None
         if ended.whole and self._sources.hold("".join((opened.raw, *self._call, ended.raw))):
             return True
@@ -201,7 +209,7 @@ class Channelled:
         return False
 
     def _take_quoted(self, opened: Opened, ended: Ended) -> None:
-        """Take a quoted call for text; where nothing was said yet it is a call, if nothing will be."""
+        """Take a quoted call as text; if no text precedes it, it is a call unless text follows."""
         raw = "".join((opened.raw, *self._call, ended.raw))
         if self._out.spoke:
             at = self._out.at
@@ -216,26 +224,26 @@ class Channelled:
         self._verbatim = True
 
     def _settle(self, opened: Opened, *, done: bool) -> None:
-        """Read the arguments of a call that is over."""
+        """Parse the arguments of a call whose message is over; not `done`: it was cut off."""
         raw = "".join(self._call)
         live, self._live, self._call = self._live, None, []
-        place = Place(self._dialect.name, wrapped=True, expected=True)
+        evidence = Place(self._dialect.name, wrapped=True, expected=True)
         if not done and raw.strip()[:1] not in ("{", "[", '"'):
-            # words may be what was meant, but not the half of them, or of a header
-            said = broken("truncated", "the text ended before its arguments", place.dialect, opened.name)
-            self._emit([Part("malformed", raw or opened.raw, malformed=said)], opened)
+            # plain text may be an argument, but not a part of it, and not a part of a header
+            malformed = broken("truncated", "the text ended before its arguments", evidence.dialect, opened.name)
+            self._emit([Part("malformed", raw or opened.raw, malformed=malformed)], opened)
             return
         if raw.lstrip().startswith("<"):
-            from promptools.dialects.beam import OPENER, read_parameters  # seldom met
+            from promptools.dialects.beam import OPENER, read_parameters  # rare: loaded when needed
 
             if raw.lstrip().startswith(OPENER):
-                self._emit([part_of(read_parameters(opened.name, raw, self._rules, place, ended=done), raw)], opened)
+                self._emit([part_of(read_parameters(opened.name, raw, self._rules, evidence, ended=done), raw)], opened)
                 return
-        read = read_arguments(opened.name, raw, self._rules, place, ended=done, words=True)
+        read = read_arguments(opened.name, raw, self._rules, evidence, ended=done, words=True)
         parts: list[Part] = []
         at = 0
-        for each, end in zip(read.found, read.ends, strict=True):
-            outcome = live.settle(each) if live is not None and not parts else each
+        for result, end in zip(read.found, read.ends, strict=True):
+            outcome = live.settle(result) if live is not None and not parts else result
             parts.append(part_of(outcome, raw[at:end] or opened.raw))
             at = end
         self._emit(parts, opened)
@@ -249,10 +257,10 @@ class Channelled:
         self._out.parts(parts, firm=self._firm)
         size = size_of(parts)
         at = self._out.at
-        each = tried(self._dialect.name, size, parts)
-        self._out.tried(Try(each.strategy, Span(at - size, at), each.outcome, each.why, each.cost))
+        attempt = tried(self._dialect.name, size, parts)
+        self._out.tried(Try(attempt.strategy, Span(at - size, at), attempt.outcome, attempt.why, attempt.cost))
 
-    # --- words ---------------------------------------------------------------------------------------------------
+    # --- prose ---------------------------------------------------------------------------------------------------
 
     def _words(self, raw: str) -> None:
         if self._prose is None:

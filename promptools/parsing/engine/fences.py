@@ -1,4 +1,13 @@
-"""Code: inline and fenced. Nothing in it is a call, but for a fence that holds calls and nothing else."""
+"""The states inside Markdown code, inline and fenced.
+
+Code is text: no marker in it begins a call, except in a fence that holds calls and nothing else, since models wrap
+calls in ```json blocks. So two places in a fence may begin a call: the first word after the opening backticks
+(`_inside`) and the first word after another call (`_fence`). Anything else there makes the rest of the fence code
+(`_code`). The opening backticks are kept in `_lead` until that is decided: they are markup around a call, and text
+around code.
+
+A run of backticks at the end of the text is held back, because the next chunk may make it longer.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +23,7 @@ _GAP = re.compile(r"[\s,;]{0,256}")
 
 
 LONGEST = 64
-"""Backticks or tildes of a fence: a longer run is text."""
+"""Most backticks or tildes of a fence: a longer run is text."""
 
 
 class Fences(Machine):
@@ -57,7 +66,7 @@ class Fences(Machine):
         return moved
 
     def _inside(self, text: str, at: int, final: bool) -> int:
-        """Start a candidate at this very place inside a fence, else it is code."""
+        """Start a candidate at `text[at]` inside a fence; if none begins there, the fence is code."""
         for group, end in self._heads_at(text, at):
             ready = self._ready(group, text, at, end, final)
             if ready is not False:
@@ -68,10 +77,10 @@ class Fences(Machine):
         return at
 
     def _heads_at(self, text: str, at: int) -> Iterator[tuple[str, int]]:
-        """Give the heads that may begin at the first word inside a fence, and their ends."""
-        found = self._sought.every.now.match(text, at) or self._sought.every.now.match_word(text, at)
-        if found is not None:
-            yield from (each for each in self._sought.every.now.all_at(text, found) if each[0] in self._plan.heads)
+        """Yield the group and end of each head that may begin at `text[at]` inside a fence."""
+        match = self._sought.every.now.match(text, at) or self._sought.every.now.match_word(text, at)
+        if match is not None:
+            yield from (head for head in self._sought.every.now.all_at(text, match) if head[0] in self._plan.heads)
         yield from self._plan.line_heads(text, at)
 
     def _code_begins(self) -> None:
@@ -82,7 +91,7 @@ class Fences(Machine):
         self._state = self._code
 
     def _skip_run(self, text: str, at: int, then: State) -> int:
-        """Go past a run that means nothing more, however it is cut, and on to `then`."""
+        """Skip a run that opens or closes nothing more, in however many chunks it comes, and go on to `then`."""
         self._then = then
         self._state = self._in_run
         return self._in_run(text, at, _final=False)
@@ -100,40 +109,40 @@ class Fences(Machine):
         begin = at
         while True:
             newline = text.find("\n", at)
-            found = self._run_of.search(text, at)
-            if found is None or 0 <= newline < found.start():
+            run = self._run_of.search(text, at)
+            if run is None or 0 <= newline < run.start():
                 end = newline if newline >= 0 else len(text)
                 self._out.words(text[begin:end])
                 if newline >= 0:
                     self._state = self._prose
                 return end
-            if len(found[0]) > self._ticks:
-                self._out.words(text[begin : found.start()])
-                return self._skip_run(text, found.start(), self._inline)
-            if found.end() == len(text) and not final:
-                self._out.words(text[begin : found.start()])
-                return ~found.start()
-            at = found.end()
-            if len(found[0]) == self._ticks:
+            if len(run[0]) > self._ticks:
+                self._out.words(text[begin : run.start()])
+                return self._skip_run(text, run.start(), self._inline)
+            if run.end() == len(text) and not final:
+                self._out.words(text[begin : run.start()])
+                return ~run.start()
+            at = run.end()
+            if len(run[0]) == self._ticks:
                 self._out.words(text[begin:at])
                 self._state = self._prose
                 return at
 
     def _code(self, text: str, at: int, final: bool) -> int:
-        """Stay in a fence of plain code until a run of at least as many backticks."""
+        """Stay in fenced code until a run of at least as many backticks."""
         begin = at
         while True:
-            found = self._run_of.search(text, at)
-            if found is None:
+            run = self._run_of.search(text, at)
+            if run is None:
                 self._out.words(text[begin:])
                 return len(text)
-            if len(found[0]) >= self._ticks:
-                self._out.words(text[begin : found.start()])
-                return self._skip_run(text, found.start(), self._prose)
-            if found.end() == len(text) and not final:
-                self._out.words(text[begin : found.start()])
-                return ~found.start()
-            at = found.end()
+            if len(run[0]) >= self._ticks:
+                self._out.words(text[begin : run.start()])
+                return self._skip_run(text, run.start(), self._prose)
+            if run.end() == len(text) and not final:
+                self._out.words(text[begin : run.start()])
+                return ~run.start()
+            at = run.end()
 
     def _fence(self, text: str, at: int, final: bool) -> int:
         """After a call inside a fence: another one, or the closing backticks; anything else is code."""
@@ -144,8 +153,8 @@ class Fences(Machine):
             if final:
                 self._mark(text[at:], "markup")
             return inside if final else ~at
-        closer = next((each for each in self._plan.closers if text.startswith(each, inside)), "")
-        if closer and not any(self._heads_at(text, inside)):  # of what stands around all calls
+        closer = next((literal for literal in self._plan.closers if text.startswith(literal, inside)), "")
+        if closer and not any(self._heads_at(text, inside)):  # of a wrapper around all calls
             self._mark(text[at : inside + len(closer)], "markup")
             return inside + len(closer)
         left = len(text) - inside

@@ -1,4 +1,25 @@
-"""What every state of the parser stands on: the rules, the way out, the text that is held, and the candidate."""
+"""The core of the parser: the loop over its states, and the life of a candidate call.
+
+A state is a method `(text, at, final) -> int`. It consumes some of `text[at:]`, writes what is certain to the output
+and returns the offset to go on from. When only more text can decide, it returns `~offset`: the text from there on is
+held back in `_carry` and prepended to the next chunk. With `final`, no more text will come, and a state decides.
+
+    prose      _opening, _prose, _first_word, _after, _imagined   prose.py
+    code       _inline, _code, _fence, _in_run                    fences.py
+    reasoning  _zone_begins, _reasoning, _suspecting, _drafted    thought.py
+    candidate  _feeding                                           here
+
+Where the scanner finds the head of a dialect and `_ready` accepts it, `_open` makes a candidate of that dialect: a
+parser of one block of calls, which is fed all text until it is decided. `_decided` writes its parts, as calls or as
+text, and goes on in `_back` (it was a call) or `_lost` (it was none). Text that it read but did not take is `_rest`.
+
+Context decides too. A call may be mentioned (the text before it shows so), quoted (it occurs in the conversation's
+sources) or a part of something larger (a value, a program); then it is text. A `firm` candidate is a call whatever
+follows; any other is emitted in a group, which the output turns back into text when text follows.
+
+Invariant: each character fed is in exactly one of the output, `_carry`, the candidate and the held lists (`_lead`,
+`_suspect`, `_drafts`, `_tail`), and reaches the output once and in order, so that the spans tile the reply.
+"""
 
 from __future__ import annotations
 
@@ -26,28 +47,28 @@ PART = "it is a part of something larger"
 MENTIONED = "the text before it shows that it is talked about"
 QUOTED = "it is quoted from the conversation"
 STEM = 256
-"""Characters of a call's beginning by which it is known that it is not quoted."""
+"""Characters of a call's beginning that are compared with the sources, to see early that it is not quoted."""
 NEAR = 64
-"""Characters before a bare call that may show that it is a part of something."""
+"""Characters before a bare call that are searched for signs that it is part of something larger."""
 _STRUCT = re.compile(r"[^\W\d_a-z]\w*[ ]?\Z")
-"""The name of a type, as Rust prints it before a struct's fields."""
+"""The name of a type, as Rust prints it before the fields of a struct."""
 _QUOTE = re.compile(r"[ ]{0,3}>")
 _FENCE = re.compile(r"\A(?:`{3,}|~{3,})[^\n`]*+\n?")
 _STEM = re.compile(rf"[^])}}<>\n]{{0,{STEM}}}+")
-"""What follows a call's opener before anything that may end the call."""
+"""Text after a call's opener, up to anything that may end the call."""
 _BARE_KEY = re.compile(r"\{\s*[^\W\d]")
 _IN_WORD = re.compile(r"[A-Za-z0-9_][A-Za-z]\Z")
-"""A marker that begins with a letter, at the end of a longer word."""
+"""A marker that begins with a letter, inside a longer word."""
 _INDEXED = re.compile(r"[A-Za-z0-9_)\]]\Z")
 _INDEX = re.compile(r"\[\s*[^\W\d]")
-"""What stands behind a name in a program, `list[int]`; words in other scripts need no space before a bracket."""
+"""A subscript after a name in a program, `list[int]`; text in other scripts needs no space before a bracket."""
 
 State: TypeAlias = Callable[[str, int, bool], int]
-"""Take `text` from `at` on; `final`: no more will come. Give the index to go on from, or `~index` of what is held."""
+"""Consume `text[at:]`; return the offset to go on from, or `~offset` of the text to hold back."""
 
 
 class Machine(ABC):
-    """A state machine over text: each state is a method, and says where the next one goes on."""
+    """A state machine over text; `at` is the offset of its text in the reply."""
 
     def __init__(self, rules: Rules, plan: Plan, out: Output, at: int = 0) -> None:
         self._rules = rules
@@ -58,36 +79,36 @@ class Machine(ABC):
         self._carry = ""
         self._fed = at
         self.header: tuple[Dialect, str] | None = None
-        """From here on messages have headers: the dialect that reads them, and the text that is left."""
+        """Once a message with a header was found: the dialect that reads it, and the text from the header on."""
         self._rest = ""
         self._candidate: Candidate | None = None
         self._group = ""
-        """The kind of marker that the candidate began with."""
+        """The scanner group of the marker that the candidate began with."""
         self._shown = False
-        """The candidate stands in a fence, where words behind it show that it is talked about, however it ends."""
+        """The candidate is in a fence and not firm: text after it shows that it is talked about, however it ends."""
         self._opened_at = 0
         self._named_end = -1
-        """Where the last text ended that began as a call by its tool's name; -1: there was none."""
+        """Where the last text ended that began with a tool's name, as a call does; -1: there was none."""
         self._mentioned = False
         """The text before the candidate shows that it is talked about."""
         self._begun: str | None = None
-        """The candidate's text, as far as it is needed to see that it is not quoted; None: it is not."""
+        """The beginning of the candidate's text, as compared with the sources; None: it is not quoted."""
         self._stem_ends = self._compared = 0
-        """Where no call of its kind can have ended, and how much of that was looked for in the conversation."""
+        """How much of `_begun` no call can have ended in, and how much of it was last looked up in the sources."""
         self.inside_words = False
-        """What is read is a part of a text: words come before it."""
+        """The text is part of a larger one: other text precedes it."""
         self._lead: list[Part] = []
-        """Markup of a fence whose first words are not decided yet."""
+        """Markup of a fence whose first word is not decided yet."""
         self._state: State = self._prose
         self._back: State = self._prose
         self._lost: State = self._prose
-        """Where to go on after a candidate: if it was a call, if it was none."""
+        """The state after a candidate: `_back` if it was a call, `_lost` if it was none."""
         self._then: State = self._prose
-        """Where to go on after a run of backticks."""
+        """The state after a run of backticks."""
         self._fence_fresh = False
         self._label = ""
         self._line = True
-        """What comes next is the first word of a line, or of what is said."""
+        """What comes next is the first word of a line, or of the content."""
         self._sweeps: dict[Scanner, Sweep] = {}
         self._swept_text = ""
 
@@ -103,16 +124,16 @@ class Machine(ABC):
     def _code(self, text: str, at: int, final: bool) -> int: ...
 
     def take(self, text: str) -> None:
-        """Take a piece of text."""
+        """Feed a chunk of text."""
         self._fed += len(text)
         self._run(self._carry + text if self._carry else text, final=False)
 
     @abstractmethod
     def finish(self, finish_reason: str | None) -> None:
-        """Take what is held: the text is over."""
+        """End the text: decide on everything held back."""
 
     def _run(self, text: str, *, final: bool) -> None:
-        """Drive the states over `text`; what they hold is carried into the next run."""
+        """Run the states over `text`; what they hold back is prepended to the next run."""
         at = 0
         while at < len(text):
             moved = self._state(text, at, final)
@@ -129,11 +150,11 @@ class Machine(ABC):
         self._carry = ""
 
     def let_go(self) -> None:
-        """Drop the states: bound to the parser, they would keep it and all its text until the collector comes."""
+        """Drop the states: bound methods are reference cycles, which keep all text alive until the collector runs."""
         del self._state, self._back, self._lost, self._then
 
     def _take_space(self, text: str, at: int) -> int:
-        """Take white space for words of the reply, and return where it ends."""
+        """Write white space at `text[at]` to the output, and return where it ends."""
         bare = at
         while bare < len(text) and text[bare] in SPACE:
             bare += 1
@@ -142,12 +163,12 @@ class Machine(ABC):
         return bare
 
     def _line_heads(self, text: str, at: int) -> Iterator[tuple[str, int]]:
-        """Give the heads that the first word of a line may begin, and their ends."""
+        """Yield the group and end of each head that the first word of a line may begin."""
         if self._sought.first.match(text, at) is not None:
             yield from self._plan.line_heads(text, at)
 
     def _swept(self, scanner: Scanner, text: str) -> Sweep:
-        """Give the sweep through this text, which may have begun before the last call."""
+        """Return the sweep over this text, kept between calls so that all searches together are O(n)."""
         if text is not self._swept_text:
             self._swept_text = text
             self._sweeps.clear()
@@ -159,14 +180,14 @@ class Machine(ABC):
     # --- candidates ----------------------------------------------------------------------------------------------
 
     def _ready(self, group: str, text: str, start: int, end: int, final: bool, *, first: bool = True) -> bool | None:
-        """Tell whether a candidate starts here; None: more text is needed. `first`: no words before it are unsaid."""
+        """Whether a candidate starts here; None: more text is needed. `first`: all text before it is written."""
         ready = self._may_begin(group, text, start, end, final, first=first)
         if ready is False and self._out.explains:
             self._note_refused(group, text, start, end)
         return ready
 
     def _note_refused(self, group: str, text: str, start: int, end: int) -> None:
-        """Note for somebody who wants to know why what looks like the head of a call began none."""
+        """Record why what looks like the head of a call began none."""
         dialect, head = self._plan.heads[group]
         if head.labels and self._fence_label not in head.labels:
             why = "no block of code of this kind holds a call of it"
@@ -174,7 +195,7 @@ class Machine(ABC):
             why = f"behind its head comes none of {' '.join(head.opens)}"
         else:
             why = "what its head stands before and behind shows no call"
-        end = next((start + len(each) for each in head.literals if text.startswith(each, start)), end)
+        end = next((start + len(literal) for literal in head.literals if text.startswith(literal, start)), end)
         at = self._fed - len(text)
         self._out.refused(Try(dialect.name, Span(at + start, at + end), "text", why))
 
@@ -199,19 +220,19 @@ class Machine(ABC):
 
     @property
     def _fence_label(self) -> str | None:
-        """Give the word behind the backticks of the fence that is open; None: none is."""
+        """The label of the open fence, such as `json`; None outside of fences."""
         return self._label if self._lead or self._state == self._fence else None
 
     def _open(self, group: str, text: str, start: int, end: int) -> int:
-        """Start a candidate: what stands behind its head is fed to it."""
+        """Start a candidate, and return the offset from which it is fed."""
         dialect, head = self._plan.heads[group]
         tier = head.tier or dialect.tier
         sure = tier in ("S", "A")
         fenced = bool(self._lead) or self._state == self._fence
-        # in the midst of a line it may be talked about: then it is as good as one that nobody asked for
+        # inside a line it may be talked about: then it counts no more than one of a dialect that was not asked for
         before = self._out.last_words(LINE)
         quoted = tier != "S" and not fenced and _is_quoted(before)
-        # so is a tool's name that is a tag of reasoning, of an answer or of a result
+        # the same holds for a tool's name that is also a tag of reasoning, of an answer or of a result
         quoted = quoted or (head.gate == A_TAG and text[start:end] in TAGS)
         expected = dialect.name == self._rules.expect and not quoted and (sure or fenced or self._begins_line())
         program = fenced and head.first
@@ -224,15 +245,15 @@ class Machine(ABC):
         expected = expected and not self._mentioned
         marker, begin = (text[start:end], end) if head.opens else (head.alias, start)
         self._back, self._lost = (self._fence, self._code) if fenced else (self._after, self._prose)
-        if head.fenced and self._lead and self._lead[0].raw[0] in "`~":  # the fence is the block's own marker
+        if head.fenced and self._lead and self._lead[0].raw[0] in "`~":  # the fence is the block's own opener
             marker, self._lead, self._back = self._lead[0].raw, [], self._after
         doubted = quoted or self._mentioned
         firm = not (doubted or program) and ((sure and not fenced) or expected or self._rules.strictness == "lenient")
         self._shown = self._back == self._fence and not firm
         alone = sure and firm and not (self._out.spoke or self.inside_words or self._rules.strictness == "strict")
         first = self._out.fresh and not (self._out.grouped or fenced or doubted or self.inside_words)
-        place = Place(dialect.name, wrapped=sure, expected=expected, sentinel=tier == "S", alone=alone, first=first)
-        self._candidate = dialect.candidate(marker, self._rules, place, firm=firm)
+        evidence = Place(dialect.name, wrapped=sure, expected=expected, sentinel=tier == "S", alone=alone, first=first)
+        self._candidate = dialect.candidate(marker, self._rules, evidence, firm=firm)
         self._opened_at = self._fed - len(text) + begin - (len(marker) if marker != head.alias else 0)
         self._group = group
         if self._rules.sources is not None:
@@ -254,9 +275,9 @@ class Machine(ABC):
         return end
 
     def _may_be_quoted(self, begun: str, text: str, at: int) -> bool:
-        """Whether the candidate may be quoted from the conversation, by what comes before anything that may end it.
+        """Whether the candidate may be quoted from the conversation, by its text before anything that may end it.
 
-        It is looked for again at twice the length.
+        The sources are searched again only at twice the length: O(n) in all.
         """
         if self._stem_ends < len(begun):
             return True
@@ -275,26 +296,26 @@ class Machine(ABC):
         return False
 
     def _go_live(self, candidate: Candidate) -> None:
-        """Let out what is certain: in a group, or behind a fence's opener, that is the settled parts alone."""
+        """Emit what is certain early: in a group, or after a fence's opener, only settled parts."""
         if not candidate.live:
             return
         live, candidate.live = candidate.live, []
         if self._out.grouped or self._lead:
-            live = [each for each in live if isinstance(each, Part)]
+            live = [early for early in live if isinstance(early, Part)]
         if live and candidate.head:
             live.insert(0, Part("markup", candidate.head))
             candidate.head = ""
-            candidate.parts = candidate.parts[1:]  # if it is decided already, they begin with the head
-        for each in live:
-            if not isinstance(each, Part):
-                self._out.go_live(each)
+            candidate.parts = candidate.parts[1:]  # if it is already decided, `parts` begin with the head
+        for early in live:
+            if not isinstance(early, Part):
+                self._out.go_live(early)
             elif self._lead:
-                self._lead.append(each)
+                self._lead.append(early)
             else:
-                self._out.parts([each], firm=candidate.firm and not self._shown)
+                self._out.parts([early], firm=candidate.firm and not self._shown)
 
     def _decided(self, candidate: Candidate, end: int) -> None:
-        """Hand over what the candidate left, and go on where it stood; `end`: up to where it looked at the text."""
+        """Emit the parts of a decided candidate, and choose the next state; `end`: the offset up to which it read."""
         if self._rules.sources is not None and self._quotes(candidate, self._rules.sources):
             self._take_quoted(candidate)
             return
@@ -303,7 +324,7 @@ class Machine(ABC):
         lead, self._lead = self._lead, []
         parts = candidate.parts
         kinds = [part.kind for part in parts]
-        is_call = "text" not in kinds  # or a call of nothing: the markup of a turn without one
+        is_call = "text" not in kinds  # markup alone counts too: a tool turn without a call
         if is_call and (self._mentioned or (not candidate.firm and not lead and self._is_part(parts))):
             is_call = False
         if self._is_named:
@@ -321,17 +342,17 @@ class Machine(ABC):
         if not is_call or self._state != self._fence:
             self._fence_fresh = False
         last = len(candidate.tries) - 1
-        for number, each in enumerate(candidate.tries):
-            # the last one is of all that was taken; what it looked at behind that depends on how the text came
-            upto = end - len(candidate.rest) if number == last else self._opened_at + each.cost
+        for number, attempt in enumerate(candidate.tries):
+            # the last attempt covers all that was taken; what it read after that depends on the chunks
+            upto = end - len(candidate.rest) if number == last else self._opened_at + attempt.cost
             span = Span(self._opened_at, upto)
-            whole = is_call or each.outcome == "text"
-            said = (each.outcome, each.why) if whole else ("text", MENTIONED if self._mentioned else PART)
-            self._out.tried(Try(each.strategy, span, *said, each.cost))
+            whole = is_call or attempt.outcome == "text"
+            outcome = (attempt.outcome, attempt.why) if whole else ("text", MENTIONED if self._mentioned else PART)
+            self._out.tried(Try(attempt.strategy, span, *outcome, attempt.cost))
         self._rest = candidate.rest
 
     def _quotes(self, candidate: Candidate, sources: Sources) -> bool:
-        """Whether a call is quoted from the conversation; the fence around it may be the model's own."""
+        """Whether the candidate's call is quoted from the conversation; a fence around it may be the model's own."""
         parts = whole(candidate)
         if not any(part.kind in ("call", "malformed") for part in parts):
             return False
@@ -340,7 +361,7 @@ class Machine(ABC):
         return sources.hold(unfenced("".join(part.raw for part in parts)))
 
     def _take_quoted(self, candidate: Candidate) -> None:
-        """Take a quoted call for text; where nothing was said yet it is a call, if nothing will be."""
+        """Take a quoted call as text; if no text precedes it, it is a call unless text follows."""
         self._candidate = None
         parts = [*self._lead, *whole(candidate)]
         self._lead = []
@@ -359,7 +380,7 @@ class Machine(ABC):
         self._rest = candidate.rest
 
     def _takes_tokens(self, raw: str) -> bool:
-        """Take special tokens around nothing: they call nothing and are no words."""
+        """Mark special tokens around nothing as markup: neither a call nor text. Return whether they were that."""
         dialect, head = self._plan.heads[self._group]
         if self._mentioned or (head.tier or dialect.tier) != "S" or not are_tokens(raw):
             return False
@@ -369,25 +390,25 @@ class Machine(ABC):
         return True
 
     def _note_token(self) -> None:
-        """Note that the token which the candidate began with is a word: so are those that close it."""
+        """Note that the special token which began the candidate is text: so are those that close it."""
         dialect, head = self._plan.heads[self._group]
         self._out.quotes_tokens = self._out.quotes_tokens or (head.tier or dialect.tier) == "S"
 
     def _give_back(self, raw: str) -> None:
-        """Take what a candidate was that is no call: words, or a tag that it began with."""
+        """Write the text of a candidate that is no call; a tag in it may still be a tag."""
         self._out.words(raw)
 
     @property
     def _is_named(self) -> bool:
-        """Tell whether the candidate begins with a tool's name at the beginning of a line."""
+        """Whether the candidate begins with a tool's name at the beginning of a line."""
         return self._plan.heads[self._group][1].gate == A_NAME
 
     def _begins_line(self) -> bool:
-        """Tell whether what comes next is the first thing on its line."""
+        """Whether what comes next is the first thing on its line."""
         return self._out.last_words(NEAR).rstrip(" \t")[-1:] in ("", "\n", "\r")
 
     def _is_part(self, parts: list[Part]) -> bool:
-        """Tell whether what looks like a bare call is a quote, a value in a larger text of braces, or in a program."""
+        """Whether what looks like a bare call is in a block quote, a larger structure, or a program."""
         before = self._out.last_words(NEAR)
         if _is_quoted(before) or before.rstrip().endswith(('":', "':", "=", "(")):
             return True
@@ -405,14 +426,14 @@ class Machine(ABC):
 
 
 def _is_unknown(part: Part) -> bool:
-    """Whether this is a call of a tool that nobody offers, which is text if words follow."""
+    """Whether this is a call of a tool that was not offered, which is text if text follows."""
     failed = part.malformed
     return failed is not None and failed.reason == "unknown_tool" and failed.call is not None
 
 
 def whole(candidate: Candidate) -> list[Part]:
-    """Return all parts of a candidate that is decided, those too that might have gone out before."""
-    early = [each for each in candidate.live if isinstance(each, Part)]
+    """Return all parts of a decided candidate, those included that could have been emitted early."""
+    early = [early_part for early_part in candidate.live if isinstance(early_part, Part)]
     if not early or not candidate.head:
         return [*early, *candidate.parts]
     return [Part("markup", candidate.head), *early, *candidate.parts[1:]]
@@ -424,6 +445,6 @@ def unfenced(raw: str) -> str:
 
 
 def _is_quoted(before: str) -> bool:
-    """Tell whether what stands behind these words is in a block quote of Markdown, of one line."""
+    """Whether what follows `before` is in a Markdown block quote that begins on the same line."""
     _, begins, line = before.rpartition("\n")
     return _QUOTE.match(line) is not None and (begins != "" or len(line) < NEAR)

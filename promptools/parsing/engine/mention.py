@@ -5,8 +5,8 @@ r"""Whether a call is only mentioned, by the text before it: in a program, a log
     +<tool_call>                                a patch
     Never write:\n```\n<tool_call>              announced as what is not to be done
 
-Only what leaves no doubt counts. "I call it like this:" announces a call, and so do most sentences that end in a colon;
-a sentence counts that says as a whole that what follows is an example, is wrong, or was not run.
+Only unambiguous evidence counts. "I call it like this:" announces a real call, as do most sentences that end in a
+colon; what counts is a whole sentence saying that what follows is an example, is wrong, or was not run.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from promptools.dialects.pycalls.names import is_offered
 from promptools.dialects.settle import Rules
 
 LINE = 256
-"""Characters before a call that are looked at."""
+"""Characters before a call that are searched."""
 
 _OPEN_QUOTE = re.compile(r"(?:\A|[^\w\"'])[bfruBFRU]{0,2}([\"'])(?:\1\1)?\Z")
 _LITERAL = re.compile(r"[=(\[{,][ ]?[bfruBFRU]{0,2}([\"'])(?!\1)(?:\\.|(?!\1)[^\\\n])*+\Z")
@@ -99,10 +99,10 @@ LONGEST = 160
 
 
 def is_mentioned(before: str, *, fenced: bool, sentinel: bool, expected: bool) -> bool:
-    """Whether a call is only mentioned, by the text before it or before the fence that it begins.
+    """Whether a call is only mentioned, by the text before it, or before the fence that it is first in.
 
-    A call of the `expected` dialect is meant in a fence and at the beginning of a line. A `sentinel` outside a fence is
-    the model's own, whatever was announced.
+    A call of the `expected` dialect is meant in a fence and at the beginning of a line. A `sentinel` (an opener that is
+    a special token) outside a fence is the model's own, whatever the sentence before it announces.
     """
     if in_line(before):
         return True
@@ -110,7 +110,7 @@ def is_mentioned(before: str, *, fenced: bool, sentinel: bool, expected: bool) -
 
 
 def may_be_mentioned(before: str) -> bool:
-    """Whether a call may be only mentioned, whatever it is and whatever was asked for."""
+    """Whether a call may be only mentioned, whatever its dialect and the expected one."""
     return in_line(before) or in_block(before) or is_announced(before)
 
 
@@ -123,20 +123,20 @@ def in_line(before: str) -> bool:
         return len(before.strip()) > 1
     quote = _OPEN_QUOTE.search(line)
     if quote is not None and line.count(quote[1]) % 2:
-        return bool(before.strip("\"' \n"))  # the whole reply is in quotes
+        return bool(before.strip("\"' \n"))  # unless the whole reply is in quotes
     if _LITERAL.search(line) or _TEMPLATE.search(line) or _ARGUMENT.search(line):
         return True
     return len(line) < LINE and bool(_LOGGED.match(line.lstrip()) or _PATCHED.match(line) or _CELL.match(line))
 
 
 def follows_call(before: str, since: int | None, rules: Rules) -> bool:
-    """Whether a call by a tool's name follows one that is text, so that both are lines of one program.
+    """Whether a call by a tool's name follows another line of code, so that both are lines of one program.
 
-    `since`: the characters since the last text ended that began so, None where there was none.
+    `since`: characters since the end of the last text that began with a tool's name, None if there was none.
     """
     if since is not None and since <= len(before):
         between = before[len(before) - since :]
-        _, _, lines = between.partition("\n")  # the first line is of the call itself
+        _, _, lines = between.partition("\n")  # the first line belongs to that call
         if not lines.strip(" \t\r\n,;") or not _EMPTY_LINE.search(between):
             return True
     above = before.rstrip(" \t").split("\n")[-2:]
@@ -145,7 +145,7 @@ def follows_call(before: str, since: int | None, rules: Rules) -> bool:
 
 
 def _is_open(line: str) -> bool:
-    """Whether a line ends by opening a long string: what closes one stands alone, or after its opener."""
+    """Whether a line ends by opening a long string: a closing delimiter is alone, or after its opener."""
     if _TRIPLE.search(line):
         mark = line[-3:]
         return len(line) > len(mark) and line.count(mark) % 2 == 1
@@ -153,23 +153,23 @@ def _is_open(line: str) -> bool:
 
 
 def in_block(before: str) -> bool:
-    """Whether the call is in a block of HTML, in a transcript, or in Markdown's code by indent: not that of an item."""
+    """Whether the call is in an HTML block, a transcript, or Markdown's indented code (not a list item's indent)."""
     if _HTML.search(before) or (_ANSWERS.search(before) and _ASKS.search(before)):
         return True
     text, _, indent = before.rpartition("\n")
     if not _INDENT.match(indent) or text[text.rfind("\n") + 1 :].strip():
         return False
-    words = text.rstrip()
-    return bool(words) and not _ITEM.match(words[words.rfind("\n") + 1 :])
+    paragraph = text.rstrip()
+    return bool(paragraph) and not _ITEM.match(paragraph[paragraph.rfind("\n") + 1 :])
 
 
 def is_announced(before: str) -> bool:
     """Whether the last sentence before the call says that it is an example, is wrong, or was not made."""
-    words = before.rstrip().rstrip("*_ ")
-    if words[-1:] not in (":", "："):
+    above = before.rstrip().rstrip("*_ ")
+    if above[-1:] not in (":", "："):
         return False
-    line = " ".join(words[words.rfind("\n") + 1 : -1].strip(" \t*_#>").split())
-    ends = [found.end() for found in _SENTENCE_ENDS.finditer(line)]
+    line = " ".join(above[above.rfind("\n") + 1 : -1].strip(" \t*_#>").split())
+    ends = [match.end() for match in _SENTENCE_ENDS.finditer(line)]
     sentence = line[ends[-1] if ends else 0 :]
     if len(sentence) > LONGEST:
         return False

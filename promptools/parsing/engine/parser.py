@@ -1,11 +1,13 @@
-"""The one parser: text in, events out, one-shot or in pieces.
+"""The public parser: text in, events out, in one piece or in chunks.
 
-It is a state machine over the model's text. In *prose* it looks for the next marker: a reasoning tag, a run of
-backticks, the head of a dialect, a brace. A dialect's candidate takes the text from there until it is decided. Tier S
-and A candidates stand at once; tier B ones (bare JSON) are tentative: they stand if nothing but calls, fences and white
-space follows, and come back as text, byte for byte, when words do.
+`Engine` is a state machine over the model's text (`machine.py` has its theory). In *prose* it searches for the next
+marker: a reasoning tag, a run of backticks, the head of a dialect, a brace. From a head on, a candidate of that dialect
+takes the text until it is decided. Candidates of tier S and A are calls at once; those of tier B (bare JSON) are
+tentative: they are calls if only calls, fences and white space follow, and otherwise become text again, byte for byte.
 
-What is held back: the longest end that may become a marker (at most a few hundred characters), trailing white space
+Once a header of a format with channels (Harmony, Muse) is found, `Channelled` takes over for the rest of the reply.
+
+Held back are: the longest suffix that may become a marker (at most a few hundred characters), trailing white space
 (`SPACE_HOLD`), an undecided candidate, and a tentative call until the reply ends.
 """
 
@@ -37,11 +39,11 @@ if TYPE_CHECKING:
     from promptools.schema.read import ToolLike
 
 RESYNCS = 8
-"""Candidates still open at the end of the text that give back what stands behind a closer they had seen."""
+"""Candidates, open at the end of the text, whose unread rest is parsed again; the rest of any further one is text."""
 
 
 class Engine(Fences, Thought, Prose):
-    """Reads prose: a reply, or the words of one message of it."""
+    """Parses prose: a reply, or the content of one message of it."""
 
     def __init__(self, rules: Rules, plan: Plan, out: Output, at: int = 0) -> None:
         super().__init__(rules, plan, out, at)
@@ -50,19 +52,19 @@ class Engine(Fences, Thought, Prose):
             self._state = self._opening
 
     def begin_inside(self) -> None:
-        """Begin inside a reasoning zone whose opener the template printed."""
+        """Start inside a reasoning zone whose opener the chat template printed."""
         self._enter_zone("</think>")
         self._state = self._zone_begins
 
     def finish(self, finish_reason: str | None) -> None:
-        """Take what is held: the text is over, and why."""
+        """End the text, and decide on everything held back; `finish_reason` is the server's."""
         self._cut = finish_reason == "length"
         if self._carry:
             self._run(self._carry, final=True)
         self._end(finish_reason)
 
     def _end(self, finish_reason: str | None) -> None:
-        """Decide what is open at the end of the text: each decision may open something else."""
+        """Decide what is open at the end of the text, until nothing is: each decision may open something else."""
         left = RESYNCS
         while True:
             if self._suspect:
@@ -78,7 +80,7 @@ class Engine(Fences, Thought, Prose):
                 return
 
     def _end_candidate(self, candidate: Candidate, finish_reason: str | None, *, again: bool) -> None:
-        """Close the candidate that is open at the end of the text, and read what it gives back `again`."""
+        """Close the candidate that is open at the end of the text; `again`: parse the text that it did not take."""
         candidate.close(finish_reason)
         self._decided(candidate, self._fed)
         rest, self._rest = self._rest, ""
@@ -88,26 +90,27 @@ class Engine(Fences, Thought, Prose):
             self._out.words(rest)
 
     def _read_alone(self, text: str, finish_reason: str | None) -> Alone:
-        """Read `text` as a reply of its own, by the same rules."""
+        """Parse `text` as a reply of its own, by the same rules."""
         return AloneReader(self._rules, self._plan).read(text, finish_reason)
 
 
 class AloneReader(Engine):
-    """Reads what a zone held as a reply of its own, to see what it is.
+    """Parses the text held in a reasoning zone as a reply of its own, to see whether it ends in calls.
 
-    A call in a zone that never closes begins a text to be read alone too: it is read on from there, as another level,
-    so that all levels together cost no more than the text, and none is inside another. Calls are not rescued.
+    That text may have such a zone in turn, whose call begins another text to be parsed alone. It is not parsed again
+    but begins a new level, with an output of its own, so that all levels together cost one pass over the text. Calls
+    are not rescued.
     """
 
     def __init__(self, rules: Rules, plan: Plan) -> None:
         super().__init__(rules._replace(rescue=False), plan, _silent())
         self.inside_words = True
         self._levels: list[tuple[Output, int]] = []
-        """What was said on each level, and the characters from its beginning to the end of the text."""
+        """The output of each finished level, and the characters from its beginning to the end of the text."""
         self._size = 0
 
     def read(self, text: str, finish_reason: str | None) -> Alone:
-        """Read the whole text. O(n) in characters."""
+        """Parse the whole text. O(n) in characters."""
         self._size = len(text)
         self._run(text, final=True)
         self._end(finish_reason)
@@ -116,7 +119,7 @@ class AloneReader(Engine):
         return self._found(finish_reason)
 
     def _unclosed(self, text: str, at: int) -> int:
-        """Begin another level: nothing has been said on it."""
+        """Begin another level, with an empty output."""
         self._levels.append((self._out, self._size))
         self._out, self._size = _silent(), len(text) - at
         self._framed, self._talked, self._zone_closed, self._line = "", {}, False, True
@@ -124,45 +127,50 @@ class AloneReader(Engine):
         return at
 
     def _found(self, finish_reason: str | None) -> Alone:
-        """Put together what the levels are, from the last one on: one that is meant is part of the one before."""
-        found = Alone(False, False, False, frozenset(), {})
+        """Combine the levels, from the last to the first: one that ends in calls is part of the one before."""
+        result = Alone(False, False, False, frozenset(), {})
         for out, size in reversed(self._levels):
             out.end(finish_reason)
             reply = out.reply
-            meant = found.called and not found.spoke
-            deeper = found if meant else Alone(False, False, False, frozenset(), found.verdicts)
-            found = Alone(
+            meant = result.called and not result.spoke
+            deeper = result if meant else Alone(False, False, False, frozenset(), result.verdicts)
+            result = Alone(
                 called=bool(reply.calls) or deeper.called,
                 spoke=bool(reply.content),
                 malformed=bool(reply.malformed) or deeper.malformed,
-                dialects=deeper.dialects.union(each.dialect for each in reply.calls),
-                verdicts=found.verdicts,
+                dialects=deeper.dialects.union(call.dialect for call in reply.calls),
+                verdicts=result.verdicts,
             )
-            found.verdicts[size] = found.called and not found.spoke
-        return found
+            result.verdicts[size] = result.called and not result.spoke
+        return result
 
 
 def _silent() -> Output:
-    """Return an output whose events nobody takes."""
+    """Return an output that makes no events."""
     out = Output(None)
     out.told = False
     return out
 
 
 class StreamParser:
-    """Reads one model reply as it comes. `feed` pieces, then `close`; `reply` is there at any time. O(n) in characters.
+    """Parses one model reply as it streams: `feed` chunks, then `close`; `reply` is available at any time.
 
-    `tools`: None means unknown, so names are not checked; an empty list means that none were offered.
-    `dialect` pins one dialect; `expect` names the one that the request asked for (default: the pinned one), whose block
-    is a call even when prose follows; `in_reasoning`: the template printed the opener of the reasoning; `json_answer`:
-    the request asked for JSON, so bare JSON is an answer; `rescue`: a call that ends the reasoning of a reply without
-    another word was meant (None: only where models are known to do so, False: never); `accept`: the dialects in
-    which a call is one, beside the one asked for (None: all); `sources`: texts of the
-    conversation, such as users' messages and tools' results, so that a call that is quoted from one of them is text,
-    unless it is all that the reply says; `new_id` makes ids (default: a digest of the text up to the call).
-    Pinned to `harmony`, the reply begins inside a header, as what a completions endpoint gives does.
+    `tools`: the offered ones; None means unknown, so names are not checked; an empty list means that none is offered.
+    `dialect`: the only dialect to parse. With `harmony`, the reply begins inside a header, as that of a completions
+    endpoint does.
+    `expect`: the dialect that the request asked for (default: `dialect`), whose block is a call even if prose follows.
+    `strictness`: `strict`, `balanced` or `lenient`.
+    `in_reasoning`: the chat template printed the opening tag of the reasoning.
+    `json_answer`: the request asked for JSON, so bare JSON is the answer.
+    `rescue`: whether a call that ends the reasoning of an otherwise empty reply was meant (None: only in dialects whose
+    models are known to do so).
+    `accept`: the dialects that are read beside the expected one (None: all).
+    `sources`: texts of the conversation, such as users' messages and tools' results: a call that is quoted from one of
+    them is text, unless it is the whole reply.
+    `new_id`: makes the ids of calls (default: a digest of the text up to the call).
+    `restore`: as in `promptools.types.RestoreArguments`.
 
-    Raises UsageError for bad options, and for text after `close`; never for what the text says.
+    O(n) in characters. Raises UsageError for invalid options and for text after `close`; never for the model's text.
     """
 
     _whole = False
@@ -212,9 +220,9 @@ class StreamParser:
         self._closed = False
         self._engine = Engine(rules, self._plan, self._out)
         self._messages: Channelled | None = None
-        """What reads the reply once its messages have headers."""
+        """The parser of the rest, once a message with a header was found."""
         self._early: list[Event] | None = None
-        """What waits for the first header of a reply that must have one: it tells whether words were thought."""
+        """Events held until the first header of a reply that must have one shows whether its text was reasoning."""
         if in_reasoning:
             self._engine.begin_inside()
         elif dialect is not None and registry.get(dialect).channels is not None:
@@ -222,7 +230,7 @@ class StreamParser:
             self._early = []
 
     def feed(self, chunk: str) -> list[Event]:
-        """Take a piece of the reply; give what became certain."""
+        """Feed a chunk of the reply, and return the events that became certain."""
         if self._closed:
             raise UsageError("The parser was fed after close(); make a new StreamParser for the next reply.")
         if not isinstance(chunk, str):
@@ -235,13 +243,13 @@ class StreamParser:
         return self._drained()
 
     def feed_pieces(self, pieces: Iterable[Piece]) -> list[Event]:
-        """Take Harmony of which it is known what in it is a control token; `harmony` must be the pinned dialect."""
+        """Feed Harmony whose control tokens are known as such; `dialect` must be `harmony`."""
         assert self._messages is not None, "only Harmony has control tokens"
         self._messages.feed_pieces(pieces)
         return self._drained()
 
     def close(self, finish_reason: str | None = None) -> list[Event]:
-        """Say that the reply is over, and why; give the rest. A second close gives nothing."""
+        """End the reply, and return the remaining events; a second close returns none."""
         if self._closed:
             return []
         self._closed = True
@@ -256,7 +264,7 @@ class StreamParser:
 
     @property
     def reply(self) -> Reply:
-        """What has been read so far; whole after `close`."""
+        """The reply as parsed so far; complete after `close`."""
         return self._out.reply
 
     def _drained(self) -> list[Event]:
@@ -265,60 +273,60 @@ class StreamParser:
         if self._early is None:
             return events
         self._early += events
-        waits = any(isinstance(each, Text) for each in self._early)
+        waits = any(isinstance(event, Text) for event in self._early)
         if waits and not self._closed and self._messages is not None and not self._messages.decided:
             return []
         events, self._early = self._early, None if waits else []
         return _reclassified(events)
 
     def _change_over(self) -> None:
-        """Go on with messages that have headers, where one was found."""
+        """Change over to messages with headers, if one was found."""
         if self._engine.header is not None:
             dialect, rest = self._engine.header
             self._messages = self._channelled(dialect, inside=False)
             self._messages.feed(rest)
 
     def _channelled(self, dialect: Dialect, *, inside: bool) -> Channelled:
-        # pinned, the plan holds no other dialect; yet a message's words may
+        # the plan of a pinned dialect has no other one, but a message's content may
         plan = prose_plan(plan_of(self._rules, None) if inside else self._plan)
         return Channelled(dialect, self._rules, self._out, partial(Engine, self._rules, plan, self._out), inside=inside)
 
 
 def _reclassified(events: list[Event]) -> list[Event]:
-    """Return events of which none has gone out with the text that was reasoning as such."""
-    end = max((each.span.end for each in events if isinstance(each, WasReasoning)), default=0)
+    """Return held events with text that proved to be reasoning turned into it."""
+    end = max((event.span.end for event in events if isinstance(event, WasReasoning)), default=0)
     return [
-        Reasoning(each.text, each.span) if isinstance(each, Text) and each.span.end <= end else each
-        for each in events
-        if not isinstance(each, WasReasoning)
+        Reasoning(event.text, event.span) if isinstance(event, Text) and event.span.end <= end else event
+        for event in events
+        if not isinstance(event, WasReasoning)
     ]
 
 
 class _WholeParser(StreamParser):
-    """A parser whose events nobody takes: it does not make them."""
+    """A parser of whole replies, which makes no events."""
 
     _whole = True
 
     def read(self, text: str, finish_reason: str | None) -> Reply:
-        """Read a whole reply."""
+        """Parse a whole reply."""
         self.feed(text)
         self.close(finish_reason)
         return self.reply
 
 
 class ExplainingParser(StreamParser):
-    """A parser that notes what looked like the head of a call and began none."""
+    """A parser that records what looked like the head of a call and began none."""
 
     _explains = True
 
     @property
     def refusals(self) -> list[Try]:
-        """The heads that began no call, in the order in which they were looked at."""
+        """The heads that began no call, in the order in which they were tried."""
         return self._out.refusals
 
 
 def _accepted(names: Iterable[str] | None) -> frozenset[str] | None:
-    """Return the dialects to be accepted, None for all. Raises UsageError for a name that is none."""
+    """Return the dialects to accept, None for all. Raises UsageError for an unknown name."""
     if names is None:
         return None
     if isinstance(names, str) or not isinstance(names, Iterable):
@@ -331,7 +339,7 @@ def _accepted(names: Iterable[str] | None) -> frozenset[str] | None:
 
 
 def _sources(texts: Iterable[str]) -> Sources | None:
-    """Return what a reply may quote, None for nothing. Raises UsageError for what holds no texts."""
+    """Return what a reply may quote, None for nothing. Raises UsageError for anything but an iterable of texts."""
     if isinstance(texts, str) or not isinstance(texts, Iterable):
         raise UsageError(f"sources is {clip(repr(texts))}; wanted are the texts that the reply may quote.")
     return None if texts == () else Sources(texts)
@@ -343,7 +351,7 @@ def _prepared(tools: Tools | list[ToolLike] | None) -> Tools | None:
     return _tools().prepare(tools)
 
 
-@cache  # even a repeated import costs what a dozen steps do
+@cache  # even a repeated import costs as much as a dozen steps
 def _tools() -> type[Tools]:
     from promptools.schema.tools import Tools
 
@@ -365,7 +373,9 @@ def parse(
     sources: Iterable[str] = (),
     new_id: NewId | None = None,
 ) -> Reply:
-    """Read one whole reply: `StreamParser` fed once and closed. O(n) in characters. Raises UsageError for bad options.
+    """Parse a whole reply: `StreamParser`, which explains the options, fed once and closed. O(n) in characters.
+
+    Raises UsageError for invalid options.
 
     >>> parse('{"tool": "add", "arguments": {"a": 1, "b": 2}}').calls[0].arguments
     {'a': 1, 'b': 2}
@@ -374,9 +384,9 @@ def parse(
     plain = plain and accept is None and sources == ()
     if plain and not (in_reasoning or json_answer) and isinstance(text, str):
         prepared = _prepared(tools)
-        found = short.read(text, prepared, usual_plan(expect), finish_reason) if prepared else None
-        if found is not None:
-            return found
+        reply = short.read(text, prepared, usual_plan(expect), finish_reason) if prepared else None
+        if reply is not None:
+            return reply
     parser = _WholeParser(
         tools,
         dialect=dialect,

@@ -1,4 +1,12 @@
-"""What is looked for in a reply: the dialects that are on, compiled once for each set of them."""
+"""What the engine searches for in a reply: the active dialects, compiled once for each set of them into scanners.
+
+A `Plan` belongs to a set of dialects. Its scanners find the heads of calls, tags of reasoning and of answers,
+end-of-turn tokens, closers that may stand alone, and backticks. Which of them count depends on what came before, so
+there are three scanners (`Scanners`): a head marked `first`, for instance, begins a call only if no text precedes it.
+
+Heads of the kind `line` (a tool's name that begins a line) depend on the offered tools. For those, `Plan.sought`
+derives scanners whose gate is built of the first letters of the tools' names.
+"""
 
 from __future__ import annotations
 
@@ -16,28 +24,28 @@ from promptools.parsing.tokens import END_TOKENS, NUMBERED, NUMBERED_FIRST, are_
 from promptools.parsing.zones import CHANNEL, CHANNEL_LABEL, CLOSER_OF, CLOSERS, FRAMES, SUFFIXED
 
 REMEMBERED = 64
-"""Lists of tools for which a plan keeps its scanners."""
+"""Lists of tools for which one plan caches its scanners."""
 
 
 class Scanners(NamedTuple):
-    """What is looked for at three times."""
+    """The scanner for each of three situations."""
 
     now: Scanner
-    """Nothing was said yet, or nothing since a call that is held."""
+    """No text so far, or none since a call that is held."""
     beside: Scanner
-    """Words were said, and then a call."""
+    """After text and then a call."""
     later: Scanner
-    """Words were said since: a marker may not stand alone any more."""
+    """After other text: a lone opener may still begin a call, a lone closer means nothing."""
 
 
 class Sought(NamedTuple):
-    """What is looked for in a reply that may call certain tools."""
+    """The scanners for a reply that may call certain tools."""
 
     every: Scanners
     here: Scanners
-    """The same without the `rare` words."""
+    """The same, for text that holds none of the plan's `rare` words."""
     first: re.Pattern[str]
-    """What the first word of a line must begin with to be a call."""
+    """Matches the first word of a line if that may begin a call."""
 
 
 class Plan:
@@ -45,7 +53,7 @@ class Plan:
 
     def __init__(self, names: tuple[str, ...], tiers: str, asked: str | None, *, channels: bool) -> None:
         self.key = (names, tiers, asked)
-        # at one place the dialect that was asked for is tried first
+        # of heads at one offset, that of the expected dialect is tried first
         chosen = sorted((registry.get(name) for name in names), key=lambda each: each.name != asked)
         alone = len(names) == 1
         self.heads: dict[str, tuple[Dialect, Head]] = {
@@ -57,10 +65,10 @@ class Plan:
         self.opens = "".join({literal[0] for _, head in self.heads.values() for literal in head.literals})
         on = [each for each in chosen if each.tier in tiers or each.name == asked]
         self.closers = tuple(dict.fromkeys(closer for dialect in on for closer in dialect.closers))
-        """What may stand alone beside a call."""
+        """Markers that may stand alone beside a call."""
         sentinels = tuple(dict.fromkeys(each for dialect in on for each in _sentinels(dialect)))
         self.headers: dict[str, Dialect] = {}
-        """Groups of what may begin a message with a header, and whose it is."""
+        """Scanner groups of markers that may begin a message with a header, and their dialects."""
         markers: list[Marker] = []
         bare: list[RareMarker] = []
         for dialect in on:
@@ -94,9 +102,9 @@ class Plan:
         self._zones: dict[str, Scanner] = {}
 
     def sought(self, names: tuple[str, ...] | None) -> Sought:
-        """Return the scanners for a reply that may call tools of these names, or any."""
-        found = self._sought.get(names)
-        if found is None:
+        """Return the scanners for a reply that may call tools of these names (None: of any)."""
+        sought = self._sought.get(names)
+        if sought is None:
             if len(self._sought) >= REMEMBERED:
                 self._sought.clear()
             gate = _line_gate(self.heads.values(), names)
@@ -104,32 +112,32 @@ class Plan:
             every = Scanners(*(each.with_line_gate(gate, unfinished) for each in self._scanners))
             here = Scanners(*(each.without(self.rare.words) for each in every))
             first = re.compile(f"{gate}|{unfinished}" if unfinished else gate)
-            found = self._sought[names] = Sought(every, here, first)
-        return found
+            sought = self._sought[names] = Sought(every, here, first)
+        return sought
 
     def line_heads(self, text: str, at: int) -> Iterator[tuple[str, int]]:
-        """Give the group and the end of each head that `text[at]`, the first word of a line, may begin."""
-        found = self._line.match(text, at) if self._line is not None else None
-        if found is None:
+        """Yield the group and the end of each head that may begin at `text[at]`, the first word of a line."""
+        match = self._line.match(text, at) if self._line is not None else None
+        if match is None:
             return
         later = False
         for group, pattern in self._lines.items():
-            if group == found.lastgroup:
+            if group == match.lastgroup:
                 later = True
-                yield group, found.end()
+                yield group, match.end()
             elif later:
-                other = pattern.match(text, at)
-                if other is not None:
-                    yield group, other.end()
+                later_match = pattern.match(text, at)
+                if later_match is not None:
+                    yield group, later_match.end()
 
     def zone_scanner(self, closer: str) -> Scanner:
         """Return the scanner for inside a reasoning zone: its closer, and heads that may end it."""
-        if closer.startswith("</think:"):  # there may be any number of them: one scanner finds them all
+        if closer.startswith("</think:"):  # any number of suffixes: one scanner finds them all
             closer = "</think:"
-        found = self._zones.get(closer)
-        if found is None:
-            found = self._zones[closer] = self._zone(closer)
-        return found
+        scanner = self._zones.get(closer)
+        if scanner is None:
+            scanner = self._zones[closer] = self._zone(closer)
+        return scanner
 
     def _zone(self, closer: str) -> Scanner:
         heads = [
@@ -144,7 +152,7 @@ class Plan:
 
 
 def _apart(markers: list[Marker]) -> tuple[list[Marker], list[WordMarker]]:
-    """Part the markers that begin with a letter from the others: they are looked for together."""
+    """Split off the markers that begin with a letter: they are searched for together."""
     letters = [each for each in markers if each.literals[0][0].isalpha()]
     return [each for each in markers if each not in letters], [WordMarker(letters)] if letters else []
 
@@ -155,14 +163,15 @@ def _plan(names: tuple[str, ...], tiers: str, asked: str | None, *, channels: bo
 
 @lru_cache(maxsize=64)
 def _made(names: tuple[str, ...], tiers: str, asked: str | None, channels: bool, edition: int) -> Plan:
-    del edition  # another dialect may have the name of one that was taken out
+    del edition  # a registered dialect may have the name of one that was removed
     return Plan(names, tiers, asked, channels=channels)
 
 
 def plan_of(rules: Rules, pinned: str | None) -> Plan:
-    """Choose the dialects by the rules. Raises UsageError for a pinned one that does not exist.
+    """Return the plan for the dialects that the rules allow. Raises UsageError for an unknown pinned one.
 
-    Without offered tools only sentinels are looked for, and bare calls only where they are allowed.
+    If no tools are offered, only tier S is searched for. Bare calls (tiers B and C) are searched for only where
+    they are allowed: neither in strict mode nor where the answer is JSON.
     """
     names = (registry.get(pinned).name,) if pinned is not None else _accepted(rules)
     if rules.tools is not None and not rules.tools.names:
@@ -172,25 +181,25 @@ def plan_of(rules: Rules, pinned: str | None) -> Plan:
 
 
 def _accepted(rules: Rules) -> tuple[str, ...]:
-    """Return the dialects that are read where none is pinned."""
+    """Return the dialects that are read if none is pinned."""
     if rules.accept is None:
         return registry.names()
     return tuple(each for each in registry.names() if each in rules.accept or each == rules.expect)
 
 
 def usual_plan(expect: str | None) -> Plan:
-    """Give what `plan_of` gives where tools are offered and nothing else is asked for."""
+    """Return the plan of `plan_of` for offered tools and otherwise default rules."""
     return _plan(registry.names(), "SABC", expect)
 
 
 def prose_plan(plan: Plan) -> Plan:
-    """Give the plan for the words of one message: there are no headers inside."""
+    """Return the plan for the content of one message, in which there are no headers."""
     names, tiers, asked = plan.key
     return _plan(names, tiers, asked, channels=False)
 
 
 def _markers(group: str, head: Head) -> Iterator[Marker]:
-    """Give a head's markers: those that begin with a letter apart."""
+    """Yield a head's markers: literals that begin with a letter are a marker of their own."""
     for letters in (False, True):
         literals = tuple(each for each in head.literals if each[0].isalpha() == letters)
         if literals:
@@ -205,37 +214,37 @@ NAMESPACES = {
     "call:": "",
     "declaration:": "",
 }
-"""What may stand before a name: a word in any case, and the pattern of what follows it."""
+"""Prefixes of a tool's name: a word in any case, and the pattern of what follows it."""
 LABELS = ("function call", "functions.", "tools.", "default_api:", "declaration:", "call:", "tool_name:", "tool call")
-"""Words that may stand first in such a line."""
+"""Labels that may begin such a line."""
 MCP = "use_mcp_tool"
-"""The tag of Cline around a call of some server's tool."""
+"""Cline's tag around a call of an MCP server's tool."""
 
 
 FEW = 16
-"""Tools whose names are looked for letter by letter; of more their beginnings are: all would be too large a pattern."""
+"""Tools whose names go into the pattern in full; of more only the beginnings do, which keeps the pattern small."""
 MOST_FIRSTS = 256
 """Beginnings of three letters that one pattern may hold."""
 LONGEST = 128
-"""Characters of a name that are waited for."""
+"""Characters of an unfinished name that are held back."""
 _ONE_WORD = re.compile(r"[\w.-]+\Z").match
 
 
 def _in_prose(head: Head) -> bool:
-    """Tell whether a head may stand outside of a fence."""
+    """Whether a head may occur outside of a fence."""
     return not head.labels or None in head.labels
 
 
 def _line_gate(heads: Iterable[tuple[Dialect, Head]], names: tuple[str, ...] | None) -> str:
-    """Give what the first characters of a line must be: of offered tools, three letters in any case are enough."""
+    """Return the pattern of the beginning of such a line: of an offered tool's name, three letters in any case."""
     gates = dict.fromkeys(head.gate for _, head in heads if head.line and _in_prose(head))
     if names is not None:
         firsts = sorted({each.casefold() for each in _firsts(names)})
-        said = [_in_any_case(each) for each in firsts]
-        spaces = [_in_any_case(word) + rest for word, rest in NAMESPACES.items()]
+        prefixes = [_in_any_case(each) for each in firsts]
+        namespaces = [_in_any_case(word) + rest for word, rest in NAMESPACES.items()]
         begins = "".join(f"{each[0]}{each[0].lower()}{each[0].upper()}" for each in (*firsts, *NAMESPACES))
-        names_gate = f"{_look(begins)}(?:{'|'.join([*said, *spaces])})"
-        tag_gate = f"{_look('<')}</?(?:{'|'.join([*said, _in_any_case(MCP)])})"
+        names_gate = f"{_look(begins)}(?:{'|'.join([*prefixes, *namespaces])})"
+        tag_gate = f"{_look('<')}</?(?:{'|'.join([*prefixes, _in_any_case(MCP)])})"
         whole = {A_NAME: names_gate, A_TAG: tag_gate}
         gates = dict.fromkeys(whole.get(gate, gate) for gate in gates)
     looks = [_first(gate) for gate in gates]
@@ -251,40 +260,43 @@ def _look(characters: str) -> str:
 
 
 def _first(gate: str) -> str | None:
-    """Give what a gate lets by as a first character, for between brackets, where it begins with a look or is words."""
-    look = _LOOK.match(gate)
-    if look is not None:
-        return look[1]
+    """Return the first characters that a gate admits, for a character class; None: the gate does not show them.
+
+    It does if it begins with a lookahead, or is an alternation of plain words.
+    """
+    lookahead = _LOOK.match(gate)
+    if lookahead is not None:
+        return lookahead[1]
     words = gate.split("|")
     return "".join(each[0] for each in words) if all(re.escape(each) == each for each in words) else None
 
 
 def _in_any_case(word: str) -> str:
-    """Give the pattern of a word in any case, which is quicker than a flag: what it begins with is seen at once."""
-    cases = ({each, each.lower(), each.upper()} for each in word)
+    """Return the pattern of a word in any case; faster than a flag, since `re` sees its first characters."""
+    cases = ({letter, letter.lower(), letter.upper()} for letter in word)
     return "".join(
         f"(?:{'|'.join(map(re.escape, sorted(each)))})" if len(each) > 1 else re.escape(*each) for each in cases
     )
 
 
 def _unfinished(names: tuple[str, ...]) -> str:
-    """Give what the last characters of a text may be that become the first word of such a line."""
+    """Return the pattern of a suffix of the text that may become the first word of such a line."""
     spaces = r"(?:(?:functions?|tools?|default_api|call|declaration)[.:])*"
     many = len(names) > FEW
     spelled = _firsts(names) if many else names
-    said = {name[:size] for name in (*spelled, MCP) for size in range(min(len(name), LONGEST) + 1)}
-    words = {label[:size] for label in LABELS for size in range(1, len(label) + 1)}
-    shown = "|".join(re.sub(r"(?:\\[-.]|_)", r"[-_.]?", re.escape(each)) for each in sorted(said | words))
+    beginnings = {name[:size] for name in (*spelled, MCP) for size in range(min(len(name), LONGEST) + 1)}
+    labels = {label[:size] for label in LABELS for size in range(1, len(label) + 1)}
+    pattern = "|".join(re.sub(r"(?:\\[-.]|_)", r"[-_.]?", re.escape(each)) for each in sorted(beginnings | labels))
     if many:
         rest = r"[\w.-]*" if all(map(_ONE_WORD, names)) else r"[\w.:/ -]*"
-        shown += "".join(f"|{re.escape(each)}{rest}" for each in sorted(spelled))
-    return rf"(?=\S)(?=[</]{{0,2}}[\w.:/ -]{{0,{LONGEST}}}\Z)[</]{{0,2}}(?i:{spaces}(?:{shown}))\Z"
+        pattern += "".join(f"|{re.escape(each)}{rest}" for each in sorted(spelled))
+    return rf"(?=\S)(?=[</]{{0,2}}[\w.:/ -]{{0,{LONGEST}}}\Z)[</]{{0,2}}(?i:{spaces}(?:{pattern}))\Z"
 
 
 def _firsts(names: tuple[str, ...]) -> set[str]:
-    """Return what names begin with, as far as it is spelled in one way: three letters, of very many names one.
+    """Return the first three letters of each name, or one letter if there are very many names.
 
-    What is between words may be spelled otherwise, so no more than the first word of each.
+    Models may change the separators in a name, so a beginning never goes past the first one.
     """
     for size in (3, 1):
         firsts = {re.split(r"[\W_]", name[:size])[0] or name[:1] for name in names}
@@ -297,16 +309,16 @@ _PLAIN_TAG = re.compile(r"</?[a-z]+>\Z")
 
 
 def _sentinels(dialect: Dialect) -> Iterator[str]:
-    """Yield the special tokens of a dialect that may stand alone: words are none of them."""
+    """Yield the special tokens of a dialect that may stand alone; tags that are plain words are none."""
     openers = [each for head in dialect.heads if (head.tier or dialect.tier) == "S" for each in head.literals]
     closers = [each for each in dialect.closers if dialect.tier == "S" or (openers and each.startswith("<|"))]
     yield from (each for each in (*filter(are_tokens, openers), *closers) if not _PLAIN_TAG.match(each))
 
 
 def _literals(lone: tuple[str, ...], sentinels: tuple[str, ...]) -> list[Marker]:
-    """Give the tags, the tokens, and the markers that may stand alone: of a run of one opener all but the last at once.
+    """Return markers for tags, tokens, and what may stand alone: of a run of one opener, all but the last at once.
 
-    A run of several would be another one in pieces: each may begin a call.
+    A run of different openers is never matched whole: each may begin a call, and chunks would cut the run elsewhere.
     """
     frames = tuple(filter(None, (*FRAMES, *FRAMES.values())))
     markers = by_group({"opener": CLOSER_OF, "closer": CLOSERS, "end": END_TOKENS, "frame": frames})
@@ -315,7 +327,7 @@ def _literals(lone: tuple[str, ...], sentinels: tuple[str, ...]) -> list[Marker]
     markers.append(Marker("channel", (CHANNEL,), rf"{re.escape(CHANNEL)}(?:{token(CHANNEL_LABEL)})?"))
     markers.append(Marker("numbered", NUMBERED_FIRST, NUMBERED))
     for group, texts in (("sentinel", sentinels), ("lone", tuple(each for each in lone if each not in sentinels))):
-        left = tuple(each for each in texts if each not in known)
-        if left:
-            markers.append(Marker(group, left, runs=True))
+        unknown = tuple(each for each in texts if each not in known)
+        if unknown:
+            markers.append(Marker(group, unknown, runs=True))
     return markers

@@ -1,4 +1,19 @@
-"""Prose, and what stands beside a call: the states outside code and reasoning."""
+"""The states outside code and reasoning: prose, the first word of a line, and what follows a call.
+
+`_prose` searches the text for the next marker and decides, by what the marker is and by what precedes it:
+
+    head of a dialect   a candidate (`machine.py`), unless its text or the text before it shows that it is none
+    header of a message the rest of the reply goes to the parser for channels
+    backticks           inline code or a fence (`fences.py`); closed code that holds no call is skipped at once
+    tag of reasoning    a reasoning zone (`thought.py`); inside a sentence, where a tag may be a word, it is text
+    tag of an answer    markup that frames the content
+    lone closer, token  markup if it is beside a call, else text or debris
+
+A tool's name that begins a line may be a call, so `_first_word` looks at the first word of each line; `_line` is set
+where one is expected. The end of the text that may become a marker is held back.
+
+After a call (`_after`), a result that the model makes up ends the reply: it and all that follows are left out.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +32,15 @@ from promptools.parsing.zones import CHANNEL, CLOSER_OF, FRAMES, PLAIN, READABLE
 from promptools.types import Fix
 
 _INLINE = re.compile(r"(?:(`{1,2})(?!`)[^`\n]*\1(?!`)(?!\Z)(?:[ ,.;:(){}]*+(?=`))?+){1,64}")
-"""Pieces of inline code, and between them what begins no marker before a backtick."""
+"""Inline code, several in a row if only characters that begin no marker are between them."""
 _PLAIN_FENCE = re.compile(r"(`{3,63}+|~{3,63}+)[\w.+#-]{0,32}\r?\n([\w#/@$(][^`~]*+)?\1(?![`~]|\Z)")
-"""A short way past a fence of code that begins no call."""
+"""A whole code fence, to be skipped at once if it begins no call."""
 SHORT = 1024
-"""Characters of a text that may be searched from each call to its end."""
+"""Characters of a text short enough to be searched to its end from each call."""
 TAIL = 256
-"""Characters of a closer's beginning, and of white space before it, at the end of a reply."""
+"""Characters of an unfinished closer, and of white space before it, at the end of a reply."""
 _READABLE = re.compile(r"<[a-z_]+>\Z|\[[a-z]+\]\Z")
-"""A tag that a sentence may hold as a word of its own."""
+"""A tag that a sentence may contain as a word."""
 _TAGS = r"(?:\s*+<[^<>]{0,128}(?:>|\Z)){1,8}"
 _GIVEN = r"(?:\s\w{1,32}=[\"'][^<>]{1,128}+)?"
 _WORD = rf"\s*+(?:function c?a?l{{0,2}}|[^\s<>`]{{1,128}}+{_GIVEN})?"
@@ -33,29 +48,29 @@ _OPENER = re.compile(
     rf"<[|｜][^\s<>]{{4,64}}\Z|(?:<{{1,2}}[^\s<>]{{4,64}}{_GIVEN}>{{1,2}}|\[[^\s\[\]]{{4,64}}\]|\]<\])"
     rf"(?:{_WORD}{_TAGS}){{0,8}}{_WORD}\s*+(?:`{{1,3}}\w{{0,16}}\s*+)?\Z"
 )
-"""What a text that was cut off must hold of a call: a whole tag, or a token; behind it no more words than a name."""
+"""What a truncated text must contain of a call: a whole tag, or a token, and after it no more words than a name."""
 CUT = "cut"
-"""In place of a head's group: some dialect's, but the text was cut off before it was clear which."""
+"""In place of a head's group: a call of some dialect, truncated before it was clear which."""
 _SEPARATOR = re.compile(r"[,;]\s{0,256}(?:(?=[{\[])|\Z)")
 
 
 _GROUPS = {"suffixed": "opener", "numbered": "end"}
-"""Markers that are found by a pattern, and what each is once it is whole."""
+"""Markers that are found by a pattern, and the group of each once it is complete."""
 
 
 class Prose(Machine):
-    """Look for the next marker; after a call, for what belongs to it."""
+    """The states of prose."""
 
     _entered = ""
     _talked: dict[str, int]
-    """How many tags that are words of the answer each closer may close: it is a word then too."""
+    """For each closer, the open tags that are words of the answer: the closer is then a word, too."""
     _framed: str = ""
-    """What closes the frame that the answer stands in."""
+    """The closing tag of the frame around the answer."""
     _looked_at = ""
     _cut = False
-    """The text is over, and was longer than the server would let it be."""
+    """The text is over, truncated at the server's token limit."""
     _rare = False
-    """Whether one of the words stands in the text that is looked at, without which no rare marker does."""
+    """The text holds one of the words without which it holds no rare marker."""
 
     @abstractmethod
     def _backticks(self, found: re.Match[str], final: bool) -> int: ...
@@ -65,54 +80,54 @@ class Prose(Machine):
     def _orphan(self, marker: str) -> None: ...
 
     def _prose(self, text: str, at: int, final: bool) -> int:
-        """Look for the next marker."""
+        """Write text up to the next marker, and act on that."""
         if self._line:
             return self._first_word(text, at, final)
         begin = at
         scanner, later = self._scanners(text)
         held = scanner
-        again, self._entered = self._entered is text and len(text) > SHORT, text
-        search = self._swept(scanner, text).search if again else scanner.search
+        resumed, self._entered = self._entered is text and len(text) > SHORT, text
+        search = self._swept(scanner, text).search if resumed else scanner.search
         while True:
-            found = search(text, at)
-            if found is None:
+            match = search(text, at)
+            if match is None:
                 cut = len(text) if final else held.hold(text, begin)
                 self._last_words(text[begin:cut], final)
                 return cut if cut == len(text) else ~cut
-            start = found.start()
+            start = match.start()
             first = at == begin and not text[begin:start].strip(SPACE)
             scanner = scanner if first else later
-            group = found.lastgroup or ""
+            group = match.lastgroup or ""
             if group in self._plan.heads or group in self._plan.headers:
-                taken = self._taken(found, scanner, text, final, first=first)
+                taken = self._taken(match, scanner, text, final, first=first)
                 if taken is not None and not self._is_header_mentioned(
                     taken[0], text[max(begin, start - LINE) : start]
                 ):
-                    group, place, end = taken
-                    if end < 0:  # what it stands in may become a marker too
-                        place = start = min(start, held.hold(text, begin))
-                    self._out.words(text[begin:place])
-                    return ~start if end < 0 else self._enter(group, text, place, end)
-                found = self._plan.literals.match(text, start)
-            at = start + 1 if found is None else self._past(found, text, first=first)
-            if found is not None and at < 0:
+                    group, head_at, end = taken
+                    if end < 0:  # a longer marker may begin before it
+                        head_at = start = min(start, held.hold(text, begin))
+                    self._out.words(text[begin:head_at])
+                    return ~start if end < 0 else self._enter(group, text, head_at, end)
+                match = self._plan.literals.match(text, start)
+            at = start + 1 if match is None else self._past(match, text, first=first)
+            if match is not None and at < 0:
                 self._out.words(text[begin:start])
-                return self._literal(found, final) if found.lastgroup != "ticks" else self._backticks(found, final)
+                return self._literal(match, final) if match.lastgroup != "ticks" else self._backticks(match, final)
             search = self._swept(later, text).search
 
     def _is_header_mentioned(self, group: str, before: str) -> bool:
-        """Whether the text before a message's header shows that it is talked about; `before` is not told yet."""
+        """Whether the text before a message's header shows that it is talked about; `before` is not written yet."""
         dialect = self._plan.headers.get(group)
         if dialect is None or self._rules.strictness == "lenient":
             return False
         expected = dialect.name == self._rules.expect
         before = (self._out.last_words(LINE) + before)[-LINE:]
-        token = before.find("<|", before.rfind("\n") + 1)  # of the header, which was none at its first token
+        token = before.find("<|", before.rfind("\n") + 1)  # of this header, which was not accepted at its first token
         before = before if token < 0 else before[:token]
         return is_mentioned(before, fenced=False, sentinel=True, expected=expected)
 
     def _past(self, found: re.Match[str], text: str, *, first: bool) -> int:
-        """Give where to look on, behind code or a lone closer that means nothing here; -1: it means something."""
+        """Return the offset after code or a lone closer that means nothing here; -1: it has a meaning."""
         if found.lastgroup == "ticks":
             inline = found.end() - found.start() < 3
             code = _INLINE.match(text, found.start()) if inline else self._plain_fence(text, found.start())
@@ -121,7 +136,7 @@ class Prose(Machine):
         return -1 if means else found.end()
 
     def _last_words(self, words: str, final: bool) -> None:
-        """Take words without a marker; the beginning of a closer beside a call, at the end, is none of them."""
+        """Write text without a marker; an unfinished closer beside a call, at the end of the reply, is markup."""
         rest = words.lstrip(SPACE) if final and self._out.beside_call and len(words) < TAIL else ""
         if len(rest) < 3 or not any(each.startswith(rest) for each in self._plan.closers):
             self._out.words(words)
@@ -130,38 +145,40 @@ class Prose(Machine):
         self._mark(rest, "markup")
 
     def _plain_fence(self, text: str, start: int) -> re.Match[str] | None:
-        """Give the fence of code that begins here, if its first words cannot begin a call."""
-        found = _PLAIN_FENCE.match(text, start)
-        if found is None or not found[2]:
-            return found
-        word = found.start(2)
+        """Return the match of the whole fence that begins here, if its first word cannot begin a call."""
+        fence = _PLAIN_FENCE.match(text, start)
+        if fence is None or not fence[2]:
+            return fence
+        word = fence.start(2)
         begins = self._sought.every.now.match_word(text, word) is not None or any(self._plan.line_heads(text, word))
-        return None if begins else found
+        return None if begins else fence
 
     def _taken(
         self, found: re.Match[str], scanner: Scanner, text: str, final: bool, *, first: bool
     ) -> tuple[str, int, int] | None:
-        """Give the group, beginning and end of what begins where `found` does; no end when more text must tell."""
+        """Return the group, start and end of what begins at the match; the end is -1 if more text is needed."""
         start = found.start()
         heads: Iterator[tuple[str, int]]
-        if text[start] == "\n":  # a line's end and indent before its head
-            place = found.end() - len(text[start : found.end()].lstrip("\n\t "))
-            flush = text[place - 1] == "\n"
-            heads = (each for each in self._line_heads(text, place) if flush or not self._plan.heads[each[0]][1].flush)
+        if text[start] == "\n":  # the line break and indent before a head
+            head_at = found.end() - len(text[start : found.end()].lstrip("\n\t "))
+            flush = text[head_at - 1] == "\n"
+            heads = (
+                each for each in self._line_heads(text, head_at) if flush or not self._plan.heads[each[0]][1].flush
+            )
         else:
-            place = start
+            head_at = start
             heads = scanner.all_at(text, found)
         for group, end in heads:
             if group in self._plan.heads or group in self._plan.headers:
-                ready = self._begins(group, text, place, end, final, first=first)
+                ready = self._begins(group, text, head_at, end, final, first=first)
                 if ready is not False:
-                    return group, place, end if ready else -1
+                    return group, head_at, end if ready else -1
         if self._cut and any(self._is_cut(group, text, start, end) for group, end in scanner.all_at(text, found)):
             return CUT, start, len(text)
         return None
 
     def _is_cut(self, group: str, text: str, start: int, end: int) -> bool:
-        """Tell whether a sure beginning of a call stands at the end of a text that was cut off."""
+        """Whether a truncated text ends in the sure beginning of a call."""
         dialect, head = self._plan.heads.get(group, (None, None))
         if dialect is None or head is None or end < len(text) or (head.labels and None not in head.labels):
             return False
@@ -170,7 +187,7 @@ class Prose(Machine):
         return head.begins is None or head.begins(text, start, end, fresh=True, rules=self._rules) is None
 
     def _first_word(self, text: str, at: int, final: bool) -> int:
-        """Look whether the first word of a line begins a call; elsewhere in a line other markers may."""
+        """Start a candidate if the first word of the line begins a call; else go on in prose."""
         bare = self._take_space(text, at)
         if bare > at:
             return bare
@@ -182,7 +199,7 @@ class Prose(Machine):
         return at
 
     def _scanners(self, text: str) -> tuple[Scanner, Scanner]:
-        """Give what is looked for now, and what is once words were said."""
+        """Return the scanner for now, and the one for after the next text."""
         sought = self._sought
         if text is not self._looked_at:
             self._looked_at, self._rare = text, self._plan.rare.stands_in(text)
@@ -192,7 +209,7 @@ class Prose(Machine):
         return (beside if self._out.beside_call else later), later
 
     def _begins(self, group: str, text: str, start: int, end: int, final: bool, *, first: bool) -> bool | None:
-        """Tell whether what was found is what it looks like; None: more text is needed."""
+        """Whether a call or a message begins here, as the marker suggests; None: more text is needed."""
         if group in self._plan.heads:
             return self._ready(group, text, start, end, final, first=first)
         channels = self._plan.headers[group].channels
@@ -200,10 +217,10 @@ class Prose(Machine):
         return channels.begins(text, start, self._rules, first=first and self._out.fresh, final=final)
 
     def _enter(self, group: str, text: str, start: int, end: int) -> int:
-        """Start a candidate, or leave the rest of the text to what reads messages with headers."""
+        """Start a candidate, or leave the rest of the text to the parser of messages with headers."""
         if group == CUT:
-            said = broken("truncated", "the text ended before its arguments", "", None)
-            self._out.parts([Part("malformed", text[start:], malformed=said)], firm=True)
+            malformed = broken("truncated", "the text ended before its arguments", "", None)
+            self._out.parts([Part("malformed", text[start:], malformed=malformed)], firm=True)
             return end
         if group in self._plan.heads:
             self._line = False
@@ -212,7 +229,7 @@ class Prose(Machine):
         return len(text)
 
     def _opening(self, text: str, at: int, final: bool) -> int:
-        """Look whether the reply begins with the words of a header that has lost its tokens."""
+        """At the start of the reply: look for a header whose control tokens were stripped."""
         bare = self._take_space(text, at)
         if bare > at:
             return bare
@@ -228,7 +245,7 @@ class Prose(Machine):
         return at
 
     def _literal(self, found: re.Match[str], final: bool) -> int:
-        """Take a tag, a lone closer, or a token."""
+        """Act on a tag, a lone closer, or a special token."""
         text, group, marker = found.string, found.lastgroup or "", found[0]
         if group in ("suffixed", "numbered") and marker[-1] != ">":
             if not final:
@@ -242,7 +259,7 @@ class Prose(Machine):
                 return ~found.start()
             marker = CHANNEL
             begins = self._out.fresh and not self._out.grouped
-            # a space shows that it is talked about
+            # a space after it shows that it is talked about
             group = "opener" if begins and not text.startswith(" ", found.start() + len(marker)) else "text"
         group = _GROUPS.get(group, group) if marker[1] != "/" else "closer" if group == "suffixed" else group
         if group == "opener" and self._in_line(marker):
@@ -258,7 +275,7 @@ class Prose(Machine):
         return found.start() + len(marker)
 
     def _in_line(self, marker: str) -> bool:
-        """Whether a tag of reasoning stands in a line of an answer that has begun: it may be a word of it."""
+        """Whether a tag of reasoning is inside a sentence of the answer, where it may be a word."""
         before = self._out.last_words(LINE)
         line = before[before.rfind("\n") + 1 :]
         if not line.strip() or not self._out.spoke:
@@ -306,23 +323,23 @@ class Prose(Machine):
             self._orphan(marker)
 
     def _alone(self, group: str, marker: str) -> None:
-        """Take a marker that no call stands beside."""
+        """Act on a marker that is beside no call."""
         if group != "lone":
             self._out.token(marker, "debris" if group == "end" else "markup")
         elif marker.startswith("</"):
             self._out.words(marker)
-        else:  # doubled, perhaps: the next one may open a call
+        else:  # perhaps doubled: the next one may open a call
             self._out.parts([Part("markup", marker)], firm=False)
 
     def _frames(self, marker: str) -> bool:
-        """Tell whether this stands around an answer, and is not what is talked about."""
+        """Whether this tag frames the answer, and is not talked about."""
         if marker == self._framed:
             return True
         beside = self._out.beside_tag or (marker not in PLAIN and (self._out.fresh or self._out.beside_call))
         return marker in FRAMES and beside
 
     def _after(self, text: str, at: int, final: bool) -> int:
-        """After a call: what a made-up result opens with, a separator before the next call, or prose."""
+        """After a call: a made-up result, a separator before the next call, or prose."""
         bare = self._take_space(text, at)
         if bare > at:
             return bare
@@ -332,17 +349,17 @@ class Prose(Machine):
                 return at
             if not final and len(text) - at < len(opener) and opener.startswith(text[at:]):
                 return ~at
-        found = _SEPARATOR.match(text, at)
-        if found is not None:
-            if found.end() == len(text) and not final:
+        separator = _SEPARATOR.match(text, at)
+        if separator is not None:
+            if separator.end() == len(text) and not final:
                 return ~at
-            self._mark(found[0], "markup")
-            return found.end()
+            self._mark(separator[0], "markup")
+            return separator.end()
         self._state = self._prose
         self._line = True
         return at
 
     def _imagined(self, text: str, at: int, _final: bool) -> int:
-        """Leave out a result that the model made up, and all that follows: it was said to nobody."""
+        """Leave out a result that the model made up, and all that follows it."""
         self._mark(text[at:], "result")
         return len(text)

@@ -1,4 +1,4 @@
-"""The short way: words, and behind them one call in its plainest form. Most replies that call are no more than that.
+"""A fast path for the most frequent reply with a call: text, and after it one call in its plainest form.
 
     I will look it up.
 
@@ -6,9 +6,9 @@
     {"tool": "get_weather", "arguments": {"city": "Oslo"}}
     ```
 
-It is no other parser: the scanner says where the first marker stands, `json` reads the arguments, the tool's schema
-checks them, and no liberty is taken. What it gives is what the machine gives, in a quarter of the time; what it is not
-sure of it leaves to the machine. Every text of the tests that goes this way is read the other way too.
+It uses the engine's scanner to find the first marker, `json` to decode the arguments and the tool's schema to check
+them, and repairs nothing. Its result equals the engine's, in a quarter of the time; any text that it cannot be sure of
+is left to the engine. The tests parse every text that takes this path with the engine, too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from promptools.schema import Tools
 
 EXPECTED = frozenset((None, "json", "hermes"))
-"""Dialects that the request may have asked for: the calls of others may begin with the same brace."""
+"""Expected dialects that allow this path: the calls of any other may begin with the same brace."""
 _GAP = r"[ \t\r\n]{0,64}+"
 _ENVELOPE = re.compile(
     rf'\{{{_GAP}"(?:tool|name)"{_GAP}:{_GAP}"([^"\\{{}}\x00-\x1f]{{1,256}}+)"{_GAP},'
@@ -36,19 +36,19 @@ _OPENER = re.compile(r"(?:```(?:json)?\n|(<tool_call>)\n?)\Z")
 _LONGEST = len("<tool_call>\n")
 _LEAD = re.compile(f"[{SPACE}]*+")
 _SPACE = 256
-"""Characters of white space before words, and before a call, that are looked at."""
+"""Characters of white space that may precede the text."""
 _TALKED_ABOUT = (">", '":', "':", "=", "(")
-"""What stands before an object that is quoted, or a value in something larger."""
+"""Text before an object that is quoted, or a value in a larger structure."""
 
 
 class _Form(NamedTuple):
-    """What stands around the object."""
+    """The delimiters around the object."""
 
     dialect: str
     group: str
-    """The scanner's name of its head."""
+    """The scanner group of its head."""
     closer: re.Pattern[str]
-    """What stands behind the arguments: the object's bracket, its marker, and white space to the end of the text."""
+    """What follows the arguments: the object's brace, the closing marker, and white space to the end of the text."""
 
 
 def _closer(marker: str) -> re.Pattern[str]:
@@ -61,14 +61,14 @@ _TAGGED = _Form("hermes", "hermes_0", _closer(rf"{_GAP}</tool_call>"))
 
 
 def read(text: str, tools: Tools, plan: Plan, finish_reason: str | None) -> Reply | None:
-    """Read a whole reply, if it goes this way. O(n) in characters."""
+    """Return the parsed reply, or None to leave it to the engine. O(n) in characters."""
     brace = text.find("{")
     envelope = _ENVELOPE.match(text, brace) if brace >= 0 else None
     if envelope is None:
         return None
     at = envelope.end()
     if len(text) - at > HOOKED and text.count('":', at, at + HOOKED) >= FEW:
-        return None  # many objects: to read them costs so much that little is saved, and twice that if they are broken
+        return None  # many objects: decoding dominates, and would be done twice if they are broken
     opener = _OPENER.search(text, max(0, brace - _LONGEST), brace)
     form = _BARE if opener is None else _TAGGED if opener[1] else _FENCED
     start = opener.start() if opener is not None else brace
@@ -85,7 +85,7 @@ def read(text: str, tools: Tools, plan: Plan, finish_reason: str | None) -> Repl
     content = text[:start].rstrip(SPACE)
     done, over = closer.end(1), closer.end(2)
     call = Call(first_id(content), name, arguments, text[at:end], (), Span(brace, done), form.dialect)
-    places: tuple[tuple[DiscardWhy, int, int], ...] = (
+    discarded: tuple[tuple[DiscardWhy, int, int], ...] = (
         ("space", len(content), start),
         ("markup", start, brace),
         ("markup", done, over),
@@ -94,14 +94,14 @@ def read(text: str, tools: Tools, plan: Plan, finish_reason: str | None) -> Repl
     return Reply(
         calls=(call,),
         content=content,
-        discarded=tuple([Discarded(text[a:b], why, Span(a, b)) for why, a, b in places if a < b]),
+        discarded=tuple([Discarded(text[a:b], why, Span(a, b)) for why, a, b in discarded if a < b]),
         finish_reason=finish_reason,
         trace=Trace((Try(form.dialect, Span(start, over), "call", name, over - start),)),
     )
 
 
 def _begins(text: str, start: int, brace: int, form: _Form, tools: Tools, plan: Plan) -> bool:
-    """Tell whether the first marker of the text stands at `start`, and begins a call of this form."""
+    """Whether the first marker of the text is at `start`, and begins a call of this form."""
     sought = plan.sought(tools.names)
     lead = _LEAD.match(text)
     assert lead is not None
@@ -109,16 +109,16 @@ def _begins(text: str, start: int, brace: int, form: _Form, tools: Tools, plan: 
     if first > _SPACE or sought.first.match(text, first) is not None:
         return False
     if first == start:
-        found = sought.every.now.match(text, start)
+        marker = sought.every.now.match(text, start)
     else:
         before = text[max(first, start - LINE) : start]
-        said = before.rstrip(SPACE)
-        if not said or said.endswith(_TALKED_ABOUT) or may_be_mentioned(before):
+        stripped = before.rstrip(SPACE)
+        if not stripped or stripped.endswith(_TALKED_ABOUT) or may_be_mentioned(before):
             return False
         scanner = (sought.every if plan.rare.stands_in(text) else sought.here).now
-        found = scanner.search(text, first)
-    if found is None or found.start() != start:
+        marker = scanner.search(text, first)
+    if marker is None or marker.start() != start:
         return False
     if form is _FENCED:
-        found = sought.every.now.match(text, brace)
-    return found is not None and found.lastgroup == form.group
+        marker = sought.every.now.match(text, brace)
+    return marker is not None and marker.lastgroup == form.group

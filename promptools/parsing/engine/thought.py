@@ -1,4 +1,17 @@
-"""Reasoning: what stands between its tags is thought, calls and all."""
+"""The states inside reasoning, where a call is a draft, unless it was meant.
+
+Models close their reasoning before they call, mostly. Two cases need more text, or the end of the reply, to decide:
+
+    <think> ... <call>            the zone may never close: the model ended it with the call itself
+    <think> ... <call></think>    the zone closes and nothing follows: the call may be all that was meant
+
+In the first, everything from the head of the call on is held (`_suspect`). If the closer comes, it was reasoning; if
+the text ends first, the held text is parsed as a reply of its own (`Alone`) and counts if it is calls and nothing else.
+In the second, the closed zone's calls are held (`_drafts`) while only white space follows; other text makes them
+reasoning, and the end of the reply rescues them, in dialects whose models are known to do so (`RESCUED`).
+
+Searches are kept linear: `Closers` remembers where the next closer is, and parsing alone is limited to `READINGS`.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +27,19 @@ from promptools.parsing.zones import CLOSER_OF, SUFFIX
 from promptools.types import Fix
 
 RESCUED = frozenset(("kimi_k2",))
-"""Dialects of models that, at third parties, end their reasoning with the call itself (Kimi K2 Thinking, qwen-code)."""
+"""Dialects of models that, on third-party servers, end reasoning with the call (Kimi K2 Thinking, qwen-code)."""
 READINGS = 8
-"""Texts held in a zone that never closed that are read alone, in one reply: each reading is O(n) in its characters.
+"""How often, in one reply, text held in an unclosed zone is parsed alone: each parse is O(n) in its characters.
 
-One is enough where a text means alone what it means behind what came before it. A frame that was open may change that.
+One is enough if the text means the same alone as after what precedes it. A frame that is open there may change that.
 """
 LONGEST = max(map(len, CLOSER_OF))
-"""Characters of an opener."""
+"""Most characters of an opener."""
 _SUFFIXED_CLOSER = re.compile(rf"</think:{SUFFIX}>")
 
 
 class Alone(NamedTuple):
-    """What a text is when it is read as a reply of its own."""
+    """What a text contains when it is parsed as a reply of its own."""
 
     called: bool
     spoke: bool
@@ -34,16 +47,16 @@ class Alone(NamedTuple):
     dialects: frozenset[str]
     """Of its calls."""
     verdicts: dict[int, bool]
-    """Whether the reply ends in calls and nothing else from a place on, by the characters from there to its end.
+    """Whether the text from some offset on is calls and nothing else, by the characters from there to its end.
 
-    The places are the beginning, and each call in a zone that never closed.
+    The offsets are the beginning, and each call in a zone that never closed.
     """
 
 
 class Closers:
-    """The places of zones' closers in one text, for searches from the front to the back: together they are O(n).
+    """Finds closers of zones in one text, at offsets that only grow: all searches together are O(n).
 
-    Closers with a suffix may be any number, so they are found in one go.
+    There may be any number of closers with a suffix, so those are found in one pass.
     """
 
     def __init__(self, text: str) -> None:
@@ -53,20 +66,20 @@ class Closers:
 
     def find(self, closer: str, at: int) -> int:
         """Return the index of the next `closer` from `at` on, or -1."""
-        place = self._next.get(closer, 0)
-        if 0 <= place < at or closer not in self._next:
+        next_at = self._next.get(closer, 0)
+        if 0 <= next_at < at or closer not in self._next:
             find = self._find_suffixed if closer.startswith("</think:") else self.text.find
-            place = self._next[closer] = find(closer, at)
-        return place
+            next_at = self._next[closer] = find(closer, at)
+        return next_at
 
     def _find_suffixed(self, closer: str, at: int) -> int:
         if self._suffixed is None:
             self._suffixed = {}
-            for found in _SUFFIXED_CLOSER.finditer(self.text, at):
-                self._suffixed.setdefault(found[0], []).append(found.start())
-        places = self._suffixed.get(closer, [])
-        index = bisect_left(places, at)
-        return places[index] if index < len(places) else -1
+            for match in _SUFFIXED_CLOSER.finditer(self.text, at):
+                self._suffixed.setdefault(match[0], []).append(match.start())
+        offsets = self._suffixed.get(closer, [])
+        index = bisect_left(offsets, at)
+        return offsets[index] if index < len(offsets) else -1
 
 
 class Thought(Machine):
@@ -77,15 +90,15 @@ class Thought(Machine):
     _zone_scanner: Scanner
     _seam = ""
     _suspect: list[str]
-    """A call inside an open zone, and all that followed it."""
+    """A call inside an open zone, and all text after it."""
     _drafts: list[str]
-    """Calls that ended a zone, its closer, and the white space after it: a rescue, if nothing else is said."""
+    """The calls that ended a zone, its closer, and white space after that: rescued if no text follows."""
     _tail: list[str]
-    """The closer and the white space behind calls that are being rescued."""
+    """The closer and the white space after calls that are being rescued."""
     _closers = Closers("")
     _readings = 0
     _verdicts: dict[int, bool]
-    """What `Alone` says of the text that is held, or was."""
+    """`Alone.verdicts` of the text that is held, or was."""
 
     @abstractmethod
     def _read_alone(self, text: str, finish_reason: str | None) -> Alone: ...
@@ -97,12 +110,12 @@ class Thought(Machine):
         self._state = self._reasoning
 
     def _zone_begins(self, text: str, at: int, final: bool) -> int:
-        """Take an opener that a server put back before a reply that starts inside the zone."""
+        """Skip an opener that a server put back before a reply that starts inside the zone."""
         bare = self._take_space(text, at)
         if bare > at:
             return bare
-        opener = next((each for each in CLOSER_OF if text.startswith(each, at)), None)
-        if opener is None and not final and any(each.startswith(text[at : at + LONGEST]) for each in CLOSER_OF):
+        opener = next((tag for tag in CLOSER_OF if text.startswith(tag, at)), None)
+        if opener is None and not final and any(tag.startswith(text[at : at + LONGEST]) for tag in CLOSER_OF):
             return ~at
         self._state = self._reasoning
         if opener is None:
@@ -117,11 +130,11 @@ class Thought(Machine):
         self._state = self._prose
 
     def _reasoning_over(self) -> bool:
-        """Tell whether a zone has closed, or something was said or called: a tool's name may be a tag from then on."""
+        """Whether a zone has closed, or text or a call was written: from then on a tag may be a tool's name."""
         return self._zone_closed or not self._out.fresh or self._out.called
 
     def _orphan(self, marker: str) -> None:
-        """Take a closer whose opener was never seen: what went before was thought, unless a zone was closed before."""
+        """Act on a closer without an opener: the text before it was reasoning, unless a zone was closed before."""
         if self._zone_closed:
             self._out.junction(marker, "text")
         else:
@@ -129,28 +142,28 @@ class Thought(Machine):
         self._zone_closed = self._line = True
 
     def _reasoning(self, text: str, at: int, final: bool) -> int:
-        """Look for the closer of the zone, and for a call that may end it instead."""
+        """Search for the closer of the zone, and for a call that may end it instead."""
         begin = at
         search = self._zone_scanner.search
         while True:
-            found = search(text, at)
-            if found is None:
+            match = search(text, at)
+            if match is None:
                 cut = len(text) if final else self._zone_scanner.hold(text, at)
                 self._out.words(text[begin:cut])
                 return cut if cut == len(text) else ~cut
-            start, end = found.span()
-            group = found.lastgroup or ""
-            closes = group == "closer" and self._closes(found, final)
+            start, end = match.span()
+            group = match.lastgroup or ""
+            closes = group == "closer" and self._closes(match, final)
             if closes:
                 self._out.words(text[begin:start])
                 self._leave_zone()
                 return end
-            ready = closes if group == "closer" else self._any_ready(found, text, final)
+            ready = closes if group == "closer" else self._any_ready(match, text, final)
             if ready is False:
                 at = start + 1
                 search = self._swept(self._zone_scanner, text).search
                 continue
-            if ready is None:  # what it stands in may become the closer too
+            if ready is None:  # the closer may begin before it
                 start = min(start, self._zone_scanner.hold(text, at))
             self._out.words(text[begin:start])
             if ready is None:
@@ -159,13 +172,13 @@ class Thought(Machine):
             return start
 
     def _closes(self, found: re.Match[str], final: bool) -> bool | None:
-        """Tell whether this is the closer of the zone, and not one with another suffix; None: more text must tell."""
+        """Whether this is the closer of the zone, and not one with another suffix; None: more text is needed."""
         if found[0] == self._zone_closer:
             return True
         return None if not final and found.end() == len(found.string) and found[0][-1] != ">" else False
 
     def _any_ready(self, found: re.Match[str], text: str, final: bool) -> bool | None:
-        """Tell whether one of the heads that stand here begins a call; None: more text is needed."""
+        """Whether one of the heads at the match begins a call; None: more text is needed."""
         for group, end in self._zone_scanner.all_at(text, found):
             ready = self._ready(group, text, found.start(), end, final)
             if ready is not False:
@@ -173,18 +186,18 @@ class Thought(Machine):
         return False
 
     def _suspecting(self, text: str, at: int, final: bool) -> int:
-        """Hold a call inside an open zone: thought if the zone closes, a call if it never does."""
+        """Hold a call inside an open zone: reasoning if the zone closes, a call if it never does."""
         size = len(self._zone_closer)
         seam = self._seam + text[at : at + size]
-        found = seam.find(self._zone_closer)
-        place = at + found - len(self._seam) if found >= 0 else self._closer_after(text, at)
-        if found < 0 and place < 0:
+        seam_at = seam.find(self._zone_closer)
+        closer_at = at + seam_at - len(self._seam) if seam_at >= 0 else self._closer_after(text, at)
+        if seam_at < 0 and closer_at < 0:
             if final and not self._suspect:
                 return self._unclosed(text, at)
             self._suspect.append(text[at:])
             self._seam = (self._seam + text[max(at, len(text) - size) :])[-size + 1 :]
             return len(text)
-        end = place + size
+        end = closer_at + size
         thought = "".join((*self._suspect, text[at:end]))
         self._suspect, self._seam = [], ""
         if self._may_rescue(thought[:-size]):
@@ -196,13 +209,13 @@ class Thought(Machine):
         return end
 
     def _closer_after(self, text: str, at: int) -> int:
-        """Return where the closer of the zone is in `text` from `at` on, or -1. All searches together are O(n)."""
+        """Return the offset of the zone's closer in `text` from `at` on, or -1. All searches together are O(n)."""
         if self._closers.text is not text:
             self._closers = Closers(text)
         return self._closers.find(self._zone_closer, at)
 
     def _unclosed(self, text: str, at: int) -> int:
-        """Decide on a call in a zone that the text never closes, if that is known already; else hold it."""
+        """Decide on a call in a zone that the text never closes, if its verdict is known; else hold it."""
         meant = self._verdicts.get(len(text) - at)
         if meant is None:
             self._suspect = [text[at:]]
@@ -215,7 +228,7 @@ class Thought(Machine):
         return len(text)
 
     def _may_rescue(self, thought: str) -> bool:
-        """Tell whether calls that end a closed zone may have been meant: nothing else stands behind their beginning."""
+        """Whether calls that end a closed zone may have been meant: nothing but calls follows the first."""
         if self._rules.rescue is False or self._out.spoke or self._out.called:
             return False
         alone = self._read_alone(thought, None)
@@ -225,7 +238,7 @@ class Thought(Machine):
         return self._rules.rescue is True or alone.dialects <= RESCUED
 
     def _drafted(self, text: str, at: int, _final: bool) -> int:
-        """Wait after a zone that ended in calls: words show that they were drafts."""
+        """Wait after a zone that ended in calls: text shows that they were drafts."""
         bare = at
         while bare < len(text) and text[bare] in SPACE:
             bare += 1
@@ -239,7 +252,7 @@ class Thought(Machine):
         return bare
 
     def _rescue(self) -> None:
-        """Read the calls that ended the reasoning of a reply that is over without another word."""
+        """Parse the calls that ended the reasoning of a reply that has no other text."""
         thought, closer, *space = self._drafts
         self._drafts = []
         self._out.liberty(Fix("marker", "nothing was said after the reasoning, so the call that ends it is meant"))
@@ -249,14 +262,14 @@ class Thought(Machine):
         self._run(thought, final=True)
 
     def _end_rescue(self) -> None:
-        """Take the closer and the white space behind the calls that were rescued."""
+        """Write the closer and the white space after the calls that were rescued."""
         closer, *space = self._tail
         self._tail = []
         self._out.mark(closer, "markup")
         self._out.words("".join(space))
 
     def _unsuspect(self, finish_reason: str | None) -> None:
-        """Decide on a zone that never closed: a call that ends the reply ended it; anything else was thought."""
+        """Decide on a zone that never closed: a call that ends the reply ended it; anything else was reasoning."""
         held = "".join(self._suspect)
         self._suspect, self._seam = [], ""
         if not self._is_meant(held, finish_reason):
@@ -267,7 +280,7 @@ class Thought(Machine):
         self._run(held, final=True)
 
     def _is_meant(self, held: str, finish_reason: str | None) -> bool:
-        """Tell whether the reply ends in calls, and nothing else, from a call in a zone that never closed on."""
+        """Whether the held text, from a call in an unclosed zone on, contains calls and nothing else."""
         if finish_reason == "length":
             return False
         if len(held) not in self._verdicts:

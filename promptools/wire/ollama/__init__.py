@@ -1,1 +1,1 @@
-"""Ollama's own API, `/api/chat`: requests written for it out of Chat Completions, its replies read as deltas."""
+"""Ollama's own API, `/api/chat`: to a server (request, reply) and from a client (front, answer)."""

@@ -1,8 +1,8 @@
-"""Read a client's `/api/chat` request as a Chat Completions body: the fate of every key is decided here.
+"""Decode a client's `/api/chat` request to a Chat Completions body; every key is handled here.
 
-For a server that speaks `/api/chat` itself, `options`, `think`, `keep_alive` and what else only Ollama knows stay as
-they are. For any other they become what Chat Completions has for them; what has no like is left out, and said.
-Shapes of Ollama 0.32.15 (docs.ollama.com, api/chat).
+For a server with `/api/chat` itself, `options`, `think`, `keep_alive` and the other keys of Ollama alone are kept as
+they are. For any other server they become their counterparts in Chat Completions; a key without one is left out, with a
+note. Formats of Ollama 0.32.15 (docs.ollama.com, api/chat).
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ if TYPE_CHECKING:
     from promptools.profiles import Profile
 
 _ALIKE = ("temperature", "top_p", "seed", "stop", "presence_penalty", "frequency_penalty")
-"""Options that Chat Completions have under the same name."""
+"""Options with the same name in Chat Completions."""
 _RENAMED = {"repeat_penalty": ("repetition_penalty",)}
-"""Options that some servers know by another name."""
+"""Options that some servers have under another name."""
 _OLLAMAS = ("options", "think", "keep_alive", "truncate", "shift")
 """Keys that only Ollama knows."""
 _TYPES = frozenset(("string", "number", "integer", "boolean", "object", "array", "null"))
 _DATA = frozenset(("enum", "const", "default", "examples"))
-"""Keywords whose values are no schemas."""
+"""Keywords whose values are not schemas."""
 _PICTURES = {"/9j/": "jpeg", "R0lGOD": "gif", "UklGR": "webp", "Qk": "bmp"}
-"""How the formats of images begin in base64; all others are taken for PNG, the commonest."""
+"""The prefixes of image formats in base64; any other is taken for PNG, the most common."""
 
 
 def read_request(data: Mapping[str, Any], profile: Profile) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Give the body, and in words what was left out. `UsageError` for what cannot be asked of such a server."""
+    """Return the body, and notes on what was left out. Raises UsageError for a request that the server cannot serve."""
     notes: list[str] = []
     body = {key: value for key, value in data.items() if key not in {"format", *_OLLAMAS}}
     if is_list(data.get("messages")):
-        body["messages"] = [_message(each) for each in data["messages"]]
+        body["messages"] = [_message(item) for item in data["messages"]]
     if data.get("tools"):
-        body["tools"] = [_schema(each) for each in as_list(data["tools"])] or data["tools"]
+        body["tools"] = [_schema(item) for item in as_list(data["tools"])] or data["tools"]
     body["stream"] = data.get("stream") is not False
     if profile.wire == "ollama":
         body |= {key: data[key] for key in _OLLAMAS if key in data}
@@ -55,31 +55,31 @@ def read_request(data: Mapping[str, Any], profile: Profile) -> tuple[dict[str, A
 
 
 def _message(message: Any) -> Any:
-    """Write one message; results find their calls by `name`, and calls get ids, where every history is read."""
+    """Decode one message; ids of calls and results are assigned later, where every history is parsed."""
     if not is_object(message):
         return message
-    own = {"thinking", "images", "tool_name", "tool_calls"}
-    said = {key: value for key, value in message.items() if key not in own}
-    said["content"] = message.get("content") or ""
+    handled = {"thinking", "images", "tool_name", "tool_calls"}
+    decoded = {key: value for key, value in message.items() if key not in handled}
+    decoded["content"] = message.get("content") or ""
     if message.get("thinking"):
-        said["reasoning_content"] = message["thinking"]
+        decoded["reasoning_content"] = message["thinking"]
     if message.get("tool_name"):
-        said["name"] = message["tool_name"]
+        decoded["name"] = message["tool_name"]
     if message.get("tool_calls"):
-        said["tool_calls"] = [_call(as_object(each)) for each in as_list(message["tool_calls"])]
-    images = [_picture(each) for each in as_list(message.get("images")) if isinstance(each, str)]
+        decoded["tool_calls"] = [_call(as_object(item)) for item in as_list(message["tool_calls"])]
+    images = [_picture(item) for item in as_list(message.get("images")) if isinstance(item, str)]
     if images:
-        words = [{"type": "text", "text": said["content"]}] if said["content"] else []
-        said["content"] = [*images, *words]
-    return said
+        text = [{"type": "text", "text": decoded["content"]}] if decoded["content"] else []
+        decoded["content"] = [*images, *text]
+    return decoded
 
 
 def _call(call: Mapping[str, Any]) -> dict[str, Any]:
     function = as_object(call.get("function"))
     arguments = function.get("arguments")
-    written = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
+    encoded = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
     kept = {key: value for key, value in call.items() if key != "function"}
-    return {**kept, "type": "function", "function": {"name": as_text(function.get("name")), "arguments": written}}
+    return {**kept, "type": "function", "function": {"name": as_text(function.get("name")), "arguments": encoded}}
 
 
 def _picture(data: str) -> dict[str, Any]:
@@ -88,41 +88,41 @@ def _picture(data: str) -> dict[str, Any]:
 
 
 def _schema(value: Any) -> Any:
-    """Write types as JSON Schema does: the ollama package joins those of a union to `integer, string` (0.6.3)."""
+    """Normalize types to JSON Schema: the ollama package joins those of a union to `integer, string` (0.6.3)."""
     if is_list(value):
-        return [_schema(each) for each in value]
+        return [_schema(item) for item in value]
     if not is_object(value):
         return value
-    made = {key: each if key in _DATA else _schema(each) for key, each in value.items()}
-    types = as_text(made.get("type")).split(", ")
-    return {**made, "type": sorted(types)} if len(types) > 1 and _TYPES.issuperset(types) else made
+    schema = {key: item if key in _DATA else _schema(item) for key, item in value.items()}
+    types = as_text(schema.get("type")).split(", ")
+    return {**schema, "type": sorted(types)} if len(types) > 1 and _TYPES.issuperset(types) else schema
 
 
 # --- parameters ------------------------------------------------------------------------------------------------------
 
 
 def _parameters(options: Mapping[str, Any], profile: Profile, notes: list[str]) -> dict[str, Any]:
-    """Write `options` as parameters; those that OpenAI's API lacks go to servers that are known to take them."""
-    made: dict[str, Any] = {}
-    lost: list[str] = []
+    """Decode `options` to parameters; those that OpenAI's API lacks are sent only to servers known to accept them."""
+    parameters: dict[str, Any] = {}
+    dropped: list[str] = []
     for key, value in options.items():
         names = (key, *_RENAMED.get(key, ()))
-        name = next((each for each in names if each in _ALIKE or each in profile.sampling), None)
+        name = next((candidate for candidate in names if candidate in _ALIKE or candidate in profile.sampling), None)
         if value is None:
             continue
         if name is not None:
-            made[name] = value
+            parameters[name] = value
         elif key != "num_predict":
-            lost.append(key)
-        elif isinstance(value, int) and value > 0:  # below it, no limit is meant: as it is without one
-            made["max_tokens"] = value
-    if lost:
-        notes.append(f"not sent: {', '.join(lost)} of options; this server is not known to take it with a request")
-    return made
+            dropped.append(key)
+        elif isinstance(value, int) and value > 0:  # zero and below mean no limit, like no value at all
+            parameters["max_tokens"] = value
+    if dropped:
+        notes.append(f"not sent: {', '.join(dropped)} of options; this server is not known to take it with a request")
+    return parameters
 
 
 def _thinking(think: Any, profile: Profile, notes: list[str]) -> dict[str, Any]:
-    """Write `think`: an effort as such, yes and no as templates read it."""
+    """Decode `think`: an effort to `reasoning_effort`, a boolean to the argument of chat templates."""
     if isinstance(think, str) and think:
         return {"reasoning_effort": think}
     if isinstance(think, bool) and profile.template_kwargs:
@@ -133,7 +133,7 @@ def _thinking(think: Any, profile: Profile, notes: list[str]) -> dict[str, Any]:
 
 
 def _form(form: Any, profile: Profile) -> dict[str, Any]:
-    """Write `format` as `response_format`."""
+    """Decode `format` to `response_format`."""
     if form is None or form == "":
         return {}
     if form == "json":

@@ -1,4 +1,4 @@
-"""The conversation as `/api/chat` takes it: content as strings, arguments as objects, images beside the text."""
+"""Encode a conversation for `/api/chat`: content as strings, arguments as objects, images in a field of their own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 ROLES = {"developer": "system", "function": "tool"}
-"""Roles that templates do not know, and what they are to them: a template drops a message of an unknown role."""
+"""Replacements for roles that templates do not know: a template drops a message of an unknown role."""
 _TAKEN = frozenset({
     "role", "content", "images", "tool_calls", "function_call", "tool_call_id", "tool_name",
     "reasoning", "reasoning_content", "thinking",
@@ -23,59 +23,59 @@ _TAKEN = frozenset({
 
 
 class Uncarried(Exception):
-    """`/api/chat` has no place for something in the request; the message says for what."""
+    """`/api/chat` cannot express a part of the request; the message names it."""
 
 
 def write_messages(given: Any, notes: list[str]) -> list[dict[str, Any]]:
-    """Write the conversation, and add to `notes` what was left out. O(n). Raises `Uncarried`."""
+    """Encode the conversation, and add to `notes` what was left out. O(n). Raises `Uncarried`."""
     names: dict[str, str] = {}
-    lost: dict[str, None] = {}
-    written: list[dict[str, Any]] = []
+    unknown: dict[str, None] = {}
+    messages: list[dict[str, Any]] = []
     for message in map(as_object, as_list(given)):
-        said = _message(message, names, notes)
-        written.append(said)
-        taken = _TAKEN | {"name"} if said["role"] == "tool" else _TAKEN  # it is the `tool_name`
-        lost |= dict.fromkeys(key for key, value in message.items() if key not in taken and value is not None)
-    if lost:
-        notes.append(f"keys of messages were not sent, /api/chat has no place for them: {', '.join(sorted(lost))}")
-    return written
+        encoded = _message(message, names, notes)
+        messages.append(encoded)
+        known = _TAKEN | {"name"} if encoded["role"] == "tool" else _TAKEN  # it is the `tool_name`
+        unknown |= dict.fromkeys(key for key, value in message.items() if key not in known and value is not None)
+    if unknown:
+        notes.append(f"keys of messages were not sent, /api/chat has no place for them: {', '.join(sorted(unknown))}")
+    return messages
 
 
 def _message(message: Mapping[str, Any], names: dict[str, str], notes: list[str]) -> dict[str, Any]:
-    """Write one message; `names` are those of the calls so far, by id."""
+    """Encode one message; `names` are the tool names of the calls so far, by id."""
     role = as_text(message.get("role"))
     text, others = split_parts(message.get("content"))
-    said: dict[str, Any] = {"role": ROLES.get(role, role), "content": text}
+    encoded: dict[str, Any] = {"role": ROLES.get(role, role), "content": text}
     images = [*as_list(message.get("images")), *(_image(part) for part in others)]
     if images:
-        said["images"] = images
-    thoughts = reasoning_of(message)
-    if thoughts:
-        said["thinking"] = thoughts
-    calls = [_call(each, names, notes) for each in as_list(message.get("tool_calls")) if is_object(each)]
+        encoded["images"] = images
+    reasoning = reasoning_of(message)
+    if reasoning:
+        encoded["thinking"] = reasoning
+    calls = [_call(call, names, notes) for call in as_list(message.get("tool_calls")) if is_object(call)]
     if not calls and is_object(message.get("function_call")):
         calls = [_call({"function": message["function_call"]}, names, notes)]
     if calls:
-        said["tool_calls"] = calls
-    return said | _answer(message, names) if said["role"] == "tool" else said
+        encoded["tool_calls"] = calls
+    return encoded | _answer(message, names) if encoded["role"] == "tool" else encoded
 
 
 def _answer(message: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """Say which tool, and which call of it, a result is of; templates want the name (ollama 0.32, `.ToolName`)."""
+    """Return the name and the call id of a result; templates need the name (Ollama 0.32, `.ToolName`)."""
     call_id = as_text(message.get("tool_call_id"))
     name = as_text(message.get("tool_name")) or as_text(message.get("name")) or names.get(call_id, "")
     return {key: value for key, value in (("tool_name", name), ("tool_call_id", call_id)) if value}
 
 
 def _call(given: Mapping[str, Any], names: dict[str, str], notes: list[str]) -> dict[str, Any]:
-    """Write a past call; the arguments have to be an object (ollama#12794)."""
+    """Encode a past call; its arguments must be an object (ollama#12794)."""
     function = as_object(given.get("function"))
     name, call_id = as_text(function.get("name")), as_text(given.get("id"))
-    said = {"function": {"name": name, "arguments": _arguments(function.get("arguments"), name, notes)}}
+    encoded = {"function": {"name": name, "arguments": _arguments(function.get("arguments"), name, notes)}}
     if not call_id:
-        return said
+        return encoded
     names[call_id] = name
-    return {"id": call_id, **said}
+    return {"id": call_id, **encoded}
 
 
 def _arguments(said: Any, name: str, notes: list[str]) -> dict[str, Any]:
@@ -93,18 +93,18 @@ def _arguments(said: Any, name: str, notes: list[str]) -> dict[str, Any]:
 
 
 def _image(part: Mapping[str, Any]) -> str:
-    """Give an image, or a sound, in base64; Ollama takes both in `images` (openai/openai.go, 0.32.15)."""
+    """Return an image or sound in base64; Ollama accepts both in `images` (openai/openai.go, 0.32.15)."""
     kind = as_text(part.get("type"))
     if kind == "image_url":
-        said = part.get("image_url")
-        return _inline(as_text(said) or as_text(as_object(said).get("url")))
+        image_url = part.get("image_url")
+        return _inline(as_text(image_url) or as_text(as_object(image_url).get("url")))
     if kind == "input_audio":
         return as_text(as_object(part.get("input_audio")).get("data"))
     raise Uncarried(f"a part of type {kind!r} in a message")
 
 
 def _inline(url: str) -> str:
-    """Give the data of a `data:` URL."""
+    """Return the base64 data of a `data:` URL."""
     scheme, colon, rest = url.partition(":")
     if not colon or scheme.lower() != "data":
         raise Uncarried("an image by its address: it takes the image itself, as a data: URL")

@@ -1,7 +1,7 @@
-"""Replies of `/api/chat`, whole or a line of a stream at a time, as the deltas of Chat Completions.
+"""Decode replies of `/api/chat`, complete or line by line, to the deltas of Chat Completions.
 
-Both have one shape: a message, whole or a piece of it; the last one has `done` and says why, and what it cost. An error
-may stand in any line, after HTTP 200 too (docs.ollama.com, errors).
+Both have one format: a message or a part of it; the last line has `done`, the reason and the usage. Any line may be an
+error, under HTTP 200 too (docs.ollama.com, errors).
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _FINISH = {"load": "stop", "unload": "stop"}
-"""Reasons for the end that are no reasons of a reply: the model was only loaded, or unloaded."""
+"""Values of `done_reason` that are not finish reasons: the model was only loaded, or unloaded."""
 _OWN = frozenset({
     "model", "created_at", "message", "done", "done_reason", "logprobs", "error", "prompt_eval_count", "eval_count",
 })  # fmt: skip
 
 
 def read_envelope(body: Any) -> Envelope:
-    """Take what stands around the message; times of the last line (nanoseconds) go on as they came. There is no id."""
+    """Decode the envelope; durations of the last line (nanoseconds) are passed on unchanged. There is no id."""
     data = as_object(body)
     extra = {key: value for key, value in data.items() if key not in _OWN and shallow(value)}
     return Envelope(model=as_text(data.get("model")), created=_seconds(as_text(data.get("created_at"))), extra=extra)
 
 
 def _seconds(moment: str) -> int:
-    """Read an RFC 3339 time as seconds since 1970; 0 when it is none."""
+    """Parse an RFC 3339 time to seconds since 1970; 0 if it is invalid."""
     try:
         return as_time(datetime.fromisoformat(moment).timestamp())
     except (ValueError, OverflowError, OSError):
@@ -39,19 +39,19 @@ def _seconds(moment: str) -> int:
 
 
 def read_reply(body: Any) -> list[Delta]:
-    """Read a whole reply or one line: a delta of the only choice, then one for the usage; or one with the error."""
+    """Decode a complete reply or one line: a delta of the only choice and one for the usage, or one with the error."""
     data = as_object(body)
-    # a message is no sign of an error here, as it is on other wires
+    # unlike in other APIs, a `message` is not a sign of an error
     if is_error(data.get("error")) or not ("message" in data or "done" in data):
         problem = error_of(body)
         return [] if problem is None else [Delta(index=None, error=problem)]
-    said = as_object(data.get("message"))
+    message = as_object(data.get("message"))
     logprobs = as_list(data.get("logprobs"))
     deltas = [
         Delta(
-            content=as_text(said.get("content")),
-            reasoning=reasoning_of(said),
-            tool_calls=calls_of(said),
+            content=as_text(message.get("content")),
+            reasoning=reasoning_of(message),
+            tool_calls=calls_of(message),
             finish_reason=_finish(data),
             logprobs={"content": logprobs} if logprobs and shallow(logprobs) else None,
         )
@@ -61,15 +61,15 @@ def read_reply(body: Any) -> list[Delta]:
 
 
 def _finish(data: Mapping[str, Any]) -> str | None:
-    """Give the finish reason; Ollama before 0.1.38 says that it is done and not why."""
+    """Return the finish reason; Ollama before 0.1.38 has `done` without a reason."""
     if data.get("done") is not True:
         return None
-    said = as_text(data.get("done_reason")) or "stop"
-    return _FINISH.get(said, said)
+    reason = as_text(data.get("done_reason")) or "stop"
+    return _FINISH.get(reason, reason)
 
 
 def _usage(data: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Give the usage; a count of nothing is left out by the server (a prompt that was cached whole, for one)."""
+    """Return the usage; the server omits counts of zero (for example of a prompt that was fully cached)."""
     prompt, answer = as_count(data.get("prompt_eval_count")), as_count(data.get("eval_count"))
     if prompt is None and answer is None:
         return None

@@ -1,4 +1,7 @@
-"""A Chat Completions body as an `/api/chat` body: every parameter has its fate, and none is lost without a word."""
+"""Encode a Chat Completions body as an `/api/chat` body; a table has a rule for every parameter.
+
+No parameter is lost silently: one that is dropped is named in the trace, unless its value is the default.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +20,17 @@ PATH = "/api/chat"
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What becomes of one parameter."""
+    """The rule for one parameter."""
 
     how: Literal["kept", "option", "shaped", "dropped", "needless"]
-    """`kept`: under its own name; `option`: in `options`; `shaped`: as another value; `dropped`: named in the trace;
-    `needless`: left out without a word, since nothing is lost."""
+    """`kept`: under its own name; `option`: in `options`; `shaped`: converted to another value; `dropped`: left out,
+    with a note in the trace; `needless`: left out silently, since nothing is lost."""
     to: str = ""
-    """The key that it becomes, where that is another."""
+    """The name to send it under, if it is another."""
     why: str = ""
-    """Why it is dropped."""
+    """The reason for dropping it."""
     harmless: tuple[Any, ...] = ()
-    """Values whose loss changes nothing: they are dropped without a word."""
+    """Values whose loss changes nothing: they are dropped silently."""
 
 
 def _dropped(why: str, *harmless: Any) -> Fate:
@@ -77,7 +80,7 @@ FATES: dict[str, Fate] = {
     "service_tier": _dropped(_ACCOUNT, "auto", "default"),
     "store": _dropped(_ACCOUNT, False),
     "user": _dropped(_ACCOUNT),
-    # what clients of open servers send beside them
+    # what clients of open servers also send
     "top_k": Fate("option"),
     "min_p": Fate("option"),
     "typical_p": Fate("option"),
@@ -86,7 +89,7 @@ FATES: dict[str, Fate] = {
     "repeat_last_n": Fate("option"),
     "num_ctx": Fate("option"),
     "chat_template_kwargs": Fate("shaped", "think"),
-    # /api/chat's own, given by the application: they win over what is made of the others
+    # /api/chat's own, set by the application: they override what is converted from the others
     "options": Fate("kept"),
     "format": Fate("kept"),
     "think": Fate("kept"),
@@ -94,48 +97,48 @@ FATES: dict[str, Fate] = {
     "truncate": Fate("kept"),
     "shift": Fate("kept"),
 }
-"""What becomes of each parameter of a request; one that is not here is dropped and named."""
+"""The rule for each parameter of a request; any other is dropped, with a note."""
 
 EFFORTS: dict[str, Any] = {"none": False, "minimal": "low", "xhigh": "max", "ultra": "max"}
-"""Efforts that `think` does not know, as Ollama's own /v1 takes them (openai/openai.go, 0.32.15)."""
+"""Efforts that `think` does not have, mapped as in Ollama's own /v1 (openai/openai.go, 0.32.15)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A request for `/api/chat`, or why it cannot be one."""
+    """A request for `/api/chat`; `body` is None where `/api/chat` cannot express it."""
 
     body: dict[str, Any] | None
     notes: tuple[str, ...] = ()
-    """What was left out, in words, for the trace."""
+    """What was left out, or why there is no body, for the trace."""
 
 
 def write_request(body: Mapping[str, Any], *, num_ctx: int | None = None) -> Written:
-    """Write a Chat Completions body for `/api/chat`; without a body where it has no place for something in it.
+    """Encode a Chat Completions body for `/api/chat`.
 
-    `num_ctx` is the context to ask for, in tokens, unless the request's own `options` say. O(n) in the conversation.
+    `num_ctx` is the context to ask for, in tokens, unless the request's own `options` set it. O(n) in the conversation.
     """
     given = {key: value for key, value in body.items() if value is not None}
     notes: list[str] = []
     try:
-        said: dict[str, Any] = {"model": as_text(given.get("model")), "messages": _messages(given, notes)}
-    except Uncarried as what:
-        return Written(None, (f"sent by /v1/chat/completions: /api/chat has no place for {what}",))
-    said["stream"] = given.get("stream") is True  # the default there is true
+        encoded: dict[str, Any] = {"model": as_text(given.get("model")), "messages": _messages(given, notes)}
+    except Uncarried as problem:
+        return Written(None, (f"sent by /v1/chat/completions: /api/chat has no place for {problem}",))
+    encoded["stream"] = given.get("stream") is True  # the default there is true
     tools = _tools(given.get("tools"), notes)
     if tools:
-        said["tools"] = tools
-    said["truncate"] = False  # else the oldest messages are dropped without a word
-    said |= _shaped(given, notes)
+        encoded["tools"] = tools
+    encoded["truncate"] = False  # otherwise the oldest messages are dropped silently
+    encoded |= _shaped(given, notes)
     options = _options(given, num_ctx)
-    said |= {key: value for key, value in given.items() if key in FATES and FATES[key].how == "kept"}
+    encoded |= {key: value for key, value in given.items() if key in FATES and FATES[key].how == "kept"}
     if options:
-        said["options"] = options
+        encoded["options"] = options
     notes += _dropped_notes(given)
-    return Written(said, tuple(notes))
+    return Written(encoded, tuple(notes))
 
 
 def own_context(body: Mapping[str, Any]) -> Any:
-    """Give the context that a Chat Completions body itself asks Ollama for; None when it leaves that open."""
+    """Return the context that a Chat Completions body itself asks Ollama for; None if it does not."""
     return as_object(body.get("options")).get("num_ctx", body.get("num_ctx"))
 
 
@@ -147,38 +150,38 @@ def _messages(given: Mapping[str, Any], notes: list[str]) -> list[dict[str, Any]
 
 
 def _tools(given: Any, notes: list[str]) -> list[Any]:
-    """Give the function tools; another would become a tool without a name."""
+    """Return the function tools; any other would become a tool without a name."""
     tools = as_list(given)
-    ours = [each for each in tools if is_object(as_object(each).get("function"))]
-    if len(ours) < len(tools):
-        kinds = dict.fromkeys(repr(as_text(as_object(each).get("type"))) for each in tools if each not in ours)
+    functions = [tool for tool in tools if is_object(as_object(tool).get("function"))]
+    if len(functions) < len(tools):
+        kinds = dict.fromkeys(repr(as_text(as_object(tool).get("type"))) for tool in tools if tool not in functions)
         notes.append(f"not sent: tools of type {', '.join(kinds)}, Ollama knows functions only")
-    return ours
+    return functions
 
 
 def _options(given: Mapping[str, Any], num_ctx: int | None) -> Any:
-    """Give `options`: the parameters that belong there, and over them the request's own."""
-    made: dict[str, Any] = {}
-    for key, fate in FATES.items():
-        if fate.how == "option" and key in given:
-            made.setdefault(fate.to or key, given[key])
-    if isinstance(made.get("stop"), str):
-        made["stop"] = [made["stop"]]
+    """Return `options`: the parameters that belong there, overridden by the request's own."""
+    options: dict[str, Any] = {}
+    for key, rule in FATES.items():
+        if rule.how == "option" and key in given:
+            options.setdefault(rule.to or key, given[key])
+    if isinstance(options.get("stop"), str):
+        options["stop"] = [options["stop"]]
     if num_ctx is not None:
-        made.setdefault("num_ctx", num_ctx)
+        options.setdefault("num_ctx", num_ctx)
     own = given.get("options", {})
-    return {**made, **own} if is_object(own) else own  # what is no object is the server's to refuse
+    return {**options, **own} if is_object(own) else own  # anything else is for the server to refuse
 
 
 def _shaped(given: Mapping[str, Any], notes: list[str]) -> dict[str, Any]:
-    said: dict[str, Any] = {}
+    encoded: dict[str, Any] = {}
     form = _format(as_object(given.get("response_format")), notes)
     if form is not None:
-        said["format"] = form
+        encoded["format"] = form
     think = _think(given, notes)
     if think is not None:
-        said["think"] = think
-    return said
+        encoded["think"] = think
+    return encoded
 
 
 def _format(form: Mapping[str, Any], notes: list[str]) -> Any:
@@ -195,22 +198,22 @@ def _format(form: Mapping[str, Any], notes: list[str]) -> Any:
 
 
 def _think(given: Mapping[str, Any], notes: list[str]) -> Any:
-    """Give `think`: from the effort, else from what vLLM's users tell the template."""
+    """Return `think`: from the effort, else from the template arguments that users of vLLM send."""
     template = as_object(given.get("chat_template_kwargs"))
     known = ("reasoning_effort", "enable_thinking", "thinking")
     others = [key for key in template if key not in known]
     if others:
         notes.append(f"not sent: chat_template_kwargs of {', '.join(sorted(others))}, Ollama has nothing like it")
     effort = given.get("reasoning_effort", as_object(given.get("reasoning")).get("effort"))
-    said = effort if effort is not None else next((template[key] for key in known if key in template), None)
-    return EFFORTS.get(said, said) if isinstance(said, str) else said
+    think = effort if effort is not None else next((template[key] for key in known if key in template), None)
+    return EFFORTS.get(think, think) if isinstance(think, str) else think
 
 
 def _dropped_notes(given: Mapping[str, Any]) -> list[str]:
-    """Name what was dropped, by the reason."""
-    lost: dict[str, list[str]] = {}
+    """Return notes on what was dropped, grouped by reason."""
+    dropped: dict[str, list[str]] = {}
     for key, value in given.items():
-        fate = FATES.get(key) or _dropped("Ollama does not know it")
-        if fate.how == "dropped" and value not in fate.harmless:
-            lost.setdefault(fate.why, []).append(key)
-    return [f"not sent: {', '.join(keys)}; {why}" for why, keys in lost.items()]
+        rule = FATES.get(key) or _dropped("Ollama does not know it")
+        if rule.how == "dropped" and value not in rule.harmless:
+            dropped.setdefault(rule.why, []).append(key)
+    return [f"not sent: {', '.join(keys)}; {why}" for why, keys in dropped.items()]

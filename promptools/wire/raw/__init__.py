@@ -1,5 +1,5 @@
-"""Raw endpoints, which go on with a prompt as it is: no chat template before the model, no parser behind it.
+"""Raw endpoints, which continue a prompt as it is: no chat template before the model, no parser after it.
 
-`fates` says what becomes of each parameter of a Chat Completions body on each of them; there is one module an endpoint,
-which writes its requests and reads its replies as the deltas of Chat Completions, the model's text being their content.
+A table has the rule for each parameter of a Chat Completions body on each endpoint. Each endpoint has a module, which
+encodes requests and decodes replies to the deltas of Chat Completions; their content is the model's raw text.
 """

@@ -1,6 +1,6 @@
-"""OpenAI's older endpoint, `/v1/completions`, as vLLM, SGLang, LM Studio and others have it.
+"""OpenAI's older endpoint, `/v1/completions`, as in vLLM, SGLang, LM Studio and others.
 
-Shapes of vLLM 0.32.0. Its replies are those of Chat Completions with `text` in place of a message.
+Formats of vLLM 0.32.0. Replies are those of Chat Completions with `text` in place of a message.
 """
 
 from __future__ import annotations
@@ -22,39 +22,39 @@ PATH = "completions"
 
 
 def write_request(body: Mapping[str, Any], prompt: Prompt, *, ids: bool) -> Written:
-    """Write a Chat Completions body without its messages; `ids`: the server knows token ids.
+    """Encode a Chat Completions body without its messages; `ids`: whether the server accepts token ids.
 
-    A limit is always sent: without one vLLM and SGLang stop after 16 tokens. What the model says must come with its
-    markers, which vLLM and SGLang take out unless told otherwise.
+    A limit is always sent: without one vLLM and SGLang stop after 16 tokens. The reply must keep its special tokens,
+    which vLLM and SGLang strip by default.
     """
     kept, _, notes = carry(body, "completions")
-    said: dict[str, Any] = {"max_tokens": prompt.room, **kept, "prompt": prompt.sent}
+    encoded: dict[str, Any] = {"max_tokens": prompt.room, **kept, "prompt": prompt.sent}
     if ids:
-        wanted = dict.fromkeys((*as_list(body.get("stop_token_ids")), *STOP_IDS))
-        said |= {
-            "stop_token_ids": list(wanted),
+        stop_ids = dict.fromkeys((*as_list(body.get("stop_token_ids")), *STOP_IDS))
+        encoded |= {
+            "stop_token_ids": list(stop_ids),
             "skip_special_tokens": False,
             "spaces_between_special_tokens": False,
             "add_special_tokens": False,
         }
         if prompt.decode is not None:
-            said["return_token_ids"] = True
+            encoded["return_token_ids"] = True
         if body.get("stop") is not None:
-            said["stop"] = body["stop"]
+            encoded["stop"] = body["stop"]
     else:
-        said["stop"] = stops(body.get("stop"))
-    return Written(said, notes)
+        encoded["stop"] = stops(body.get("stop"))
+    return Written(encoded, notes)
 
 
 def read_reply(body: Any) -> list[Delta]:
-    """Read a whole reply, or a chunk of a stream; an error body gives one delta with `error`."""
+    """Decode a complete reply or a chunk of a stream; an error body is one delta with `error`."""
     return [_ended(delta) for delta in chat.read_chunk(body)]
 
 
 def _ended(delta: Delta) -> Delta:
-    """Put back the token that ended the turn: the server says which it was, and leaves it out of the text.
+    """Restore the token that ended the turn, which the server reports but leaves out of the text.
 
-    It is among the ids, as vLLM tells them.
+    vLLM's token ids include it.
     """
     stop = STOP_IDS.get(as_int(delta.stop_reason) or 0)
     return replace(delta, content=delta.content + stop) if stop else delta

@@ -1,4 +1,4 @@
-"""What becomes of each parameter of a Chat Completions body on each raw endpoint: none is lost without a word."""
+"""The rule for each parameter of a Chat Completions body on each raw endpoint; none is lost silently."""
 
 from __future__ import annotations
 
@@ -18,21 +18,22 @@ How = Literal["kept", "option", "shaped", "told", "needless", "dropped"]
 
 
 class Fate(NamedTuple):
-    """What becomes of one parameter on one endpoint."""
+    """The rule for one parameter on one endpoint."""
 
     how: How
-    """`kept`: as it is; `option`: in Ollama's `options`; `shaped`: as another value; `told`: it stands in the prompt,
-    or promptools sees to it; `dropped`: named in the trace; `needless`: left out without a word, nothing being lost."""
+    """`kept`: as it is; `option`: in Ollama's `options`; `shaped`: converted to another value; `told`: expressed by the
+    prompt or enforced here; `dropped`: left out, with a note in the trace; `needless`: left out silently, since nothing
+    is lost."""
     to: str = ""
-    """The key that it becomes, where that is another."""
+    """The name to send it under, if it is another."""
     why: str = ""
-    """Why it is dropped, or needless."""
+    """The reason for dropping it, or why it is needless."""
     harmless: tuple[Any, ...] = ()
-    """Values whose loss changes nothing: they are dropped without a word."""
+    """Values whose loss changes nothing: they are dropped silently."""
 
 
 class Row(NamedTuple):
-    """The fates of one parameter."""
+    """The rules for one parameter."""
 
     completions: Fate
     """/v1/completions, of vLLM, SGLang, LM Studio and others."""
@@ -44,19 +45,19 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What the model goes on with."""
+    """The prompt that the model continues."""
 
     said: str | tuple[int, ...]
-    """Text, or token ids where the endpoint knows them."""
+    """Text, or token ids where the endpoint accepts them."""
     room: int
-    """Tokens for the answer, where the request sets no limit and the endpoint's own would cut it."""
+    """The token limit to send, where the request sets none and the endpoint's default would cut the answer."""
 
     decode: Decode | None = None
-    """Reads the ids of the reply's tokens, which are asked for with it; None: the reply is read as text."""
+    """Decodes the token ids of the reply, which are then requested; None: the reply is read as text."""
 
     @property
     def sent(self) -> str | list[int]:
-        """Give it as JSON has it."""
+        """The prompt as a JSON value."""
         return self.said if isinstance(self.said, str) else list(self.said)
 
 
@@ -66,11 +67,11 @@ class Written:
 
     body: dict[str, Any]
     notes: tuple[str, ...] = ()
-    """What was left out, in words, for the trace."""
+    """What was left out, as sentences for the trace."""
 
 
 STOPS = ("<|return|>", "<|call|>")
-"""What ends a turn of gpt-oss."""
+"""The tokens that end a turn of gpt-oss."""
 STOP_IDS: Mapping[int, str] = MappingProxyType({IDS["return"]: STOPS[0], IDS["call"]: STOPS[1]})
 
 _KEPT, _OPTION, _SHAPED, _TOLD = Fate("kept"), Fate("option"), Fate("shaped"), Fate("told")
@@ -141,7 +142,7 @@ FATES: Mapping[str, Row] = MappingProxyType({
     "safety_identifier": _NO_ACCOUNT,
     "service_tier": _same(_dropped(_ACCOUNT, "auto", "default")),
     "store": _same(_dropped(_ACCOUNT, False)),
-    # what clients of open servers send beside them
+    # what clients of open servers also send
     "reasoning": _same(_TOLD),
     "think": _same(_TOLD),
     "chat_template_kwargs": _same(_TOLD),
@@ -177,46 +178,46 @@ FATES: Mapping[str, Row] = MappingProxyType({
     "spaces_between_special_tokens": _same(_dropped(_MARKERS, False)),
     "stop_token_ids": Row(_SHAPED, _dropped(_NOTHING), _dropped(_NOTHING)),
     "return_token_ids": Row(_SHAPED, _dropped(_NOTHING, False), _dropped(_NOTHING, False)),
-    # Ollama's own, given by the application: they win over what is made of the others
+    # Ollama's own, set by the application: they override what is converted from the others
     "options": _OLLAMA,
     "keep_alive": _OLLAMA,
     "truncate": _OLLAMA,
     "shift": _OLLAMA,
 })  # fmt: skip
-"""What becomes of each parameter of a request."""
+"""The rules for each parameter of a request."""
 
 UNKNOWN = Row(_KEPT, _KEPT, _dropped("Ollama does not know it"))
-"""What becomes of a key that is none of these: servers know more than is written here, Ollama passes over it."""
+"""The rules for any other key: servers know more keys than are listed here; Ollama ignores those it does not know."""
 
 
 def fate(key: str, endpoint: Raw) -> Fate:
-    """Give the fate of a key on an endpoint."""
-    found: Fate = getattr(FATES.get(key, UNKNOWN), endpoint)
-    return found
+    """Return the rule for a key on an endpoint."""
+    rule: Fate = getattr(FATES.get(key, UNKNOWN), endpoint)
+    return rule
 
 
 def carry(body: Mapping[str, Any], endpoint: Raw) -> tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]:
-    """Give what is kept of a body, what goes into `options`, and what was dropped, in words by the reason.
+    """Return what is kept of a body, what goes into `options`, and notes on what was dropped, grouped by reason.
 
-    Of two parameters that become one the first in the table counts.
+    Of two parameters that map to one key, the first in the table wins.
     """
     given = {key: value for key, value in body.items() if value is not None}
     ordered = [*(key for key in FATES if key in given), *(key for key in given if key not in FATES)]
     kept: dict[str, Any] = {}
     options: dict[str, Any] = {}
-    lost: dict[str, list[str]] = {}
+    dropped: dict[str, list[str]] = {}
     for key in ordered:
-        what = fate(key, endpoint)
-        if what.how == "kept":
-            kept.setdefault(what.to or key, given[key])
-        elif what.how == "option":
-            options.setdefault(what.to or key, given[key])
-        elif what.how == "dropped" and given[key] not in what.harmless:
-            lost.setdefault(what.why, []).append(key)
-    return kept, options, tuple(f"not sent: {', '.join(keys)}; {why}" for why, keys in lost.items())
+        rule = fate(key, endpoint)
+        if rule.how == "kept":
+            kept.setdefault(rule.to or key, given[key])
+        elif rule.how == "option":
+            options.setdefault(rule.to or key, given[key])
+        elif rule.how == "dropped" and given[key] not in rule.harmless:
+            dropped.setdefault(rule.why, []).append(key)
+    return kept, options, tuple(f"not sent: {', '.join(keys)}; {why}" for why, keys in dropped.items())
 
 
 def stops(given: Any) -> list[str]:
-    """Give the stop strings of a request, and after them those of the format, which end no message in the middle."""
-    own = [given] if isinstance(given, str) else [each for each in as_list(given) if isinstance(each, str)]
+    """Return the request's stop strings, followed by those of Harmony, which never occur inside a message."""
+    own = [given] if isinstance(given, str) else [stop for stop in as_list(given) if isinstance(stop, str)]
     return list(dict.fromkeys((*own, *STOPS)))

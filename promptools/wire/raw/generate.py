@@ -1,7 +1,7 @@
 """Ollama's `/api/generate` with `raw`: no template and no parser (0.32.15).
 
-A reply is one object, streamed one a line; the last has `done` and says why, and what it cost. An error may stand in
-any line. The token that ended the turn is left out.
+A reply is one object, or one per line of a stream; the last has `done`, the reason and the usage. Any line may be an
+error. The token that ended the turn is left out.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ _SAID = frozenset({"response", "thinking", "tool_calls", "context"})
 
 
 def write_request(body: Mapping[str, Any], prompt: Prompt, *, num_ctx: int | None = None) -> Written:
-    """Write a Chat Completions body without its messages.
+    """Encode a Chat Completions body without its messages.
 
-    `num_ctx` is the context to ask for, in tokens, unless the request's own `options` say. Without a limit the answer
-    may fill the context.
+    `num_ctx` is the context to ask for, in tokens, unless the request's own `options` set it. Without a limit the
+    answer may fill the context.
     """
     kept, options, notes = carry(body, "generate")
-    said = {"stream": False, "truncate": False, **kept, "raw": True, "prompt": prompt.sent}
+    encoded = {"stream": False, "truncate": False, **kept, "raw": True, "prompt": prompt.sent}
     own = kept.get("options", {})
-    if is_object(own):  # what is no object is the server's to refuse
+    if is_object(own):  # anything else is for the server to refuse
         context = {} if num_ctx is None else {"num_ctx": num_ctx}
         options = {**context, **options, **own}
-        said["options"] = {**options, "stop": stops(options.get("stop"))}
-    return Written(said, notes)
+        encoded["options"] = {**options, "stop": stops(options.get("stop"))}
+    return Written(encoded, notes)
 
 
 def read_envelope(body: Any) -> Envelope:
-    """Take what stands around the text; times of the last line (nanoseconds) go on as they came. There is no id."""
-    found = ollama.read_envelope(body)
-    return replace(found, extra={key: value for key, value in found.extra.items() if key not in _SAID})
+    """Decode the envelope; durations of the last line (nanoseconds) are passed on unchanged. There is no id."""
+    envelope = ollama.read_envelope(body)
+    return replace(envelope, extra={key: value for key, value in envelope.extra.items() if key not in _SAID})
 
 
 def read_reply(body: Any) -> list[Delta]:
-    """Read a whole reply or one line: a delta of the only choice, then one for the usage; or one with the error."""
+    """Decode a complete reply or one line: a delta of the only choice and one for the usage, or one with the error."""
     data = as_object(body)
     if "response" not in data:
         return ollama.read_reply(body)

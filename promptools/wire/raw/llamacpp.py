@@ -1,7 +1,7 @@
 """llama.cpp's own endpoint, `/completion` (b11549).
 
-A reply is one object, several for several choices; streamed, each event is a piece of one and the last has `stop`. No
-`[DONE]` follows.
+A reply is one object, or a list of them for several choices. In a stream each event is a part of one, and the last has
+`stop`; no `[DONE]` follows.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ if TYPE_CHECKING:
 PATH = "/completion"
 """The route, below the server's root."""
 MARKERS = ("<|start|>", "<|channel|>", "<|message|>", "<|constrain|>", "<|end|>", *STOPS)
-"""Shown in the text whatever the model file says of them; else those that end a turn are not."""
+"""Tokens to keep in the text whatever the model file says; otherwise those that end a turn are stripped."""
 
 
 def write_request(body: Mapping[str, Any], prompt: Prompt) -> Written:
-    """Write a Chat Completions body without its messages. Without a limit the answer may fill the context."""
+    """Encode a Chat Completions body without its messages. Without a limit the answer may fill the context."""
     kept, _, notes = carry(body, "llamacpp")
     stop = stops(body.get("stop"))
     return Written({**kept, "prompt": prompt.sent, "stop": stop, "preserved_tokens": list(MARKERS)}, notes)
 
 
 def read_envelope(body: Any) -> Envelope:
-    """Take what stands around the text: the model and the timings; the rest repeats what was asked. There is no id."""
+    """Decode the envelope: the model and the timings; the rest repeats the request. There is no id."""
     data = as_object(body[0] if is_list(body) and body else body)
     extra = {key: data[key] for key in ("timings",) if key in data and shallow(data[key])}
     return Envelope(model=as_text(data.get("model")), extra=extra)
 
 
 def read_reply(body: Any) -> list[Delta]:
-    """Read a whole reply, or an event of a stream; an error body gives one delta with `error`.
+    """Decode a complete reply or an event of a stream; an error body is one delta with `error`.
 
-    The usage is that of a choice, and so has its index.
+    Usage is per choice, and has its index.
     """
     problem = None if _is_reply(body) else error_of(body)
     if problem is not None:
         return [Delta(index=None, error=problem)]
-    return [delta for each in (body if is_list(body) else [body]) for delta in _choice(as_object(each))]
+    return [delta for choice in (body if is_list(body) else [body]) for delta in _choice(as_object(choice))]
 
 
 def _is_reply(body: Any) -> bool:
@@ -54,10 +54,10 @@ def _is_reply(body: Any) -> bool:
 
 def _choice(said: Mapping[str, Any]) -> list[Delta]:
     text, ended = as_text(said.get("content")), said.get("stop") is True
-    word = as_text(said.get("stopping_word"))
+    stop_word = as_text(said.get("stopping_word"))
     delta = Delta(
         index=as_int(said.get("index")) or 0,
-        content=text + word if word in STOPS else text,
+        content=text + stop_word if stop_word in STOPS else text,
         finish_reason=_finish(said) if ended else None,
         usage=_usage(said) if ended else None,
     )

@@ -1,5 +1,5 @@
-"""What runs inside vLLM's own Python, where promptools is not installed: this package, and nothing that it imports.
+"""Plugin for vLLM's own Python, where promptools is not installed: this package imports nothing of it.
 
-`lines` chooses what is said, `reply` follows it, `words` makes the engine say it, and `models` makes the models that
-say it. The folder above goes on PYTHONPATH, so that vLLM finds `scripted.words:Words`.
+`lines` selects the reply, `reply` tracks its progress, `words` makes the engine generate it, and `models` creates the
+models that do. The parent folder goes on PYTHONPATH, so that vLLM finds `scripted.words:Words`.
 """

@@ -1,7 +1,7 @@
-"""Start vLLM's server, its engine forked: `python -m scripted.boot` for `python -m vllm.entrypoints.openai.api_server`.
+"""Start vLLM's server with a forked engine: `python -m scripted.boot`, not `-m vllm.entrypoints.openai.api_server`.
 
-On a processor vLLM wants a fresh process for its engine, which imports everything and reads the vocabulary once more:
-ten seconds of work. A fork has them, as it does on other devices. All else is as vLLM has it.
+On a CPU, vLLM spawns a fresh process for its engine, which imports everything and reads the vocabulary again: ten
+seconds of work. A forked one inherits both, as on other devices. Everything else is unchanged.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a prompt is answered with: the rules of `promptools.lab.script.Line`, read from a file that may change."""
+"""Select the reply to a prompt: by the rules of `promptools.lab.script.Line`, from a file that may change."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Line(NamedTuple):
-    """A reply: what it answers, and where."""
+    """A reply, and the phrases that select it."""
 
     cue: str | None
     says: str
@@ -18,7 +18,7 @@ class Line(NamedTuple):
 
 
 class Script:
-    """The lines in a JSON file, `[[cue, says, setting], ...]`; read again when the file is another."""
+    """The lines in a JSON file, `[[cue, says, setting], ...]`; read again when the file changes."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -26,27 +26,27 @@ class Script:
         self._lines: tuple[Line, ...] = ()
 
     def answer(self, prompt: str) -> str:
-        """Give the reply to `prompt`; empty where the script has none."""
+        """Return the reply to `prompt`; empty if the script has none."""
         state = self._path.stat()
         seen = (state.st_mtime_ns, state.st_ino, state.st_size)
         if seen != self._seen:
-            self._lines = tuple(Line(*each) for each in json.loads(self._path.read_text(encoding="utf-8")))
+            self._lines = tuple(Line(*entry) for entry in json.loads(self._path.read_text(encoding="utf-8")))
             self._seen = seen
         return choose(prompt, self._lines)
 
 
 def choose(prompt: str, lines: Sequence[Line]) -> str:
-    """Give what the latest cue in `prompt` is answered with under its latest setting; empty where nothing is said."""
+    """Return the reply for the latest cue in `prompt` with its latest setting; empty if there is none."""
     cue = _latest(prompt, (line.cue for line in lines))
     setting = _latest(prompt, (line.setting for line in lines))
-    said = {line.setting: line.says for line in lines if line.cue == cue}
-    return said.get(setting, said.get(None, ""))
+    replies = {line.setting: line.says for line in lines if line.cue == cue}
+    return replies.get(setting, replies.get(None, ""))
 
 
 def _latest(prompt: str, phrases: Iterable[str | None]) -> str | None:
-    """Give the phrase that stands last in `prompt`; of two that begin at one place, the longer."""
-    told = sorted({phrase for phrase in phrases if phrase is not None}, key=len, reverse=True)
-    if not told:
+    """Return the last phrase in `prompt`; of two that begin at the same offset, the longer one."""
+    ordered = sorted({phrase for phrase in phrases if phrase is not None}, key=len, reverse=True)
+    if not ordered:
         return None
-    found = re.findall("|".join(re.escape(phrase) for phrase in told), prompt)
-    return found[-1] if found else None
+    matches = re.findall("|".join(re.escape(phrase) for phrase in ordered), prompt)
+    return matches[-1] if matches else None

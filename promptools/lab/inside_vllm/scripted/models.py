@@ -20,7 +20,7 @@ CONTEXT = 16384
 _CHATML = ("<|im_start|>", "<|im_end|>", "<|endoftext|>")
 _HERMES = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>")
 
-# openai/harmony, docs/format.md; what the list of o200k_harmony leaves free is reserved there too
+# openai/harmony, docs/format.md; ids missing in the list of o200k_harmony are reserved there too
 _HARMONY = {
     199998: "<|startoftext|>",
     199999: "<|endoftext|>",
@@ -36,7 +36,7 @@ _HARMONY = {
 _HARMONY_SIZE = 201088
 _RANKS_SIZE = 199998
 
-# how o200k_base cuts text into words before it merges: js-tiktoken 1.0.21, `pat_str`
+# how o200k_base splits text before it merges: js-tiktoken 1.0.21, `pat_str`
 _CASED = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]", r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
 _WORDS = "|".join(
     (
@@ -52,13 +52,13 @@ _WORDS = "|".join(
 
 
 def make_llama(folder: Path) -> None:
-    """Write the model whose tokens are bytes."""
+    """Create the model whose tokens are bytes."""
     letters = sorted(_tokenizers.pre_tokenizers.ByteLevel.alphabet())
     tokenizer = _tokenizers.Tokenizer(_tokenizers.models.BPE({letter: at for at, letter in enumerate(letters)}, []))
     tokenizer.pre_tokenizer = _tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = _tokenizers.decoders.ByteLevel()
     tokenizer.add_special_tokens(list(_CHATML))
-    tokenizer.add_tokens([_tokenizers.AddedToken(each, normalized=False, special=False) for each in _HERMES])
+    tokenizer.add_tokens([_tokenizers.AddedToken(token, normalized=False, special=False) for token in _HERMES])
     names = {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}
     fast = _transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)
     end, pad = fast.convert_tokens_to_ids([*names.values()])
@@ -79,17 +79,17 @@ def make_llama(folder: Path) -> None:
 
 
 def make_gptoss(folder: Path, ranks: Path) -> None:
-    """Write the model with gpt-oss's vocabulary."""
+    """Create the model with gpt-oss's vocabulary."""
     converter = importlib.import_module("transformers.convert_slow_tokenizer").TikTokenConverter
     markers = [_HARMONY.get(at, f"<|reserved_{at}|>") for at in range(_RANKS_SIZE, _HARMONY_SIZE)]
     tokenizer = converter(str(ranks), pattern=_WORDS, extra_special_tokens=markers).converted()
     names = {"bos_token": "<|startoftext|>", "eos_token": "<|return|>", "pad_token": "<|endoftext|>"}
     fast = _transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)
     ids = {text: at for at, text in _HARMONY.items()}
-    told = {text: fast.convert_tokens_to_ids(text) for text in ids}
-    if told != ids:
-        raise SystemExit(f"the vocabulary {ranks} is not o200k_base: its markers would be {told}")
-    end, pad, call = (ids[each] for each in ("<|return|>", "<|endoftext|>", "<|call|>"))
+    actual = {text: fast.convert_tokens_to_ids(text) for text in ids}
+    if actual != ids:
+        raise SystemExit(f"the vocabulary {ranks} is not o200k_base: its markers would be {actual}")
+    end, pad, call = (ids[token] for token in ("<|return|>", "<|endoftext|>", "<|call|>"))
     config = _transformers.GptOssConfig(
         vocab_size=_HARMONY_SIZE,
         hidden_size=64,

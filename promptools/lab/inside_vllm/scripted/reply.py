@@ -1,4 +1,4 @@
-"""How far one reply has got, and what comes next where a grammar has a say in it."""
+"""The progress of one reply, and its next token when a grammar restricts the choice."""
 
 from __future__ import annotations
 
@@ -8,56 +8,58 @@ from dataclasses import dataclass
 from typing import Any
 
 _NEAR = 16
-"""Tokens that are looked over for one that a grammar lets through, before it is asked whether it wants its own."""
+"""Number of tokens that are searched for one that the grammar allows, before checking if it forces its own."""
 
 _FEW = 16
-"""Where a grammar leaves the model no more tokens than these, it is the grammar that speaks."""
+"""If a grammar allows at most this many tokens, it forces text of its own."""
 
 
 @dataclass(slots=True)
 class Reply:
-    """What one request is answered with: token ids, and the list that the engine keeps of those that came out."""
+    """The reply to one request: its token ids, and the engine's list of the tokens generated so far."""
 
     tokens: list[int]
     out: list[int]
     at: int = 0
-    """The place of the next token; the last one ends the reply and stays the next for ever."""
+    """Index of the next token; the last token ends the reply and is repeated forever."""
     said: int = 0
     pushed: bool = False
     splits: Callable[[int], Iterable[list[int]]] = lambda _: ()
-    """Gives the ways to say a token as several, the longest beginning first."""
+    """Returns the ways to split a token into several, the longest first part first."""
 
     def next(self, scores: Any) -> int | None:
-        """Give the token to say now, by the scores of all; asked twice before one came out, it gives the same.
+        """Return the next token, given the logits of all; the same one until the engine has generated it.
 
-        A grammar that forbids it may want its beginning (JSON ends inside it), something between (a header that the
-        reply has not: the choice is small, and None leaves it to the model), or not want it (a fence around JSON: the
-        next that it does want is said).
+        If a grammar forbids the token, there are three cases: it allows its beginning (JSON ends inside the token); it
+        forces something before it (a header that the reply lacks: the choice is small, and None leaves it to the
+        model); or it does not want the token (a fence around JSON), and the next one that it allows is returned.
         """
         if len(self.out) > self.said:
             self.said = len(self.out)
             self.at = min(self.at + self.pushed, len(self.tokens) - 1)
-        wanted = self._wanted(scores, self.at, self.at + 1)
-        if wanted is None and self._split(scores):
-            wanted = self.at
-        if wanted is None:
-            wanted = self._wanted(scores, self.at + 1, self.at + _NEAR)
-        if wanted is None and int((scores > -math.inf).sum()) > _FEW:
-            wanted = self._wanted(scores, self.at + _NEAR, len(self.tokens))
-        self.pushed = wanted is not None
-        if wanted is None:
+        index = self._wanted(scores, self.at, self.at + 1)
+        if index is None and self._split(scores):
+            index = self.at
+        if index is None:
+            index = self._wanted(scores, self.at + 1, self.at + _NEAR)
+        if index is None and int((scores > -math.inf).sum()) > _FEW:
+            index = self._wanted(scores, self.at + _NEAR, len(self.tokens))
+        self.pushed = index is not None
+        if index is None:
             return None
-        self.at = wanted
-        return self.tokens[wanted]
+        self.at = index
+        return self.tokens[index]
 
     def _wanted(self, scores: Any, start: int, stop: int) -> int | None:
-        """Give the place of the first token from `start` on, before `stop`, that is not forbidden."""
-        places = range(start, min(stop, len(self.tokens)))
-        return next((place for place in places if scores[self.tokens[place]] != -math.inf), None)
+        """Return the index of the first allowed token in `start:stop`."""
+        indices = range(start, min(stop, len(self.tokens)))
+        return next((index for index in indices if scores[self.tokens[index]] != -math.inf), None)
 
     def _split(self, scores: Any) -> bool:
-        """Put several tokens in place of the next one, so that the first of them is not forbidden."""
-        found = next((each for each in self.splits(self.tokens[self.at]) if scores[each[0]] != -math.inf), None)
-        if found is not None:
-            self.tokens[self.at : self.at + 1] = found
-        return found is not None
+        """Replace the next token by several, the first of which is allowed; return whether there is a way."""
+        tokens = next(
+            (candidate for candidate in self.splits(self.tokens[self.at]) if scores[candidate[0]] != -math.inf), None
+        )
+        if tokens is not None:
+            self.tokens[self.at : self.at + 1] = tokens
+        return tokens is not None
