@@ -18,7 +18,7 @@ from promptools.client import OpenAI
 from promptools.profiles import Config
 
 MESSAGES: Any = [{"role": "user", "content": "What is the weather in Longyearbyen?"}]
-LOOKS = 60
+STREAMS = 60
 """Number of streams that are timed for the first token; the fastest counts."""
 
 
@@ -64,7 +64,7 @@ def _first_tokens(bare: openai.OpenAI, ours: dict[Any, OpenAI]) -> Table:
         "prompt": lambda: _until_content(ours["prompt"], **tools),
     }
     times = dict.fromkeys(looks, float("inf"))
-    for _ in range(LOOKS):
+    for _ in range(STREAMS):
         for name, look in looks.items():
             times[name] = min(times[name], look())
     return Table("first_tokens", "A stream of words: time until the first one", _rows(times))

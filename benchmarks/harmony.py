@@ -13,10 +13,17 @@ from benchmarks import samples, trajectory, vocabulary
 from benchmarks.table import Row, Table, Target
 from benchmarks.timing import Job, best_of, seconds
 from promptools import StreamParser
-from promptools.harmony import declare, transcript
-from promptools.harmony.convert import Options, convert
-from promptools.harmony.render import Developer, Message, System, render, render_ids
-from promptools.harmony.vocabulary import load_encode, load_encoding
+from promptools.harmony import transcript
+from promptools.harmony.bpe_vocabulary import load_encode, load_encoding
+from promptools.harmony.rendering import tool_declarations
+from promptools.harmony.rendering.convert import Options, convert
+from promptools.harmony.rendering.renderer import (
+    DeveloperContent,
+    Message,
+    SystemContent,
+    encode_messages,
+    render_messages,
+)
 
 RENDER = Target("at least", 5, ">= 5x faster than openai-harmony")
 PARSE = Target("at most", 2, "<= 2x openai-harmony")
@@ -39,9 +46,9 @@ def harmony_render() -> Table:
         messages = trajectory.messages(turns)
         converted = convert(messages, samples.TOOLS, options=EVERYTHING).messages
         theirs = library.Conversation.from_messages([_message(message) for message in converted])
-        text, ids = render(converted), _ids(theirs)
+        text, ids = render_messages(converted), _ids(theirs)
         assert load_encoding().decode_utf8(ids) == text
-        assert render_ids(converted, load_encode()) == ids
+        assert encode_messages(converted, load_encode()) == ids
         jobs: dict[str, Job] = {
             "ours, text": lambda messages=messages: _text(messages),
             "tools never seen": lambda messages=messages: _anew(messages),
@@ -162,16 +169,16 @@ def _nothing(name: str, title: str, why_not: str) -> Table:
 
 
 def _text(messages: list[dict[str, Any]]) -> str:
-    return render(convert(messages, samples.TOOLS, options=EVERYTHING).messages)
+    return render_messages(convert(messages, samples.TOOLS, options=EVERYTHING).messages)
 
 
 def _anew(messages: list[dict[str, Any]]) -> str:
-    declare._WRITTEN.clear()  # noqa: SLF001  nobody but a benchmark wants it forgotten
+    tool_declarations._TYPE_CACHE.clear()  # noqa: SLF001  nobody but a benchmark wants it forgotten
     return _text(messages)
 
 
 def _our_ids(messages: list[dict[str, Any]]) -> list[int]:
-    return render_ids(convert(messages, samples.TOOLS, options=EVERYTHING).messages, load_encode())
+    return encode_messages(convert(messages, samples.TOOLS, options=EVERYTHING).messages, load_encode())
 
 
 def _ids(said: Any) -> list[int]:
@@ -187,12 +194,12 @@ def _message(message: Message) -> Any:
     return theirs
 
 
-def _content(content: str | System | Developer) -> Any:
+def _content(content: str | SystemContent | DeveloperContent) -> Any:
     match content:
-        case System() as said:
+        case SystemContent() as said:
             made = library.SystemContent.new().with_conversation_start_date(said.date or "")
             return made.with_reasoning_effort(library.ReasoningEffort((said.effort or "medium").capitalize()))
-        case Developer() as said:
+        case DeveloperContent() as said:
             tools = [library.ToolDescription.new(*each) for each in said.functions or ()]
             return library.DeveloperContent.new().with_instructions(said.instructions).with_function_tools(tools)
         case text:

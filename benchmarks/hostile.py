@@ -57,7 +57,7 @@ UNITS = {
 }
 
 
-def hostile() -> tuple[Table, Table]:
+def adversarial() -> tuple[Table, Table]:
     """Measure the cost of a character, against a plain loop and against itself at other sizes."""
     against, growth = [], []
     for case, unit in UNITS.items():

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from promptools.lab.server import Server
+from promptools.lab.server_process import Server
 
 ROOT = Path(__file__).parents[1]
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Longyearbyen"}}\n</tool_call>'
@@ -30,21 +30,21 @@ def running(name: str) -> Iterator[Server | str]:
     sys.path.insert(0, str(ROOT / "tools"))
     import environments
 
-    from promptools.lab import llamacpp, ollama, vllm
-    from promptools.lab.script import Line
-    from promptools.lab.weather import prompt_mark
+    from promptools.lab import llamacpp_server, ollama, vllm
+    from promptools.lab.script import ScriptedReply
+    from promptools.lab.weather import prompt_mode_phrase
 
     lines = [
-        Line(ASK, CALL),
-        Line(ASK, FENCED, setting=prompt_mark()),
-        Line(SHORT, words(20)),
-        Line(LONG, words(90)),
+        ScriptedReply(ASK, CALL),
+        ScriptedReply(ASK, FENCED, setting=prompt_mode_phrase()),
+        ScriptedReply(SHORT, words(20)),
+        ScriptedReply(LONG, words(90)),
     ]
     with tempfile.TemporaryDirectory(prefix="benchmark-") as scratch:
         folder = Path(scratch)
         match name:
-            case "llama.cpp" if llamacpp.can_serve():
-                with llamacpp.serve(lines, folder=folder) as server:
+            case "llama.cpp" if llamacpp_server.can_serve():
+                with llamacpp_server.serve(lines, folder=folder) as server:
                     yield server
             case "llama.cpp":
                 yield "xllamacpp is not installed in .venv: pip install 'promptools-compat[demo]'"
@@ -54,7 +54,7 @@ def running(name: str) -> Iterator[Server | str]:
                 with ollama.serve(lines, folder=folder, program=environments.path_of("ollama")) as server:
                     yield server
             case _:
-                installed = vllm.Installed(environments.path_of("vllm"), "")
+                installed = vllm.VllmInstallation(environments.path_of("vllm"), "")
                 with vllm.serve(lines, installed=installed, folder=folder) as server:
                     yield server
 

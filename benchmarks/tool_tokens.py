@@ -16,10 +16,10 @@ from benchmarks import trajectory, vocabulary
 from benchmarks.figure import chart
 from benchmarks.table import Row, Table
 from promptools import Tools, dialects
-from promptools.harmony.convert import Options, ToolsIn, convert
-from promptools.harmony.count import Measure, count, exact
-from promptools.harmony.render import render
-from promptools.harmony.vocabulary import load_encode
+from promptools.harmony.bpe_vocabulary import load_encode
+from promptools.harmony.rendering.convert import Options, ToolPlacement, convert
+from promptools.harmony.rendering.renderer import render_messages
+from promptools.harmony.rendering.token_count import TokenCounter, count_messages, exact_counter
 
 SHOWN = (1, 10, 25, 50, 100)
 TURNS = SHOWN[-1]
@@ -70,8 +70,8 @@ def tool_tokens() -> tuple[Table, ...]:
 
 
 @cache
-def measure() -> Measure:
-    return exact(load_encode())
+def measure() -> TokenCounter:
+    return exact_counter(load_encode())
 
 
 def declared() -> dict[str, int]:
@@ -86,16 +86,16 @@ def declared() -> dict[str, int]:
     }
 
 
-def _whole(tools_in: ToolsIn, *, tools: bool = True) -> int:
+def _whole(tools_in: ToolPlacement, *, tools: bool = True) -> int:
     offered = Tools(trajectory.TOOLS if tools else [])
     converted = convert(trajectory.messages(0), offered, options=Options(tools_in=tools_in))
-    return sum(part.tokens for part in count(render(converted.messages), measure()))
+    return sum(part.tokens for part in count_messages(render_messages(converted.messages), measure()))
 
 
 def turns() -> list[Turn]:
     """Count the conversation after 0, 1, ... turns; a turn is reasoning, a call and its result."""
     converted = convert(trajectory.messages(TURNS), options=Options(thoughts="keep"))
-    *parts, reply = (part.tokens for part in count(render(converted.messages), measure()))
+    *parts, reply = (part.tokens for part in count_messages(render_messages(converted.messages), measure()))
     head, rest = sum(parts[: -3 * TURNS]), parts[-3 * TURNS :]
     sizes = list(accumulate((sum(rest[at : at + 3]) for at in range(0, len(rest), 3)), initial=head))
     once, every = declared()["Harmony, system message"], declared()["JSON, as a Chat Completions request holds them"]

@@ -7,7 +7,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from promptools.harmony import vocabulary
+from promptools.harmony import bpe_vocabulary
 
 ROOT = Path(__file__).parents[1]
 
@@ -15,14 +15,14 @@ ROOT = Path(__file__).parents[1]
 @cache
 def why_not() -> str:
     """Make the vocabulary available to openai-harmony; return why that is impossible (empty: it is available)."""
-    if vocabulary.tell(os.environ, Path.home()) is not None:
+    if bpe_vocabulary.configure_library(os.environ, Path.home()) is not None:
         return ""
     sys.path.insert(0, str(ROOT / "tools"))
     import environments
     from recipes.recipe import CannotMakeError
 
     try:
-        os.environ[vocabulary.FOLDER] = str(environments.path_of("o200k"))
+        os.environ[bpe_vocabulary.FOLDER_VARIABLE] = str(environments.path_of("o200k"))
     except CannotMakeError as error:
         return f"there is no vocabulary: {error}"
     finally:

@@ -4,7 +4,7 @@ import asyncio
 
 from promptools import AsyncOpenAI, run_tools_async
 from promptools.lab import weather
-from promptools.lab.llamacpp import serve
+from promptools.lab.llamacpp_server import serve
 
 
 async def get_weather(city: str) -> str:
@@ -26,5 +26,5 @@ async def main(base_url, model):
 
 
 if __name__ == "__main__":
-    with serve(weather.hermes(), template="hermes", name="hermes") as server:
+    with serve(weather.hermes_script(), template="hermes", name="hermes") as server:
         asyncio.run(main(server.base_url, server.name))

@@ -9,7 +9,7 @@ import sys
 
 from promptools import OpenAI  # was: from openai import OpenAI
 from promptools.lab import weather
-from promptools.lab.llamacpp import serve
+from promptools.lab.llamacpp_server import serve
 
 TOOL = {
     "type": "function",
@@ -45,5 +45,5 @@ if __name__ == "__main__":
     if len(sys.argv) == 3:
         main(*sys.argv[1:])
     else:
-        with serve(weather.gpt_oss(), template="harmony", name="gpt-oss") as server:
+        with serve(weather.gpt_oss_script(), template="harmony", name="gpt-oss") as server:
             main(server.base_url, server.name)

@@ -11,7 +11,7 @@ import openai
 from promptools import OpenAI, Reply
 from promptools.fallback import Breaker
 from promptools.lab import weather
-from promptools.lab.llamacpp import serve
+from promptools.lab.llamacpp_server import serve
 
 ASK = {"messages": [{"role": "user", "content": weather.QUESTION}], "tools": [weather.TOOL]}
 
@@ -46,6 +46,6 @@ def healed(base_url, model):
 
 if __name__ == "__main__":
     logging.basicConfig(format="log: %(name)s: %(message)s")  # each failed send is one warning
-    with serve(weather.gpt_oss(), template="harmony", name="gpt-oss") as server:
+    with serve(weather.gpt_oss_script(), template="harmony", name="gpt-oss") as server:
         straight(server.base_url, server.name)
         healed(server.base_url, server.name)

@@ -8,7 +8,7 @@ import sys
 
 from promptools import ollama  # was: import ollama
 from promptools.lab import weather
-from promptools.lab.llamacpp import serve
+from promptools.lab.llamacpp_server import serve
 
 
 def get_weather(city: str) -> str:
@@ -50,5 +50,5 @@ if __name__ == "__main__":
     if len(sys.argv) == 3:
         main(*sys.argv[1:])
     else:
-        with serve(weather.gpt_oss(), template="harmony", name="gpt-oss") as server:
+        with serve(weather.gpt_oss_script(), template="harmony", name="gpt-oss") as server:
             main(server.url, server.name)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from promptools import OpenAI, resolve
 from promptools.lab import weather
-from promptools.lab.llamacpp import serve
+from promptools.lab.llamacpp_server import serve
 from promptools.profiles import load_config
 
 CONFIG = Path(__file__).with_name("ppxai-config.json")
@@ -30,5 +30,5 @@ def ask(base_url):
 
 if __name__ == "__main__":
     explain()
-    with serve(weather.gpt_oss(), template="harmony", name="gpt-oss") as server:
+    with serve(weather.gpt_oss_script(), template="harmony", name="gpt-oss") as server:
         ask(server.base_url)

@@ -7,7 +7,7 @@ prompted one goes on in the same stream.
 from promptools import OpenAI, run_tools
 from promptools.agent import CallEvent, ReasoningEvent, ResultEvent, TextEvent, Transcript
 from promptools.lab import weather
-from promptools.lab.llamacpp import serve
+from promptools.lab.llamacpp_server import serve
 
 QUESTION = [{"role": "user", "content": weather.QUESTION}]
 
@@ -46,7 +46,7 @@ def to_its_end(client, model):
 
 
 if __name__ == "__main__":
-    with serve(weather.gpt_oss(), template="harmony", name="gpt-oss") as server:
+    with serve(weather.gpt_oss_script(), template="harmony", name="gpt-oss") as server:
         client = OpenAI(base_url=server.base_url, api_key="none")
         by_hand(client, server.name)
         to_its_end(client, server.name)

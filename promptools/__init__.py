@@ -14,14 +14,14 @@ from __future__ import annotations
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING
 
+from promptools.engine import StreamParser, parse
 from promptools.errors import Exhausted, ModelError, PromptoolsError, UpstreamError, UsageError
-from promptools.parsing.engine import StreamParser, parse
 from promptools.types import Call, Discarded, Fix, Malformed, Reply, Result, Span, Tool, Trace
 
 if TYPE_CHECKING:
     from promptools.agent import run_tools, run_tools_async
     from promptools.client import AsyncOpenAI, OpenAI
-    from promptools.modes.prompt import render
+    from promptools.modes.prompt_mode import render
     from promptools.profiles import resolve
     from promptools.schema import Tools
     from promptools.wrapping import async_http_client, http_client, wrap
@@ -63,7 +63,7 @@ _LAZY = {
     "Tools": "promptools.schema",
     "async_http_client": "promptools.wrapping",
     "http_client": "promptools.wrapping",
-    "render": "promptools.modes.prompt",
+    "render": "promptools.modes.prompt_mode",
     "resolve": "promptools.profiles",
     "run_tools": "promptools.agent",
     "run_tools_async": "promptools.agent",

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import openai
 
-from promptools.transport import Session, carry
-from promptools.transport.session import NAMES, NO_KEY
+from promptools.transport import Session, intercept
+from promptools.transport.session import PLACEHOLDER_KEY, SETTING_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,14 +33,14 @@ class OpenAI(openai.OpenAI):
         config: Config | str | os.PathLike[str] | None = None,
         **options: Any,
     ) -> None:
-        session, theirs = _prepare({"provider": provider, "mode": mode, "config": config, **options})
+        session, theirs = _split_options({"provider": provider, "mode": mode, "config": config, **options})
         super().__init__(**theirs)
         self.promptools = session
-        self._client = carry(self._client, session)
+        self._client = intercept(self._client, session)
 
     def copy(self, **changes: Any) -> Self:
         """Return a copy with some options replaced, ours or the SDK's; the circuit breaker stays shared."""
-        return super().copy(**_changes(self.promptools, changes))
+        return super().copy(**_copy_options(self.promptools, changes))
 
     with_options = copy
 
@@ -56,39 +56,43 @@ class AsyncOpenAI(openai.AsyncOpenAI):
         config: Config | str | os.PathLike[str] | None = None,
         **options: Any,
     ) -> None:
-        session, theirs = _prepare({"provider": provider, "mode": mode, "config": config, **options})
+        session, theirs = _split_options({"provider": provider, "mode": mode, "config": config, **options})
         super().__init__(**theirs)
         self.promptools = session
-        self._client = carry(self._client, session)
+        self._client = intercept(self._client, session)
 
     def copy(self, **changes: Any) -> Self:
         """Return a copy with some options replaced, ours or the SDK's; the circuit breaker stays shared."""
-        return super().copy(**_changes(self.promptools, changes))
+        return super().copy(**_copy_options(self.promptools, changes))
 
     with_options = copy
 
 
-def _ours(options: dict[str, Any]) -> dict[str, Any]:
+def _pop_settings(options: dict[str, Any]) -> dict[str, Any]:
     """Remove our settings from the options and return them; a provider object is the SDK's."""
-    names = [name for name in options if name in NAMES and not (name == "provider" and not _named(options[name]))]
+    names = [
+        name
+        for name in options
+        if name in SETTING_NAMES and not (name == "provider" and not _is_provider_name(options[name]))
+    ]
     return {name: options.pop(name) for name in names}
 
 
-def _named(provider: object) -> bool:
+def _is_provider_name(provider: object) -> bool:
     return provider is None or isinstance(provider, str)
 
 
-def _prepare(options: dict[str, Any]) -> tuple[Session, dict[str, Any]]:
+def _split_options(options: dict[str, Any]) -> tuple[Session, dict[str, Any]]:
     """Split a constructor's options into our session and the SDK's own, filled in from the provider."""
     theirs = dict(options)
     session: Session | None = theirs.pop("promptools", None)
-    ours = _ours(theirs)
+    ours = _pop_settings(theirs)
     if session is not None:  # a copy brings its session along
         return session, theirs
-    return _placed(Session(ours), theirs, explicit=ours.get("config") is not None)
+    return _settle_address(Session(ours), theirs, explicit=ours.get("config") is not None)
 
 
-def _placed(session: Session, theirs: dict[str, Any], *, explicit: bool) -> tuple[Session, dict[str, Any]]:
+def _settle_address(session: Session, theirs: dict[str, Any], *, explicit: bool) -> tuple[Session, dict[str, Any]]:
     """Settle the client's address: its `base_url`, its provider's, the config's default, or the SDK's own."""
     base_url = theirs.get("base_url")
     if not isinstance(base_url, str):  # a URL of either family, or the SDK's own "not given"
@@ -100,21 +104,21 @@ def _placed(session: Session, theirs: dict[str, Any], *, explicit: bool) -> tupl
             base_url = os.environ.get("OPENAI_BASE_URL") or None
         if base_url is None and not session.config.providers:
             return session, theirs
-    target = session.target(None, base_url=base_url, provider=session.provider)
+    target = session.resolve_target(None, base_url=base_url, provider=session.provider)
     if target.provider is None:
         return session, theirs
     theirs["base_url"] = target.base_url
     if theirs.get("api_key") is None:
-        theirs["api_key"] = session.key(target) or NO_KEY
-    return session if session.provider else session.changed({"provider": target.provider}), theirs
+        theirs["api_key"] = session.find_key(target) or PLACEHOLDER_KEY
+    return session if session.provider else session.with_settings({"provider": target.provider}), theirs
 
 
-def _changes(session: Session, changes: Mapping[str, Any]) -> dict[str, Any]:
+def _copy_options(session: Session, changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the SDK's options for a copy, with the session of the copy among them."""
     theirs = dict(changes)
-    ours = _ours(theirs)
+    ours = _pop_settings(theirs)
     if ours:
-        session = session.changed(ours)
+        session = session.with_settings(ours)
     if ours.get("provider"):
-        session, theirs = _placed(session, theirs, explicit=True)
+        session, theirs = _settle_address(session, theirs, explicit=True)
     return {**theirs, "_extra_kwargs": {**theirs.get("_extra_kwargs", {}), "promptools": session}}

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from promptools.types import Attempt, Reply
 
-CLIP = 200
+MAX_QUOTED = 200
 """Characters of raw text that a message may quote."""
 
 
-def clip(text: str, limit: int = CLIP) -> str:
+def clip(text: str, limit: int = MAX_QUOTED) -> str:
     """Shorten `text` to `limit` characters, with the number of characters left out."""
     if len(text) <= limit:
         return text
@@ -40,13 +40,17 @@ def without_credentials(text: str) -> str:
     return _USERINFO.sub("***@", text)
 
 
-def represent(instance: Any) -> str:
+def safe_repr(instance: Any) -> str:
     """Return the `repr` of a dataclass, without the user names and passwords of URLs."""
-    shown = (f"{field.name}={_clean(getattr(instance, field.name))!r}" for field in fields(instance) if field.repr)
+    shown = (
+        f"{field.name}={_without_credentials(getattr(instance, field.name))!r}"
+        for field in fields(instance)
+        if field.repr
+    )
     return f"{type(instance).__qualname__}({', '.join(shown)})"
 
 
-def _clean(value: object) -> object:
+def _without_credentials(value: object) -> object:
     return without_credentials(value) if isinstance(value, str) and "://" in value else value
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-PAGE = "docs/tasks/frameworks.md"
+FRAMEWORKS_PAGE = "docs/tasks/frameworks.md"
 
 _LANGCHAIN = "ChatOpenAI(..., http_client=promptools.http_client(), http_async_client=promptools.async_http_client())"
 _PYDANTIC_AI = "OpenAIProvider(base_url=..., http_client=promptools.async_http_client())"
@@ -15,7 +15,7 @@ _LITELLM = (
     "litellm.client_session = promptools.http_client() and litellm.aclient_session = promptools.async_http_client()"
 )
 
-LINES = {
+USAGE_LINES = {
     "agents": _AGENTS,
     "autogen_agentchat": _AUTOGEN,
     "autogen_core": _AUTOGEN,
@@ -33,7 +33,7 @@ LINES = {
 """The line to write, by the top-level package of an object's class."""
 
 
-def line_for(thing: object) -> str | None:
+def usage_line(thing: object) -> str | None:
     """Return the line for the framework that an object, a class or a module belongs to; None for no known one."""
     if isinstance(thing, ModuleType):
         names = [thing.__name__]
@@ -41,4 +41,4 @@ def line_for(thing: object) -> str | None:
         kind = thing if isinstance(thing, type) else type(thing)
         names = [base.__module__ for base in kind.__mro__]
     roots = (name.partition(".")[0] for name in names)
-    return next((LINES[root] for root in roots if root in LINES), None)
+    return next((USAGE_LINES[root] for root in roots if root in USAGE_LINES), None)

@@ -45,7 +45,7 @@ class Span(NamedTuple):
     end: int
 
 
-def _spanned(data: Mapping[str, Any]) -> dict[str, Any]:
+def _with_span(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return the JSON form of a value with its span as a `Span`."""
     return {key: Span(*value) if key == "span" else value for key, value in data.items()}
 
@@ -165,7 +165,7 @@ class Malformed:
     def from_dict(cls, data: Mapping[str, Any]) -> Malformed:
         """Build from the JSON form that `to_dict` returns."""
         call = Call.from_dict(data["call"]) if data["call"] else None
-        fields = _spanned(data)
+        fields = _with_span(data)
         fields["call"] = call
         return cls(**fields)
 
@@ -187,7 +187,7 @@ class Discarded:
 
 
 @dataclass(frozen=True, slots=True)
-class Try:
+class ParseAttempt:
     """One strategy at one position of the text: the outcome, the reason, and how many characters it read."""
 
     strategy: str
@@ -232,7 +232,7 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ServerInfo:
     """What probing a server found out: its kind and version, what its model can do, and how that is known."""
 
     kind: str | None = None
@@ -281,7 +281,7 @@ class Seen:
         }
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Seen:
+    def from_dict(cls, data: Mapping[str, Any]) -> ServerInfo:
         """Build from the JSON form that `to_dict` returns."""
         fields = dict(data)
         fields["asked"] = tuple((question, answer) for question, answer in data["asked"])
@@ -293,11 +293,11 @@ class Seen:
 class Trace:
     """How a reply was obtained: strategies tried, upstream attempts, the mode that answered, and notes on omissions."""
 
-    tries: tuple[Try, ...] = ()
+    tries: tuple[ParseAttempt, ...] = ()
     attempts: tuple[Attempt, ...] = ()
     mode: str | None = None
     notes: tuple[str, ...] = ()
-    seen: Seen | None = None
+    seen: ServerInfo | None = None
     """What probing the server found out; None: it was not probed."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -314,11 +314,11 @@ class Trace:
     def from_dict(cls, data: Mapping[str, Any]) -> Trace:
         """Build from the JSON form that `to_dict` returns."""
         return cls(
-            tries=tuple(Try(**_spanned(entry)) for entry in data["tries"]),
+            tries=tuple(ParseAttempt(**_with_span(entry)) for entry in data["tries"]),
             attempts=tuple(Attempt(**attempt) for attempt in data["attempts"]),
             mode=data["mode"],
             notes=tuple(data["notes"]),
-            seen=Seen.from_dict(data["seen"]) if data.get("seen") else None,
+            seen=ServerInfo.from_dict(data["seen"]) if data.get("seen") else None,
         )
 
 
@@ -357,7 +357,7 @@ class Reply:
             content=data["content"],
             reasoning=data["reasoning"],
             malformed=tuple(Malformed.from_dict(entry) for entry in data["malformed"]),
-            discarded=tuple(Discarded(**_spanned(entry)) for entry in data["discarded"]),
+            discarded=tuple(Discarded(**_with_span(entry)) for entry in data["discarded"]),
             finish_reason=data["finish_reason"],
             fixes=tuple(Fix(**fix) for fix in data.get("fixes", ())),
             trace=Trace.from_dict(data["trace"]),

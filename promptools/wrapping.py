@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
 import openai
 
 from promptools.errors import UsageError
-from promptools.frameworks import PAGE, line_for
-from promptools.transport import OLLAMA_DOORS, Session, Settings, carry, is_http_client
+from promptools.frameworks import FRAMEWORKS_PAGE, usage_line
+from promptools.transport import OLLAMA_ENDPOINTS, Session, Settings, intercept, is_http_client
 
 if TYPE_CHECKING:
     import ollama
@@ -48,23 +48,25 @@ def wrap(client: ClientT, **settings: Unpack[Settings]) -> ClientT:
     if isinstance(client, (openai.OpenAI, openai.AsyncOpenAI)):
         inside: Any = client
         session = _session(inside._client, settings)  # noqa: SLF001 - no public name for it
-        session.target(None, base_url=str(client.base_url), provider=session.provider)  # raises now for bad settings
-        _put(inside, session, carry(inside._client, session))  # noqa: SLF001
+        session.resolve_target(
+            None, base_url=str(client.base_url), provider=session.provider
+        )  # raises now for bad settings
+        _install(inside, session, intercept(inside._client, session))  # noqa: SLF001
         return client
     if is_http_client(client):
         session = _session(client, settings)
-        session.target(None, provider=session.provider)
-        carried: ClientT = carry(client, session)
+        session.resolve_target(None, provider=session.provider)
+        carried: ClientT = intercept(client, session)
         return carried
     if _is_ollama(client):
-        from promptools.ollama.client import settled
+        from promptools.ollama.ollama_clients import settle_provider
 
         inside = client
         http = inside._client  # noqa: SLF001
-        session = settled(_session(http, settings), http, http.headers)
-        _put(inside, session, carry(http, session, OLLAMA_DOORS))
+        session = settle_provider(_session(http, settings), http, http.headers)
+        _install(inside, session, intercept(http, session, OLLAMA_ENDPOINTS))
         return client
-    raise UsageError(_refusal(client))
+    raise UsageError(_unsupported_message(client))
 
 
 def http_client(**settings: Unpack[Settings]) -> openai.DefaultHttpxClient:
@@ -85,11 +87,11 @@ def _session(http: Any, settings: Settings) -> Session:
     """Return the session for an HTTP client: its present one with changes, or a new one."""
     already = getattr(http.__dict__["_transport"], "start", None)
     if isinstance(already, Session):
-        return already.changed(settings) if settings else already
+        return already.with_settings(settings) if settings else already
     return Session(settings)
 
 
-def _put(client: Any, session: Session, http: Any) -> None:
+def _install(client: Any, session: Session, http: Any) -> None:
     """Replace a client's HTTP client by the wrapped copy."""
     client.__dict__["_client"] = http
     client.__dict__["promptools"] = session
@@ -104,14 +106,14 @@ def _is_ollama(client: object) -> bool:
     return isinstance(client, (ollama.Client, ollama.AsyncClient))
 
 
-def _refusal(client: object) -> str:
+def _unsupported_message(client: object) -> str:
     """Return the error message for an object that cannot be wrapped, with what to use instead."""
     if isinstance(client, ModuleType):
         what = f"the module {client.__name__!r}"
     else:
         what = f"the class {client.__name__!r}" if isinstance(client, type) else f"a {type(client).__name__!r}"
     problem = f"wrap() takes a client of openai, ollama or httpx, not {what}"
-    line = line_for(client)
+    line = usage_line(client)
     if line is None:
         return problem
-    return f"{problem}: there promptools goes in by {line} (see {PAGE})"
+    return f"{problem}: there promptools goes in by {line} (see {FRAMEWORKS_PAGE})"

@@ -12,9 +12,9 @@ from typing import Any
 import environments
 import pytest
 
-from promptools.harmony.declare import Declared
-from promptools.harmony.render import Developer, Message, System
-from promptools.harmony.vocabulary import FILE, FOLDER, SHA256, load_encoding
+from promptools.harmony.bpe_vocabulary import FILE_NAME, FOLDER_VARIABLE, SHA256, load_encoding
+from promptools.harmony.rendering.renderer import DeveloperContent, Message, SystemContent
+from promptools.harmony.rendering.tool_declarations import FunctionDeclaration
 
 MARK = "NO ORACLE"
 """Stands in the reason of a skip; `pytest_terminal_summary` in the conftest of all tests makes it a warning."""
@@ -31,14 +31,14 @@ def why_not() -> str:
         importlib.import_module("openai_harmony")
     except ImportError:
         return f"{MARK}: openai-harmony is not installed; pip install -e '.[harmony]'"
-    told = os.environ.get(FOLDER)
+    told = os.environ.get(FOLDER_VARIABLE)
     if not told and environments.is_made("o200k"):
-        told = os.environ[FOLDER] = str(environments.folder_of("o200k"))
+        told = os.environ[FOLDER_VARIABLE] = str(environments.folder_of("o200k"))
     if not told:
-        return f"{MARK}: there is no vocabulary; python tools/environments.py o200k, or {FOLDER}"
-    path = Path(told) / FILE
+        return f"{MARK}: there is no vocabulary; python tools/environments.py o200k, or {FOLDER_VARIABLE}"
+    path = Path(told) / FILE_NAME
     if not path.is_file():
-        return f"{MARK}: {FOLDER} names a folder without {FILE}"
+        return f"{MARK}: {FOLDER_VARIABLE} names a folder without {FILE_NAME}"
     _FOUND.append(path)
     found = hashlib.sha256(path.read_bytes()).hexdigest()
     return "" if found == SHA256 else f"{MARK}: {path} is not o200k_base: its sha256 is {found}"
@@ -82,7 +82,7 @@ def text_of(messages: list[Message], then: str | None = None) -> str:
 
 def type_of(schema: Any) -> str:
     """Have the library write the type of one function's parameters."""
-    text = text_of([Message("developer", Developer(functions=(Declared("f", "", schema),)))])
+    text = text_of([Message("developer", DeveloperContent(functions=(FunctionDeclaration("f", "", schema),)))])
     before = "type f = (_: "
     return text[text.index(before) + len(before) : text.rindex(") => any;")]
 
@@ -99,10 +99,10 @@ def message_of(message: Message) -> Any:
     return made
 
 
-def _content(content: str | System | Developer) -> Any:
+def _content(content: str | SystemContent | DeveloperContent) -> Any:
     oh = library()
     match content:
-        case System() as said:
+        case SystemContent() as said:
             channels = oh.ChannelConfig.require_channels(list(said.channels))
             made = oh.SystemContent(
                 model_identity=said.identity,
@@ -114,7 +114,7 @@ def _content(content: str | System | Developer) -> Any:
             for space in said.namespaces:
                 made = made.with_tools(_namespace(space.name, space.functions, space.description))
             return made
-        case Developer() as said:
+        case DeveloperContent() as said:
             made = oh.DeveloperContent(instructions=said.instructions or None)
             if said.functions is not None:
                 made = made.with_tools(_namespace("functions", said.functions, ""))

@@ -21,7 +21,7 @@ from promptools.client import AsyncOpenAI, OpenAI
 from promptools.errors import UsageError
 from promptools.fallback import Breaker
 from promptools.profiles import Config
-from promptools.transport import Carrier
+from promptools.transport import InterceptingTransport
 from promptools.wrapping import wrap
 
 MAJOR = int(openai.__version__.split(".")[0])
@@ -250,8 +250,8 @@ def test_a_copy_with_another_http_client(server, driver):
     module = import_module(SDK_FAMILY)
     http = (module.AsyncClient if driver.colour == "async" else module.Client)()
     copy = make(driver, server).with_options(http_client=http)
-    assert isinstance(copy._client._transport, Carrier)
-    assert copy._client._transport.origin is http
+    assert isinstance(copy._client._transport, InterceptingTransport)
+    assert copy._client._transport.original_client is http
     server.play(completion())
     assert driver.create(copy, **HELLO).choices
 
@@ -263,12 +263,12 @@ def test_wrap_keeps_the_client(server, driver):
     assert wrapped is plain
     assert wrap(plain) is plain
     transport = plain._client._transport
-    assert not isinstance(transport.below, Carrier)
+    assert not isinstance(transport.below, InterceptingTransport)
     assert plain.with_options(timeout=3)._client is plain._client
     wrap(plain, trace=True)
     assert plain.promptools.context.options.mode == "native"
     assert plain.promptools.context.options.trace
-    assert not isinstance(plain._client._transport.below, Carrier)
+    assert not isinstance(plain._client._transport.below, InterceptingTransport)
     assert driver.create(plain, **HELLO).choices
 
 
@@ -278,7 +278,7 @@ def test_wrap_leaves_others_with_the_same_http_client_alone(server):
     one, other = (openai.OpenAI(base_url=server.url, api_key="k", http_client=http) for _ in range(2))
     wrap(one)
     assert other._client is http
-    assert not isinstance(http._transport, Carrier)
+    assert not isinstance(http._transport, InterceptingTransport)
     http.close()
 
 

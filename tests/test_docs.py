@@ -33,14 +33,14 @@ from promptools import dialects
 from promptools.cli import COMMANDS
 from promptools.fallback import REMEDIES
 from promptools.lab import weather
-from promptools.lab.llamacpp import can_serve, serve
-from promptools.modes.options import OPTIONS
+from promptools.lab.llamacpp_server import can_serve, serve
+from promptools.modes.requests.options import OPTIONS
 from promptools.parsing.events import Event
 from promptools.profiles import load_config
 from promptools.profiles.facts import Fact, check_facts
-from promptools.profiles.shape import Place
-from promptools.schema.keys import GROUPS, TOWARDS
-from promptools.transport.session import NAMES
+from promptools.profiles.tables import Location
+from promptools.schema.fitting.argument_keys import DIRECTED_SYNONYMS, SYNONYMS
+from promptools.transport.session import SETTING_NAMES
 from promptools.types import DiscardWhy, FixKind, MalformedReason
 
 ROOT = Path(__file__).parents[1]
@@ -68,7 +68,7 @@ def own_dialects() -> Iterator[None]:
 def server() -> Iterator[str]:
     if not can_serve():
         pytest.skip("xllamacpp or gguf is not installed here")
-    with serve(weather.gpt_oss(), template="harmony", name="gpt-oss-20b") as running:
+    with serve(weather.gpt_oss_script(), template="harmony", name="gpt-oss-20b") as running:
         yield running.base_url
 
 
@@ -157,7 +157,7 @@ def test_facts_are_facts(page: Path) -> None:
         if block.marks[:2] == ("toml", "facts"):
             for each in tomllib.loads(block.text)["fact"]:
                 fact = Fact(**each)
-                check_facts({fact.key: fact.value}, Place(name_of(page)))
+                check_facts({fact.key: fact.value}, Location(name_of(page)))
 
 
 def anchor(heading: str) -> str:
@@ -206,7 +206,7 @@ def test_every_failure_and_its_remedies_are_told() -> None:
 
 
 def test_every_option_is_told() -> None:
-    assert set(OPTIONS) | NAMES == cells("reference/options.md", 0)
+    assert set(OPTIONS) | SETTING_NAMES == cells("reference/options.md", 0)
 
 
 def test_every_command_is_told() -> None:
@@ -227,6 +227,6 @@ def test_every_fix_reason_and_event_is_told() -> None:
 def test_every_known_alias_is_told() -> None:
     text = (ROOT / "docs/tasks/add-an-alias.md").read_text(encoding="utf-8")
     told = [frozenset(re.findall(r"`(\w+)`", line)) for line in text.splitlines() if line.startswith("- `")]
-    assert set(GROUPS) <= set(told)
-    for name, aliases in TOWARDS.items():
+    assert set(SYNONYMS) <= set(told)
+    for name, aliases in DIRECTED_SYNONYMS.items():
         assert all(f"`{each}`" in text for each in (name, *aliases))

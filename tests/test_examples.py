@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from promptools.lab.llamacpp import can_serve
+from promptools.lab.llamacpp_server import can_serve
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SAYS = {

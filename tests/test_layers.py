@@ -1,6 +1,10 @@
-"""Who may import whom. A module imports from rows below its own, or from its own package; rows 0 to 5 do no I/O."""
+"""Who may import whom, by the table of layers in docs/architecture.md.
+
+A module imports from layers below its own, or from its own package; layers up to `exchange` do no I/O.
+"""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,35 +14,14 @@ import promptools
 
 ROOT = Path(promptools.__file__).parent
 
+PAGE = ROOT.parent / "docs" / "architecture.md"
+LAYER = re.compile(r"^\| (\d+) \| ((?:`\w+`(?:, )?)+) \|", re.MULTILINE)
 ROWS = {
-    "errors": 0,
-    "types": 0,
-    "schema": 1,
-    "parsing": 1,
-    "dialects": 2,
-    "harmony": 2,
-    "profiles": 2,
-    "parsing.engine": 3,
-    "wire": 3,
-    "modes": 4,
-    "fallback": 4,
-    "exchange": 5,
-    "transport": 6,
-    "client": 7,
-    "frameworks": 7,
-    "ollama": 7,
-    "proxy": 7,
-    "agent": 7,
-    "testing": 7,
-    "lab": 7,
-    "wrapping": 8,
-    "cli": 8,
-    "__main__": 9,
+    name.strip("`"): int(layer)
+    for layer, names in LAYER.findall(PAGE.read_text(encoding="utf-8"))
+    for name in names.split(", ")
 }
-BESIDE = {("parsing.engine", "parsing"), ("dialects", "harmony"), ("profiles", "dialects")}
-"""Who may import whom of the same row, or of a package that it lies in: Harmony has a package of its own to be read
-and written by, and becomes a dialect like the others; a profile names a dialect, which has to be one."""
-PURE = 5
+PURE = ROWS["exchange"]
 NOT_PURE = {
     "aiohttp", "anyio", "asyncio", "concurrent", "http", "httpx", "httpx2", "logging", "multiprocessing", "ollama",
     "openai", "os.environ", "os.getenv", "random", "requests", "secrets", "select", "socket", "ssl", "subprocess",
@@ -47,7 +30,7 @@ NOT_PURE = {
 
 
 def package(module: str) -> str:
-    """`promptools.parsing.engine.plan` to `parsing.engine`, `promptools.wire.sse` to `wire`."""
+    """`promptools.engine.scan_plan` to `parsing.engine`, `promptools.wire.sse` to `wire`."""
     path = module.removeprefix("promptools").lstrip(".")
     while path not in ROWS and "." in path:
         path = path.rpartition(".")[0]
@@ -76,12 +59,12 @@ def wrong(source: str, module: str) -> list[str]:
             continue
         if name.startswith("promptools."):
             other = package(name)
-            if other == own or {own, other} == {"errors", "types"}:
+            if other == own:
                 continue
             # `from promptools import x` of a public name, or of a package
             if other not in ROWS:
                 found.append(f"{module} imports the package's front door: {name}")
-            elif ROWS[other] >= row and (own, other) not in BESIDE:
+            elif ROWS[other] >= row:
                 found.append(f"{module} (row {row}) imports {name} (row {ROWS[other]})")
         elif row <= PURE and any(name == each or name.startswith(f"{each}.") for each in NOT_PURE):
             found.append(f"{module} (row {row}, pure) imports {name}")
@@ -108,14 +91,14 @@ def test_imports_go_down(module, path):
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("promptools.wire.sse", "import promptools.exchange.run"),
-        ("promptools.wire.sse", "from promptools.modes import ask"),
-        ("promptools.modes.ask", "from promptools.fallback import table"),
-        ("promptools.parsing.events", "from promptools.parsing import engine"),
+        ("promptools.wire.sse", "import promptools.exchange.runner"),
+        ("promptools.wire.sse", "from promptools.modes import mode"),
+        ("promptools.modes.requests.tool_request", "from promptools.fallback import rules"),
+        ("promptools.parsing.events", "from promptools.engine import parse"),
         ("promptools.errors", "from promptools import parse"),
-        ("promptools.exchange.run", "import time"),
-        ("promptools.exchange.run", "def f():\n    from openai import OpenAI"),
-        ("promptools.profiles.config", "import os\nkey = os.environ['KEY']"),
+        ("promptools.exchange.runner", "import time"),
+        ("promptools.exchange.runner", "def f():\n    from openai import OpenAI"),
+        ("promptools.profiles.config_files.config", "import os\nkey = os.environ['KEY']"),
         ("promptools.fallback", "from os import environ"),
     ],
 )

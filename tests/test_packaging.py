@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent
 ASK = """
 import promptools
 from promptools.profiles import families, kinds, load_builtin
-from promptools.lab.llamacpp import TEMPLATES
+from promptools.lab.llamacpp_server import TEMPLATES
 print(promptools.__file__)
 print(*kinds())
 print(len(families()))
@@ -96,5 +96,5 @@ def top_level_imports(path):
             yield from (each.name.partition(".")[0] for each in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
             yield node.module.partition(".")[0]
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) in {"import_module", "library"}:
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in {"import_module", "import_library"}:
             yield from (each.value.partition(".")[0] for each in node.args if isinstance(each, ast.Constant))

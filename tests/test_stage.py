@@ -55,7 +55,7 @@ def test_several_are_played_together_without_those_that_are_not_there(ran, monke
 
 
 def test_names_come_before_what_is_for_pytest():
-    assert stage.told(["vllm", "o200k", "-k", "vllm"]) == (["vllm", "o200k"], ["-k", "vllm"])
+    assert stage.split_arguments(["vllm", "o200k", "-k", "vllm"]) == (["vllm", "o200k"], ["-k", "vllm"])
 
 
 def test_where_it_cannot_be_installed_one_line_says_why(ran, monkeypatch, capsys):

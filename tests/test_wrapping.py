@@ -15,9 +15,9 @@ from upstream import completion, running
 
 import promptools
 from promptools.errors import UsageError
-from promptools.frameworks import LINES, PAGE
+from promptools.frameworks import FRAMEWORKS_PAGE, USAGE_LINES
 from promptools.profiles import Config
-from promptools.transport import Carrier
+from promptools.transport import InterceptingTransport
 from promptools.wrapping import async_http_client, http_client, wrap
 
 ROOT = Path(promptools.__file__).parents[1]
@@ -67,7 +67,7 @@ def test_the_original_stays_as_it_is(server, family):
     with import_module(family).Client() as plain:
         wrapped = wrap(plain, **OPTIONS)
         assert wrapped is not plain
-        assert not isinstance(plain._transport, Carrier)
+        assert not isinstance(plain._transport, InterceptingTransport)
         answer = plain.post(f"{server.url}/chat/completions", json=ASK).json()
         assert answer["choices"][0]["message"]["content"] == PRINTED
 
@@ -78,7 +78,7 @@ def test_wrapping_a_wrapped_http_client_changes_the_settings_that_are_named(fami
         again = wrap(once, trace=True)
         options = again._transport.start.context.options
         assert (options.mode, options.trace) == ("prompt", True)
-        assert not isinstance(again._transport.below, Carrier)
+        assert not isinstance(again._transport.below, InterceptingTransport)
 
 
 def test_the_http_client_is_for_the_sdk(server):
@@ -121,7 +121,7 @@ def test_a_wrapped_ollama_client_stays_the_same_and_gives_the_call(server):
     wrap(client, trace=True)
     assert client.promptools.provider == "vllm"
     assert client.promptools.context.options.trace
-    assert not isinstance(client._client._transport.below, Carrier)
+    assert not isinstance(client._client._transport.below, InterceptingTransport)
     client._client.close()
 
 
@@ -138,27 +138,27 @@ def test_a_wrapped_async_ollama_client_gives_the_call(server):
 # --- what is no client
 
 
-@pytest.mark.parametrize("package", LINES)
+@pytest.mark.parametrize("package", USAGE_LINES)
 def test_of_a_frameworks_object_it_says_what_to_write(package):
     base = type("Model", (), {"__module__": f"{package}.models.chat"})
     own = type("Own", (base,), {"__module__": "app"})  # an app's subclass of it
     for thing in (base, base(), own(), ModuleType(package)):
         with pytest.raises(UsageError) as refused:
             wrap(thing)
-        assert LINES[package] in str(refused.value)
-        assert PAGE in str(refused.value)
+        assert USAGE_LINES[package] in str(refused.value)
+        assert FRAMEWORKS_PAGE in str(refused.value)
 
 
 @pytest.mark.parametrize("thing", [openai, openai.OpenAI, ollama, {}, None, 3, "http://localhost:8000/v1"], ids=repr)
 def test_of_anything_else_it_says_what_it_takes(thing):
     with pytest.raises(UsageError, match="wrap\\(\\) takes a client of openai, ollama or httpx, not ") as refused:
         wrap(thing)
-    assert PAGE not in str(refused.value)
+    assert FRAMEWORKS_PAGE not in str(refused.value)
 
 
-@pytest.mark.parametrize("line", dict.fromkeys(LINES.values()))
+@pytest.mark.parametrize("line", dict.fromkeys(USAGE_LINES.values()))
 def test_the_page_has_that_line(line):
-    page = (ROOT / PAGE).read_text(encoding="utf-8")
+    page = (ROOT / FRAMEWORKS_PAGE).read_text(encoding="utf-8")
     parts = re.findall(r"\w+=promptools\.\w+\(\)|[\w.]+ = promptools\.\w+\(\)|\"\w+\": promptools\.\w+\(\)", line)
     parts += re.findall(r"^\w[\w.]*\(|promptools\.\w+\(|set_\w+\(\"\w+\"\)", line)
     assert parts

@@ -22,8 +22,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 from casebook import HERE, Row, rows, tools_of  # noqa: E402  it is beside the tests
 
 from promptools import dialects, parse, render  # noqa: E402
-from promptools.dialects.base import Dialect  # noqa: E402
-from promptools.dialects.sample import CONVERSATION, TOOL, tiers  # noqa: E402
+from promptools.dialects.contract import Dialect  # noqa: E402
+from promptools.dialects.rendering.sample import CONVERSATION, TOOL, tiers  # noqa: E402
 from promptools.types import Reply  # noqa: E402
 
 MADE = "<!-- made by `make dialects` from the code and from tests/cases -->"
@@ -112,12 +112,12 @@ def _tables(read: list[Read]) -> Iterator[str]:
 
 
 def _table(title: str, last: str, read: Iterable[tuple[Read, str]]) -> Iterator[str]:
-    lines = [f"| {_said(entry.row)} | {_outcome(entry)} | {_cell(cell)} |" for entry, cell in read]
+    lines = [f"| {_model_cell(entry.row)} | {_outcome(entry)} | {_cell(cell)} |" for entry, cell in read]
     if lines:
         yield from (f"## {title}", "", f"| the model says | read as | {last} |", "| --- | --- | --- |", *lines, "")
 
 
-def _said(row: Row) -> str:
+def _model_cell(row: Row) -> str:
     """Return the model's text as a cell, with the options that are not the defaults."""
     options = sorted(row.options.items() - {("strictness", "balanced")})
     shown = [f"{key}={value!r}" for key, value in options]

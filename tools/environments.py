@@ -84,7 +84,7 @@ def cache() -> Path:
 
 def folder_of(name: str) -> Path:
     """Return the folder of the environment `name`, which may not exist yet."""
-    pins = json.dumps([_told(ENVIRONMENTS[name]), sys.version_info[:2]])
+    pins = json.dumps([_identity(ENVIRONMENTS[name]), sys.version_info[:2]])
     return cache() / "environments" / f"{name}-{hashlib.sha256(pins.encode()).hexdigest()[:12]}"
 
 
@@ -97,7 +97,7 @@ def path_of(name: str) -> Path:
         raise SystemExit(f"no environment is called {name!r}: there are {', '.join(ENVIRONMENTS)}")
     folder = folder_of(name)
     if not is_made(name):
-        with _alone(folder):
+        with _locked(folder):
             if not is_made(name):
                 _make(name, folder)
     return folder / ENVIRONMENTS[name].gives
@@ -119,11 +119,11 @@ def _make(name: str, folder: Path) -> None:
     install(folder, recipe)
     if recipe.finish is not None:
         recipe.finish(folder)
-    (folder / _MADE).write_text(json.dumps(_told(recipe)), encoding="utf-8")
+    (folder / _MADE).write_text(json.dumps(_identity(recipe)), encoding="utf-8")
     print(f"environment {name}: made in {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
 
 
-def _told(recipe: Recipe) -> list[object]:
+def _identity(recipe: Recipe) -> list[object]:
     """Return what identifies an environment: all of the recipe but its functions and `takes`."""
     data = asdict(replace(recipe, finish=None, check=None))
     del data["takes"]
@@ -131,7 +131,7 @@ def _told(recipe: Recipe) -> list[object]:
 
 
 @contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def _locked(folder: Path) -> Iterator[None]:
     """Hold the lock for making `folder`; the system releases the lock of a process that died."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_name(f"{folder.name}.lock").open("w", encoding="utf-8") as lock:

@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from promptools import StreamParser, dialects
-from promptools.dialects.sample import TOOL, example
-from promptools.parsing.tokens import END_TOKENS
-from promptools.parsing.zones import FRAMES, RESULTS, ZONES
+from promptools.dialects.rendering.sample import TOOL, sample_text
+from promptools.parsing.known_tags import ANSWER_TAGS, REASONING_TAGS, RESULT_OPENERS
+from promptools.parsing.special_tokens import END_OF_TURN_TOKENS
 
 SMALL, LARGE = 6_000, 48_000
 GROWTH = 1.5
@@ -93,15 +93,22 @@ class Mixture:
 def tokens() -> tuple[list[str], list[str]]:
     """Return the markers of all dialects, and an example call of each."""
     registered = [dialects.get(name) for name in dialects.names()]
-    marks = {text for pair in (*ZONES, *FRAMES.items()) for text in pair} | {*END_TOKENS, *RESULTS}
+    marks = {text for pair in (*REASONING_TAGS, *ANSWER_TAGS.items()) for text in pair} | {
+        *END_OF_TURN_TOKENS,
+        *RESULT_OPENERS,
+    }
     for each in registered:
         marks |= {*each.closers, *each.stop, *(text for head in each.heads for text in head.literals)}
         if each.channels is not None:
-            marks |= {*each.channels.markers, *each.channels.bare.words, *each.channels.bare.holds}
+            marks |= {
+                *each.channels.markers,
+                *each.channels.stripped_header.search_literals,
+                *each.channels.stripped_header.prefixes,
+            }
     calls: list[str] = []
     for each in registered:
         try:
-            calls.append(example(each))
+            calls.append(sample_text(each))
         except Exception:  # noqa: BLE001  a dialect that is only read writes nothing
             continue
     return sorted(marks - {""}), calls

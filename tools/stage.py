@@ -71,11 +71,11 @@ def mark(name: str) -> str:
     return "models" if name.startswith("model-") else name
 
 
-def told(words: list[str]) -> tuple[list[str], list[str]]:
+def split_arguments(words: list[str]) -> tuple[list[str], list[str]]:
     """Split a command line into the names, which come first, and the arguments of pytest."""
     count = next((at for at, argument in enumerate(words) if argument not in environments.ENVIRONMENTS), len(words))
     return words[:count], words[count:]
 
 
 if __name__ == "__main__":
-    sys.exit(main(*told(sys.argv[1:])))
+    sys.exit(main(*split_arguments(sys.argv[1:])))

@@ -19,7 +19,7 @@ from benchmarks.models import agent, page
 from benchmarks.models.ask import ALONE, AS_IT_COMES, PROMPT, Row, Way, ask, client_of, prompted
 from benchmarks.models.question import Half, Question, questions
 from benchmarks.models.rows import add, key, read, without
-from promptools.lab.llamacpp import serve_file
+from promptools.lab.llamacpp_server import serve_file
 
 ROOT = Path(__file__).parents[2]
 

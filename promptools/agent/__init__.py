@@ -1,6 +1,7 @@
 """The execution loop: the model calls Python functions until it answers."""
 
-from promptools.agent.events import (
+from promptools.agent.drivers import run_tools, run_tools_async
+from promptools.agent.run_events import (
     CallEvent,
     IterationLimitError,
     ReasoningEvent,
@@ -9,7 +10,6 @@ from promptools.agent.events import (
     TextEvent,
     Transcript,
 )
-from promptools.agent.run import run_tools, run_tools_async
 
 __all__ = [
     "CallEvent",

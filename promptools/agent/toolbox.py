@@ -25,25 +25,25 @@ class Toolbox:
     def __init__(self, tools: Iterable[ToolLike], dispatch: Dispatch | None = None) -> None:
         listed = list(tools)
         self.tools = Tools(listed)
-        self._own = {
+        self._functions = {
             tool.name: original for tool, original in zip(self.tools, listed, strict=True) if callable(original)
         }
         self._dispatch = dispatch
-        self._ready: dict[str, Callable[..., Any]] = {}
+        self._runners: dict[str, Callable[..., Any]] = {}
         for name in self.tools.names:
-            self._ready[name] = self._runner(name)
+            self._runners[name] = self._runner(name)
 
     def _runner(self, name: str) -> Callable[..., Any]:
         """Return what runs a tool, as a function of its arguments."""
-        dispatch, own = self._dispatch, self._own.get(name)
+        dispatch, own = self._dispatch, self._functions.get(name)
         if callable(dispatch):
-            return _named(dispatch, name) if own is None else _typed(own)
+            return _bind_name(dispatch, name) if own is None else _convert_arguments(own)
         function = (dispatch or {}).get(name, own)
         if function is None:
             raise UsageError(f"tool {name!r} has nothing to run; give a Python function, or name it in dispatch=")
-        return _typed(function)
+        return _convert_arguments(function)
 
-    def read(self, call_id: str, name: str, arguments_json: str) -> tuple[Call, Callable[[], Any] | Result]:
+    def prepare_call(self, call_id: str, name: str, arguments_json: str) -> tuple[Call, Callable[[], Any] | Result]:
         """Parse a call; return it with a function that runs it, or with the error result where it cannot be run."""
         match = self.tools.find(name)
         if match is None:
@@ -56,29 +56,29 @@ class Toolbox:
             arguments: Any = json.loads(arguments_json or "{}")
         except (ValueError, RecursionError) as error:
             message = f"Error: the arguments are no JSON ({error}). Call {tool.name!r} again with valid JSON."
-            return _call(call_id, tool.name, {}, arguments_json, fixes), _refused(call_id, tool.name, message)
+            return _call(call_id, tool.name, {}, arguments_json, fixes), _error_result(call_id, tool.name, message)
         if not isinstance(arguments, dict):
             message = f"Error: the arguments must be a JSON object, not {type(arguments).__name__}."
-            return _call(call_id, tool.name, {}, arguments_json, fixes), _refused(call_id, tool.name, message)
+            return _call(call_id, tool.name, {}, arguments_json, fixes), _error_result(call_id, tool.name, message)
         checked = self.tools.check(tool, cast("dict[str, Any]", arguments))
         call = _call(call_id, tool.name, checked.arguments, arguments_json, (*fixes, *checked.fixes))
         if checked.errors:
             message = "Error: the arguments do not fit. " + " ".join(checked.errors)
-            return call, _refused(call_id, tool.name, message)
-        return call, lambda: self._ready[tool.name](**checked.arguments)
+            return call, _error_result(call_id, tool.name, message)
+        return call, lambda: self._runners[tool.name](**checked.arguments)
 
 
-def succeeded(call: Call, value: Any) -> Result:
+def success_result(call: Call, value: Any) -> Result:
     """Build the result of a tool's return value: a string as it is, anything else as JSON."""
-    return Result(call.id, call.name, value if isinstance(value, str) else _dumped(value))
+    return Result(call.id, call.name, value if isinstance(value, str) else _to_json_text(value))
 
 
-def raised(call: Call, error: Exception) -> Result:
+def exception_result(call: Call, error: Exception) -> Result:
     """Build the result of a tool's exception."""
-    return _refused(call.id, call.name, f"Error: {type(error).__name__}: {error}")
+    return _error_result(call.id, call.name, f"Error: {type(error).__name__}: {error}")
 
 
-def _refused(call_id: str, name: str, message: str) -> Result:
+def _error_result(call_id: str, name: str, message: str) -> Result:
     return Result(call_id, name, message, is_error=True)
 
 
@@ -87,16 +87,16 @@ def _call(call_id: str, name: str, arguments: dict[str, Any], text: str, fixes: 
     return Call(call_id, name, arguments, arguments_json, fixes, Span(0, 0), "native")
 
 
-def _named(dispatch: Callable[[str, dict[str, Any]], Any], name: str) -> Callable[..., Any]:
+def _bind_name(dispatch: Callable[[str, dict[str, Any]], Any], name: str) -> Callable[..., Any]:
     def run(**arguments: Any) -> Any:
         return dispatch(name, arguments)
 
     return run
 
 
-def _typed(function: Callable[..., Any]) -> Callable[..., Any]:
+def _convert_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a function so that pydantic converts JSON to the types of its hints (models, dates, ...), if it can."""
-    if isinstance(function, type) or not _hinted(function):
+    if isinstance(function, type) or not _has_hints(function):
         return function
     import pydantic
 
@@ -106,7 +106,7 @@ def _typed(function: Callable[..., Any]) -> Callable[..., Any]:
         return function
 
 
-def _hinted(function: Callable[..., Any]) -> bool:
+def _has_hints(function: Callable[..., Any]) -> bool:
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -114,7 +114,7 @@ def _hinted(function: Callable[..., Any]) -> bool:
     return any(parameter.annotation is not inspect.Parameter.empty for parameter in parameters)
 
 
-def _dumped(value: Any) -> str:
+def _to_json_text(value: Any) -> str:
     from pydantic_core import to_json
 
     return to_json(value, fallback=str).decode()

@@ -9,13 +9,24 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import promptools
-from promptools.cli import chat, demo, detect, dialects, harmony, parse, providers, render, serve
+from promptools.cli.server_commands import chat_command, demo_command, detect_command, providers_command, serve_command
+from promptools.cli.text_commands import dialects_command, harmony_command, parse_command, render_command
 from promptools.errors import PromptoolsError, UsageError
 
-COMMANDS = (demo, serve, parse, render, dialects, harmony, providers, detect, chat)
+COMMANDS = (
+    demo_command,
+    serve_command,
+    parse_command,
+    render_command,
+    dialects_command,
+    harmony_command,
+    providers_command,
+    detect_command,
+    chat_command,
+)
 
-NOT_FINE = 1
-WRONG_USE = 2
+FAILURE = 1
+USAGE_ERROR = 2
 INTERRUPTED = 130
 
 
@@ -23,7 +34,7 @@ class _Parser(argparse.ArgumentParser):
     """Prints an error in one line, like all other errors of the command line."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(WRONG_USE, f"{self.prog}: {message} (try {self.prog} --help)\n")
+        self.exit(USAGE_ERROR, f"{self.prog}: {message} (try {self.prog} --help)\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -43,10 +54,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(arguments.run(arguments))
     except PromptoolsError as error:
         print(f"promptools {arguments.command}: {error}", file=sys.stderr)
-        return WRONG_USE if isinstance(error, UsageError) else NOT_FINE
+        return USAGE_ERROR if isinstance(error, UsageError) else FAILURE
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
         # the reader of stdout is gone; without this, Python would print an error when it flushes stdout at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return NOT_FINE
+        return FAILURE

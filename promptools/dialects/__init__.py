@@ -6,7 +6,7 @@ Each is imported when the first reply is parsed, not before, so that importing t
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from promptools.errors import UsageError
 
@@ -14,74 +14,76 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from promptools.dialects.base import Dialect
+    from promptools.dialects.calls.resolve import dump
+    from promptools.dialects.contract import Dialect, Head, Textual
+    from promptools.dialects.readers.json_block.block_reader import Closers, JsonBlockReader
 
 BUILT_IN: Final[dict[str, str]] = {
     # messages with headers
-    "muse": "muse:Muse",
-    "harmony": "harmony:Harmony",
+    "muse": "families.muse:Muse",
+    "harmony": "families.harmony_dialect:HarmonyDialect",
     # sentinels
-    "dsml": "dsml:Dsml",
-    "step3": "step3:Step3",
-    "minimax_m3": "minimax_m3:MiniMaxM3",
-    "minimax": "minimax:MiniMax",
-    "seed_oss": "seed_oss:SeedOss",
-    "mistral": "mistral:Mistral",
-    "deepseek": "deepseek:DeepSeek",
-    "kimi_k2": "kimi_k2:KimiK2",
-    "llama3_json": "bare_json:Llama3Json",
-    "granite": "families:granite",
-    "cohere": "families:cohere",
-    "apertus": "families:apertus",
-    "internlm2": "families:internlm2",
-    "inkling": "inkling:Inkling",
-    "longcat": "families:longcat",
-    "solar": "families:solar",
-    "plamo": "families:plamo",
-    "gigachat": "gigachat:GigaChat",
-    "kimi_k3": "kimi_k3:KimiK3",
-    "k2_horizon": "glm_kin:K2Horizon",
-    "iquest": "glm_kin:Iquest",
-    "gemma4": "gemma4:Gemma4",
-    "functiongemma": "gemma4:FunctionGemma",
-    "lfm2": "lfm2:Lfm2",
-    "llama_python": "llama_python:LlamaPython",
+    "dsml": "families.dsml:Dsml",
+    "step3": "families.step3:Step3",
+    "minimax_m3": "families.minimax_m3:MiniMaxM3",
+    "minimax": "families.minimax:MiniMax",
+    "seed_oss": "families.seed_oss:SeedOss",
+    "mistral": "families.mistral:Mistral",
+    "deepseek": "families.deepseek:DeepSeek",
+    "kimi_k2": "families.kimi_k2:KimiK2",
+    "llama3_json": "families.llama_json:Llama3Json",
+    "granite": "families.declared:granite",
+    "cohere": "families.declared:cohere",
+    "apertus": "families.declared:apertus",
+    "internlm2": "families.declared:internlm2",
+    "inkling": "families.inkling:Inkling",
+    "longcat": "families.declared:longcat",
+    "solar": "families.declared:solar",
+    "plamo": "families.declared:plamo",
+    "gigachat": "families.gigachat:GigaChat",
+    "kimi_k3": "families.kimi_k3:KimiK3",
+    "k2_horizon": "families.glm_variants:K2Horizon",
+    "iquest": "families.glm_variants:Iquest",
+    "gemma4": "families.gemma4:Gemma4",
+    "functiongemma": "families.gemma4:FunctionGemma",
+    "lfm2": "families.lfm2:Lfm2",
+    "llama_python": "families.llama_python:LlamaPython",
     # readable tags
-    "pythonic": "pythonic:Pythonic",
-    "olmo3": "olmo3:Olmo3",
-    "execute_tool": "execute_tool:ExecuteTool",
-    "gorilla": "nexusraven:Gorilla",
-    "smolagents": "tool_code:Smolagents",
-    "tool_code": "tool_code:ToolCode",
-    "hermes": "hermes:Hermes",
-    "qwen3_coder": "qwen3_coder:Qwen3Coder",
-    "minicpm": "minicpm:MiniCpm",
-    "anthropic": "anthropic:Anthropic",
-    "goose": "goose:Goose",
-    "toolbridge": "toolbridge:ToolBridge",
-    "qwen_agent": "qwen_agent:QwenAgent",
-    "exaone": "families:exaone",
-    "jamba": "families:jamba",
-    "minimax_m1": "families:minimax_m1",
-    "nemotron": "families:nemotron",
-    "lmstudio": "lmstudio:LmStudio",
-    "phi4": "families:phi4",
-    "firefunction": "families:firefunction",
-    "hyperclova": "families:hyperclova",
-    "functionary": "functionary:Functionary",
-    "hunyuan": "glm_kin:Hunyuan",
-    "glm": "glm:Glm",
-    "laguna": "glm_kin:Laguna",
+    "pythonic": "families.pythonic:Pythonic",
+    "olmo3": "families.olmo3:Olmo3",
+    "execute_tool": "families.execute_tool:ExecuteTool",
+    "gorilla": "families.nexusraven:Gorilla",
+    "smolagents": "families.tool_code:Smolagents",
+    "tool_code": "families.tool_code:ToolCode",
+    "hermes": "families.hermes:Hermes",
+    "qwen3_coder": "families.qwen3_coder:Qwen3Coder",
+    "minicpm": "families.minicpm:MiniCpm",
+    "anthropic": "families.anthropic:Anthropic",
+    "goose": "families.goose:Goose",
+    "toolbridge": "families.toolbridge:ToolBridge",
+    "qwen_agent": "families.qwen_agent:QwenAgent",
+    "exaone": "families.declared:exaone",
+    "jamba": "families.declared:jamba",
+    "minimax_m1": "families.declared:minimax_m1",
+    "nemotron": "families.declared:nemotron",
+    "lmstudio": "families.lmstudio:LmStudio",
+    "phi4": "families.declared:phi4",
+    "firefunction": "families.declared:firefunction",
+    "hyperclova": "families.declared:hyperclova",
+    "functionary": "families.functionary:Functionary",
+    "hunyuan": "families.glm_variants:Hunyuan",
+    "glm": "families.glm:Glm",
+    "laguna": "families.glm_variants:Laguna",
     # ordinary text at the beginning of a line, or anywhere
-    "tool_name_xml": "tool_name_xml:ToolNameXml",
-    "tool_name_yaml": "tool_name_xml:ToolNameYaml",
-    "nexusraven": "nexusraven:NexusRaven",
-    "command_r": "command_r:CommandR",
-    "bare": "bare:Bare",
-    "json": "json:Json",
-    "react": "react:React",
-    "mimicry": "mimicry:Mimicry",
-    "xlam": "bare_json:Xlam",
+    "tool_name_xml": "families.tool_name_xml:ToolNameXml",
+    "tool_name_yaml": "families.tool_name_xml:ToolNameYaml",
+    "nexusraven": "families.nexusraven:NexusRaven",
+    "command_r": "families.command_r:CommandR",
+    "bare": "families.named_line:NamedLine",
+    "json": "families.generic_json:GenericJson",
+    "react": "families.react:React",
+    "mimicry": "families.history_echo:HistoryEcho",
+    "xlam": "families.llama_json:Xlam",
 }
 """Each dialect's name, and where its class is: module of this package, then class or factory."""
 
@@ -133,9 +135,9 @@ def load(path: str | Path) -> Dialect:
 
     Raises UsageError for a file that cannot be read, an invalid key, and a name that is taken.
     """
-    from promptools.dialects.table import read
+    from promptools.dialects.table import read_dialect
 
-    return register(read(path))
+    return register(read_dialect(path))
 
 
 def unregister(name: str) -> None:
@@ -146,4 +148,35 @@ def unregister(name: str) -> None:
     _editions[0] += 1
 
 
-__all__ = ["BUILT_IN", "edition", "get", "load", "names", "register", "unknown", "unregister"]
+_FOR_CLASSES = {
+    "Closers": "readers.json_block.block_reader",
+    "Head": "contract",
+    "JsonBlockReader": "readers.json_block.block_reader",
+    "Textual": "contract",
+    "dump": "calls.resolve",
+}
+"""What a dialect's class is made of, by the module of this package that defines it."""
+
+
+def __getattr__(name: str) -> Any:
+    """Import what only the class of an app's own dialect needs on first use."""
+    if name in _FOR_CLASSES:
+        return getattr(import_module(f"{__name__}.{_FOR_CLASSES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+__all__ = [
+    "BUILT_IN",
+    "Closers",
+    "Head",
+    "JsonBlockReader",
+    "Textual",
+    "dump",
+    "edition",
+    "get",
+    "load",
+    "names",
+    "register",
+    "unknown",
+    "unregister",
+]

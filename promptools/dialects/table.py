@@ -10,7 +10,8 @@
     [openers]
     "<|acme_call|>" = "<|/acme_call|>"      # "": nothing closes it
 
-`also`, `space`, `tools`, `result` and `stop` are as `promptools.dialects.blocks.marked.Marked` says.
+`also`, `space`, `tools`, `result` and `stop` are as `promptools.dialects.readers.json_block.marked_json.MarkedJson`
+says.
 """
 
 from __future__ import annotations
@@ -20,20 +21,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from promptools.dialects.blocks.marked import Marked
+from promptools.dialects.readers.json_block.marked_json import MarkedJson
 from promptools.errors import UsageError, clip
-from promptools.schema.graph import is_array, is_object
+from promptools.schema.documents.graph import is_array, is_object
 
-LONGEST: Final = 128
+MAX_MARKER: Final = 128
 """Characters of a marker: no more than this is ever held back."""
-SHORTEST: Final = 2
+MIN_MARKER: Final = 2
 
 
-class Key(NamedTuple):
+class TableKey(NamedTuple):
     """One key of the table: what its value must be, as text, and the predicate that checks it."""
 
-    wanted: str
-    fits: Callable[[Any], bool]
+    expected: str
+    is_valid: Callable[[Any], bool]
 
 
 def _text(value: Any) -> bool:
@@ -44,7 +45,7 @@ def _name(value: Any) -> bool:
     return isinstance(value, str) and value.isidentifier()
 
 
-def _something(value: Any) -> bool:
+def _nonempty_text(value: Any) -> bool:
     return isinstance(value, str) and bool(value)
 
 
@@ -65,7 +66,7 @@ def _two_texts(value: Any) -> bool:
 
 
 def _marker(value: Any) -> bool:
-    return isinstance(value, str) and SHORTEST <= len(value) <= LONGEST and value == value.strip()
+    return isinstance(value, str) and MIN_MARKER <= len(value) <= MAX_MARKER and value == value.strip()
 
 
 def _openers(value: Any) -> bool:
@@ -74,35 +75,36 @@ def _openers(value: Any) -> bool:
     return all(_marker(opener) and (closer == "" or _marker(closer)) for opener, closer in value.items())
 
 
-def _one_of(*words: str) -> Key:
+def _one_of(*words: str) -> TableKey:
     def fits(value: Any) -> bool:
         return value in words
 
     *others, last = map(repr, words)
-    return Key(f"{', '.join(others)} or {last}", fits)
+    return TableKey(f"{', '.join(others)} or {last}", fits)
 
 
-KEYS: Final[dict[str, Key]] = {
-    "name": Key("a name of letters, digits and _", _name),
-    "models": Key("a text", _text),
+KEYS: Final[dict[str, TableKey]] = {
+    "name": TableKey("a name of letters, digits and _", _name),
+    "models": TableKey("a text", _text),
     "tier": _one_of("S", "A", "B"),
     "shape": _one_of("object", "list", "lines"),
-    "name_key": Key("a text; empty: the name is the only key", _text),
-    "arguments_key": Key("a text that is not empty", _something),
-    "openers": Key(
-        f"a table of openers and their closers, each {SHORTEST} to {LONGEST} characters without white space around",
+    "name_key": TableKey("a text; empty: the name is the only key", _text),
+    "arguments_key": TableKey("a text that is not empty", _nonempty_text),
+    "openers": TableKey(
+        f"a table of openers and their closers, each {MIN_MARKER} to {MAX_MARKER} characters "
+        "without white space around",
         _openers,
     ),
-    "also": Key("a list of texts", _texts),
-    "space": Key("a text of white space", _white_space),
-    "tools": Key("a list of two texts", _two_texts),
-    "result": Key("a text with {content} or {json} in it", _template),
-    "stop": Key("a list of texts", _texts),
+    "also": TableKey("a list of texts", _texts),
+    "space": TableKey("a text of white space", _white_space),
+    "tools": TableKey("a list of two texts", _two_texts),
+    "result": TableKey("a text with {content} or {json} in it", _template),
+    "stop": TableKey("a list of texts", _texts),
 }
 REQUIRED: Final = ("name", "openers")
 
 
-def read(path: str | Path) -> Marked:
+def read_dialect(path: str | Path) -> MarkedJson:
     """Read a dialect from a TOML file. Raises UsageError for an unreadable file or an invalid key."""
     try:
         table = tomllib.loads(Path(path).read_text("utf-8"))
@@ -112,14 +114,14 @@ def read(path: str | Path) -> Marked:
         raise UsageError(f"The dialect {str(path)!r} is no TOML: {error}.") from error
     for key in REQUIRED:
         if key not in table:
-            raise UsageError(f"The dialect {str(path)!r} has no {key!r}; wanted is {KEYS[key].wanted}.")
+            raise UsageError(f"The dialect {str(path)!r} has no {key!r}; wanted is {KEYS[key].expected}.")
     for key, value in table.items():
         if key not in KEYS:
             raise UsageError(f"The dialect {str(path)!r} has a key {key!r}; the keys are {', '.join(KEYS)}.")
-        if not KEYS[key].fits(value):
+        if not KEYS[key].is_valid(value):
             raise UsageError(
-                f"The dialect {str(path)!r}: {key!r} is {clip(repr(value))}; wanted is {KEYS[key].wanted}."
+                f"The dialect {str(path)!r}: {key!r} is {clip(repr(value))}; wanted is {KEYS[key].expected}."
             )
     if "tools" in table:
         table["tools"] = tuple(table["tools"])
-    return Marked(table.pop("name"), table.pop("openers"), **table)
+    return MarkedJson(table.pop("name"), table.pop("openers"), **table)

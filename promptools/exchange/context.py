@@ -6,19 +6,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from promptools.exchange.front import CHAT, Front
-from promptools.exchange.intake import MAX_REPLY
-from promptools.exchange.look import Sights
-from promptools.fallback import Breaker, Stop, WaitFor, Windows
+from promptools.exchange.downstream.client_api import CHAT_API, ClientApi
+from promptools.exchange.upstream.detection import DetectionCache
+from promptools.exchange.upstream.upstream_reply import MAX_REPLY
+from promptools.fallback import Breaker, ContextSizes, Stop, WaitFor
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from promptools.exchange.effects import Headers, Request
-    from promptools.harmony.vocabulary import Vocabulary
-    from promptools.modes.options import Options
+    from promptools.harmony.bpe_vocabulary import TokenCodec
+    from promptools.modes.requests.options import Options
     from promptools.profiles import Target
-    from promptools.types import NewId, Reply, Seen
+    from promptools.types import NewId, Reply, ServerInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class ClientRequest:
 
     request: Request
     at: float
-    front: Front = CHAT
+    client_api: ClientApi = CHAT_API
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Route:
     """The full URL of the server's chat completions (None: the URL of the client's request)."""
     headers: Headers = field(default=(), repr=False)
     """Sent with every upstream request in place of the client's fields of the same name, such as `authorization`."""
-    resolve: Callable[[Seen], Target] | None = None
+    resolve: Callable[[ServerInfo], Target] | None = None
     """Resolve the target again from what probing the server found; None: the server is not probed."""
 
 
@@ -54,8 +54,8 @@ class Context:
     route: Router
     new_id: NewId
     breaker: Breaker = field(default_factory=Breaker)
-    windows: Windows = field(default_factory=Windows)
-    sights: Sights = field(default_factory=Sights)
+    context_sizes: ContextSizes = field(default_factory=ContextSizes)
+    detection_cache: DetectionCache = field(default_factory=DetectionCache)
     options: Options | None = None
     """Defaults for the request's `promptools` key."""
     stop: Stop | None = None
@@ -68,9 +68,9 @@ class Context:
     """The most bytes of one reply that are buffered; what is forwarded unchanged is not buffered."""
     on_reply: Callable[[Reply], None] | None = None
     """Called with every reply that was read and passed to the client, failed ones too."""
-    wall: Callable[[], datetime] | None = None
+    wall_clock: Callable[[], datetime] | None = None
     """Return the date and time, with time zone."""
-    vocabulary: Callable[[], Vocabulary | None] | None = None
+    vocabulary: Callable[[], TokenCodec | None] | None = None
     """Return the vocabulary of gpt-oss, if it is available."""
     log: Callable[[str], None] | None = None
     """Called with one line for each failed attempt, which never contains text of the model or the user."""

@@ -25,7 +25,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from promptools.profiles.detect import Answer
+from promptools.profiles.server_detection import ProbeResponse
 
 Headers: TypeAlias = tuple[tuple[str, str], ...]
 """Header fields in order; names as the peer wrote them, compared case-insensitively."""
@@ -50,7 +50,7 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Probe:
     """Send all of `requests` concurrently, without following redirects, and finish within `timeout` seconds."""
 
     requests: tuple[Request, ...]
@@ -86,7 +86,7 @@ class Wait:
 class Emit:
     """Send the head, then bytes of the body, to the client."""
 
-    what: Head | bytes
+    data: Head | bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +96,14 @@ class Compute:
     work: Callable[[], Any]
 
 
-Effect: TypeAlias = Look | Send | Read | Abandon | Wait | Emit | Compute
+Effect: TypeAlias = Probe | Send | Read | Abandon | Wait | Emit | Compute
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class Probed:
     """The responses in the order of the requests; None for a request that got none, whatever the reason."""
 
-    answers: tuple[Answer | None, ...]
+    answers: tuple[ProbeResponse | None, ...]
     at: float
 
 
@@ -131,14 +131,14 @@ class Ended:
     at: float
 
 
-FailKind = Literal["connect", "timeout", "closed", "protocol"]
+TransportFailureKind = Literal["connect", "timeout", "closed", "protocol"]
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
     """No response, or it broke off. `error` is the shell's own exception, raised again if no retry helps."""
 
-    kind: FailKind
+    kind: TransportFailureKind
     text: str
     at: float
     error: BaseException | None = None
@@ -167,4 +167,4 @@ class Tick:
     at: float
 
 
-Happening: TypeAlias = Looked | Opened | Piece | Ended | Failed | Done | Computed | Tick
+EffectResult: TypeAlias = Probed | Opened | Piece | Ended | Failed | Done | Computed | Tick

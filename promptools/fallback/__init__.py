@@ -1,47 +1,47 @@
 """What the retry loop decides by: the table of failures and remedies, the circuit breaker, and the retry policy."""
 
-from promptools.fallback.breaker import Breaker, BreakerState, Key
-from promptools.fallback.overflow import Overflow, fitting, read_overflow
-from promptools.fallback.policy import Policy, PolicyState, Stop, WaitFor
-from promptools.fallback.salvage import Salvage, salvage
-from promptools.fallback.table import (
-    COUNTED,
-    LASTING,
-    NOT_COUNTED,
+from promptools.fallback.breaker import Breaker, BreakerKey, BreakerState
+from promptools.fallback.context_sizes import ContextSizes
+from promptools.fallback.overflow import Overflow, fitting_context, read_overflow
+from promptools.fallback.retry_policy import RetryPolicy, RetryState, Stop, WaitFor
+from promptools.fallback.rules import (
+    COUNTED_KINDS,
+    LASTING_KINDS,
     REMEDIES,
     RULES,
+    UNCOUNTED_KINDS,
+    Adaptation,
     FailureKind,
-    Mend,
+    Remedy,
     Rule,
-    Step,
     classify,
-    explain,
+    match_rule,
 )
-from promptools.fallback.windows import Windows
+from promptools.fallback.salvage import Salvage, salvage
 
 __all__ = [
-    "COUNTED",
-    "LASTING",
-    "NOT_COUNTED",
+    "COUNTED_KINDS",
+    "LASTING_KINDS",
     "REMEDIES",
     "RULES",
+    "UNCOUNTED_KINDS",
+    "Adaptation",
     "Breaker",
+    "BreakerKey",
     "BreakerState",
+    "ContextSizes",
     "FailureKind",
-    "Key",
-    "Mend",
     "Overflow",
-    "Policy",
-    "PolicyState",
+    "Remedy",
+    "RetryPolicy",
+    "RetryState",
     "Rule",
     "Salvage",
-    "Step",
     "Stop",
     "WaitFor",
-    "Windows",
     "classify",
-    "explain",
-    "fitting",
+    "fitting_context",
+    "match_rule",
     "read_overflow",
     "salvage",
 ]

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 BreakerState = Literal["closed", "open", "half-open"]
 
 
-class Key(NamedTuple):
+class BreakerKey(NamedTuple):
     """The key of a circuit; `provider` is the provider's name, or the base URL if it has none."""
 
     provider: str
@@ -18,10 +18,10 @@ class Key(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Line:
+class _Circuit:
     failures: deque[float]
     """The times of the most recent failures."""
-    used: float = 0.0
+    last_failure: float = 0.0
     """The time of the last failure."""
     opened: float | None = None
     probes: dict[int, tuple[float]] = field(default_factory=dict[int, tuple[float]])
@@ -49,18 +49,18 @@ class Breaker:
         self.window = window
         self.cool_down = cool_down
         self.limit = limit
-        self._lines: dict[Key, _Line] = {}
+        self._circuits: dict[BreakerKey, _Circuit] = {}
 
-    def state(self, key: Key, at: float) -> BreakerState:
+    def state(self, key: BreakerKey, at: float) -> BreakerState:
         """Return the state of a circuit at a time, without taking a probe."""
-        line = self._lines.get(key)
+        line = self._circuits.get(key)
         if line is None or line.opened is None:
             return "closed"
         return "open" if at < line.opened + self.cool_down else "half-open"
 
-    def admits(self, key: Key, at: float) -> bool:
+    def allows(self, key: BreakerKey, at: float) -> bool:
         """Whether a mode may be tried; in the half-open state only the first caller may, and takes the probe."""
-        line = self._lines.get(key)
+        line = self._circuits.get(key)
         if line is None or line.opened is None:
             return True
         if at < line.opened + self.cool_down:
@@ -72,34 +72,34 @@ class Breaker:
         mine = (at,)
         return probes.setdefault(number, mine) is mine
 
-    def failed(self, key: Key, at: float, *, why: str = "", lasting: bool = False) -> None:
+    def record_failure(self, key: BreakerKey, at: float, *, why: str = "", lasting: bool = False) -> None:
         """Record a failure, with its kind as `why`; a `lasting` one opens the circuit at once."""
-        line = self._lines.setdefault(key, _Line(deque(maxlen=max(1, self.threshold))))
-        line.why, line.used = why, at
+        line = self._circuits.setdefault(key, _Circuit(deque(maxlen=max(1, self.threshold))))
+        line.why, line.last_failure = why, at
         line.failures.append(at)
         probed, line.probes = bool(line.probes), {}
         recent = tuple(line.failures)
         many = len(recent) >= self.threshold and max(recent) - min(recent) < self.window
         if lasting or probed or many:
             line.opened = at
-        if len(self._lines) > self.limit:
-            self._forget()
+        if len(self._circuits) > self.limit:
+            self._evict()
 
-    def worked(self, key: Key) -> None:
+    def record_success(self, key: BreakerKey) -> None:
         """Record a good reply, which resets the circuit."""
-        self._lines.pop(key, None)
+        self._circuits.pop(key, None)
 
-    def why(self, key: Key) -> str:
+    def why(self, key: BreakerKey) -> str:
         """Return the reason of the last failure; empty if there was none."""
-        line = self._lines.get(key)
+        line = self._circuits.get(key)
         return line.why if line else ""
 
-    def lines(self, at: float) -> dict[Key, BreakerState]:
+    def states(self, at: float) -> dict[BreakerKey, BreakerState]:
         """Return the state of every circuit, for display."""
-        return {key: self.state(key, at) for key in tuple(self._lines)}
+        return {key: self.state(key, at) for key in tuple(self._circuits)}
 
-    def _forget(self) -> None:
+    def _evict(self) -> None:
         """Evict the circuits that failed longest ago."""
-        lines = sorted(self._lines.copy().items(), key=lambda each: each[1].used)
+        lines = sorted(self._circuits.copy().items(), key=lambda each: each[1].last_failure)
         for key, _ in lines[: len(lines) - self.limit]:
-            self._lines.pop(key, None)
+            self._circuits.pop(key, None)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-ROOM = 4_096
+DEFAULT_ANSWER_TOKENS = 4_096
 """Tokens reserved for an answer whose request sets no `max_tokens`: a call after some reasoning."""
-LEAST = 512
+MIN_ANSWER_TOKENS = 512
 """The fewest tokens for an answer, if it may need more, that are worth an attempt."""
-STEP = 1_024
+CONTEXT_STEP = 1_024
 """A context grows in multiples of this: each new size makes the server reload the model."""
 
-# each text is a row of the failure table too, of kind "overflow"; `more` marks a count that is a lower bound
-_TEXTS = (
+# each text is a row of the failure table too, of kind "overflow"; `at_least` marks a count that is a lower bound
+_PATTERNS = (
     # llama.cpp b10500 and later, and Ollama 0.32 over it
     r"request \((?P<prompt>\d+) tokens\) exceeds the available context size \((?P<context>\d+) tokens\)",
     # vLLM 0.28 to 0.32
@@ -32,7 +32,7 @@ _TEXTS = (
     # LM Studio 0.3
     r"keep the first (?P<prompt>\d+) tokens when context the overflows.{0,80}only (?P<context>\d+) tokens",
 )
-_COMPILED = tuple(re.compile(text, re.IGNORECASE | re.DOTALL) for text in _TEXTS)
+_COMPILED = tuple(re.compile(text, re.IGNORECASE | re.DOTALL) for text in _PATTERNS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Overflow:
     context: int | None = None
     answer: int | None = None
     """The tokens requested for the answer, if prompt and answer together do not fit."""
-    more: bool = False
+    at_least: bool = False
     """Whether `prompt` is a lower bound: the server stopped counting."""
 
     def __str__(self) -> str:
@@ -53,7 +53,7 @@ class Overflow:
             return f"{self.answer} tokens are asked for the answer{holds}"
         prompt = "the prompt is longer than the model's context"
         if self.prompt is not None:
-            prompt = f"the prompt has {'at least ' if self.more else ''}{self.prompt} tokens"
+            prompt = f"the prompt has {'at least ' if self.at_least else ''}{self.prompt} tokens"
         asked = f", {self.answer} more are asked for the answer" if self.answer else ""
         return f"{prompt}{asked}{holds}"
 
@@ -65,16 +65,17 @@ def read_overflow(text: str, *, prompt: int | None = None, context: int | None =
         return Overflow(prompt, context)
     named = match.groupdict()
     numbers = {key: int(named[key]) for key in ("prompt", "context", "answer") if named.get(key)}
-    return Overflow(**numbers, more=bool(named.get("more")))
+    return Overflow(**numbers, at_least=bool(named.get("more")))
 
 
-def fitting(prompt: int, *, answer: int | None, limit: int) -> int | None:
-    """Return the context that holds a prompt and its answer (None: `ROOM`), in tokens; None if `limit` is too small.
+def fitting_context(prompt: int, *, answer: int | None, limit: int) -> int | None:
+    """Return the context that holds a prompt and its answer (None: `DEFAULT_ANSWER_TOKENS`), or None.
 
-    If the limit leaves less for the answer than that, it is returned all the same while `LEAST` tokens are left.
+    None: `limit` is too small. If it leaves less for the answer than that, it is returned all the same while
+    `MIN_ANSWER_TOKENS` tokens are left.
     """
-    wanted = ROOM if answer is None or answer < 1 else answer
-    size = -(-(prompt + wanted) // STEP) * STEP
+    wanted = DEFAULT_ANSWER_TOKENS if answer is None or answer < 1 else answer
+    size = -(-(prompt + wanted) // CONTEXT_STEP) * CONTEXT_STEP
     if size <= limit:
         return size
-    return limit if limit - prompt >= min(wanted, LEAST) else None
+    return limit if limit - prompt >= min(wanted, MIN_ANSWER_TOKENS) else None

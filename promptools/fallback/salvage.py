@@ -7,28 +7,28 @@ from dataclasses import dataclass
 from typing import Literal
 
 # Ollama 0.11 to 0.32 (ollama#12064, #17638): error parsing tool call: raw='<arguments>', err=<Go error>
-_RAW = re.compile(r"error parsing tool call: raw='", re.IGNORECASE)
-_ERR = "', err="
+_OLLAMA_PREFIX = re.compile(r"error parsing tool call: raw='", re.IGNORECASE)
+_OLLAMA_SUFFIX = "', err="
 # llama.cpp (llama.cpp#23838): Failed to parse input at pos <n>: <the reply from there on, or all of it>
-_POS = re.compile(r"failed to parse input at pos \d+: ?", re.IGNORECASE)
+_LLAMACPP_PREFIX = re.compile(r"failed to parse input at pos \d+: ?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Salvage:
     """Model text found in an error: a call's `arguments` without its name, or `reply` text."""
 
-    what: Literal["arguments", "reply"]
+    kind: Literal["arguments", "reply"]
     text: str
 
 
 def salvage(text: str) -> Salvage | None:
     """Return the model's text inside an error text; None if there is none."""
-    if match := _RAW.search(text):
+    if match := _OLLAMA_PREFIX.search(text):
         start = match.end()
-        end = text.rfind(_ERR)
+        end = text.rfind(_OLLAMA_SUFFIX)
         # without the suffix the error text itself was cut, so the arguments may lack their end
         return Salvage("arguments", text[start:end]) if end >= start else None
-    if match := _POS.search(text):
+    if match := _LLAMACPP_PREFIX.search(text):
         raw = text[match.end() :]
         return Salvage("reply", raw) if raw.strip() else None
     return None

@@ -6,11 +6,11 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from promptools.harmony.convert import Options
-    from promptools.harmony.count import Part
-    from promptools.harmony.prompts import count_tokens, render_ids, render_text
+    from promptools.harmony.bpe_vocabulary import load_encode
+    from promptools.harmony.rendering.convert import Options
+    from promptools.harmony.rendering.prompts import count_tokens, render_ids, render_text
+    from promptools.harmony.rendering.token_count import Part
     from promptools.harmony.transcript import Heard, Parsed, StreamParser, parse, parse_ids, parse_trace
-    from promptools.harmony.vocabulary import load_encode
 
 __all__ = [
     "Heard",
@@ -28,12 +28,12 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Options": "convert",
-    "Part": "count",
-    "count_tokens": "prompts",
-    "load_encode": "vocabulary",
-    "render_ids": "prompts",
-    "render_text": "prompts",
+    "Options": "rendering.convert",
+    "Part": "rendering.token_count",
+    "count_tokens": "rendering.prompts",
+    "load_encode": "bpe_vocabulary",
+    "render_ids": "rendering.prompts",
+    "render_text": "rendering.prompts",
 }
 """The module of each name that is not in `transcript`."""
 

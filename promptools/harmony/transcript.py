@@ -12,15 +12,15 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from promptools.harmony.header import Known
-from promptools.harmony.items import ItemParser
-from promptools.harmony.machine import Aside, Begin, Finish, Item, Words
-from promptools.harmony.render import Message
-from promptools.harmony.tokens import Role
+from promptools.harmony.control_tokens import Role
+from promptools.harmony.parsing.header import IsTool
+from promptools.harmony.parsing.item_parser import ItemParser
+from promptools.harmony.parsing.message_machine import Aside, ContentChunk, HarmonyEnd, HarmonyStart, Item
+from promptools.harmony.rendering.renderer import Message
 from promptools.types import Span
 
 if TYPE_CHECKING:
-    from promptools.harmony.vocabulary import Decode
+    from promptools.harmony.bpe_vocabulary import Decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Heard:
         return self.ended not in {"cut", "header"}
 
 
-CUT = "somebody else's turn behind it"
+OTHER_TURN = "somebody else's turn behind it"
 """The repair of a message after which the model wrote another role's message."""
 
 
@@ -69,83 +69,83 @@ class StreamParser:
         role: Role | None = None,
         *,
         strict: bool = False,
-        known: Known | None = None,
+        known: IsTool | None = None,
         broken: bool = False,
         decode: Decode | None = None,
     ) -> None:
-        self._items = ItemParser(role, strict=strict, known=known, broken=broken, decode=decode)
-        self._heard: list[Heard] = []
+        self._item_parser = ItemParser(role, strict=strict, known=known, broken=broken, decode=decode)
+        self._messages: list[Heard] = []
         self._asides: list[tuple[Span, str]] = []
-        self._open: Begin | None = None
-        self._begun = 0
-        self._said: list[str] = []
-        self._at = 0
-        self._alone = role is not None and not strict
+        self._begin: HarmonyStart | None = None
+        self._start = 0
+        self._content: list[str] = []
+        self._offset = 0
+        self._is_completion = role is not None and not strict
         """The text is a completion: only one role writes it."""
-        self._imagined = False
+        self._other_role = False
 
     def feed(self, text: str) -> list[Item]:
         """Feed a chunk of text, and return the items that became certain."""
-        return self._note(self._items.feed(text))
+        return self._assemble(self._item_parser.feed(text))
 
     def feed_ids(self, ids: Iterable[int]) -> list[Item]:
         """Feed token ids, and return items; text that only looks like a control token is text."""
-        return self._note(self._items.feed_ids(ids))
+        return self._assemble(self._item_parser.feed_ids(ids))
 
     def close(self) -> list[Item]:
         """End the text, and return the remaining items."""
-        return self._note(self._items.close())
+        return self._assemble(self._item_parser.close())
 
     @property
     def parsed(self) -> Parsed:
         """The messages parsed so far; complete after `close`."""
-        return Parsed(tuple(self._heard), tuple(self._asides))
+        return Parsed(tuple(self._messages), tuple(self._asides))
 
-    def _note(self, items: list[Item]) -> list[Item]:
+    def _assemble(self, items: list[Item]) -> list[Item]:
         """Assemble items into messages, and return them."""
         for item in items:
-            start, self._at = self._at, self._at + len(item.raw)
+            start, self._offset = self._offset, self._offset + len(item.raw)
             if (
-                self._alone
-                and self._heard
-                and isinstance(item, Begin)
-                and item.header.role != self._heard[0].message.role
+                self._is_completion
+                and self._messages
+                and isinstance(item, HarmonyStart)
+                and item.header.role != self._messages[0].message.role
             ):
-                self._imagined = True
-                self._heard[-1] = replace(self._heard[-1], repairs=(*self._heard[-1].repairs, CUT))
-            if self._imagined:
-                self._beside("imagined", start)
+                self._other_role = True
+                self._messages[-1] = replace(self._messages[-1], repairs=(*self._messages[-1].repairs, OTHER_TURN))
+            if self._other_role:
+                self._add_aside("imagined", start)
                 continue
             match item:
-                case Begin():
-                    self._open, self._begun, self._said = item, start, []
-                case Words(text):
-                    self._said.append(text)
-                case Finish(by):
+                case HarmonyStart():
+                    self._begin, self._start, self._content = item, start, []
+                case ContentChunk(text):
+                    self._content.append(text)
+                case HarmonyEnd(by):
                     self._finish(by)
                 case Aside("words" | "debris" as kind, _):
-                    self._beside(kind, start)
+                    self._add_aside(kind, start)
                 case _:
                     pass
         return items
 
-    def _beside(self, kind: str, start: int) -> None:
+    def _add_aside(self, kind: str, start: int) -> None:
         """Add the span of text that belongs to no message; adjacent spans of one kind are merged."""
         if self._asides and self._asides[-1][0].end == start and self._asides[-1][1] == kind:
             start = self._asides.pop()[0].start
-        self._asides.append((Span(start, self._at), kind))
+        self._asides.append((Span(start, self._offset), kind))
 
     def _finish(self, by: str) -> None:
-        assert self._open is not None  # only an open message is finished
-        header = self._open.header
+        assert self._begin is not None  # only an open message is finished
+        header = self._begin.header
         message = Message(
-            header.role, "".join(self._said), header.name, header.channel, header.recipient, header.content_type
+            header.role, "".join(self._content), header.name, header.channel, header.recipient, header.content_type
         )
-        self._heard.append(Heard(message, by, Span(self._begun, self._at), header.repairs))
-        self._open, self._said = None, []
+        self._messages.append(Heard(message, by, Span(self._start, self._offset), header.repairs))
+        self._begin, self._content = None, []
 
 
-def parse(text: str, role: Role | None = None, *, strict: bool = False, known: Known | None = None) -> Parsed:
+def parse(text: str, role: Role | None = None, *, strict: bool = False, known: IsTool | None = None) -> Parsed:
     """Parse a whole text: `StreamParser`, which explains the options, fed once and closed."""
     parser = StreamParser(role, strict=strict, known=known)
     parser.feed(text)
@@ -172,26 +172,26 @@ def parse_trace(chunks: Iterable[str]) -> list[dict[str, Any]]:
     for chunk in chunks:
         parser.feed(chunk)
     parser.close()
-    return [_traced(parsed.message) for parsed in parser.parsed.messages]
+    return [_as_dict(parsed.message) for parsed in parser.parsed.messages]
 
 
-def _traced(message: Message) -> dict[str, Any]:
+def _as_dict(message: Message) -> dict[str, Any]:
     assert isinstance(message.content, str)
     content = message.content
     if message.role == "tool":
-        return _without_empty(role="tool", name=message.name, channel=message.channel, content=_loaded(content))
+        return _without_empty(role="tool", name=message.name, channel=message.channel, content=_json_or_text(content))
     if not message.recipient:
         return _without_empty(role=message.role, channel=message.channel) | {"content": content}
     constraint = message.content_type.removeprefix("<|constrain|>")
     fields = _without_empty(role=message.role, channel=message.channel, to=message.recipient, constraint=constraint)
-    return {**fields, "args": _loaded(content)}
+    return {**fields, "args": _json_or_text(content)}
 
 
 def _without_empty(**fields: Any) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if value != ""}
 
 
-def _loaded(text: str) -> Any:
+def _json_or_text(text: str) -> Any:
     """Return the value of a text that is JSON, else the text."""
     with suppress(ValueError, RecursionError):
         return json.loads(text)

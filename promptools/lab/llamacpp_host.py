@@ -32,7 +32,7 @@ def run(settings: dict[str, Any]) -> None:
     params.n_parallel = settings["slots"]
     params.kv_unified = True
     if "template" in settings:
-        _suit_script(xllamacpp, params, settings["template"])
+        _configure_scripted(xllamacpp, params, settings["template"])
     else:
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = settings["threads"]
     params.warmup = False
@@ -45,7 +45,7 @@ def run(settings: dict[str, Any]) -> None:
     os._exit(0)
 
 
-def _suit_script(xllamacpp: Any, params: Any, template: str) -> None:
+def _configure_scripted(xllamacpp: Any, params: Any, template: str) -> None:
     params.chat_template = template
     # cues differ by small angles: full precision is needed, and costs nothing at this size
     params.cache_type_k = xllamacpp.ggml_type.GGML_TYPE_F32

@@ -1,8 +1,8 @@
 """A real Ollama on scripted models: its own server, scheduler, templates and parsers; only the models' text is ours.
 
 A model's template decides which code parses its calls, and so how that fails: Ollama's Go code (from a Go template),
-one of its built-in parsers, or llama.cpp's server (from the chat template in the model file). `Template` has one of
-each.
+one of its built-in parsers, or llama.cpp's server (from the chat template in the model file). `OllamaTemplate` has one
+of each.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Literal
 
 from promptools.errors import UpstreamError, UsageError
-from promptools.lab.llamacpp import TEMPLATES
-from promptools.lab.model import CONTEXT, make_model
-from promptools.lab.script import Line
-from promptools.lab.server import GUARDED, Server, cache, start
+from promptools.lab.gguf_model import CONTEXT, write_model
+from promptools.lab.llamacpp_server import TEMPLATES
+from promptools.lab.script import ScriptedReply
+from promptools.lab.server_process import GUARD_COMMAND, Server, cache_folder, start_server
 
-Template = Literal["go", "jinja", "gptoss", "coder", "think", "notools"]
+OllamaTemplate = Literal["go", "jinja", "gptoss", "coder", "think", "notools"]
 """How a model's prompt is rendered and its reply parsed; the files in `modelfiles/` describe each."""
 
 MODELFILES = Path(__file__).parent / "modelfiles"
@@ -30,12 +30,12 @@ _BOOT_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class ScriptedModel:
     """One scripted model of a server."""
 
     name: str
-    lines: tuple[Line, ...]
-    template: Template = "go"
+    lines: tuple[ScriptedReply, ...]
+    template: OllamaTemplate = "go"
     context: int | None = CONTEXT
     """Its `num_ctx`, in tokens; None for the server's default (4,096)."""
 
@@ -47,9 +47,9 @@ def find_ollama() -> Path | None:
 
 
 def serve(
-    lines: Iterable[Line],
+    lines: Iterable[ScriptedReply],
     *,
-    template: Template = "go",
+    template: OllamaTemplate = "go",
     name: str = "scripted",
     folder: Path | None = None,
     slots: int = 1,
@@ -57,12 +57,12 @@ def serve(
     program: Path | None = None,
 ) -> Server:
     """Start Ollama with one model with the replies `lines`; see `serve_models`. `context` is in tokens per slot."""
-    models = [Model(name, tuple(lines), template, context)]
+    models = [ScriptedModel(name, tuple(lines), template, context)]
     return serve_models(models, folder=folder, program=program, settings={"OLLAMA_NUM_PARALLEL": str(slots)})
 
 
 def serve_models(
-    models: Sequence[Model],
+    models: Sequence[ScriptedModel],
     *,
     folder: Path | None = None,
     program: Path | None = None,
@@ -79,12 +79,12 @@ def serve_models(
     program = program or find_ollama()
     if program is None:
         raise UsageError("running Ollama here needs the program `ollama` on PATH, or its path as `program`")
-    folder = folder or cache() / "lab" / "ollama"
+    folder = folder or cache_folder() / "lab" / "ollama"
     environment = _environment(folder, port, settings or {})
     # an Ollama that is killed leaves its runners running: the guard ends them all
-    server = start(
+    server = start_server(
         models[0].name,
-        [*GUARDED, str(program), "serve"],
+        [*GUARD_COMMAND, str(program), "serve"],
         folder,
         _address,
         health="/api/version",
@@ -119,9 +119,9 @@ def _address(printed: str) -> str | None:
     return f"http://{match[1]}" if match else None
 
 
-def _create(model: Model, folder: Path, program: Path, environment: Mapping[str, str]) -> None:
+def _create(model: ScriptedModel, folder: Path, program: Path, environment: Mapping[str, str]) -> None:
     jinja = (TEMPLATES / "hermes.jinja").read_text(encoding="utf-8") if model.template == "jinja" else None
-    weights = make_model(model.lines, folder, template=jinja)
+    weights = write_model(model.lines, folder, template=jinja)
     text = f"FROM {weights}\n" + (MODELFILES / f"{model.template}.Modelfile").read_text(encoding="utf-8")
     if model.context is not None:
         text += f"PARAMETER num_ctx {model.context}\n"

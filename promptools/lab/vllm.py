@@ -21,21 +21,21 @@ from pathlib import Path
 from typing import Literal
 
 from promptools.errors import UpstreamError, UsageError
-from promptools.lab.llamacpp import TEMPLATES
-from promptools.lab.model import CONTEXT
-from promptools.lab.script import Line
-from promptools.lab.server import GUARDED, Server, cache, start
+from promptools.lab.gguf_model import CONTEXT
+from promptools.lab.llamacpp_server import TEMPLATES
+from promptools.lab.script import ScriptedReply
+from promptools.lab.server_process import GUARD_COMMAND, Server, cache_folder, start_server
 
-Template = Literal["hermes", "harmony", "plain"]
+VllmTemplate = Literal["hermes", "harmony", "plain"]
 """A tiny Llama with Hermes tags or without tools, and gpt-oss, whose prompts vLLM renders itself."""
 
-INSIDE = Path(__file__).parent / "inside_vllm"
-PARSERS: dict[Template, str] = {"hermes": "hermes", "harmony": "openai", "plain": "hermes"}
+PLUGIN_FOLDER = Path(__file__).parent / "inside_vllm"
+PARSERS: dict[VllmTemplate, str] = {"hermes": "hermes", "harmony": "openai", "plain": "hermes"}
 _BOOT_SECONDS = 600.0  # a busy machine takes ten times as long
 
 
 @dataclass(frozen=True, slots=True)
-class Installed:
+class VllmInstallation:
     """An installation of vLLM."""
 
     python: Path
@@ -57,33 +57,33 @@ class VllmServer(Server):
     session: int
     """The id of the session and process group of all its processes."""
 
-    def say(self, lines: Iterable[Line]) -> None:
+    def set_script(self, lines: Iterable[ScriptedReply]) -> None:
         """Replace the script, from the next request on."""
         write_script(lines, self.script)
 
 
 def serve(
-    lines: Iterable[Line],
+    lines: Iterable[ScriptedReply],
     *,
-    installed: Installed,
-    template: Template = "hermes",
+    installed: VllmInstallation,
+    template: VllmTemplate = "hermes",
     tools: bool = True,
     name: str = "scripted",
     folder: Path | None = None,
     slots: int = 4,
     context: int = CONTEXT,
     port: int = 0,
-    tell: Callable[[str], None] | None = None,
+    report: Callable[[str], None] | None = None,
 ) -> VllmServer:
     """Start vLLM on a model with the replies `lines`, and wait until it is up (ten to forty seconds).
 
     With `tools`, it has the two flags without which vLLM refuses tools: --enable-auto-tool-choice and
     --tool-call-parser. `slots` requests run at once, the others wait. `context` is in tokens, for each. `port` 0 is any
-    free one. `tell` is called with progress messages, by default it prints them to stderr. Raises `UsageError` if the
+    free one. `report` is called with progress messages, by default it prints them to stderr. Raises `UsageError` if the
     vocabulary is missing, and `UpstreamError` if a model cannot be created or the server does not come up.
     """
-    tell = tell or _tell
-    folder = folder or cache() / "lab" / "vllm"
+    report = report or _print_progress
+    folder = folder or cache_folder() / "lab" / "vllm"
     folder.mkdir(parents=True, exist_ok=True)
     script = folder / f"{name}.lines.json"
     write_script(lines, script)
@@ -95,7 +95,7 @@ def serve(
     dtype = "bfloat16" if installed.version.startswith("0.28.") else "float32"
     command = [
         *(str(installed.python), "-m", "scripted.boot"),
-        *("--model", str(_model(template, installed, tell)), "--served-model-name", name),
+        *("--model", str(_model(template, installed, report)), "--served-model-name", name),
         *("--host", "127.0.0.1", "--port", str(port)),
         *("--enforce-eager", "--dtype", dtype, "--max-num-seqs", str(slots), "--max-model-len", str(context)),
         *("--max-num-batched-tokens", "4096", "--logits-processors", "scripted.words:Words"),
@@ -111,35 +111,35 @@ def serve(
     ]
     began = time.monotonic()
     label = f"vLLM {installed.version}, {template}, {'with' if tools else 'without'} tool flags"
-    tell(f"{label}: booting")
-    server = start(
+    report(f"{label}: booting")
+    server = start_server(
         name,
-        [*GUARDED, *command],
+        [*GUARD_COMMAND, *command],
         folder,
         lambda printed: f"http://127.0.0.1:{port}" if "Application startup complete" in printed else None,
         health="/health",
         seconds=_BOOT_SECONDS,
         environment=_environment(installed, script),
     )
-    tell(f"{label}: up after {time.monotonic() - began:.0f} s")
+    report(f"{label}: up after {time.monotonic() - began:.0f} s")
     session = re.search(r"guard: running (\d+)", server.log.read_text(encoding="utf-8", errors="replace"))
     assert session is not None, "the guard says what it runs before anything else"
     return VllmServer(server.name, server.url, server.log, server.process, script, int(session[1]))
 
 
-def write_script(lines: Iterable[Line], path: Path) -> None:
+def write_script(lines: Iterable[ScriptedReply], path: Path) -> None:
     """Write the script that a running vLLM reads, atomically."""
     unfinished = path.with_suffix(".part")
     unfinished.write_text(json.dumps([(line.cue, line.says, line.setting) for line in lines]), encoding="utf-8")
     unfinished.replace(path)
 
 
-def _environment(installed: Installed, script: Path) -> dict[str, str]:
+def _environment(installed: VllmInstallation, script: Path) -> dict[str, str]:
     """Return an environment for vLLM on the CPU that isolates it: no downloads, no telemetry, no user settings."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("VLLM_")}
     # without its bytecode cache vLLM spends half of its boot compiling
     inherited.pop("PYTHONDONTWRITEBYTECODE", None)
-    paths = [str(path) for path in (installed.packages, INSIDE) if path is not None]
+    paths = [str(path) for path in (installed.packages, PLUGIN_FOLDER) if path is not None]
     settings: Mapping[str, str] = {
         "PYTHONPATH": os.pathsep.join(paths),
         "PROMPTOOLS_LINES": str(script),
@@ -148,7 +148,7 @@ def _environment(installed: Installed, script: Path) -> dict[str, str]:
         "OMP_NUM_THREADS": "1",
         "VLLM_NO_USAGE_STATS": "1",
         # its cache of model facts, one for each version: they overwrite each other's, and a miss takes ten seconds
-        "VLLM_CACHE_ROOT": str(cache() / "lab" / f"vllm-{installed.version}"),
+        "VLLM_CACHE_ROOT": str(cache_folder() / "lab" / f"vllm-{installed.version}"),
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine runs in the server's process: one process less to boot
         "VLLM_SYSTEM_START_DATE": "2026-01-01",  # for the date in gpt-oss's system message
@@ -158,20 +158,20 @@ def _environment(installed: Installed, script: Path) -> dict[str, str]:
     return {**inherited, **settings}
 
 
-def _model(template: Template, installed: Installed, tell: Callable[[str], None]) -> Path:
+def _model(template: VllmTemplate, installed: VllmInstallation, report: Callable[[str], None]) -> Path:
     """Return the folder of the model for a template; it is created atomically if it is missing."""
     kind = "gptoss" if template == "harmony" else "llama"
-    source = [(INSIDE / "scripted" / "models.py").read_bytes()]
+    source = [(PLUGIN_FOLDER / "scripted" / "models.py").read_bytes()]
     ranks: list[str] = []
     if kind == "gptoss":
         if installed.vocabulary is None:
             raise UsageError("gpt-oss needs the folder of o200k_base.tiktoken: give it as `Installed.vocabulary`")
         ranks = [str(installed.vocabulary / "o200k_base.tiktoken")]
         source.append(Path(ranks[0]).read_bytes())
-    folder = cache() / "lab" / f"vllm-{kind}-{hashlib.sha256(b''.join(source)).hexdigest()[:16]}"
+    folder = cache_folder() / "lab" / f"vllm-{kind}-{hashlib.sha256(b''.join(source)).hexdigest()[:16]}"
     if folder.exists():
         return folder
-    tell(f"vLLM: making the model {kind} in {folder}")
+    report(f"vLLM: making the model {kind} in {folder}")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f"{folder.name}-", dir=folder.parent) as scratch:
         done = subprocess.run(
@@ -179,7 +179,7 @@ def _model(template: Template, installed: Installed, tell: Callable[[str], None]
             check=False,
             capture_output=True,
             text=True,
-            env=os.environ | {"PYTHONPATH": str(INSIDE), "HF_HUB_OFFLINE": "1"},
+            env=os.environ | {"PYTHONPATH": str(PLUGIN_FOLDER), "HF_HUB_OFFLINE": "1"},
         )
         if done.returncode != 0:
             raise UpstreamError(f"the model {kind} could not be made with {installed.python}: {done.stderr[-800:]}")
@@ -195,5 +195,5 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _tell(text: str) -> None:
+def _print_progress(text: str) -> None:
     print(text, file=sys.stderr, flush=True)  # noqa: T201 - a boot is long: silence would look like a hang

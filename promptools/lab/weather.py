@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from promptools import dialects
-from promptools.lab.script import Line
+from promptools.lab.script import ScriptedReply
 from promptools.schema import Tools
 
 QUESTION = "What is the weather in Paris right now?"
@@ -38,7 +38,7 @@ def get_weather(city: str) -> str:
     return f"{city}: {RESULT}"
 
 
-def prompt_mark(dialect: str = "json") -> str:
+def prompt_mode_phrase(dialect: str = "json") -> str:
     """Return a phrase that every prompt in `dialect` contains, whatever the tools: a setting for scripts."""
     block = dialects.get(dialect).render_tools
     one = Tools([TOOL])
@@ -50,25 +50,27 @@ def prompt_mark(dialect: str = "json") -> str:
     return max(shared, key=len)
 
 
-def hermes() -> list[Line]:
+def hermes_script() -> list[ScriptedReply]:
     """Return the script of a model that follows its template: Hermes tags, or a fenced block if prompted for it."""
     return [
-        Line(QUESTION, _TAGGED),
-        Line(QUESTION, f"I will look that up.\n\n{_FENCED}", setting=prompt_mark()),
-        Line(RESULT, ANSWER),
-        Line(None, f"I only know one question: {QUESTION}"),
+        ScriptedReply(QUESTION, _TAGGED),
+        ScriptedReply(QUESTION, f"I will look that up.\n\n{_FENCED}", setting=prompt_mode_phrase()),
+        ScriptedReply(RESULT, ANSWER),
+        ScriptedReply(None, f"I only know one question: {QUESTION}"),
     ]
 
 
-def gpt_oss() -> list[Line]:
+def gpt_oss_script() -> list[ScriptedReply]:
     """Return the script of a model that breaks the server's parser with native calls, but not in prompt mode.
 
     gpt-oss itself has been seen to write this junk in the header (vllm-project/vllm#23567).
     """
     broken = '<|channel|>commentary–– to=functions.get_weather <|constrain|>json<|message|>{"city": "Paris"}<|call|>'
     return [
-        Line(QUESTION, _THOUGHT + broken),
-        Line(QUESTION, f"{_THOUGHT}<|channel|>final<|message|>{_FENCED}<|return|>", setting=prompt_mark()),
-        Line(RESULT, f"<|channel|>final<|message|>{ANSWER}<|return|>"),
-        Line(None, f"<|channel|>final<|message|>I only know one question: {QUESTION}<|return|>"),
+        ScriptedReply(QUESTION, _THOUGHT + broken),
+        ScriptedReply(
+            QUESTION, f"{_THOUGHT}<|channel|>final<|message|>{_FENCED}<|return|>", setting=prompt_mode_phrase()
+        ),
+        ScriptedReply(RESULT, f"<|channel|>final<|message|>{ANSWER}<|return|>"),
+        ScriptedReply(None, f"<|channel|>final<|message|>I only know one question: {QUESTION}<|return|>"),
     ]

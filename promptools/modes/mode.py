@@ -8,38 +8,38 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from promptools.modes.ask import Ask
-    from promptools.modes.foreign import Restore
+    from promptools.modes.requests.foreign_text import Unescaper
+    from promptools.modes.requests.tool_request import ToolRequest
     from promptools.parsing.events import Event
     from promptools.types import Call, ModeName, NewId, Reply
-    from promptools.wire.chat import Delta
-    from promptools.wire.raw.fates import Prompt
+    from promptools.wire.chat_decoder import Delta
+    from promptools.wire.parameters import RawPrompt
 
 
 @dataclass(frozen=True, slots=True)
-class Upstream:
+class PreparedRequest:
     """The request as a mode sends it, and what is needed to read its reply."""
 
     body: dict[str, Any]
     notes: tuple[str, ...] = ()
     """What was changed or could not be passed on, as sentences for the trace."""
-    names: Mapping[str, str] = field(default_factory=dict[str, str])
+    client_names: Mapping[str, str] = field(default_factory=dict[str, str])
     """Names sent to the server, mapped to the client's; only those that differ."""
     dialect: str | None = None
     """The dialect that the prompt asks for; None in native mode. With `harmony`, the whole reply is Harmony."""
-    prompt: Prompt | None = None
+    prompt: RawPrompt | None = None
     """The whole conversation, for a raw endpoint; None where the body holds messages."""
     prefill: str = ""
     """The start of the reply, written at the end of the prompt: the model continues it."""
     path: str = "chat/completions"
     """The route below the API's base URL."""
-    restore: Restore | None = None
+    restore: Unescaper | None = None
     """Unescapes in the reply's calls what was escaped in the request; None where nothing was."""
     examples: tuple[Call, ...] = ()
     """Calls that the prompt shows as examples: a verbatim copy of one, placeholders included, is not a call."""
 
 
-class Reader(Protocol):
+class ChoiceReader(Protocol):
     """Read one choice of one reply; each choice has a reader of its own.
 
     The events obey the request: no call under `tool_choice` none, at most one without `parallel_tool_calls`. `End` is
@@ -60,7 +60,7 @@ class Reader(Protocol):
         ...
 
     @property
-    def over(self) -> bool:
+    def may_stop(self) -> bool:
         """Whether the stream may be dropped: a complete call was followed by a long run of white space."""
         ...
 
@@ -78,10 +78,10 @@ class Mode(Protocol):
         """The mode's name in profiles and options."""
         ...
 
-    def body(self, ask: Ask) -> Upstream:
+    def prepare(self, request: ToolRequest) -> PreparedRequest:
         """Encode the request. O(n) in the size of the conversation."""
         ...
 
-    def reader(self, ask: Ask, upstream: Upstream, new_id: NewId) -> Reader:
-        """Return a reader for one choice of the reply to `upstream`."""
+    def reader(self, request: ToolRequest, prepared: PreparedRequest, new_id: NewId) -> ChoiceReader:
+        """Return a reader for one choice of the reply to `prepared`."""
         ...

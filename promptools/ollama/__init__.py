@@ -10,8 +10,8 @@ from functools import cache
 
 import ollama as _ollama
 
-from promptools.ollama.client import AsyncClient as AsyncClient
-from promptools.ollama.client import Client as Client
+from promptools.ollama.ollama_clients import AsyncClient as AsyncClient
+from promptools.ollama.ollama_clients import Client as Client
 
 __all__ = list(_ollama.__all__)  # pyright: ignore[reportUnsupportedDunderAll] - the stub has the names
 

@@ -47,7 +47,7 @@ from ollama import (
     web_search,
 )
 
-from promptools.ollama.client import AsyncClient, Client
+from promptools.ollama.ollama_clients import AsyncClient, Client
 
 __all__ = [
     "AsyncClient",

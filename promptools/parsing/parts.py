@@ -21,7 +21,7 @@ class Part:
     malformed: Malformed | None = None
 
 
-def size_of(parts: Sequence[Part]) -> int:
+def total_length(parts: Sequence[Part]) -> int:
     """Return the number of characters in `parts`."""
     size = 0
     for part in parts:
@@ -29,7 +29,7 @@ def size_of(parts: Sequence[Part]) -> int:
     return size
 
 
-def note(parts: Iterable[Part], fix: Fix) -> None:
+def add_fix(parts: Iterable[Part], fix: Fix) -> None:
     """Add a fix to the first call of `parts`."""
     for part in parts:
         if part.call is not None:
@@ -37,19 +37,19 @@ def note(parts: Iterable[Part], fix: Fix) -> None:
             return
 
 
-class Started(NamedTuple):
+class EarlyCallStart(NamedTuple):
     """A call whose name is certain while its arguments are incomplete."""
 
     name: str
 
 
-class Fragment(NamedTuple):
+class EarlyArguments(NamedTuple):
     """A fragment of such a call's arguments that no later fix can change."""
 
     text: str
 
 
-class Tried(NamedTuple):
+class TriedStrategy(NamedTuple):
     """One strategy tried on a candidate's text, from its beginning; the engine knows the offset."""
 
     strategy: str
@@ -59,47 +59,46 @@ class Tried(NamedTuple):
     """Characters that were examined."""
 
 
-Early: TypeAlias = "Part | Started | Fragment"
+EarlyOutput: TypeAlias = "Part | EarlyCallStart | EarlyArguments"
 """What a candidate emits before its end: parts that are settled, and the call that comes after them."""
 
 
-class Undecided:
+class CandidateBase:
     """The attributes that every `Candidate` has from its beginning."""
 
-    def __init__(self, *, firm: bool, head: str = "") -> None:
-        self.firm = firm
+    def __init__(self, *, definite: bool, head: str = "") -> None:
+        self.definite = definite
         self.head = head
         self.parts: list[Part] = []
-        self.rest = ""
-        self.live: list[Early] = []
-        self.tries: list[Tried] = []
-        self._gone: list[Part] = []
+        self.unread = ""
+        self.early: list[EarlyOutput] = []
+        self.tries: list[TriedStrategy] = []
+        self._emitted: list[Part] = []
 
-    def _let_go(self, parts: Sequence[Part]) -> None:
+    def _emit_early(self, parts: Sequence[Part]) -> None:
         """Emit parts before the end: nothing revokes them."""
-        self.live += parts
-        self._gone += parts
+        self.early += parts
+        self._emitted += parts
 
 
 class Candidate(Protocol):
     """Text that may be a call, fed until that is decided.
 
     `feed` takes `piece[start:]` and returns None while more text is needed, then the index just past what it consumed.
-    From then on `parts` tile what it consumed, except for the last `len(rest)` characters, which it only looked at.
+    From then on `parts` tile what it consumed, except for the last `len(unread)` characters, which it only looked at.
 
-    `firm`: the parts are final whatever text follows; otherwise they are tentative.
-    `live`: what may be emitted before the end. The engine drains it; it then emits `head`, the markup before the calls,
-    first, empties it and removes it from `parts`. Parts in `live` are settled: afterwards `parts` hold only what comes
-    after them, and none of it is text.
-    `tries`: the strategies that were tried, for the trace.
+    `definite`: the parts are final whatever text follows; otherwise they are tentative.
+    `early`: what may be emitted before the end. The engine drains it; it then emits `head`, the markup before the
+    calls, first, empties it and removes it from `parts`. Parts in `early` are settled: afterwards `parts` hold only
+    what comes after them, and none of it is text. `tries`: the strategies that were tried, for the trace.
     """
 
     parts: list[Part]
-    rest: str
-    firm: bool
-    live: list[Early]
+    unread: str
+    definite: bool
+    early: list[EarlyOutput]
     head: str
-    tries: list[Tried]
+    tries: list[TriedStrategy]
 
     def feed(self, piece: str, start: int) -> int | None:
         """Consume more text."""

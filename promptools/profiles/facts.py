@@ -20,9 +20,18 @@ from pydantic import Field, create_model
 
 import promptools
 from promptools.errors import UsageError, clip
-from promptools.parsing.escape import LONGEST, fits
+from promptools.parsing.escape import MAX_TOKEN_LENGTH, is_valid_token
 from promptools.profiles.profile import Profile
-from promptools.profiles.shape import Place, Strings, Table, arrays, given, is_table, near, read
+from promptools.profiles.tables import (
+    Location,
+    Strings,
+    Table,
+    accepting_arrays,
+    is_table,
+    set_fields,
+    suggest,
+    validate_table,
+)
 
 NOT_FACTS = {"kind": "name the server's kind on the provider", "family": "name the family on the model"}
 """Fields of a profile that identify it; no fact sets them, and this is how to set them instead."""
@@ -49,11 +58,13 @@ class Fact(Table):
             return False
         if version is None:
             return self.until is None
-        at = numbers(version)
-        return (self.since is None or numbers(self.since) <= at) and (self.until is None or at < numbers(self.until))
+        at = version_numbers(version)
+        return (self.since is None or version_numbers(self.since) <= at) and (
+            self.until is None or at < version_numbers(self.until)
+        )
 
 
-class Template(Table):
+class TemplateSignature(Table):
     """Recognizes a chat template of a family, in whatever template language."""
 
     holds: Strings
@@ -74,14 +85,14 @@ class Builtin:
     base_url: str | None = None
     """Where such a server listens by default."""
     globs: tuple[str, ...] = ()
-    """Patterns of model names, in the form that `plain` returns."""
+    """Patterns of model names, in the form that `normalize_model_name` returns."""
     known_as: tuple[str, ...] = ()
     """Names that servers use for the family: an architecture of GGUF files, a parser of Ollama's."""
-    templates: tuple[Template, ...] = ()
+    templates: tuple[TemplateSignature, ...] = ()
     """How to recognise its chat template; any one suffices."""
 
 
-def numbers(version: str) -> tuple[int, ...]:
+def version_numbers(version: str) -> tuple[int, ...]:
     """Return a version's numbers for comparison: `v0.16.0+cpu` is (0, 16), `b10488` is (10488,)."""
     parts = [int(part) for part in re.findall(r"[0-9]+", version.partition("+")[0])]
     while parts and parts[-1] == 0:
@@ -89,7 +100,7 @@ def numbers(version: str) -> tuple[int, ...]:
     return tuple(parts)
 
 
-def plain(model: str) -> str:
+def normalize_model_name(model: str) -> str:
     """Return a model's name in the form that globs are matched against: lower case, `-` for `_` and space."""
     return model.strip().lower().replace("_", "-").replace(" ", "-")
 
@@ -97,55 +108,58 @@ def plain(model: str) -> str:
 @cache
 def fact_types() -> type[Table]:
     """Return the pydantic model of the profile keys that a fact may set; none of them is required."""
-    kinds = {name: (arrays(kind), None) for name, kind in get_type_hints(Profile).items() if name not in NOT_FACTS}
+    kinds = {
+        name: (accepting_arrays(kind), None) for name, kind in get_type_hints(Profile).items() if name not in NOT_FACTS
+    }
     types: Any = kinds
     return create_model("Facts", __base__=Table, **types)
 
 
-def check_facts(value: Any, place: Place) -> dict[str, Any]:
+def check_facts(value: Any, location: Location) -> dict[str, Any]:
     """Validate a table of profile keys and values; return the values in the profile's own types."""
     for key in NOT_FACTS if is_table(value) else ():
         if key in value:
-            raise (place / key).error(f"not a fact: {NOT_FACTS[key]}")
-    facts = given(read(fact_types(), value, place))
+            raise (location / key).error(f"not a fact: {NOT_FACTS[key]}")
+    facts = set_fields(validate_table(fact_types(), value, location))
     for key, fact in facts.items():
-        _check_fact(key, fact, place / key)
+        _check_fact(key, fact, location / key)
     return facts
 
 
-def _check_fact(key: str, taken: Any, place: Place) -> None:
+def _check_fact(key: str, value: Any, location: Location) -> None:
     """Check what a type cannot express."""
-    if key == "modes" and not taken:
-        raise place.error("name at least one mode")
+    if key == "modes" and not value:
+        raise location.error("name at least one mode")
     if key == "control_tokens":
-        _check_markup(taken, place)
+        _check_control_tokens(value, location)
     if key == "context" or key.startswith("num_ctx"):
-        _check_tokens(taken, place)
+        _check_tokens(value, location)
     if key == "tool_names":
         try:
-            re.compile(taken)
+            re.compile(value)
         except re.error as error:
-            raise place.error(f"{taken!r} is no regular expression: {error}") from None
+            raise location.error(f"{value!r} is no regular expression: {error}") from None
 
 
-def _check_tokens(said: str | int, place: Place) -> None:
+def _check_tokens(value: str | int, location: Location) -> None:
     """Reject a number of tokens below one; strings have been checked by their type."""
-    if isinstance(said, int) and said < 1:
-        raise place.error(f"{said} is no number of tokens; name at least one")
+    if isinstance(value, int) and value < 1:
+        raise location.error(f"{value} is no number of tokens; name at least one")
 
 
-def _check_markup(tokens: tuple[str, ...], place: Place) -> None:
+def _check_control_tokens(tokens: tuple[str, ...], location: Location) -> None:
     """Reject a control token that cannot be distinguished from ordinary text."""
     for token in tokens:
-        if not fits(token):
-            raise place.error(
-                f"{clip(repr(token), 80)} is no control token: two to {LONGEST} characters, no backslash, and no digit,"
+        if not is_valid_token(token):
+            raise location.error(
+                f"{clip(repr(token), 80)} is no control token: two to {MAX_TOKEN_LENGTH} characters, "
+                "no backslash, and no digit,"
                 " space or placeholder at its beginning"
             )
 
 
 @cache
-def folder() -> Path:
+def facts_folder() -> Path:
     """Return the folder of packaged facts: inside the wheel, or beside the package in a source tree."""
     package = Path(promptools.__file__).parent
     packed = package / "_providers"
@@ -155,13 +169,13 @@ def folder() -> Path:
 @cache
 def kinds() -> tuple[str, ...]:
     """Return the kinds of server that have packaged facts."""
-    return tuple(sorted(path.stem for path in (folder() / "servers").glob("*.toml")))
+    return tuple(sorted(path.stem for path in (facts_folder() / "servers").glob("*.toml")))
 
 
 @cache
 def families() -> tuple[str, ...]:
     """Return the families of models that have packaged facts."""
-    return tuple(sorted(path.stem for path in (folder() / "families").glob("*.toml")))
+    return tuple(sorted(path.stem for path in (facts_folder() / "families").glob("*.toml")))
 
 
 @cache
@@ -169,20 +183,20 @@ def load_builtin(name: str) -> Builtin:
     """Load the packaged data about a kind of server or a family of models."""
     for shelf, names in (("servers", kinds()), ("families", families())):
         if name in names:
-            return _load(folder() / shelf / f"{name}.toml")
-    raise UsageError(f"no facts ship about {name!r}; {near(name, (*kinds(), *families()))}")
+            return _load(facts_folder() / shelf / f"{name}.toml")
+    raise UsageError(f"no facts ship about {name!r}; {suggest(name, (*kinds(), *families()))}")
 
 
 def _load(path: Path) -> Builtin:
     """Load one file of facts."""
     import tomllib  # only when a profile is needed
 
-    place = Place(f"{path.parent.name}/{path.name}")
-    file = read(_File, tomllib.loads(path.read_text(encoding="utf-8")), place)
+    place = Location(f"{path.parent.name}/{path.name}")
+    file = validate_table(_FactsFile, tomllib.loads(path.read_text(encoding="utf-8")), place)
     return Builtin(
         path.stem,
         file.title,
-        tuple(_checked(fact, place / "fact" / index) for index, fact in enumerate(file.fact)),
+        tuple(_with_typed_value(fact, place / "fact" / index) for index, fact in enumerate(file.fact)),
         file.aliases,
         file.base_url,
         file.globs,
@@ -191,7 +205,7 @@ def _load(path: Path) -> Builtin:
     )
 
 
-class _File(Table):
+class _FactsFile(Table):
     """The contents of a file of facts."""
 
     title: str
@@ -199,16 +213,16 @@ class _File(Table):
     base_url: str | None = None
     globs: Strings = ()
     known_as: Strings = ()
-    template: Annotated[tuple[Template, ...], Field(strict=False)] = ()
+    template: Annotated[tuple[TemplateSignature, ...], Field(strict=False)] = ()
     fact: Annotated[tuple[Fact, ...], Field(strict=False)] = ()
 
 
-def _checked(fact: Fact, place: Place) -> Fact:
+def _with_typed_value(fact: Fact, location: Location) -> Fact:
     """Return a fact with its value in the profile's own type."""
-    return fact.model_copy(update={"value": check_facts({fact.key: fact.value}, place)[fact.key]})
+    return fact.model_copy(update={"value": check_facts({fact.key: fact.value}, location)[fact.key]})
 
 
-SHAPES = ("<|{word}|>", "<｜{word}｜>")
+CONTROL_TOKEN_FORMS = ("<|{word}|>", "<｜{word}｜>")
 """The form of nearly all control tokens: for an unknown model, any text of this form counts as one."""
 
 
@@ -216,7 +230,7 @@ SHAPES = ("<|{word}|>", "<｜{word}｜>")
 def all_control_tokens() -> frozenset[str]:
     """Return the control tokens of all families, and the general forms."""
     every = (fact.value for name in families() for fact in load_builtin(name).facts if fact.key == "control_tokens")
-    return frozenset(SHAPES).union(*every)
+    return frozenset(CONTROL_TOKEN_FORMS).union(*every)
 
 
 @cache
@@ -229,7 +243,7 @@ def kind_of(name: str) -> str | None:
 @lru_cache(maxsize=256)
 def family_of(model: str) -> str | None:
     """Return a model's family, or None: of all globs that match, the one with the most literal characters wins."""
-    name = plain(model)
+    name = normalize_model_name(model)
     matching = [
         (len(re.sub(r"\[[^]]*\]|[*?]", "", glob)), family)
         for family in families()
@@ -250,27 +264,27 @@ def families_of_template(template: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(family for _, _, family in sorted(matching)))
 
 
-def agrees(family: str, by_template: tuple[str, ...]) -> bool:
+def template_allows(family: str, by_template: tuple[str, ...]) -> bool:
     """Return whether a model whose template fits `by_template` may be of a family: not if that has other templates."""
     return not by_template or family in by_template or not load_builtin(family).templates
 
 
 @cache
-def family_known_as(word: str) -> str | None:
+def family_known_as(name: str) -> str | None:
     """Return the family that servers know by a name, or None."""
-    return next((family for family in families() if word in load_builtin(family).known_as), None)
+    return next((family for family in families() if name in load_builtin(family).known_as), None)
 
 
-def check_kind(name: str | None, place: Place) -> str | None:
+def check_kind(name: str | None, location: Location) -> str | None:
     """Return the kind of server that a name or an alias means; raise UsageError for an unknown one."""
     kind = kind_of(name) if name else None
     if name and not kind:
-        raise (place / "kind").error(f"{name!r} is no kind of server; {near(name, kinds())}")
+        raise (location / "kind").error(f"{name!r} is no kind of server; {suggest(name, kinds())}")
     return kind
 
 
-def check_family(name: str | None, place: Place) -> str | None:
+def check_family(name: str | None, location: Location) -> str | None:
     """Return the name of a family, or `none`; raise UsageError for an unknown one."""
     if name and name not in (NO_FAMILY, *families()):
-        raise (place / "family").error(f"{name!r} is no family; {near(name, (NO_FAMILY, *families()))}")
+        raise (location / "family").error(f"{name!r} is no family; {suggest(name, (NO_FAMILY, *families()))}")
     return name or None

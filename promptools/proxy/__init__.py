@@ -1,5 +1,5 @@
 """An ASGI proxy in front of any OpenAI-compatible server."""
 
-from promptools.proxy.app import Proxy
+from promptools.proxy.proxy_app import Proxy
 
 __all__ = ["Proxy"]

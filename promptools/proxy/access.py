@@ -15,7 +15,7 @@ from promptools.proxy.asgi import RefusedError
 if TYPE_CHECKING:
     from promptools.proxy.asgi import Scope
 
-KEYS = frozenset({b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key"})
+KEY_FIELDS = frozenset({b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key"})
 """Header fields that carry an API key, of the proxy or of the server."""
 ANY_HOST = "*"
 
@@ -25,46 +25,46 @@ _PORT = re.compile(r":[0-9]+$")
 _BEARER = b"bearer "
 
 
-class Access:
+class AccessControl:
     """Checks the Host field and the API key of each request, before its body is read.
 
     Without keys, a proxy that is reached over loopback accepts only loopback names and `hosts`: otherwise a web page
     whose name is made to resolve to this machine (DNS rebinding) could use it. With keys, which such a page cannot
     know, host names are not checked.
 
-    Where the proxy has a provider's key to spend (`spends`), requests from web pages of other origins are refused too:
-    such a page could not read the response, but its browser sends the request all the same.
+    Where the proxy has a provider's key to spend (`has_provider_key`), requests from web pages of other origins are
+    refused too: such a page could not read the response, but its browser sends the request all the same.
     """
 
-    def __init__(self, keys: Iterable[str], hosts: Iterable[str], *, spends: bool = False) -> None:
-        self._spends = spends
-        self._keys = [_digest(_checked(key).encode("ascii")) for key in keys]
+    def __init__(self, keys: Iterable[str], hosts: Iterable[str], *, has_provider_key: bool = False) -> None:
+        self._has_provider_key = has_provider_key
+        self._keys = [_digest(_check_key(key).encode("ascii")) for key in keys]
         self._hosts = frozenset(host.lower().rstrip(".") for host in hosts)
 
     @property
-    def keyed(self) -> bool:
+    def requires_key(self) -> bool:
         """Whether the proxy requires a key."""
         return bool(self._keys)
 
     def check(self, scope: Scope) -> str:
         """Return the Host field of a request; raise `RefusedError` if the request may not use the proxy."""
-        host, name = _host(scope)
-        if self._keys and not self._knows(scope):
+        host, name = _read_host(scope)
+        if self._keys and not self._has_valid_key(scope):
             message = (
                 "this proxy needs an API key of its own, as `Authorization: Bearer KEY`; the one given is not right"
             )
             headers = ((b"www-authenticate", b"Bearer"),)
             raise RefusedError(401, message, kind="invalid_request_error", code="invalid_api_key", headers=headers)
-        if not self._keys and is_loopback(_server(scope)):
+        if not self._keys and is_loopback(_local_address(scope)):
             self._check_names(scope, name)
         return host
 
     def _check_names(self, scope: Scope, name: str) -> None:
         """Raise `RefusedError` for a request that a web page may have made from a user's browser."""
-        page = next((_page(value) for field, value in scope["headers"] if field.lower() == b"origin"), None)
-        foreign = page if self._spends else None
+        page = next((_origin_host(value) for field, value in scope["headers"] if field.lower() == b"origin"), None)
+        foreign = page if self._has_provider_key else None
         refused = next(
-            (candidate for candidate in (name, foreign) if candidate is not None and not self._answers_to(candidate)),
+            (candidate for candidate in (name, foreign) if candidate is not None and not self._accepts_name(candidate)),
             None,
         )
         if refused is not None:
@@ -74,13 +74,13 @@ class Access:
             )
             raise RefusedError(403, message, code="host_not_allowed")
 
-    def _knows(self, scope: Scope) -> bool:
+    def _has_valid_key(self, scope: Scope) -> bool:
         """Whether a request carries a valid key; every key is compared, and in constant time."""
-        digests = [_digest(_key_in(name, value)) for name, value in scope["headers"] if name.lower() in KEYS]
+        digests = [_digest(_key_in(name, value)) for name, value in scope["headers"] if name.lower() in KEY_FIELDS]
         same = [hmac.compare_digest(digest, key) for digest in digests for key in self._keys]
         return any(same)
 
-    def _answers_to(self, name: str) -> bool:
+    def _accepts_name(self, name: str) -> bool:
         return ANY_HOST in self._hosts or name in self._hosts or is_loopback(name)
 
 
@@ -96,7 +96,7 @@ def is_loopback(name: str) -> bool:
     return (mapped or address).is_loopback
 
 
-def _host(scope: Scope) -> tuple[str, str]:
+def _read_host(scope: Scope) -> tuple[str, str]:
     """Return the Host field and the name in it; HTTP/1.0 may omit the field (RFC 9112, section 3.2)."""
     fields = [value for name, value in scope["headers"] if name.lower() == b"host"]
     if not fields and scope.get("http_version") == "1.0":
@@ -107,7 +107,7 @@ def _host(scope: Scope) -> tuple[str, str]:
     return match[0].decode("ascii"), match[1].decode("ascii").lower().strip("[]").rstrip(".")
 
 
-def _page(origin: bytes) -> str | None:
+def _origin_host(origin: bytes) -> str | None:
     """Return the host of a web page's origin, or "null"; None for an origin off the web, such as an editor's window."""
     scheme, mark, authority = origin.decode("latin-1").lower().partition("://")
     if not mark:
@@ -116,7 +116,7 @@ def _page(origin: bytes) -> str | None:
     return host.strip("[]").rstrip(".") if scheme in {"http", "https"} else None
 
 
-def _server(scope: Scope) -> str:
+def _local_address(scope: Scope) -> str:
     """Return the local address of the connection; empty if the ASGI server does not know it."""
     server = scope.get("server")
     return str(server[0]).lower() if server else ""
@@ -133,7 +133,7 @@ def _digest(key: bytes) -> bytes:
     return sha256(key).digest()
 
 
-def _checked(key: str) -> str:
+def _check_key(key: str) -> str:
     if not _KEY.fullmatch(key):
         raise UsageError("an API key of the proxy is empty, or holds blanks or what is not ASCII; it is not shown here")
     return key

@@ -12,17 +12,17 @@ Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 Fields: TypeAlias = Iterable[tuple[bytes, bytes]]
 
-HOP = frozenset(
+HOP_BY_HOP_FIELDS = frozenset(
     {b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te"}
     | {b"trailer", b"transfer-encoding", b"upgrade"}
 )
 """Hop-by-hop fields, which are never forwarded (RFC 9110, section 7.6.1)."""
 
 
-ODD_STATUS = b"x-promptools-upstream-status"
+UPSTREAM_STATUS_FIELD = b"x-promptools-upstream-status"
 """Holds an upstream status that is no valid HTTP status code; the response is sent as a 502."""
 _TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_BREAK = re.compile(rb"[\x00\n\v\f\r]")
+_LINE_BREAK = re.compile(rb"[\x00\n\v\f\r]")
 
 
 class DisconnectedError(Exception):
@@ -40,13 +40,13 @@ class RefusedError(Exception):
         self.headers = headers
 
 
-async def answer(send: Send, status: int, headers: Fields, body: bytes) -> None:
+async def send_response(send: Send, status: int, headers: Fields, body: bytes) -> None:
     """Send a whole response."""
-    await start(send, status, [*headers, (b"content-length", str(len(body)).encode())])
+    await send_head(send, status, [*headers, (b"content-length", str(len(body)).encode())])
     await send({"type": "http.response.body", "body": body})
 
 
-async def start(send: Send, status: int, headers: Fields) -> None:
+async def send_head(send: Send, status: int, headers: Fields) -> None:
     """Send the head of a response.
 
     ASGI servers fail on a status outside of 200 to 599 and on malformed fields. So an upstream response with such a
@@ -55,14 +55,14 @@ async def start(send: Send, status: int, headers: Fields) -> None:
     fields = [
         (name.lower(), value.strip(b" \t"))
         for name, value in headers
-        if _TOKEN.fullmatch(name) and not _BREAK.search(value)
+        if _TOKEN.fullmatch(name) and not _LINE_BREAK.search(value)
     ]
     if not 200 <= status <= 599:
-        fields, status = [*fields, (ODD_STATUS, str(status).encode())], 502
+        fields, status = [*fields, (UPSTREAM_STATUS_FIELD, str(status).encode())], 502
     await send({"type": "http.response.start", "status": status, "headers": fields})
 
 
-def travelling(headers: Fields) -> list[tuple[bytes, bytes]]:
+def end_to_end_fields(headers: Fields) -> list[tuple[bytes, bytes]]:
     """Return the fields without the hop-by-hop ones, including those that `Connection` names."""
     fields = list(headers)
     named = {
@@ -71,4 +71,4 @@ def travelling(headers: Fields) -> list[tuple[bytes, bytes]]:
         if name.lower() == b"connection"
         for option in value.split(b",")
     }
-    return [(name, value) for name, value in fields if name.lower() not in HOP | named]
+    return [(name, value) for name, value in fields if name.lower() not in HOP_BY_HOP_FIELDS | named]

@@ -19,28 +19,28 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 from anyio.lowlevel import checkpoint
 
-from promptools.proxy.body import STREAMED
+from promptools.proxy.request_body import STREAMED_BODY
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from promptools.transport.family import Family
+    from promptools.transport.driver.http_library import HttpLibrary
 
 T = TypeVar("T")
 
-PIECE = 1 << 16
-MOST = 1 << 16
+READ_SIZE = 1 << 16
+MAX_READ_AHEAD = 1 << 16
 """Maximum number of bytes of interim responses (1xx) that are read ahead; with more of them writing ends, too."""
-TURNS = 4
+EVENT_LOOP_TURNS = 4
 """Turns of the event loop after which the data in a socket has reached the task that reads it."""
 _INTERIM = re.compile(rb"HTTP/1\.[01] 1[0-9][0-9][^0-9].*?\r\n\r\n", re.DOTALL)
 _MAY_BE_INTERIM = re.compile(rb"HTTP/1\.[01] 1")
-_STATUS_AT = len(b"HTTP/1.1 1")
+_PREFIX_LENGTH = len(b"HTTP/1.1 1")
 
 
-def listen_while_writing(client: Any, family: Family) -> None:
+def use_duplex_connections(client: Any, library: HttpLibrary) -> None:
     """Make an HTTP client open duplex connections."""
-    core = import_module(family.name.replace("httpx", "httpcore"))
+    core = import_module(library.name.replace("httpx", "httpcore"))
     attributes: dict[str, Any] = client.__dict__
     for transport in (attributes["_transport"], *attributes["_mounts"].values()):
         pool = getattr(transport, "_pool", None)
@@ -56,9 +56,9 @@ class DuplexBackend:
         self._inner = inner
         self._write_error = write_error
 
-    async def connect_tcp(self, *given: Any, **named: Any) -> DuplexStream:
+    async def connect_tcp(self, *args: Any, **kwargs: Any) -> DuplexStream:
         """Connect with the inner backend."""
-        return DuplexStream(await self._inner.connect_tcp(*given, **named), self._write_error)
+        return DuplexStream(await self._inner.connect_tcp(*args, **kwargs), self._write_error)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -70,39 +70,39 @@ class DuplexStream:
     def __init__(self, inner: Any, write_error: type[Exception]) -> None:
         self._inner = inner
         self._write_error = write_error
-        self._ahead = b""
+        self._read_ahead = b""
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         """Read from the buffer, or else from the connection."""
-        if not self._ahead:
+        if not self._read_ahead:
             return bytes(await self._inner.read(max_bytes, timeout))
-        piece, self._ahead = self._ahead[:max_bytes], self._ahead[max_bytes:]
+        piece, self._read_ahead = self._read_ahead[:max_bytes], self._read_ahead[max_bytes:]
         return piece
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
         """Write; raise `WriteError` if the response begins while a body is being streamed."""
-        body = STREAMED.get()
+        body = STREAMED_BODY.get()
         if body is None:
             await self._inner.write(buffer, timeout)
             return
         body.upstream = self
-        await self.unless_answered(partial(self._write, buffer, timeout))
+        await self.until_response(partial(self._write, buffer, timeout))
 
-    async def start_tls(self, *given: Any, **named: Any) -> DuplexStream:
+    async def start_tls(self, *args: Any, **kwargs: Any) -> DuplexStream:
         """Return the encrypted connection."""
-        return DuplexStream(await self._inner.start_tls(*given, **named), self._write_error)
+        return DuplexStream(await self._inner.start_tls(*args, **kwargs), self._write_error)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    async def unless_answered(self, work: Callable[[], Awaitable[T]]) -> T:
+    async def until_response(self, work: Callable[[], Awaitable[T]]) -> T:
         """Return the result of `work`; if the server's response begins first, cancel it and raise `WriteError`."""
         done: list[T] = []
         failed: list[Exception] = []
         async with anyio.create_task_group() as tasks:
 
             async def listen() -> None:
-                await self._answer()
+                await self._wait_for_response()
                 tasks.cancel_scope.cancel()
 
             tasks.start_soon(listen)
@@ -119,28 +119,28 @@ class DuplexStream:
 
     async def _write(self, buffer: bytes, timeout: float | None) -> None:
         """Write, after reading what has arrived already: writing to a connection that was closed would lose it."""
-        for _ in range(TURNS if self._inner.get_extra_info("is_readable") else 0):
+        for _ in range(EVENT_LOOP_TURNS if self._inner.get_extra_info("is_readable") else 0):
             await checkpoint()
         await self._inner.write(buffer, timeout)
 
-    async def _answer(self) -> None:
+    async def _wait_for_response(self) -> None:
         """Return when the final response has begun, or the server has closed the connection."""
-        while not begins_to_answer(self._ahead):
+        while not begins_final_response(self._read_ahead):
             try:
-                piece = await self._inner.read(PIECE, None)
+                piece = await self._inner.read(READ_SIZE, None)
             except Exception:  # noqa: BLE001 - it is raised again to who reads the answer
                 return
             if not piece:
                 return
-            self._ahead += piece
+            self._read_ahead += piece
 
 
-def begins_to_answer(data: bytes) -> bool:
+def begins_final_response(data: bytes) -> bool:
     """Whether a server's bytes hold the beginning of a response that is not an interim one (1xx)."""
-    if len(data) >= MOST:
+    if len(data) >= MAX_READ_AHEAD:
         return True
     at = 0
     while (interim := _INTERIM.match(data, at)) is not None:
         at = interim.end()
-    head = data[at : at + _STATUS_AT]
-    return len(head) == _STATUS_AT and _MAY_BE_INTERIM.match(head) is None
+    head = data[at : at + _PREFIX_LENGTH]
+    return len(head) == _PREFIX_LENGTH and _MAY_BE_INTERIM.match(head) is None

@@ -7,13 +7,13 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from promptools.schema.read import ToolLike
     from promptools.schema.relax import relaxed
+    from promptools.schema.tool_definition import ToolLike
     from promptools.schema.tools import Checked, Tools
 
 __all__ = ["Checked", "ToolLike", "Tools", "relaxed"]
 
-_HOMES = {"Checked": "tools", "ToolLike": "read", "Tools": "tools", "relaxed": "relax"}
+_HOMES = {"Checked": "tools", "ToolLike": "tool_definition", "Tools": "tools", "relaxed": "relax"}
 
 
 def __getattr__(name: str) -> object:

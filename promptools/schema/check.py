@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from promptools.errors import clip
-from promptools.schema import keys
-from promptools.schema.budget import UncheckedError
-from promptools.schema.entry import Entry
-from promptools.schema.validate import sentences
+from promptools.schema.fitting import argument_keys
+from promptools.schema.fitting.budget import UncheckedError
+from promptools.schema.fitting.validate import describe_errors
+from promptools.schema.prepared_tool import PreparedTool
 from promptools.types import Fix
 
-_UNWRAPPED = Fix("unwrap", f"the arguments stood under {keys.WRAPPER!r}")
+_UNWRAPPED = Fix("unwrap", f"the arguments stood under {argument_keys.WRAPPER!r}")
 
 
 class Checked(NamedTuple):
@@ -26,58 +26,60 @@ class Checked(NamedTuple):
     errors: tuple[str, ...] = ()
 
     @property
-    def sure(self) -> bool:
+    def verified(self) -> bool:
         """Whether the arguments were found valid, and not just accepted because validation was abandoned."""
         return not self.errors and all(fix.kind != "unchecked" for fix in self.fixes)
 
 
-def check(entry: Entry, arguments: dict[str, Any], text: str | None, *, guess: bool) -> Checked:
+def check(entry: PreparedTool, arguments: dict[str, Any], text: str | None, *, guess: bool) -> Checked:
     """Fit arguments to a tool. `guess`: the only undeclared key may be taken for the only missing parameter."""
-    shape = entry.shape
+    shape = entry.compiled
     if shape.declared.issuperset(arguments):
-        return _fitted(entry, arguments, (), text)
-    inner = keys.unwrapped(arguments, shape.declared)
-    if inner is not None and not (shape.open and shape.required.issubset(arguments)):
-        result = _renamed(entry, inner, None, guess=guess)
-        if result.sure and shape.declared.issuperset(result.arguments):
+        return _validate_and_coerce(entry, arguments, (), text)
+    inner = argument_keys.unwrap_arguments(arguments, shape.declared)
+    if inner is not None and not (shape.allows_extra and shape.required.issubset(arguments)):
+        result = _check_renamed(entry, inner, None, guess=guess)
+        if result.verified and shape.declared.issuperset(result.arguments):
             return result._replace(fixes=(_UNWRAPPED, *result.fixes))
-    return _renamed(entry, arguments, text, guess=guess)
+    return _check_renamed(entry, arguments, text, guess=guess)
 
 
-def _renamed(entry: Entry, arguments: dict[str, Any], text: str | None, *, guess: bool) -> Checked:
+def _check_renamed(entry: PreparedTool, arguments: dict[str, Any], text: str | None, *, guess: bool) -> Checked:
     """Fit arguments that have undeclared keys."""
-    shape = entry.shape
-    allowed = shape.required if shape.open else None
-    arguments, fixes = keys.rename(arguments, shape.spellings, entry.aliases, entry.tool.aliases, allowed)
-    result = _fitted(entry, arguments, fixes, text)
-    if not guess or shape.open or not result.errors:
+    shape = entry.compiled
+    allowed = shape.required if shape.allows_extra else None
+    arguments, fixes = argument_keys.rename_keys(arguments, shape.spellings, entry.aliases, entry.tool.aliases, allowed)
+    result = _validate_and_coerce(entry, arguments, fixes, text)
+    if not guess or shape.allows_extra or not result.errors:
         return result
-    guessed, more = keys.guess(arguments, shape.declared, shape.required)
+    guessed, more = argument_keys.guess_key(arguments, shape.declared, shape.required)
     if not more:
         return result
-    other = _fitted(entry, guessed, fixes + more, text)
-    return other if other.sure else result
+    other = _validate_and_coerce(entry, guessed, fixes + more, text)
+    return other if other.verified else result
 
 
-def _fitted(entry: Entry, arguments: dict[str, Any], fixes: tuple[Fix, ...], text: str | None) -> Checked:
+def _validate_and_coerce(
+    entry: PreparedTool, arguments: dict[str, Any], fixes: tuple[Fix, ...], text: str | None
+) -> Checked:
     """Validate arguments and coerce what does not fit. Never raises on a value."""
-    shape = entry.shape
+    shape = entry.compiled
     try:
-        if shape.surely_fits(arguments):
+        if shape.is_surely_valid(arguments):
             return Checked(arguments, fixes)
-        from promptools.schema import coerce
+        from promptools.schema.fitting import coerce
 
-        value, more, errors = coerce.mend(arguments, shape.errors, coerce.spelled(text))
-        return Checked(value, fixes + more, sentences(errors))
+        value, more, errors = coerce.coerce_value(arguments, shape.errors, coerce.number_lookup(text))
+        return Checked(value, fixes + more, describe_errors(errors))
     except UncheckedError as error:
-        return _unchecked(entry, arguments, fixes, f"not validated: {error}")
+        return _accept_unchecked(entry, arguments, fixes, f"not validated: {error}")
     except RecursionError:
         return Checked(arguments, fixes, ("arguments: nested too deeply to be checked; nest them less",))
     except Exception as error:  # noqa: BLE001  whatever a validator raises on a model's value, the value is at fault
         return Checked(arguments, fixes, (f"arguments: cannot be checked: {clip(str(error))}",))
 
 
-def _unchecked(entry: Entry, arguments: dict[str, Any], fixes: tuple[Fix, ...], why: str) -> Checked:
+def _accept_unchecked(entry: PreparedTool, arguments: dict[str, Any], fixes: tuple[Fix, ...], why: str) -> Checked:
     """Accept arguments that could not be validated, with a fix that says so; a `strict` tool rejects them."""
     if entry.tool.strict:
         return Checked(arguments, fixes, (f"arguments: {why}",))

@@ -10,41 +10,44 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 STYLES = ("google", "numpy", "sphinx")
-_TOLD = frozenset(("parameters", "raises", "returns", "text"))
+_KNOWN_SECTIONS = frozenset(("parameters", "raises", "returns", "text"))
 
 
-class Described(NamedTuple):
+class ParsedDocstring(NamedTuple):
     """The description of a function, and those of its parameters."""
 
     text: str
     parameters: dict[str, str]
 
 
-def described(docstring: str, names: Collection[str]) -> Described:
+def parse_docstring(docstring: str, names: Collection[str]) -> ParsedDocstring:
     """Parse a docstring without indentation; one that describes none of the parameters is the description as a whole.
 
     Parameter sections are left out of the description, unless that would lose sections of another kind.
     """
     if not any(re.search(rf"\b{re.escape(name)}\b", docstring) for name in names):
-        return Described(docstring, {})  # without griffe, whose import takes 0.2 s
+        return ParsedDocstring(docstring, {})  # without griffe, whose import takes 0.2 s
     try:
         griffe: Any = import_module("griffe")
     except ImportError:  # griffe is not installed
-        return Described(docstring, {})
+        return ParsedDocstring(docstring, {})
     for style in STYLES:
         sections = griffe.Docstring(docstring, lineno=1).parse(style, warnings=False)
         parameters = [entry for section in sections if section.kind.value == "parameters" for entry in section.value]
         descriptions = {entry.name: " ".join(entry.description.split()) for entry in parameters if entry.name in names}
         if descriptions:
-            return Described(_rest(sections) if _TOLD.issuperset(_kinds(sections)) else docstring, descriptions)
-    return Described(docstring, {})
+            return ParsedDocstring(
+                _without_parameters(sections) if _KNOWN_SECTIONS.issuperset(_kinds(sections)) else docstring,
+                descriptions,
+            )
+    return ParsedDocstring(docstring, {})
 
 
 def _kinds(sections: list[Any]) -> list[str]:
     return [section.kind.value for section in sections]
 
 
-def _rest(sections: list[Any]) -> str:
+def _without_parameters(sections: list[Any]) -> str:
     """Return the docstring without its parameters: the text, and what the function returns."""
     texts = [section.value for section in sections if section.kind.value == "text"]
     results = [entry.description for section in sections if section.kind.value == "returns" for entry in section.value]

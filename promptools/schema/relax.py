@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from promptools.schema.copies import copied
-from promptools.schema.graph import build, is_array, is_object, pointer
+from promptools.schema.documents.graph import build_graph, is_array, is_object, pointer
+from promptools.schema.documents.json_copy import copy_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from promptools.schema.graph import Graph
+    from promptools.schema.documents.graph import SchemaGraph
     from promptools.types import Schema
 
 T = TypeVar("T")
@@ -48,17 +48,17 @@ DROPPED = frozenset(
     ]
 )
 """Assertions that some grammar engine rejects."""
-SILENT = frozenset(
+INLINED = frozenset(
     ["$ref", "allOf", "$defs", "definitions", "$id", "$anchor", "$dynamicAnchor", "$comment", "$schema", "$vocabulary"]
 )
 """Keywords that have no meaning once references are inlined and `allOf` is merged; dropped without a note."""
-LARGE = 1000
+MAX_LENGTH = 1000
 """A length above this makes grammars that llama.cpp cannot parse (#25746)."""
-LARGEST = 2000
+MAX_SUBSCHEMAS = 2000
 """Subschemas that a relaxed copy may have; beyond this they are cut to stubs, beyond twice this left out."""
-DEEPEST = 64
+MAX_DEPTH = 64
 """Nesting that a relaxed copy may have."""
-TEXT: Schema = {"type": "string"}
+STRING_SCHEMA: Schema = {"type": "string"}
 
 _HINTS = (
     ("object", ("properties", "required", "additionalProperties")),
@@ -83,31 +83,31 @@ def relaxed(schema: Schema, tool: str = "(unnamed)") -> tuple[Schema, tuple[str,
     noted. A malformed schema is read as tools' schemas are, and its notes come first. Raises UsageError, which names
     `tool`, for what cannot be read at all.
     """
-    return relax_graph(build(schema, tool))
+    return relax_graph(build_graph(schema, tool))
 
 
-def relax_graph(graph: Graph) -> tuple[Schema, tuple[str, ...]]:
+def relax_graph(graph: SchemaGraph) -> tuple[Schema, tuple[str, ...]]:
     """Do what `relaxed` does for a linked schema."""
-    work = _Work(graph)
-    made = work.node(graph.root, "", frozenset())
+    work = _Relaxer(graph)
+    made = work.relax_node(graph.root, "", frozenset())
     if "anyOf" in made:
-        made = work.united(made)
+        made = work.merge_root_alternatives(made)
     made["type"] = "object"
     made.setdefault("properties", {})
-    return copied(made), tuple(dict.fromkeys((*graph.notes, *work.notes)))
+    return copy_json(made), tuple(dict.fromkeys((*graph.notes, *work.notes)))
 
 
-class _Work:
-    def __init__(self, graph: Graph) -> None:
+class _Relaxer:
+    def __init__(self, graph: SchemaGraph) -> None:
         self.graph = graph
         self.notes: list[str] = []
-        self.left = LARGEST
+        self.subschemas_left = MAX_SUBSCHEMAS
         self.depth = 0
 
-    def affordable(self, subschemas: Iterable[T], at: str) -> Iterator[T]:
+    def within_limit(self, subschemas: Iterable[T], at: str) -> Iterator[T]:
         """Yield subschemas until far too many have been seen."""
         for subschema in subschemas:
-            if self.left < -LARGEST:
+            if self.subschemas_left < -MAX_SUBSCHEMAS:
                 self.note(at, "left out: the schema is far too large")
                 return
             yield subschema
@@ -115,38 +115,38 @@ class _Work:
     def note(self, at: str, what: str) -> None:
         self.notes.append(f"{at or '/'}: {what}")
 
-    def node(self, node: Any, at: str, trail: frozenset[int]) -> Schema:
+    def relax_node(self, node: Any, at: str, ancestors: frozenset[int]) -> Schema:
         if not is_object(node):
             self.note(at, f"{str(node).lower()} became a string")
-            return dict(TEXT)
-        self.left -= 1
-        parts = list(self.graph.spread(node, ("allOf",)))
+            return dict(STRING_SCHEMA)
+        self.subschemas_left -= 1
+        parts = list(self.graph.applied_nodes(node, ("allOf",)))
         ids = frozenset(map(id, parts))
-        if self.left < 0 or ids & trail or self.depth >= DEEPEST:
-            large = "is too large" if self.left < 0 else "is nested too deeply"
-            self.note(at, f"cut: the schema {'holds itself' if ids & trail else large}")
+        if self.subschemas_left < 0 or ids & ancestors or self.depth >= MAX_DEPTH:
+            large = "is too large" if self.subschemas_left < 0 else "is nested too deeply"
+            self.note(at, f"cut: the schema {'holds itself' if ids & ancestors else large}")
             return _stub(parts)
         self.depth += 1
-        made = self.whole(_merged(parts), at, trail | ids)
+        made = self.relax_merged(_merged(parts), at, ancestors | ids)
         self.depth -= 1
         return made
 
-    def whole(self, made: Schema, at: str, trail: frozenset[int]) -> Schema:
+    def relax_merged(self, made: Schema, at: str, ancestors: frozenset[int]) -> Schema:
         """Relax a merged node."""
         for keyword in sorted(made.keys() & DROPPED):
             self.note(at, f"dropped {keyword!r}")
         for keyword in ("minLength", "maxLength", "maxItems"):
-            if made.get(keyword, 0) > LARGE:
+            if made.get(keyword, 0) > MAX_LENGTH:
                 self.note(at, f"dropped {keyword!r}")
                 del made[keyword]
         if "const" in made:
             made["enum"] = [made.pop("const")]
-        self.type(made, at)
-        self.members(made, at, trail)
-        made = self.alternatives(made, at, trail)
+        self.relax_type(made, at)
+        self.relax_members(made, at, ancestors)
+        made = self.relax_alternatives(made, at, ancestors)
         return {keyword: value for keyword, value in made.items() if keyword not in DROPPED}
 
-    def type(self, made: Schema, at: str) -> None:
+    def relax_type(self, made: Schema, at: str) -> None:
         """Reduce a node to exactly one type, or alternatives, and to the keywords of that type."""
         kind = made.get("type")
         if is_array(kind):
@@ -167,7 +167,7 @@ class _Work:
                 for word in words:
                     made.pop(word, None)
 
-    def alternatives(self, made: Schema, at: str, trail: frozenset[int]) -> Schema:
+    def relax_alternatives(self, made: Schema, at: str, ancestors: frozenset[int]) -> Schema:
         """Simplify alternatives: drop null, and collapse a single one into the node."""
         for word in ("anyOf", "oneOf"):
             branches: list[Any] | None = made.pop(word, None)
@@ -177,8 +177,8 @@ class _Work:
                 self.note(at, f"dropped {word!r}")
                 continue
             made_branches = [
-                self.node(branch, f"{at}/{word}/{index}", trail)
-                for index, branch in self.affordable(enumerate(branches), at)
+                self.relax_node(branch, f"{at}/{word}/{index}", ancestors)
+                for index, branch in self.within_limit(enumerate(branches), at)
             ]
             real = [branch for branch in made_branches if branch.get("type") != "null"] or [{"type": "null"}]
             if len(real) < len(branches) or word == "oneOf":
@@ -186,12 +186,12 @@ class _Work:
             made = {**made, "anyOf": real} if len(real) > 1 else {**real[0], **made}
         return made
 
-    def members(self, made: Schema, at: str, trail: frozenset[int]) -> None:
+    def relax_members(self, made: Schema, at: str, ancestors: frozenset[int]) -> None:
         """Relax the subschemas of members and items."""
         if "properties" in made:
             made["properties"] = {
-                name: self.node(sub, f"{at}{pointer(['properties', name])}", trail)
-                for name, sub in self.affordable(made["properties"].items(), at)
+                name: self.relax_node(sub, f"{at}{pointer(['properties', name])}", ancestors)
+                for name, sub in self.within_limit(made["properties"].items(), at)
                 if sub is not False
             }
             required = [name for name in made.pop("required", ()) if name in made["properties"]]
@@ -199,22 +199,24 @@ class _Work:
                 made["required"] = required
         other = made.get("additionalProperties")
         if is_object(other):
-            made["additionalProperties"] = self.node(other, f"{at}/additionalProperties", trail) if other else True
+            made["additionalProperties"] = (
+                self.relax_node(other, f"{at}/additionalProperties", ancestors) if other else True
+            )
         if made.get("type") == "array":
-            self.items(made, at, trail)
+            self.relax_items(made, at, ancestors)
 
-    def items(self, made: Schema, at: str, trail: frozenset[int]) -> None:
+    def relax_items(self, made: Schema, at: str, ancestors: frozenset[int]) -> None:
         """Reduce an array to one schema for all its items."""
         prefix = made.pop("prefixItems", [])
         if prefix:
             self.note(at, "dropped 'prefixItems'")
         items = made.get("items")
         if not is_object(items):
-            items = prefix[0] if prefix else TEXT
+            items = prefix[0] if prefix else STRING_SCHEMA
             self.note(at, "had no items, became the first one's" if prefix else "had no items, became strings")
-        made["items"] = self.node(items, f"{at}/items", trail)
+        made["items"] = self.relax_node(items, f"{at}/items", ancestors)
 
-    def united(self, made: Schema) -> Schema:
+    def merge_root_alternatives(self, made: Schema) -> Schema:
         """Merge alternatives at the root into one object, since servers take none there."""
         self.note("", "its alternatives became one object")
         properties: Schema = {}
@@ -233,7 +235,7 @@ def _merged(parts: list[Schema]) -> Schema:
                 made[keyword] = {**mine, **{name: sub for name, sub in value.items() if name not in mine}}
             elif keyword == "required":
                 made[keyword] = list(dict.fromkeys([*made.get(keyword, ()), *value]))
-            elif keyword not in SILENT:
+            elif keyword not in INLINED:
                 made.setdefault(keyword, value)
     return made
 
@@ -246,5 +248,5 @@ def _stub(parts: list[Schema]) -> Schema:
     kind = made.get("type", "object")
     stub: Schema = {"type": kind if isinstance(kind, str) else kind[0]}
     if stub["type"] == "array":
-        stub["items"] = dict(TEXT)
+        stub["items"] = dict(STRING_SCHEMA)
     return {**stub, "description": made["description"]} if "description" in made else stub

@@ -9,25 +9,25 @@ from itertools import islice
 from typing import Any, cast, overload
 
 from promptools.errors import UsageError, clip
-from promptools.schema import spelling
 from promptools.schema.check import Checked as Checked  # noqa: PLC0414  re-exported
 from promptools.schema.check import check
-from promptools.schema.copies import copied
-from promptools.schema.entry import Entry, fitting, marked, prepare
-from promptools.schema.graph import Graph
-from promptools.schema.read import ToolLike, read
-from promptools.schema.recent import Recent
+from promptools.schema.documents.graph import SchemaGraph
+from promptools.schema.documents.json_copy import copy_json
+from promptools.schema.fitting import spelling
+from promptools.schema.prepared_tool import PreparedTool, prepare_tool, set_marks, without_unfit_aliases
+from promptools.schema.recent_cache import RecentCache
+from promptools.schema.tool_definition import ToolLike, read_definition
 from promptools.types import Fix, Schema, Tool
 
-LISTS = 64
+CACHED_LISTS = 64
 """Lists of tools in each generation of the cache of `Tools.prepare`."""
-TOOLS = 4096
+CACHED_TOOLS = 4096
 """Single tools in each generation of its other cache, for lists that differ in some tools."""
-CHARACTERS = 4_000_000
+CACHED_CHARACTERS = 4_000_000
 """Characters of JSON in each generation of either."""
-MOST_NOTES = 8
+MAX_NOTES = 8
 """Notes of one tool that are listed."""
-MOST_ALIKE = 64
+MAX_INFERENCE_CANDIDATES = 64
 """Tools that nameless arguments are tried on; where more declare the same keys, the tool cannot be inferred."""
 
 _LARGEST = 1.7976931348623157e308
@@ -62,24 +62,24 @@ class Tools(Sequence[Tool]):
     ) -> None:
         if isinstance(tools, str | Mapping) or not isinstance(tools, Iterable):
             raise UsageError(f"The tools are {clip(repr(cast(object, tools)))}; wanted is a list of tools.")
-        sources = [read(tool, position, strict=strict) for position, tool in enumerate(tools)]
+        sources = [read_definition(tool, position, strict=strict) for position, tool in enumerate(tools)]
         names = dict.fromkeys(source.tool.name for source in sources)
-        _refuse_twice(source.tool.name for source in sources)
+        _reject_duplicates(source.tool.name for source in sources)
         for name in marks or ():
             if name not in names:
                 raise UsageError(f"Marks are given for {name!r}, which is no tool here; the tools are {[*names]!r}.")
-        self._fill([prepare(source, (marks or {}).get(source.tool.name), strict=strict) for source in sources])
+        self._fill([prepare_tool(source, (marks or {}).get(source.tool.name), strict=strict) for source in sources])
 
-    def _fill(self, entries: list[Entry]) -> None:
+    def _fill(self, entries: list[PreparedTool]) -> None:
         self._entries = {entry.tool.name: entry for entry in entries}
         self.names = tuple(self._entries)
-        self.all_keys = frozenset[str]().union(*(entry.shape.declared for entry in entries))
+        self.all_keys = frozenset[str]().union(*(entry.compiled.declared for entry in entries))
         self.spaced_keys = frozenset(key for key in self.all_keys if len(key.split()) > 1)
         self._cased, self._folded = (
-            spelling.unique(self.names, str.casefold),
-            spelling.unique(self.names, spelling.fold),
+            spelling.unique_by_spelling(self.names, str.casefold),
+            spelling.unique_by_spelling(self.names, spelling.fold_name),
         )
-        self._by_key: dict[str, list[Entry]] | None = None
+        self._by_key: dict[str, list[PreparedTool]] | None = None
 
     @classmethod
     def prepare(cls, tools: Tools | Iterable[ToolLike] | None) -> Tools | None:
@@ -95,30 +95,32 @@ class Tools(Sequence[Tool]):
             texts = tuple(map(_ENCODER.encode, listed))
         except (TypeError, ValueError, RecursionError):
             return cls(listed)  # not JSON, so there is no cache key
-        return _LISTS.get(texts) or _listed(texts)
+        return _LIST_CACHE.get(texts) or _prepare_texts(texts)
 
     def with_marks(self, marks: Mapping[str, Mapping[str, Any]]) -> Tools:
         """Return a copy with marks set; marks for other tools are ignored.
 
         So are aliases that do not fit a tool: a config's marks are written for tools that it has not seen.
         """
-        return _made(
+        return _from_entries(
             [
-                marked(entry, fitting(marks[name], entry.shape.declared)) if name in marks else entry
+                set_marks(entry, without_unfit_aliases(marks[name], entry.compiled.declared))
+                if name in marks
+                else entry
                 for name, entry in self._entries.items()
             ]
         )
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences on what was wrong with the tools and how it was read: of each tool the first `MOST_NOTES`."""
+        """Sentences on what was wrong with the tools and how it was read: of each tool the first `MAX_NOTES`."""
         return tuple(
             f"the tool {name!r}: {note}"
             for name, entry in self._entries.items()
             for note in (
                 entry.notes
-                if len(entry.notes) <= MOST_NOTES
-                else (*entry.notes[:MOST_NOTES], f"and {len(entry.notes) - MOST_NOTES} more of the kind")
+                if len(entry.notes) <= MAX_NOTES
+                else (*entry.notes[:MAX_NOTES], f"and {len(entry.notes) - MAX_NOTES} more of the kind")
             )
         )
 
@@ -143,25 +145,25 @@ class Tools(Sequence[Tool]):
         entry = self._entries.get(name)
         return entry.tool if entry else None
 
-    def find(self, said: object) -> tuple[Tool, Fix | None] | None:
+    def find(self, written: object) -> tuple[Tool, Fix | None] | None:
         """Return the tool that a model's spelling of a name means, with a fix if that differs; None if there is none.
 
         Quotes, namespaces, indexes, markers and channel names around the name are removed. Then the name is compared
         exactly, without case, and without `-`, `_`, `.` and camel case; the latter two need a unique match.
         """
-        if not isinstance(said, str):
+        if not isinstance(written, str):
             return None  # models write anything where a name belongs
-        exact = self._entries.get(said)
+        exact = self._entries.get(written)
         if exact:
             return exact.tool, None
-        for name in spelling.candidates(said):
-            tool_name = name if name in self._entries else self._near(name)
+        for name in spelling.name_candidates(written):
+            tool_name = name if name in self._entries else self._loose_match(name)
             if tool_name is not None:
-                return self._entries[tool_name].tool, Fix("name", f"{clip(said)!r} to {tool_name!r}")
+                return self._entries[tool_name].tool, Fix("name", f"{clip(written)!r} to {tool_name!r}")
         return None
 
-    def _near(self, name: str) -> str | None:
-        return self._cased.get(name.casefold()) or self._folded.get(spelling.fold(name))
+    def _loose_match(self, name: str) -> str | None:
+        return self._cased.get(name.casefold()) or self._folded.get(spelling.fold_name(name))
 
     def fits(self, name: str, arguments: dict[str, Any]) -> bool:
         """Return whether a tool has exactly this name and the arguments are surely valid for it as they are.
@@ -169,10 +171,10 @@ class Tools(Sequence[Tool]):
         False is no verdict: then `check` decides. Never raises on a value.
         """
         entry = self._entries.get(name)
-        if entry is None or not entry.shape.declared.issuperset(arguments):
+        if entry is None or not entry.compiled.declared.issuperset(arguments):
             return False
         try:
-            return entry.shape.surely_fits(arguments)
+            return entry.compiled.is_surely_valid(arguments)
         except Exception:  # noqa: BLE001  `check` reports what it was
             return False
 
@@ -200,11 +202,11 @@ class Tools(Sequence[Tool]):
             for entry in min((self._declaring(key) for key in keys), key=len)
             if not entry.tool.dangerous and (entry.tool.infer is True or not (optin_only or entry.tool.infer is False))
         ]
-        exact = [entry for entry in likely if keys <= entry.shape.declared]
+        exact = [entry for entry in likely if keys <= entry.compiled.declared]
         loose = [
             entry
             for entry in likely
-            if not keys <= entry.shape.declared and keys <= entry.shape.declared | entry.aliases.keys()
+            if not keys <= entry.compiled.declared and keys <= entry.compiled.declared | entry.aliases.keys()
         ]
         for entries in (exact, loose):
             fitting = self._fitting(entries, arguments)
@@ -213,92 +215,94 @@ class Tools(Sequence[Tool]):
                 return (tool, (Fix("infer", f"arguments without a name fit {tool.name!r} only"),)) if tool else None
         return None
 
-    def _declaring(self, key: str) -> Sequence[Entry]:
+    def _declaring(self, key: str) -> Sequence[PreparedTool]:
         """Return the tools that have a parameter or an alias of this name."""
         if self._by_key is None:
-            by_key: dict[str, list[Entry]] = {}
+            by_key: dict[str, list[PreparedTool]] = {}
             for entry in self._entries.values():
-                for name in (*entry.shape.declared, *entry.aliases):
+                for name in (*entry.compiled.declared, *entry.aliases):
                     by_key.setdefault(name, []).append(entry)
             self._by_key = by_key
         return self._by_key.get(key, ())
 
-    def _fitting(self, entries: list[Entry], arguments: Mapping[str, Any]) -> list[Entry]:
+    def _fitting(self, entries: list[PreparedTool], arguments: Mapping[str, Any]) -> list[PreparedTool]:
         """Return the tools that arguments fit, at most two."""
-        if len(entries) > MOST_ALIKE:
+        if len(entries) > MAX_INFERENCE_CANDIDATES:
             return entries[:2]
         return list(islice((entry for entry in entries if self._fits(entry, arguments)), 2))
 
-    def _fits(self, entry: Entry, arguments: Mapping[str, Any]) -> bool:
+    def _fits(self, entry: PreparedTool, arguments: Mapping[str, Any]) -> bool:
         checked = self.check(entry.tool, dict(arguments), guess=False)
-        return checked.sure and checked.arguments.keys() <= entry.shape.declared
+        return checked.verified and checked.arguments.keys() <= entry.compiled.declared
 
     def to_openai(self) -> list[dict[str, Any]]:
         """Return the tools as OpenAI dicts: copies, with the caller's other keys, without promptools' marks."""
         return [
-            {**entry.sent, "function": dict(entry.sent["function"])} if entry.unread else copied(entry.sent)
+            {**entry.payload, "function": dict(entry.payload["function"])}
+            if entry.unreadable
+            else copy_json(entry.payload)
             for entry in self._entries.values()
         ]
 
     def relaxed(self, name: str) -> tuple[Schema, tuple[str, ...]]:
         """Return the relaxed copy of a tool's schema and notes on what was changed; computed once. Raises KeyError."""
-        shape = self._entries[name].shape
+        shape = self._entries[name].compiled
         if shape.relaxed is None:
             from promptools.schema.relax import relax_graph
 
             shape.relaxed = relax_graph(shape.graph)
         schema, notes = shape.relaxed
-        return copied(schema), notes
+        return copy_json(schema), notes
 
-    def graph(self, name: str) -> Graph | None:
+    def graph(self, name: str) -> SchemaGraph | None:
         """Return the schema graph of a tool; None for an unknown tool."""
         entry = self._entries.get(name)
-        return entry.shape.graph if entry else None
+        return entry.compiled.graph if entry else None
 
     def keys(self, name: str) -> frozenset[str]:
         """Return the parameter names that a tool declares; none for an unknown tool."""
         entry = self._entries.get(name)
-        return entry.shape.declared if entry else frozenset()
+        return entry.compiled.declared if entry else frozenset()
 
     def types(self, name: str, key: str) -> frozenset[str]:
         """Return the JSON types that a parameter may have; none where the schema does not say. Raises KeyError."""
-        shape = self._entries[name].shape
+        shape = self._entries[name].compiled
         if key not in shape.types:
-            from promptools.schema.kinds import types_of
+            from promptools.schema.documents.parameter_types import parameter_types
 
-            shape.types[key] = types_of(shape.graph, key)
+            shape.types[key] = parameter_types(shape.graph, key)
         return shape.types[key]
 
 
-_LISTS = Recent[Tools](LISTS, CHARACTERS)
-_TOOLS = Recent[Entry](TOOLS, CHARACTERS)
+_LIST_CACHE = RecentCache[Tools](CACHED_LISTS, CACHED_CHARACTERS)
+_TOOL_CACHE = RecentCache[PreparedTool](CACHED_TOOLS, CACHED_CHARACTERS)
 
 
-def _made(entries: list[Entry]) -> Tools:
+def _from_entries(entries: list[PreparedTool]) -> Tools:
     """Build tools from prepared entries; the constructor of `Tools` takes what callers have."""
     made = object.__new__(Tools)
     made._fill(entries)  # pyright: ignore[reportPrivateUsage]
     return made
 
 
-def _listed(texts: tuple[str, ...]) -> Tools:
+def _prepare_texts(texts: tuple[str, ...]) -> Tools:
     """Prepare tools from their JSON texts, with a cache for the whole list and for each tool."""
-    entries = [_remembered(text, position) for position, text in enumerate(texts)]
-    _refuse_twice(entry.tool.name for entry in entries)
-    tools = _made(entries)
-    _LISTS.put(texts, tools)
+    entries = [_prepare_cached(text, position) for position, text in enumerate(texts)]
+    _reject_duplicates(entry.tool.name for entry in entries)
+    tools = _from_entries(entries)
+    _LIST_CACHE.put(texts, tools)
     return tools
 
 
-def _remembered(text: str, position: int) -> Entry:
-    entry = _TOOLS.get(text)
+def _prepare_cached(text: str, position: int) -> PreparedTool:
+    entry = _TOOL_CACHE.get(text)
     if entry is None:
-        entry = prepare(read(json.loads(text, parse_constant=_FINITE.__getitem__), position), None)
-        _TOOLS.put(text, entry)
+        entry = prepare_tool(read_definition(json.loads(text, parse_constant=_FINITE.__getitem__), position), None)
+        _TOOL_CACHE.put(text, entry)
     return entry
 
 
-def _refuse_twice(names: Iterable[str]) -> None:
+def _reject_duplicates(names: Iterable[str]) -> None:
     for name, times in Counter(names).items():
         if times > 1:
             raise UsageError(f"Tool {name!r} is given {times} times; give each name once.")

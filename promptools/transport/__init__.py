@@ -1,27 +1,27 @@
 """Run exchanges over HTTP: httpx or httpx2, sync or async, with one set of rules for all four."""
 
-from promptools.transport.answer import guarded
-from promptools.transport.carriers import Carrier, Start, carry
-from promptools.transport.doors import CHAT_DOOR, OLLAMA_DOOR, OLLAMA_DOORS, Door
-from promptools.transport.family import Family, family_of, installed, is_http_client
-from promptools.transport.pump import AsyncPump, SyncPump
+from promptools.transport.driver.exchange_driver import AsyncDriver, SyncDriver
+from promptools.transport.driver.http_library import HttpLibrary, installed_library, is_http_client, library_of
+from promptools.transport.endpoints import CHAT_ENDPOINT, OLLAMA_CHAT_ENDPOINT, OLLAMA_ENDPOINTS, Endpoint
+from promptools.transport.error_boundary import with_error_boundary
+from promptools.transport.interceptor import InterceptingTransport, StartExchange, intercept
 from promptools.transport.session import Session, Settings
 
 __all__ = [
-    "CHAT_DOOR",
-    "OLLAMA_DOOR",
-    "OLLAMA_DOORS",
-    "AsyncPump",
-    "Carrier",
-    "Door",
-    "Family",
+    "CHAT_ENDPOINT",
+    "OLLAMA_CHAT_ENDPOINT",
+    "OLLAMA_ENDPOINTS",
+    "AsyncDriver",
+    "Endpoint",
+    "HttpLibrary",
+    "InterceptingTransport",
     "Session",
     "Settings",
-    "Start",
-    "SyncPump",
-    "carry",
-    "family_of",
-    "guarded",
-    "installed",
+    "StartExchange",
+    "SyncDriver",
+    "installed_library",
+    "intercept",
     "is_http_client",
+    "library_of",
+    "with_error_boundary",
 ]

@@ -17,39 +17,39 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from promptools import dialects
 from promptools.errors import UsageError, clip
-from promptools.exchange import ClientRequest, Context, Exchange, Request, Route, Sights
-from promptools.exchange.intake import MAX_REPLY
-from promptools.exchange.ledger import base_of
-from promptools.exchange.look import examine
-from promptools.fallback import Breaker, Windows
-from promptools.harmony import vocabulary
-from promptools.modes.options import OPTIONS, Options
+from promptools.exchange import ClientRequest, Context, DetectionCache, Exchange, Request, Route
+from promptools.exchange.exchange_state import api_base
+from promptools.exchange.upstream.detection import probe_server
+from promptools.exchange.upstream.upstream_reply import MAX_REPLY
+from promptools.fallback import Breaker, ContextSizes
+from promptools.harmony import bpe_vocabulary
+from promptools.modes.requests.options import OPTIONS, Options
 from promptools.profiles import Config, Target, api_key, find_config, load_config, resolve
 from promptools.profiles.facts import kind_of
 from promptools.transport.credentials import split_credentials
-from promptools.transport.doors import CHAT_DOOR, Door, unread_api
+from promptools.transport.endpoints import CHAT_ENDPOINT, Endpoint, unread_api_warning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from promptools.exchange import Headers
-    from promptools.exchange.ledger import Steps
+    from promptools.exchange.exchange_state import Steps
     from promptools.fallback import Stop, WaitFor
-    from promptools.harmony.convert import Order, ToolsIn
-    from promptools.harmony.thoughts import Policy
-    from promptools.harmony.vocabulary import Vocabulary
-    from promptools.modes.options import Arguments, Hold, OnMalformed, Prefill
-    from promptools.types import ModeName, Reply, Seen, Strictness
+    from promptools.harmony.bpe_vocabulary import TokenCodec
+    from promptools.harmony.rendering.convert import CallOrder, ToolPlacement
+    from promptools.harmony.rendering.reasoning_policy import ReasoningPolicy
+    from promptools.modes.requests.options import ArgumentStreaming, Hold, OnMalformed, Prefill
+    from promptools.types import ModeName, Reply, ServerInfo, Strictness
 
 log = logging.getLogger("promptools")
-ALPHABET = string.ascii_letters + string.digits
-CREDENTIALS = frozenset({
+ID_ALPHABET = string.ascii_letters + string.digits
+CREDENTIAL_FIELDS = frozenset({
     "authorization", "api-key", "x-api-key", "x-goog-api-key", "cookie", "openai-organization", "openai-project",
 })  # fmt: skip
 """Fields that must not be sent to another server than the one they were meant for."""
-NO_KEY = "none"
+PLACEHOLDER_KEY = "none"
 """The API key that is sent where none is needed: the SDK requires one."""
-ROUTES = 512
+MAX_CACHED_ROUTES = 512
 """Maximum number of routes that a session caches before it clears the cache; resolving one takes about 1 ms."""
 
 
@@ -81,28 +81,28 @@ class Settings(TypedDict, total=False):
     accept: Sequence[str] | None
     rescue: bool | None
     hold: Hold
-    arguments: Arguments
+    arguments: ArgumentStreaming
     heartbeat: float
     corrections: int | None
     trace: bool
     escape: bool
     on_malformed: OnMalformed
-    tools_in: ToolsIn
-    thoughts: Policy
-    order: Order
+    tools_in: ToolPlacement
+    thoughts: ReasoningPolicy
+    order: CallOrder
     prefill: Prefill
     harmony_react: bool
     date: str | None
 
 
-NAMES = frozenset(Settings.__annotations__)
-DEFAULTS = frozenset(OPTIONS) - {"provider"}
+SETTING_NAMES = frozenset(Settings.__annotations__)
+OPTION_NAMES = frozenset(OPTIONS) - {"provider"}
 """Settings that a request's `promptools` key may override."""
 
 
-def new_id() -> str:
+def new_call_id() -> str:
     """Return a new call id that every server accepts: nine letters and digits, as Mistral's templates require."""
-    return "".join(random.choices(ALPHABET, k=9))  # noqa: S311 - an id is no secret
+    return "".join(random.choices(ID_ALPHABET, k=9))  # noqa: S311 - an id is no secret
 
 
 class Session:
@@ -115,73 +115,75 @@ class Session:
     def __init__(
         self,
         settings: Mapping[str, Any],
-        sights: Sights | None = None,
-        windows: Windows | None = None,
-        noted: set[str] | None = None,
+        detections: DetectionCache | None = None,
+        context_sizes: ContextSizes | None = None,
+        warned: set[str] | None = None,
     ) -> None:
         """Check the settings, find and read the config; raise `UsageError` for anything invalid."""
-        unknown = settings.keys() - NAMES
+        unknown = settings.keys() - SETTING_NAMES
         if unknown:
-            raise UsageError(f"unknown settings {sorted(unknown)}; promptools takes {sorted(NAMES)}")
-        self.config = read_config(settings.get("config"))
+            raise UsageError(f"unknown settings {sorted(unknown)}; promptools takes {sorted(SETTING_NAMES)}")
+        self.config = resolve_config(settings.get("config"))
         self.provider: str | None = settings.get("provider")
         self.overrides: Mapping[str, Any] | None = settings.get("overrides")
         self.detect = settings.get("detect", True) is not False
         self.allow_provider = settings.get("allow_provider", True) is not False
-        options = {key: value for key, value in settings.items() if key in DEFAULTS}
+        options = {key: value for key, value in settings.items() if key in OPTION_NAMES}
         if options.get("dialect") is not None:
             dialects.get(options["dialect"])
         self.context = Context(
-            route=_nowhere,
-            new_id=new_id,
+            route=_no_route,
+            new_id=new_call_id,
             breaker=settings.get("breaker") or Breaker(),
-            sights=sights or Sights(),
-            windows=windows or Windows(),
+            detection_cache=detections or DetectionCache(),
+            context_sizes=context_sizes or ContextSizes(),
             options=Options().override(options, "promptools"),
             stop=settings.get("stop"),
             wait=settings.get("wait"),
             deadline=settings.get("deadline"),
             max_tools=settings.get("max_tools") or None,
-            max_reply=_size(settings.get("max_reply", MAX_REPLY)),
-            on_reply=_careful(settings.get("on_reply")),
-            wall=_now,
-            vocabulary=vocabulary_at_hand,
+            max_reply=_check_max_reply(settings.get("max_reply", MAX_REPLY)),
+            on_reply=_logging_errors(settings.get("on_reply")),
+            wall_clock=_local_time,
+            vocabulary=local_vocabulary,
             log=log.warning,
         )
         self.settings = {**settings, "config": self.config, "breaker": self.context.breaker}
-        self._noted: set[str] = set() if noted is None else noted
-        self._targets: dict[tuple[str | None, str | None, str | None, Seen | None], Target] = {}
+        self._warned: set[str] = set() if warned is None else warned
+        self._targets: dict[tuple[str | None, str | None, str | None, ServerInfo | None], Target] = {}
 
-    def changed(self, settings: Mapping[str, Any]) -> Session:
+    def with_settings(self, settings: Mapping[str, Any]) -> Session:
         """Return a copy with some settings replaced; the breaker stays shared unless another is passed."""
-        return Session({**self.settings, **settings}, self.context.sights, self.context.windows, self._noted)
+        return Session(
+            {**self.settings, **settings}, self.context.detection_cache, self.context.context_sizes, self._warned
+        )
 
-    def note_passed(self, method: str, path: str) -> None:
+    def warn_if_unread(self, method: str, path: str) -> None:
         """Log a warning, once for each API, if a request that passes unread may have tool calls."""
-        api = unread_api(method, path)
-        if api and api not in self._noted:
-            self._noted.add(api)
+        api = unread_api_warning(method, path)
+        if api and api not in self._warned:
+            self._warned.add(api)
             log.warning("promptools: %s", api)
 
-    def __call__(self, request: Request, door: Door = CHAT_DOOR) -> Exchange:
-        """Start the exchange of one client request to the endpoint `door`.
+    def __call__(self, request: Request, endpoint: Endpoint = CHAT_ENDPOINT) -> Exchange:
+        """Start the exchange of one client request to the endpoint `endpoint`.
 
         It goes to its own URL, unless it names another provider of the config. If it names a kind of server, that only
         selects the facts that are assumed of the server at this URL.
         """
-        chat = door.front.wire == "chat"
-        base_url = base_of(request.url) if chat else self.base_url(request.url)
+        chat = endpoint.api.wire == "chat"
+        base_url = api_base(request.url) if chat else self.base_url(request.url)
 
         def route(model: str | None, provider: str | None) -> Route:
             if not self.allow_provider:
                 self._check_provider(provider)
             if provider is None or provider == self.provider or provider not in self.config.providers:
                 result = self.route(model, base_url, provider or self.provider)
-                return result if chat else replace(result, url=base_url + CHAT_DOOR.path)
-            return self.elsewhere(self.route(model, None, provider), request.headers)
+                return result if chat else replace(result, url=base_url + CHAT_ENDPOINT.path)
+            return self.route_to_provider(self.route(model, None, provider), request.headers)
 
-        client_request = ClientRequest(request, time.monotonic(), door.front)
-        return door.begin(client_request, replace(self.context, route=route))
+        client_request = ClientRequest(request, time.monotonic(), endpoint.api)
+        return endpoint.begin(client_request, replace(self.context, route=route))
 
     def _check_provider(self, name: str | None) -> None:
         """Raise `UsageError` for another provider than this session's; a kind of server only selects facts."""
@@ -194,40 +196,40 @@ class Session:
 
     def base_url(self, url: str) -> str:
         """Return the base URL of a request to another API than Chat Completions; a provider's need not end with /v1."""
-        base_url, provider = base_of(url), self.config.providers.get(self.provider or "")
+        base_url, provider = api_base(url), self.config.providers.get(self.provider or "")
         configured = provider and provider.base_url and provider.base_url.rstrip("/")
         return configured if configured and f"{configured}/v1" == base_url else base_url
 
-    def examine(self, base_url: str, model: str, headers: Headers) -> Steps[tuple[Route, Seen]]:
+    def detect_server(self, base_url: str, model: str, headers: Headers) -> Steps[tuple[Route, ServerInfo]]:
         """Detect which server is at a base URL, and return the route and what was detected."""
-        request = Request("POST", base_url.rstrip("/") + CHAT_DOOR.path, headers, b"")
+        request = Request("POST", base_url.rstrip("/") + CHAT_ENDPOINT.path, headers, b"")
 
         def route(model: str | None, provider: str | None) -> Route:
             return self.route(model, base_url, provider)
 
         client_request = ClientRequest(request, time.monotonic())
-        return examine(client_request, replace(self.context, route=route), model)
+        return probe_server(client_request, replace(self.context, route=route), model)
 
     def route(self, model: str | None, base_url: str | None, provider: str | None) -> Route:
         """Resolve a model at a base URL; the route says how to resolve it again after detection, if that is due."""
-        find = partial(self.target, model, base_url=base_url, provider=provider)
+        find = partial(self.resolve_target, model, base_url=base_url, provider=provider)
         target = find()
-        return Route(target, resolve=(lambda seen: find(seen=seen)) if self.detect and target.look else None)
+        return Route(target, resolve=(lambda seen: find(detection=seen)) if self.detect and target.look else None)
 
-    def target(
+    def resolve_target(
         self,
         model: str | None,
         *,
         base_url: str | None = None,
         provider: str | None = None,
-        seen: Seen | None = None,
+        detection: ServerInfo | None = None,
     ) -> Target:
         """Resolve a model at a base URL, with a cache."""
-        seen = seen and replace(seen, asked=(), seconds=0.0)
-        key = (model, base_url, provider, seen)
+        detection = detection and replace(detection, asked=(), seconds=0.0)
+        key = (model, base_url, provider, detection)
         target = self._targets.get(key)
         if target is None:
-            if len(self._targets) >= ROUTES:
+            if len(self._targets) >= MAX_CACHED_ROUTES:
                 self._targets.clear()
             target = resolve(
                 model,
@@ -235,12 +237,12 @@ class Session:
                 provider=provider,
                 config=self.config,
                 overrides=self.overrides,
-                seen=seen,
+                seen=detection,
             )
             self._targets[key] = target
         return target
 
-    def elsewhere(self, route: Route, headers: Headers) -> Route:
+    def route_to_provider(self, route: Route, headers: Headers) -> Route:
         """Route to another server than the request's own: its address, its key, and none of the client's credentials.
 
         Raises `UsageError` if its provider has no base URL, or its key is not set.
@@ -248,35 +250,37 @@ class Session:
         target = route.target
         if target.base_url is None:
             raise UsageError(f"provider {target.provider!r} has no base_url; set it in {self.config.file}")
-        blank = {name.lower(): "" for name, _ in headers if name.lower() in CREDENTIALS}
+        blank = {name.lower(): "" for name, _ in headers if name.lower() in CREDENTIAL_FIELDS}
         base_url, basic = split_credentials(target.base_url)
-        blank["authorization"] = basic or f"Bearer {self.key(target) or NO_KEY}"
-        return replace(route, url=base_url.rstrip("/") + CHAT_DOOR.path, headers=tuple(blank.items()))
+        blank["authorization"] = basic or f"Bearer {self.find_key(target) or PLACEHOLDER_KEY}"
+        return replace(route, url=base_url.rstrip("/") + CHAT_ENDPOINT.path, headers=tuple(blank.items()))
 
-    def key(self, target: Target) -> str | None:
+    def find_key(self, target: Target) -> str | None:
         """Return the API key of a target, if it has one; raise `UsageError` if it needs one that is not set."""
         return api_key(target, os.environ)
 
 
-def _now() -> datetime:
+def _local_time() -> datetime:
     return datetime.now().astimezone()
 
 
 @cache
-def vocabulary_at_hand() -> Vocabulary | None:
+def local_vocabulary() -> TokenCodec | None:
     """Load the vocabulary of gpt-oss if its file is on this machine and openai-harmony is installed.
 
     Takes about a second the first time. A wrong file is named in the log, and not used.
     """
-    file = vocabulary.tell(os.environ, Path.home()) if find_spec("openai_harmony") is not None else None
+    file = (
+        bpe_vocabulary.configure_library(os.environ, Path.home()) if find_spec("openai_harmony") is not None else None
+    )
     try:
-        return None if file is None else vocabulary.load(file)
+        return None if file is None else bpe_vocabulary.load_codec(file)
     except UsageError as error:
         log.warning("promptools: token ids are not used: %s", error)
         return None
 
 
-def read_config(config: Config | str | os.PathLike[str] | None) -> Config:
+def resolve_config(config: Config | str | os.PathLike[str] | None) -> Config:
     """Return a config as it is, read it from a path, or search for one; its warnings are logged."""
     if isinstance(config, Config):
         return config
@@ -289,7 +293,7 @@ def read_config(config: Config | str | os.PathLike[str] | None) -> Config:
     return loaded
 
 
-def _careful(on_reply: Callable[[Reply], None] | None) -> Callable[[Reply], None] | None:
+def _logging_errors(on_reply: Callable[[Reply], None] | None) -> Callable[[Reply], None] | None:
     """Wrap `on_reply` so that an exception in it is logged and does not break the response."""
     if on_reply is None:
         return None
@@ -305,11 +309,11 @@ def _careful(on_reply: Callable[[Reply], None] | None) -> Callable[[Reply], None
     return tell
 
 
-def _size(given: object) -> int:
-    if isinstance(given, int) and not isinstance(given, bool) and given > 0:
-        return given
-    raise UsageError(f"max_reply is {given!r}; give a number of bytes, 1 or more")
+def _check_max_reply(value: object) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    raise UsageError(f"max_reply is {value!r}; give a number of bytes, 1 or more")
 
 
-def _nowhere(model: str | None, provider: str | None) -> Route:
+def _no_route(model: str | None, provider: str | None) -> Route:
     raise UsageError(f"no route for model {model!r} of provider {provider!r}")

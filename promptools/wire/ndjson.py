@@ -10,29 +10,29 @@ class LineDecoder:
     """
 
     def __init__(self) -> None:
-        self._open: list[bytes] = []
-        self.held = 0
+        self._partial: list[bytes] = []
+        self.buffered = 0
         """Bytes buffered of the unfinished line."""
 
     def feed(self, data: bytes) -> list[str]:
         """Return the lines that `data` completes."""
         first, *rest = data.split(b"\n")
-        self._open.append(first)
-        self.held += len(first)
+        self._partial.append(first)
+        self.buffered += len(first)
         if not rest:
             return []
-        whole = [b"".join(self._open), *rest[:-1]]
-        self._open = [rest[-1]]
-        self.held = len(rest[-1])
-        return _texts(whole)
+        whole = [b"".join(self._partial), *rest[:-1]]
+        self._partial = [rest[-1]]
+        self.buffered = len(rest[-1])
+        return _decode_lines(whole)
 
     def close(self) -> list[str]:
         """Return the last line, if it has no line feed."""
-        last, self._open = b"".join(self._open), []
-        return _texts([last])
+        last, self._partial = b"".join(self._partial), []
+        return _decode_lines([last])
 
 
-def _texts(lines: list[bytes]) -> list[str]:
+def _decode_lines(lines: list[bytes]) -> list[str]:
     # a line feed is a byte of its own in UTF-8, so a whole line holds whole characters
     texts = (line.decode("utf-8", "replace").strip(" \t\r\ufeff") for line in lines)
     return [text for text in texts if text]

@@ -15,7 +15,7 @@ _FIELDS = frozenset({"data", "event", "id", "retry"})
 
 
 @dataclass(frozen=True, slots=True)
-class Sse:
+class ServerSentEvent:
     """One event, one comment line, or a block of lines that are not an event stream (`event="raw"`).
 
     `event` is empty if the server named none. A comment (keep-alive) is an event of its own, with empty `data`.
@@ -42,24 +42,24 @@ class SseDecoder:
         self._data: list[str] = []
         self._raw: list[str] = []
         self._event = ""
-        self.held = 0
+        self.buffered = 0
         """Characters buffered of the unfinished event."""
 
-    def feed(self, data: bytes) -> list[Sse]:
+    def feed(self, data: bytes) -> list[ServerSentEvent]:
         """Return the events that `data` completes."""
-        return self._lines(self._utf8.decode(data))
+        return self._split_lines(self._utf8.decode(data))
 
-    def close(self) -> list[Sse]:
+    def close(self) -> list[ServerSentEvent]:
         """Return the remaining events: servers that break off often omit the last blank line."""
-        events = self._lines(self._utf8.decode(b"", final=True))
+        events = self._split_lines(self._utf8.decode(b"", final=True))
         if self._line:
-            self._take("".join(self._line), events)
+            self._process_line("".join(self._line), events)
             self._line = []
         self._dispatch(events)
         return events
 
-    def _lines(self, text: str) -> list[Sse]:
-        events: list[Sse] = []
+    def _split_lines(self, text: str) -> list[ServerSentEvent]:
+        events: list[ServerSentEvent] = []
         if not text:
             return events
         if not self._started:
@@ -72,35 +72,35 @@ class SseDecoder:
             text = text.replace("\r\n", "\n").replace("\r", "\n")
         first, *rest = text.split("\n")
         self._line.append(first)
-        self.held += len(first)
+        self.buffered += len(first)
         if rest:
-            self._take("".join(self._line), events)
+            self._process_line("".join(self._line), events)
             for line in rest[:-1]:
-                self.held += len(line)
-                self._take(line, events)
+                self.buffered += len(line)
+                self._process_line(line, events)
             self._line = [rest[-1]]
-            self.held += len(rest[-1])
+            self.buffered += len(rest[-1])
         return events
 
-    def _take(self, line: str, events: list[Sse]) -> None:
+    def _process_line(self, line: str, events: list[ServerSentEvent]) -> None:
         """Process one complete line."""
         if not line:
             self._dispatch(events)
             return
         field, colon, value = line.partition(":")
         if colon and not field:
-            self.held -= len(line)
-            events.append(Sse(comment=value.removeprefix(" ")))
+            self.buffered -= len(line)
+            events.append(ServerSentEvent(comment=value.removeprefix(" ")))
         elif field not in _FIELDS:
-            self._bare(line, events)
+            self._add_raw(line, events)
         else:
             self._flush_raw(events)
             if field == "data":
-                self._add(value.removeprefix(" "), events)
+                self._add_data(value.removeprefix(" "), events)
             elif field == "event":
                 self._event = value.removeprefix(" ")
 
-    def _add(self, data: str, events: list[Sse]) -> None:
+    def _add_data(self, data: str, events: list[ServerSentEvent]) -> None:
         """Add a line of data; `[DONE]` is an event of its own, blank line or not."""
         if data.strip() != DONE:
             self._data.append(data)
@@ -110,29 +110,29 @@ class SseDecoder:
         self._data.append(data)
         self._dispatch(events)
 
-    def _bare(self, line: str, events: list[Sse]) -> None:
+    def _add_raw(self, line: str, events: list[ServerSentEvent]) -> None:
         """Buffer a line that is not a field; emit it at once if it looks like a JSON document of its own."""
         self._raw.append(line)
         if len(self._raw) == 1 and line.startswith("{") and line.rstrip().endswith("}"):
             self._flush_raw(events)
 
-    def _flush_raw(self, events: list[Sse]) -> None:
+    def _flush_raw(self, events: list[ServerSentEvent]) -> None:
         if self._raw:
-            events.append(Sse(event="raw", data="\n".join(self._raw)))
-            self.held -= sum(map(len, self._raw))
+            events.append(ServerSentEvent(event="raw", data="\n".join(self._raw)))
+            self.buffered -= sum(map(len, self._raw))
             self._raw = []
 
-    def _dispatch(self, events: list[Sse]) -> None:
+    def _dispatch(self, events: list[ServerSentEvent]) -> None:
         """End a block and emit its event, if it has data."""
         self._flush_raw(events)
         if self._data:
-            events.append(Sse(event=self._event, data="\n".join(self._data)))
+            events.append(ServerSentEvent(event=self._event, data="\n".join(self._data)))
         self._data = []
         self._event = ""
-        self.held = 0
+        self.buffered = 0
 
 
-def encode(data: str, event: str | None = None) -> bytes:
+def encode_event(data: str, event: str | None = None) -> bytes:
     """Encode one event; line ends inside `data` make several `data:` lines, as the format requires."""
     head = f"event: {event}\n" if event else ""
     lines = data.replace("\r\n", "\n").replace("\r", "\n").split("\n")
@@ -140,6 +140,6 @@ def encode(data: str, event: str | None = None) -> bytes:
     return f"{head}{body}\n".encode("utf-8", "replace")
 
 
-def comment(text: str) -> bytes:
+def encode_comment(text: str) -> bytes:
     """Encode one comment, which clients skip; line ends in `text` become spaces."""
     return f": {' '.join(text.splitlines())}\n\n".encode("utf-8", "replace")

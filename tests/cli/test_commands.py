@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
-from promptools.cli import demo as demo_command
-from promptools.cli import main, screen
-from promptools.cli.parse import spans
-from promptools.parsing.engine import StreamParser
+from promptools.cli import main, terminal_output
+from promptools.cli.server_commands import demo_command
+from promptools.cli.text_commands.parse_command import spans
+from promptools.engine import StreamParser
 
 TOOLS = [
     {
@@ -45,7 +45,7 @@ def run(capsys, *arguments):
 @pytest.fixture(params=["rich", "plain"])
 def looks(request, monkeypatch):
     if request.param == "plain":
-        monkeypatch.setattr(screen.importlib.util, "find_spec", lambda name: None)
+        monkeypatch.setattr(terminal_output.importlib.util, "find_spec", lambda name: None)
     return request.param
 
 

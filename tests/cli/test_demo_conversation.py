@@ -3,7 +3,7 @@
 import pytest
 from upstream import completion, running, unary
 
-from promptools.cli.conversation import Route, hold
+from promptools.cli.server_commands.demo_conversation import Scenario, run_scenario
 from promptools.lab import weather
 
 PARIS = '{"city": "Paris"}'
@@ -17,7 +17,7 @@ def upstream():
 
 def held(upstream, *answers, **options):
     upstream.play(*answers)
-    return hold(Route("it", upstream.url, "m", **options))
+    return run_scenario(Scenario("it", upstream.url, "m", **options))
 
 
 def called(name, arguments):

@@ -8,9 +8,9 @@ import oracle
 import pytest
 
 from promptools.cli import main
-from promptools.harmony import vocabulary
+from promptools.harmony import bpe_vocabulary
 
-OURS = Path(".cache/promptools/harmony") / vocabulary.FILE
+OURS = Path(".cache/promptools/harmony") / bpe_vocabulary.FILE_NAME
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def file():
 @pytest.fixture
 def home(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
-    for name in (vocabulary.FOLDER, vocabulary.CACHE):
+    for name in (bpe_vocabulary.FOLDER_VARIABLE, bpe_vocabulary.CACHE_VARIABLE):
         monkeypatch.delenv(name, raising=False)
     return tmp_path
 
@@ -35,9 +35,11 @@ def run(capsys, *arguments):
 def test_where_it_is_looked_for(capsys, home):
     status, out, err = run(capsys)
     assert (status, err) == (1, "")
-    assert f"There is none: get it from {vocabulary.SOURCE} and run 'promptools harmony vocab --from FILE'." in out
+    assert (
+        f"There is none: get it from {bpe_vocabulary.FILE_URL} and run 'promptools harmony vocab --from FILE'." in out
+    )
     (looked,) = json.loads(run(capsys, "--json")[1])["looked"]
-    assert looked == {"file": str(home / OURS), "told_by": vocabulary.KEEP, "holds": "nothing"}
+    assert looked == {"file": str(home / OURS), "told_by": bpe_vocabulary.INSTALL_COMMAND, "holds": "nothing"}
 
 
 @pytest.mark.oracle
@@ -45,7 +47,7 @@ def test_it_is_kept_and_found(capsys, file, home):
     status, out, _ = run(capsys, "--from", file)
     assert status == 0
     assert f"promptools uses {home / OURS} and tells openai-harmony of it." in out
-    assert f"{vocabulary.FOLDER}={(home / OURS).parent}" in out
+    assert f"{bpe_vocabulary.FOLDER_VARIABLE}={(home / OURS).parent}" in out
     assert (home / OURS).read_bytes() == file.read_bytes()
     assert list((home / OURS).parent.iterdir()) == [home / OURS]
     assert run(capsys)[0] == 0
@@ -53,25 +55,25 @@ def test_it_is_kept_and_found(capsys, file, home):
 
 @pytest.mark.oracle
 def test_it_is_found_where_the_variable_says(capsys, home, file, monkeypatch):
-    monkeypatch.setenv(vocabulary.FOLDER, str(file.parent))
+    monkeypatch.setenv(bpe_vocabulary.FOLDER_VARIABLE, str(file.parent))
     status, out, _ = run(capsys, "--json")
     assert status == 0
     told = json.loads(out)
     assert told["file"] == str(file)
     assert told["looked"] == [
-        {"file": str(file), "told_by": vocabulary.FOLDER, "holds": "the vocabulary"},
-        {"file": str(home / OURS), "told_by": vocabulary.KEEP, "holds": "nothing"},
+        {"file": str(file), "told_by": bpe_vocabulary.FOLDER_VARIABLE, "holds": "the vocabulary"},
+        {"file": str(home / OURS), "told_by": bpe_vocabulary.INSTALL_COMMAND, "holds": "nothing"},
     ]
 
 
 def test_another_file_that_stands_first_is_told(capsys, home, monkeypatch):
-    wrong = home / "wrong" / vocabulary.FILE
+    wrong = home / "wrong" / bpe_vocabulary.FILE_NAME
     wrong.parent.mkdir()
     wrong.write_text("IQ== 0\n")
-    monkeypatch.setenv(vocabulary.FOLDER, str(wrong.parent))
+    monkeypatch.setenv(bpe_vocabulary.FOLDER_VARIABLE, str(wrong.parent))
     status, out, _ = run(capsys)
     assert status == 1
-    assert f"{wrong} stands first and is not {vocabulary.FILE}" in out
+    assert f"{wrong} stands first and is not {bpe_vocabulary.FILE_NAME}" in out
     assert json.loads(run(capsys, "--json")[1])["file"] is None
 
 
@@ -88,7 +90,7 @@ def test_another_file_is_not_kept(capsys, home):
     status, out, err = run(capsys, "--from", home / "words.txt")
     assert (status, out) == (2, "")
     assert err.startswith(f"promptools harmony: '{home / 'words.txt'}' is not the vocabulary of gpt-oss: its sha256 is")
-    assert f"Take {vocabulary.FILE} from {vocabulary.SOURCE}." in err
+    assert f"Take {bpe_vocabulary.FILE_NAME} from {bpe_vocabulary.FILE_URL}." in err
     assert not (home / OURS).exists()
 
 
@@ -101,7 +103,7 @@ def test_a_file_that_is_not_there(capsys, home):
 @pytest.mark.oracle
 def test_a_folder_that_cannot_be_made(capsys, file, home, monkeypatch):
     (home / "in-the-way").write_text("")
-    monkeypatch.setenv(vocabulary.CACHE, str(home / "in-the-way"))
+    monkeypatch.setenv(bpe_vocabulary.CACHE_VARIABLE, str(home / "in-the-way"))
     status, out, err = run(capsys, "--from", file)
     assert (status, out) == (2, "")
     assert "name another folder with PROMPTOOLS_CACHE" in err

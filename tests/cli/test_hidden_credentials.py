@@ -8,8 +8,8 @@ import pytest
 from promptools.cli import main
 from promptools.errors import UsageError
 from promptools.profiles import Config, Provider, resolve
-from promptools.profiles.target import api_key
-from promptools.transport import installed
+from promptools.profiles.resolution import api_key
+from promptools.transport import installed_library
 from promptools.transport.credentials import split_credentials
 
 CONFIG = '[providers.a]\nbase_url = "http://us3r:p4ss@127.0.0.1:1/v1"\nkind = "vllm"\n'
@@ -75,7 +75,7 @@ def test_a_missing_key_is_told_without_them():
     ],
 )
 def test_a_base_url_is_split_as_httpx_reads_it(base_url, url, authorization):
-    module = installed().module
+    module = installed_library().module
     assert split_credentials(base_url) == (url, authorization)
     if base_url.count("@") < 2 or "/@" in base_url:
         read, made = module.URL(base_url), module.URL(url)

@@ -1,4 +1,4 @@
-"""`promptools render FILE`: the text, the ids and the tokens of a request."""
+"""`promptools render FILE_NAME`: the text, the ids and the tokens of a request."""
 
 import io
 import json
@@ -10,7 +10,7 @@ import pytest
 
 from promptools import render
 from promptools.cli import main
-from promptools.harmony import vocabulary
+from promptools.harmony import bpe_vocabulary
 
 TOOL = {
     "type": "function",
@@ -42,7 +42,7 @@ DECLARED = (
 def write(tmp_path, monkeypatch):
     """Write a request; there is no vocabulary but where a test says so."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    for name in (vocabulary.FOLDER, vocabulary.CACHE):
+    for name in (bpe_vocabulary.FOLDER_VARIABLE, bpe_vocabulary.CACHE_VARIABLE):
         monkeypatch.delenv(name, raising=False)
 
     def put(body=REQUEST, **more):
@@ -56,7 +56,7 @@ def write(tmp_path, monkeypatch):
 @pytest.fixture
 def at_hand(write, monkeypatch):
     """The vocabulary is there."""
-    monkeypatch.setenv(vocabulary.FOLDER, str(oracle.file().parent))
+    monkeypatch.setenv(bpe_vocabulary.FOLDER_VARIABLE, str(oracle.file().parent))
 
 
 def run(capsys, *arguments):
@@ -211,7 +211,7 @@ def test_counts_of_the_modes(capsys, write, at_hand):
 def test_without_the_vocabulary_counts_are_estimates_and_say_so(capsys, write):
     out = text_of(capsys, write(), "--count")
     assert "in mode harmony, estimated" in out
-    assert f"An estimate: token ids need the vocabulary: get it from {vocabulary.SOURCE} and run" in out
+    assert f"An estimate: token ids need the vocabulary: get it from {bpe_vocabulary.FILE_URL} and run" in out
     assert "promptools harmony vocab" in json.loads(text_of(capsys, write(), "--count", "--json"))["estimated"]
 
 
@@ -228,7 +228,7 @@ def test_the_mode_is_the_one_that_is_meant(capsys, write, options, arguments):
 
 @pytest.mark.oracle
 def test_without_the_library_counts_are_estimates(capsys, write, at_hand, monkeypatch):
-    vocabulary.load_encoding.cache_clear()
+    bpe_vocabulary.load_encoding.cache_clear()
     monkeypatch.setitem(sys.modules, "openai_harmony", None)
     assert "pip install 'promptools-compat[harmony]'" in text_of(capsys, write(), "--count")
 

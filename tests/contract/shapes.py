@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from promptools import dialects
-from promptools.dialects.sample import example
+from promptools.dialects.rendering.sample import sample_text
 
 STEADY = settings(deadline=None, max_examples=150, derandomize=True)
 """The same examples on every run: a red test is a change of ours, not of the dice."""
@@ -53,7 +53,7 @@ CALLS = [
     'assistantcommentary to=functions.get_weather json{"city": "Oslo"}',
     "assistantfinalWell.",
     "analysisHm.",
-    *(example(each) for each in _ALL),
+    *(sample_text(each) for each in _ALL),
 ]
 
 noise = st.lists(st.sampled_from(MARKERS), max_size=24).map("".join)

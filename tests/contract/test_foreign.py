@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from shapes import STEADY
 
 from promptools import Tools, dialects, parse, render
-from promptools.dialects.markers import markers
-from promptools.modes.ask import read_ask
-from promptools.modes.foreign import foreign_to
-from promptools.modes.native import Native
-from promptools.modes.prompt import Prompt
-from promptools.parsing.escape import Markup
+from promptools.dialects.rendering.written_markup import written_markup
+from promptools.modes.native_mode import NativeMode
+from promptools.modes.prompt_mode import PromptMode
+from promptools.modes.requests.foreign_text import foreign_escaper
+from promptools.modes.requests.tool_request import parse_request
+from promptools.parsing.escape import MarkupEscaper
 from promptools.profiles import Profile, all_control_tokens, families, load_builtin
 from promptools.types import Result
 
@@ -35,9 +35,9 @@ def filled(text: str) -> str:
 
 
 ATOMS = sorted(
-    {filled(each) for each in (*all_control_tokens(), *(m for n in NAMES for kind in markers(n) for m in kind))}
+    {filled(each) for each in (*all_control_tokens(), *(m for n in NAMES for kind in written_markup(n) for m in kind))}
 )
-LINED = sorted({f"\n{filled(each)}" for name in NAMES for each in markers(name).labels})
+LINED = sorted({f"\n{filled(each)}" for name in NAMES for each in written_markup(name).labels})
 hostile = st.lists(
     st.one_of(st.sampled_from(ATOMS), st.sampled_from(LINED), st.just(FORGED), st.text("ab<|\\>[]\n{}\"'", max_size=4)),
     min_size=1,
@@ -67,8 +67,8 @@ def tools(description: str) -> list[dict[str, Any]]:
 
 
 @cache
-def words_of(name: str) -> Markup:
-    return foreign_to(read_ask({"messages": []}, Profile()), dialect=name).markup
+def words_of(name: str) -> MarkupEscaper:
+    return foreign_escaper(parse_request({"messages": []}, Profile()), dialect=name).markup
 
 
 def results_in(name: str, text: str) -> list[str]:
@@ -115,7 +115,7 @@ def forged(name: str, text: str, *, escape: bool) -> bool:
     """Whether a result of `text` is read back as something else than two results."""
     messages = conversation(["hi", "", "x", text, "second", "bye"])
     body = {"messages": messages, "tools": tools("d"), "promptools": {"dialect": name, "escape": escape}}
-    turn = Prompt().body(read_ask(body, Profile())).body["messages"][3]["content"]
+    turn = PromptMode().prepare(parse_request(body, Profile())).body["messages"][3]["content"]
     return len(results_in(name, turn)) != 2
 
 
@@ -140,7 +140,7 @@ def test_a_hostile_conversation_is_read_back_as_it_was(name: str, texts: list[st
     assert [each["role"] for each in sent] == ["system", "user", "assistant", "user", "user"]
     system, user, assistant, results, again = (each["content"] for each in sent)
     for text, original in ((user, texts[0]), (again, texts[5])):
-        assert words.live(text) == []
+        assert words.find_unescaped(text) == []
         assert words.unescape(text) == original
     found = read_results(name, results)
     assert found == [content_of(name, words.escape(text)) for text in (texts[3], texts[4])]
@@ -153,7 +153,7 @@ def test_a_hostile_conversation_is_read_back_as_it_was(name: str, texts: list[st
     assert reply.content.strip() == ""
     # nothing of the description is more than a plain one would be
     plain = render(conversation(texts), tools("d"), dialect=name)[0]["content"]
-    assert sorted(words.live(system)) == sorted(words.live(plain))
+    assert sorted(words.find_unescaped(system)) == sorted(words.find_unescaped(plain))
 
 
 TOOLS = Tools(tools("d"))
@@ -165,9 +165,9 @@ TOOLS = Tools(tools("d"))
 def test_no_markup_of_the_family_is_in_a_native_request(family: str | None, texts: list[str], description: str) -> None:
     profile = of(family) if family is not None else Profile()
     body = {"messages": conversation(texts), "tools": tools(description)}
-    ask = read_ask(body, profile)
-    words = foreign_to(ask, dialect=None).markup
-    sent = Native().body(ask).body
+    ask = parse_request(body, profile)
+    words = foreign_escaper(ask, dialect=None).markup
+    sent = NativeMode().prepare(ask).body
     inner = sent["tools"][0]["function"]
     said = [each for each in sent["messages"] if each["role"] != "system"]
     strings = [inner["description"], inner["parameters"]["properties"]["text"]["description"]]
@@ -175,7 +175,7 @@ def test_no_markup_of_the_family_is_in_a_native_request(family: str | None, text
     calls = [call["function"]["arguments"] for each in said for call in each.get("tool_calls", ())]
     strings += [(call if isinstance(call, dict) else json.loads(call))["text"] for call in calls]
     assert len(strings) == 9
-    assert [live for each in strings for live in words.live(each)] == []
+    assert [live for each in strings for live in words.find_unescaped(each)] == []
     assert words.unescape(strings[0]) == description
 
 

@@ -13,7 +13,7 @@ import pytest
 from casebook import bare, feed
 
 from promptools import dialects, parse
-from promptools.dialects.sample import CALL, TOOL, example
+from promptools.dialects.rendering.sample import CALL, TOOL, sample_text
 
 
 def before_lines(mark: str) -> Callable[[str], str]:
@@ -112,7 +112,7 @@ def is_text(text: str, **options: Any) -> None:
 
 @pytest.mark.parametrize("name", dialects.names())
 def test_a_call_in_a_program_a_log_or_a_patch_is_text(name: str) -> None:
-    call = example(dialects.get(name))
+    call = sample_text(dialects.get(name))
     for form in MENTIONED.values():
         is_text(form(call))
         is_text(form(call), strictness="strict")
@@ -120,7 +120,7 @@ def test_a_call_in_a_program_a_log_or_a_patch_is_text(name: str) -> None:
 
 @pytest.mark.parametrize("name", dialects.names())
 def test_a_fence_behind_words_that_say_that_it_is_none_is_text(name: str) -> None:
-    call = example(dialects.get(name))
+    call = sample_text(dialects.get(name))
     for words in ANNOUNCED:
         is_text(f"{words}\n\n```\n{call}\n```")
         is_text(f"{words}\n```xml\n{call}\n```")
@@ -139,18 +139,18 @@ SENTINELS = {
 @pytest.mark.parametrize("name", sorted(set(dialects.names()) - SENTINELS))
 def test_without_a_fence_too(name: str) -> None:
     for words in ANNOUNCED:
-        is_text(f"{words}\n\n{example(dialects.get(name))}")
+        is_text(f"{words}\n\n{sample_text(dialects.get(name))}")
 
 
 @pytest.mark.parametrize("name", sorted(SENTINELS))
 def test_special_tokens_outside_a_fence_are_the_models_own(name: str) -> None:
     for words in ANNOUNCED:
-        assert len(parse(f"{words}\n\n{example(dialects.get(name))}", [TOOL]).calls) == 1, words
+        assert len(parse(f"{words}\n\n{sample_text(dialects.get(name))}", [TOOL]).calls) == 1, words
 
 
 @pytest.mark.parametrize("name", dialects.names())
 def test_words_that_look_alike_take_no_call_away(name: str) -> None:
-    call = example(dialects.get(name))
+    call = sample_text(dialects.get(name))
     for form in ("{}\n{call}", "{}\n\n{call}", "{}\n\n```\n{call}\n```"):
         plain = form.replace("{call}", call)
         usual = len(parse(plain.replace("{}", "I look."), [TOOL]).calls)
@@ -160,7 +160,7 @@ def test_words_that_look_alike_take_no_call_away(name: str) -> None:
 
 @pytest.mark.parametrize("name", dialects.names())
 def test_who_asked_for_a_dialect_gets_its_calls(name: str) -> None:
-    call = example(dialects.get(name))
+    call = sample_text(dialects.get(name))
     usual = parse(call, [TOOL], expect=name)
     assert len(usual.calls) == 1
     for words in ("For example:", "Never write:"):
@@ -169,7 +169,7 @@ def test_who_asked_for_a_dialect_gets_its_calls(name: str) -> None:
 
 @pytest.mark.parametrize("name", dialects.names())
 def test_however_a_mention_is_cut(name: str) -> None:
-    call = example(dialects.get(name))
+    call = sample_text(dialects.get(name))
     fenced = (f"{words}\n\n```\n{call}\n```" for words in ANNOUNCED[::8])
     for text in (*(form(call) for form in MENTIONED.values()), *fenced):
         whole = bare(parse(text, [TOOL]))
@@ -180,20 +180,20 @@ LIST = "1. I call it:\n\n    {}"
 
 
 def test_what_a_lists_item_holds_is_no_block_of_code() -> None:
-    call = example(dialects.get("hermes"))
+    call = sample_text(dialects.get("hermes"))
     assert len(parse(LIST.replace("{}", call), [TOOL]).calls) == 1
     assert len(parse(f"    {call}", [TOOL]).calls) == 1
     assert len(parse(f"I call:\n    {call}", [TOOL]).calls) == 1
 
 
 def test_a_reply_that_is_in_quotes_as_a_whole_calls() -> None:
-    call = example(dialects.get("hermes"))
+    call = sample_text(dialects.get("hermes"))
     for quote in ("'", '"', '"""', '"""\n'):
         assert len(parse(f"{quote}{call}", [TOOL]).calls) == 1, quote
 
 
 def test_a_line_that_is_too_long_to_be_seen_to_its_beginning_is_no_log() -> None:
-    call = example(dialects.get("hermes"))
+    call = sample_text(dialects.get("hermes"))
     for text in (f"{'x' * 300} 12:00:00,123 {'y' * 240} {call}", f"12:00:00,123 {'y' * 300} {call}"):
         whole = parse(text, [TOOL])
         assert len(whole.calls) == 1
@@ -202,14 +202,14 @@ def test_a_line_that_is_too_long_to_be_seen_to_its_beginning_is_no_log() -> None
 
 
 def test_lenient_takes_them_all_the_same() -> None:
-    call = example(dialects.get("hermes"))
+    call = sample_text(dialects.get("hermes"))
     for form in MENTIONED.values():
         reply = parse(form(call), [TOOL], strictness="lenient")
         assert len(reply.calls) + len(reply.malformed) > 0 or "\\" in form(call) or "\n+" in form(call), form(call)
 
 
 def test_the_trace_says_why() -> None:
-    reply = parse(f"Never write:\n```\n{example(dialects.get('hermes'))}\n```", [TOOL])
+    reply = parse(f"Never write:\n```\n{sample_text(dialects.get('hermes'))}\n```", [TOOL])
     assert [(each.outcome, each.why) for each in reply.trace.tries] == [
         ("text", "the text before it shows that it is talked about")
     ]

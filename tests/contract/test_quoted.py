@@ -12,8 +12,8 @@ import pytest
 from casebook import bare, feed, tiled
 
 from promptools import UsageError, dialects, parse
-from promptools.dialects.sample import CALL, TOOL
-from promptools.parsing.sources import SEARCHES, Sources
+from promptools.dialects.rendering.sample import CALL, TOOL
+from promptools.parsing.quotable_texts import MAX_SEARCHES, QuotableTexts
 from promptools.types import Call, Reply, Trace
 
 OTHER = Call("call00002", "get_weather", {"city": "Bergen", "days": 3}, '{"city": "Bergen", "days": 3}')
@@ -175,13 +175,13 @@ def test_long_beginnings_are_compared_up_to_a_bound() -> None:
 
 
 def test_so_many_calls_are_looked_for_and_no_more() -> None:
-    many = [HERMES.replace('"days": 2', f'"days": {day}') for day in range(SEARCHES + 8)]
+    many = [HERMES.replace('"days": 2', f'"days": {day}') for day in range(MAX_SEARCHES + 8)]
     talk = "\n".join(f"Look:\n{each}" for each in many)
     assert parse(talk, [TOOL], sources=["\n".join(many)]).calls == ()
-    assert len(parse(talk, [TOOL], sources=[f'{{"city": "Oslo"}} {HERMES[:-1]}']).calls) == SEARCHES + 8
-    held = Sources(["the city of Oslo"])
-    assert not any(held.may_hold("Bergen") for _ in range(SEARCHES))
-    assert held.may_hold("Bergen")
+    assert len(parse(talk, [TOOL], sources=[f'{{"city": "Oslo"}} {HERMES[:-1]}']).calls) == MAX_SEARCHES + 8
+    held = QuotableTexts(["the city of Oslo"])
+    assert not any(held.may_contain_prefix("Bergen") for _ in range(MAX_SEARCHES))
+    assert held.may_contain_prefix("Bergen")
 
 
 def test_the_conversation_is_not_read_where_nothing_is_called() -> None:

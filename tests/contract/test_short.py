@@ -10,10 +10,10 @@ from casebook import SETS, feed
 from shapes import CALLS, MARKERS
 
 from promptools import Tools, parse
-from promptools.parsing.engine import short
-from promptools.parsing.engine.plan import usual_plan
-from promptools.parsing.extent import DEEPEST
-from promptools.parsing.strict import FEW, HOOKED
+from promptools.engine import fast_path
+from promptools.engine.scan_plan import default_plan
+from promptools.jsontext.brackets import MAX_DEPTH
+from promptools.jsontext.strict import FEW_KEYS, MAX_HOOKED_LENGTH
 from promptools.types import Reply
 
 TOOLS = Tools(SETS["demo"] or [])
@@ -23,7 +23,7 @@ NAMED = '{"name": "get_weather", "parameters": {"city": "Oslo"}}'
 
 def shortly(text: str, expect: str | None = None, reason: str | None = None) -> Reply | None:
     """Read a text the short way, and see that the machine gives the same, its trace too."""
-    found = short.read(text, TOOLS, usual_plan(expect), reason)
+    found = fast_path.parse_plain(text, TOOLS, default_plan(expect), reason)
     _, reply = feed([text], TOOLS, reason, expect=expect)
     assert parse(text, TOOLS, expect=expect, finish_reason=reason) == reply
     assert found in (None, reply)
@@ -111,20 +111,20 @@ def test_what_is_left_to_the_machine(text: str) -> None:
 
 def test_many_objects_are_left_to_the_machine() -> None:
     """They take so long to read that little would be saved, and to read them twice would cost much."""
-    rows = [{"a": number} for number in range(HOOKED)]
+    rows = [{"a": number} for number in range(MAX_HOOKED_LENGTH)]
     tools = Tools([{"name": "add_rows", "parameters": {"type": "object", "properties": {"rows": {"type": "array"}}}}])
-    for count, goes in ((FEW - 2, True), (HOOKED, False)):
+    for count, goes in ((FEW_KEYS - 2, True), (MAX_HOOKED_LENGTH, False)):
         text = json.dumps({"tool": "add_rows", "arguments": {"rows": rows[:count]}})
-        assert (short.read(text, tools, usual_plan(None), None) is not None) == goes
+        assert (fast_path.parse_plain(text, tools, default_plan(None), None) is not None) == goes
         assert parse(text, tools) == feed([text], tools)[1]
 
 
 def test_depth_is_limited_as_ever() -> None:
     tools = Tools([{"name": "tree", "parameters": {"type": "object", "properties": {"leaf": {}}}}])
     went = 0
-    for levels in range(DEEPEST - 10, DEEPEST + 10):
+    for levels in range(MAX_DEPTH - 10, MAX_DEPTH + 10):
         text = f'{{"tool": "tree", "arguments": {{"leaf": {"[" * levels}{"]" * levels}}}}}'
-        found = short.read(text, tools, usual_plan(None), None)
+        found = fast_path.parse_plain(text, tools, default_plan(None), None)
         reply = feed([text], tools)[1]
         assert found in (None, reply)
         went += found is not None

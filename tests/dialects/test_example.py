@@ -3,7 +3,7 @@
 import pytest
 
 from promptools import Tools
-from promptools.dialects.example import GENERIC, example_calls
+from promptools.dialects.rendering.example_calls import GENERIC_CALL, example_calls
 
 
 def schema(properties, *required, **more):
@@ -74,10 +74,10 @@ COUNT = {"name": "count", "parameters": schema({"n": {"type": "integer"}, "on": 
         (named("one"), ["one", "one"]),
         # a copy of their examples might be meant
         ([NOW, *named("one", "two"), COUNT], ["one", "two"]),
-        ([NOW, COUNT], [GENERIC.name, GENERIC.name]),
+        ([NOW, COUNT], [GENERIC_CALL.name, GENERIC_CALL.name]),
     ],
 )
 def test_the_first_tool_and_the_last_that_take_a_text_are_shown(tools, shown):
     calls = example_calls(Tools(tools))
     assert [call.name for call in calls] == shown
-    assert (calls[0] is GENERIC) == (shown[0] == GENERIC.name)
+    assert (calls[0] is GENERIC_CALL) == (shown[0] == GENERIC_CALL.name)

@@ -4,13 +4,13 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from promptools import dialects
-from promptools.dialects.base import Textual
-from promptools.dialects.blocks.marked import Marked
-from promptools.dialects.markers import NONE, markers
+from promptools.dialects.contract import Textual
+from promptools.dialects.readers.json_block.marked_json import MarkedJson
+from promptools.dialects.rendering.written_markup import NO_MARKUP, written_markup
 
 
 def test_the_markers_of_each_dialect(snapshot: SnapshotAssertion) -> None:
-    table = {name: [sorted(kind) for kind in markers(name)] for name in dialects.names()}
+    table = {name: [sorted(kind) for kind in written_markup(name)] for name in dialects.names()}
     assert (
         "\n".join(f"{name}: {' '.join(tokens)} {labels or ''}" for name, (tokens, labels) in table.items()) == snapshot
     )
@@ -18,13 +18,13 @@ def test_the_markers_of_each_dialect(snapshot: SnapshotAssertion) -> None:
 
 @pytest.mark.parametrize("name", dialects.names())
 def test_a_dialect_has_markers(name: str) -> None:
-    assert any(markers(name))
+    assert any(written_markup(name))
 
 
 def test_a_dialect_of_the_app_has_them_too() -> None:
-    dialects.register(Marked("acme", {"<|acme|>": "<|/acme|>"}, result="[ACME]{content}[/ACME]"))
+    dialects.register(MarkedJson("acme", {"<|acme|>": "<|/acme|>"}, result="[ACME]{content}[/ACME]"))
     try:
-        assert markers("acme").tokens == {"<|acme|>", "<|/acme|>", "[ACME]", "[/ACME]"}
+        assert written_markup("acme").tokens == {"<|acme|>", "<|/acme|>", "[ACME]", "[/ACME]"}
     finally:
         dialects.unregister("acme")
 
@@ -35,6 +35,6 @@ def test_one_that_is_only_read_has_none() -> None:
 
     dialects.register(Silent())  # type: ignore[arg-type]  # it is never read in
     try:
-        assert markers("silent") == NONE
+        assert written_markup("silent") == NO_MARKUP
     finally:
         dialects.unregister("silent")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from played import playing
 
-from promptools.cli.gather import Answer
+from promptools.cli.collected_reply import CollectedReply
 from promptools.client import OpenAI
 from promptools.profiles import Config
 
@@ -46,9 +46,9 @@ def test_documented_shape(case: dict, known: bool, stream: bool) -> None:
         got = client.chat.completions.create(
             model="m", stream=stream, extra_body={"promptools": {"trace": True}}, **request
         )
-        answer = Answer()
+        answer = CollectedReply()
         for part in got if stream else [got]:
-            list(answer.take(part))
+            list(answer.add(part))
     sees = case["sees"]
     reply = answer.reply
     assert [json.loads(call.arguments) for call in reply.calls] == sees["calls"]

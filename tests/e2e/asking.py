@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 import openai
 
-from promptools.agent.reply import Gathered
-from promptools.wire.chat import Delta, read_chunk, read_reply
+from promptools.agent.reply_collector import AccumulatedReply
+from promptools.wire.chat_decoder import Delta, decode_chunk, decode_reply
 
 Form = Literal["whole", "streamed"]
 FORMS: tuple[Form, ...] = ("whole", "streamed")
@@ -22,7 +22,7 @@ FORMS: tuple[Form, ...] = ("whole", "streamed")
 class Got:
     """One answer as an app sees it; `choices` by their index."""
 
-    choices: dict[int, Gathered] = field(default_factory=lambda: {0: Gathered()})
+    choices: dict[int, AccumulatedReply] = field(default_factory=lambda: {0: AccumulatedReply()})
     usage: dict[str, Any] | None = None
     report: dict[str, Any] = field(default_factory=dict)
     """The `promptools` key of the answer; empty where there was none."""
@@ -38,7 +38,7 @@ class Got:
         for delta in deltas:
             self.usage = delta.usage or self.usage
             if delta.index is not None:
-                choice = self.choices.setdefault(delta.index, Gathered())
+                choice = self.choices.setdefault(delta.index, AccumulatedReply())
                 list(choice.feed([replace(delta, index=0)]))
 
     @property
@@ -85,7 +85,7 @@ def ask(client: openai.OpenAI, model: str, messages: list[Any], form: Form, **ke
         for part in said if form == "streamed" else [said]:
             data = part.model_dump(warnings=False)
             got.report = data.get("promptools") or got.report
-            got.take(read_chunk(data) if form == "streamed" else read_reply(data))
+            got.take(decode_chunk(data) if form == "streamed" else decode_reply(data))
     except openai.APIError as error:
         got.error = str(error.body or error)
         got.problem = str(error.body.get("message") if isinstance(error.body, dict) else error.body or error)

@@ -16,7 +16,7 @@ from clients import Clients
 from rigs import Servers
 
 from promptools.client import OpenAI
-from promptools.lab.server import Server
+from promptools.lab.server_process import Server
 from promptools.profiles import Config, Provider
 
 Connect = Callable[..., openai.OpenAI]

@@ -13,7 +13,7 @@ from configs import config_of, told_of
 
 from promptools.client import OpenAI
 from promptools.fallback import Breaker
-from promptools.lab.server import Server
+from promptools.lab.server_process import Server
 
 Way = Literal["client", "proxy"]
 WAYS: tuple[Way, ...] = ("client", "proxy")

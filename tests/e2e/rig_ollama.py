@@ -20,15 +20,15 @@ import table
 from recipes.recipe import CannotMakeError
 from scenes import ANSWER, FENCED_CALL, HARMONY_CALL, HERMES_CALL, QUESTION, RESULT, THOUGHT, WORDS
 
-from promptools.lab.ollama import Model, Template, serve_models
-from promptools.lab.script import Line
-from promptools.lab.server import Server
-from promptools.lab.weather import prompt_mark
+from promptools.lab.ollama import OllamaTemplate, ScriptedModel, serve_models
+from promptools.lab.script import ScriptedReply
+from promptools.lab.server_process import Server
+from promptools.lab.weather import prompt_mode_phrase
 
 Way = Literal["chat", "chat streamed", "v1", "v1 streamed"]
 WAYS: tuple[Way, ...] = ("chat", "chat streamed", "v1", "v1 streamed")
 
-KINDS: tuple[Template, ...] = ("go", "jinja", "gptoss", "coder", "think")
+KINDS: tuple[OllamaTemplate, ...] = ("go", "jinja", "gptoss", "coder", "think")
 """Kinds of model that take tools; `notools` is the other one."""
 
 XML_CALL = "<tool_call>\n<function=get_weather>\n<parameter=city>\nParis\n</parameter>\n</function>\n</tool_call>"
@@ -49,7 +49,7 @@ _HERMES = {
     "fenced": BEFORE + FENCED_CALL,
 }
 
-SAID: dict[Template, dict[str, str]] = {
+SAID: dict[OllamaTemplate, dict[str, str]] = {
     "go": _HERMES,
     "jinja": _HERMES,
     "think": {name: f"Need the tool.\n</think>\n\n{text}" for name, text in _HERMES.items()},
@@ -83,7 +83,7 @@ def cue(cell: str) -> str:
     return f"Cell: {cell}."
 
 
-FAMILIES: dict[Template, table.Family] = {
+FAMILIES: dict[OllamaTemplate, table.Family] = {
     "go": "hermes",
     "jinja": "hermes",
     "gptoss": "harmony",
@@ -93,28 +93,28 @@ FAMILIES: dict[Template, table.Family] = {
 """How those kinds speak that the table is played on."""
 
 
-def lines(kind: Template) -> list[Line]:
+def lines(kind: OllamaTemplate) -> list[ScriptedReply]:
     """Give what the model of a kind says."""
-    prompted, call = prompt_mark(dialect(kind)), HERMES_CALL if dialect(kind) == "hermes" else FENCED_CALL
+    prompted, call = prompt_mode_phrase(dialect(kind)), HERMES_CALL if dialect(kind) == "hermes" else FENCED_CALL
     said = SAID.get(kind, {"fine": FENCED_CALL})
     return [
         *(table.lines(f"ollama-{kind}", FAMILIES[kind], prompted, dialect(kind)) if kind in FAMILIES else ()),
-        Line(QUESTION, said["fine"]),
-        Line(QUESTION, _plain(kind, BEFORE + call), setting=prompted),
-        Line(RESULT, _plain(kind, ANSWER)),
-        Line("Say words", _plain(kind, WORDS)),
-        *(Line(cue(cell), text) for cell, text in said.items()),
-        *(Line(cue(cell), _plain(kind, BEFORE + call), setting=prompted) for cell in said if cell != "cut"),
-        Line(cue("cut"), _plain(kind, call.replace("Paris", f"Paris {WORDS}")), setting=prompted),
+        ScriptedReply(QUESTION, said["fine"]),
+        ScriptedReply(QUESTION, _plain(kind, BEFORE + call), setting=prompted),
+        ScriptedReply(RESULT, _plain(kind, ANSWER)),
+        ScriptedReply("Say words", _plain(kind, WORDS)),
+        *(ScriptedReply(cue(cell), text) for cell, text in said.items()),
+        *(ScriptedReply(cue(cell), _plain(kind, BEFORE + call), setting=prompted) for cell in said if cell != "cut"),
+        ScriptedReply(cue("cut"), _plain(kind, call.replace("Paris", f"Paris {WORDS}")), setting=prompted),
     ]
 
 
-def dialect(kind: Template) -> str:
+def dialect(kind: OllamaTemplate) -> str:
     """Return what prompt mode asks for: Hermes tags where a template tells of them and no PARSER reads them."""
     return "hermes" if kind in {"go", "jinja"} else "json"
 
 
-def _plain(kind: Template, text: str) -> str:
+def _plain(kind: OllamaTemplate, text: str) -> str:
     if kind == "gptoss":
         return f"<|channel|>final<|message|>{text}<|return|>"
     return f"Simple.\n</think>\n\n{text}" if kind == "think" else text
@@ -141,7 +141,7 @@ SETTINGS = {"OLLAMA_MAX_LOADED_MODELS": "9", "OLLAMA_KEEP_ALIVE": "30m"}
 
 def start(folder: Path, **keys: Any) -> Server:
     """Start one with a model of each kind, named after it."""
-    models = [Model(kind, tuple(lines(kind)), kind) for kind in (*KINDS, "notools")]
+    models = [ScriptedModel(kind, tuple(lines(kind)), kind) for kind in (*KINDS, "notools")]
     return serve_models(models, folder=folder, program=program(), settings=SETTINGS, **keys)
 
 

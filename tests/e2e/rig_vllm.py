@@ -21,9 +21,9 @@ from recipes.recipe import CannotMakeError
 from recipes.vllm import OLD_VERSION, VERSION
 from scenes import FENCED_CALL, HARMONY_CALL, HERMES_CALL, THOUGHT
 
-from promptools.lab.script import Line
-from promptools.lab.server import Server
-from promptools.lab.vllm import Installed, VllmServer, serve
+from promptools.lab.script import ScriptedReply
+from promptools.lab.server_process import Server
+from promptools.lab.vllm import VllmInstallation, VllmServer, serve
 
 Family = Literal["hermes", "harmony"]
 
@@ -38,51 +38,53 @@ AT_ONCE = 8
 """So many requests it answers side by side."""
 
 
-def hermes(prompted: str) -> list[Line]:
+def hermes(prompted: str) -> list[ScriptedReply]:
     """Lines of the model with Hermes tags, for the tests of vLLM alone."""
     return [
         *scenes.hermes(prompted),
         # an argument without quotes
-        Line("Broken in Paris?", HERMES_CALL.replace('"Paris"', "Paris")),
-        Line("Broken in Paris?", FENCED_CALL, setting=prompted),
+        ScriptedReply("Broken in Paris?", HERMES_CALL.replace('"Paris"', "Paris")),
+        ScriptedReply("Broken in Paris?", FENCED_CALL, setting=prompted),
         # an argument whose string is never closed
-        Line("Unclosed in Paris?", HERMES_CALL.replace('Paris"}}', "Par")),
-        Line("Unclosed in Paris?", FENCED_CALL, setting=prompted),
-        Line("Closer in Paris?", HERMES_CALL.replace("Paris", "Paris </tool_call>")),
-        Line("Closer in Paris?", FENCED_CALL.replace("Paris", "Paris </tool_call>"), setting=prompted),
+        ScriptedReply("Unclosed in Paris?", HERMES_CALL.replace('Paris"}}', "Par")),
+        ScriptedReply("Unclosed in Paris?", FENCED_CALL, setting=prompted),
+        ScriptedReply("Closer in Paris?", HERMES_CALL.replace("Paris", "Paris </tool_call>")),
+        ScriptedReply("Closer in Paris?", FENCED_CALL.replace("Paris", "Paris </tool_call>"), setting=prompted),
         # what a grammar of the envelope alone lets through
-        Line("Odd in Paris?", HERMES_CALL.replace('{"city": "Paris"}', '["Paris"]')),
-        Line("Odd in Paris?", FENCED_CALL, setting=prompted),
-        Line("Bare in Paris?", '{"city": "Paris"}'),
-        Line("Control in Paris?", OUT),
-        Line("Say little", TALK),
-        Line("Think in Paris?", f"<think>\nNeed the tool.\n</think>\n\n{HERMES_CALL}"),
+        ScriptedReply("Odd in Paris?", HERMES_CALL.replace('{"city": "Paris"}', '["Paris"]')),
+        ScriptedReply("Odd in Paris?", FENCED_CALL, setting=prompted),
+        ScriptedReply("Bare in Paris?", '{"city": "Paris"}'),
+        ScriptedReply("Control in Paris?", OUT),
+        ScriptedReply("Say little", TALK),
+        ScriptedReply("Think in Paris?", f"<think>\nNeed the tool.\n</think>\n\n{HERMES_CALL}"),
     ]
 
 
-def gpt_oss(prompted: str) -> list[Line]:
+def gpt_oss(prompted: str) -> list[ScriptedReply]:
     """Lines of gpt-oss, for the tests of vLLM alone."""
     broken = HARMONY_CALL.replace('"Paris"', "Paris")
     prompt = f"{THOUGHT}{FINAL}{FENCED_CALL}<|return|>"
     return [
         *scenes.gpt_oss(prompted),
-        Line("Broken in Paris?", THOUGHT + broken),
-        Line("Broken in Paris?", prompt, setting=prompted),
+        ScriptedReply("Broken in Paris?", THOUGHT + broken),
+        ScriptedReply("Broken in Paris?", prompt, setting=prompted),
         # no <|start|> after <|end|>: HarmonyError in vLLM before 0.32
-        Line("No start in Paris?", NO_START),
-        Line("No start in Paris?", prompt, setting=prompted),
-        Line("No start at all in Paris?", NO_START),
+        ScriptedReply("No start in Paris?", NO_START),
+        ScriptedReply("No start in Paris?", prompt, setting=prompted),
+        ScriptedReply("No start at all in Paris?", NO_START),
         # words without a header, and the end
-        Line("Header in Paris?", f"{BAD_HEADER}<|return|>"),
-        Line("Header in Paris?", prompt, setting=prompted),
+        ScriptedReply("Header in Paris?", f"{BAD_HEADER}<|return|>"),
+        ScriptedReply("Header in Paris?", prompt, setting=prompted),
         # a header that is never finished
-        Line("Half a header in Paris?", f"{THOUGHT} to=functions.get_weather<|channel|>commentary json<|return|>"),
-        Line("Half a header in Paris?", prompt, setting=prompted),
-        Line("No prefix in Paris?", THOUGHT + HARMONY_CALL.replace("functions.", "")),
-        Line("Say little", f"{FINAL}{TALK}<|return|>"),
+        ScriptedReply(
+            "Half a header in Paris?", f"{THOUGHT} to=functions.get_weather<|channel|>commentary json<|return|>"
+        ),
+        ScriptedReply("Half a header in Paris?", prompt, setting=prompted),
+        ScriptedReply("No prefix in Paris?", THOUGHT + HARMONY_CALL.replace("functions.", "")),
+        ScriptedReply("Say little", f"{FINAL}{TALK}<|return|>"),
         # markers spelled out in tokens of ordinary text
-        Line("Spell it out", f"{FINAL}{spelled(SPELLED)}<|return|>"),
-        Line("Spell in Paris?", spelled_call(spelled("Need <|end|>."), spelled("Paris <|call|>"))),
+        ScriptedReply("Spell it out", f"{FINAL}{spelled(SPELLED)}<|return|>"),
+        ScriptedReply("Spell in Paris?", spelled_call(spelled("Need <|end|>."), spelled("Paris <|call|>"))),
     ]
 
 
@@ -116,10 +118,10 @@ class Boot:
             return "harmony"
         return "native" if self.tools else "prompt"
 
-    def more(self, prompted: str) -> list[Line]:
+    def more(self, prompted: str) -> list[ScriptedReply]:
         return hermes(prompted) if self.family == "hermes" else gpt_oss(prompted)
 
-    def start(self, lines: list[Line], name: str, folder: Path, **keys: Any) -> VllmServer:
+    def start(self, lines: list[ScriptedReply], name: str, folder: Path, **keys: Any) -> VllmServer:
         """Start it; where vLLM cannot be installed, the test is skipped or fails."""
         return serve(
             lines,
@@ -128,13 +130,13 @@ class Boot:
             tools=self.tools,
             name=name,
             folder=folder,
-            tell=_told_by_boots.append,
+            report=_told_by_boots.append,
             **{"slots": AT_ONCE} | keys,
         )
 
-    def installed(self) -> Installed:
+    def installed(self) -> VllmInstallation:
         try:
-            return Installed(
+            return VllmInstallation(
                 environments.path_of("vllm"),
                 self.version,
                 None if self.version == VERSION else environments.path_of(f"vllm-{self.version}"),

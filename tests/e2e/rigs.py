@@ -20,13 +20,13 @@ import table
 from recipes.ollama import VERSION as OLLAMA_VERSION
 from table import Family
 
-from promptools.lab import llamacpp
-from promptools.lab.ollama import Template
-from promptools.lab.script import Line
-from promptools.lab.server import Server
-from promptools.lab.weather import prompt_mark
+from promptools.lab import llamacpp_server
+from promptools.lab.ollama import OllamaTemplate
+from promptools.lab.script import ScriptedReply
+from promptools.lab.server_process import Server
+from promptools.lab.weather import prompt_mode_phrase
 
-Start = Callable[[list[Line], str, Path], Server]
+Start = Callable[[list[ScriptedReply], str, Path], Server]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Rig:
     """The mode that answers where nothing goes wrong."""
     dialect: str = "json"
     """What prompt mode asks for: of the family that the server tells, else JSON in a fence."""
-    more: Callable[[str], Iterable[Line]] = lambda prompted: ()
+    more: Callable[[str], Iterable[ScriptedReply]] = lambda prompted: ()
     """Lines for the tests of this server alone; `prompted` is a phrase of all that we prompt, and of nothing else."""
     host: str | None = None
     """The server that has this model among others, which starts it; the rest of the name is the model's."""
@@ -59,29 +59,29 @@ class Rig:
             return self.name.removeprefix(f"{self.host}-")
         return f"gpt-oss-on-{self.name}" if self.family == "harmony" else self.name
 
-    def lines(self) -> list[Line]:
-        prompted = prompt_mark(self.dialect)
+    def lines(self) -> list[ScriptedReply]:
+        prompted = prompt_mode_phrase(self.dialect)
         return [*table.lines(self.name, self.family, prompted, self.dialect), *self.more(prompted)]
 
 
-def _llamacpp(template: llamacpp.Template, **settings: Any) -> Start:
-    def start(lines: list[Line], name: str, folder: Path) -> Server:
-        if not llamacpp.can_serve():
+def _llamacpp(template: llamacpp_server.LlamacppTemplate, **settings: Any) -> Start:
+    def start(lines: list[ScriptedReply], name: str, folder: Path) -> Server:
+        if not llamacpp_server.can_serve():
             pytest.skip("xllamacpp or gguf is not installed here")
-        return llamacpp.serve(lines, template=template, name=name, folder=folder, **settings)
+        return llamacpp_server.serve(lines, template=template, name=name, folder=folder, **settings)
 
     return start
 
 
 def _llamacpp_version() -> str:
-    return f"llama.cpp (xllamacpp {version('xllamacpp')})" if llamacpp.can_serve() else "llama.cpp"
+    return f"llama.cpp (xllamacpp {version('xllamacpp')})" if llamacpp_server.can_serve() else "llama.cpp"
 
 
-def _unused(lines: list[Line], name: str, folder: Path) -> Server:
+def _unused(lines: list[ScriptedReply], name: str, folder: Path) -> Server:
     raise AssertionError("the model is one of a server that is started with all of them")
 
 
-def _ollama(kind: Template, title: str, mode: str = "native") -> Rig:
+def _ollama(kind: OllamaTemplate, title: str, mode: str = "native") -> Rig:
     return Rig(
         f"ollama-{kind}",
         f"Ollama {OLLAMA_VERSION}, {title}",

@@ -39,7 +39,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from promptools.lab.script import Line
+from promptools.lab.script import ScriptedReply
 
 Family = Literal["hermes", "harmony", "coder"]
 
@@ -150,15 +150,15 @@ HEADERS = [case for case in CASES if case.header]
 """Rows that are played in harmony mode on each server of gpt-oss: there its parser and its grammar have no say."""
 
 
-def lines(rig: str, family: Family, prompted: str, dialect: str) -> Iterator[Line]:
+def lines(rig: str, family: Family, prompted: str, dialect: str) -> Iterator[ScriptedReply]:
     """Give the lines of a rig's model; `prompted` is a phrase that only our prompted requests, in `dialect`, hold."""
     shown = list(played(rig, family))
     names = {case.name for case in shown}
     shown += [case for case in HEADERS if family == "harmony" and case.name not in names]
     for case in shown:
-        yield Line(case.question, case.says(family) or "")
+        yield ScriptedReply(case.question, case.says(family) or "")
         called = case.tagged if dialect == "hermes" else case.prompted
         if called is not None:
-            yield Line(case.question, spoken(called, family), setting=prompted)
+            yield ScriptedReply(case.question, spoken(called, family), setting=prompted)
         if case.answer is not None:
-            yield Line(case.result, spoken(case.answer, family))
+            yield ScriptedReply(case.result, spoken(case.answer, family))

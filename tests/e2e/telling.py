@@ -11,7 +11,7 @@ from asking import FORMS, Form, Got
 from rigs import Rig
 from table import Case
 
-from promptools.agent.reply import Gathered
+from promptools.agent.reply_collector import AccumulatedReply
 
 LONGEST = 90
 
@@ -58,7 +58,7 @@ def told(got: Got) -> str:
     return f"{len(choices)} times: {choices[0]}" if len(set(choices)) == 1 < len(choices) else "; then ".join(choices)
 
 
-def _choice(choice: Gathered) -> str:
+def _choice(choice: AccumulatedReply) -> str:
     calls = [_code(_call(call.name, call.arguments)) for call in choice.calls]
     words = [_code(choice.content.strip())] if choice.content.strip() else []
     said = ", ".join([*words, *calls]) or ("nothing but thoughts" if choice.reasoning.strip() else "nothing")

@@ -10,11 +10,11 @@ import pytest
 from scenes import WEATHER, hermes
 
 from promptools.cli import main
-from promptools.cli.conversation import Route, hold
+from promptools.cli.server_commands.demo_conversation import Scenario, run_scenario
 from promptools.lab import weather
-from promptools.lab.llamacpp import TEMPLATES, serve
-from promptools.lab.model import make_model
-from promptools.lab.script import Line
+from promptools.lab.gguf_model import write_model
+from promptools.lab.llamacpp_server import TEMPLATES, serve
+from promptools.lab.script import ScriptedReply
 
 
 def test_the_demo_is_as_it_should_be():
@@ -30,7 +30,7 @@ def test_the_demo_is_as_it_should_be():
 
 
 def test_the_demo_runs_against_a_server_of_ones_own(capsys, tmp_path):
-    with serve(weather.hermes(), template="hermes", name="mine", folder=tmp_path) as server:
+    with serve(weather.hermes_script(), template="hermes", name="mine", folder=tmp_path) as server:
         given = ["demo", "--base-url", server.base_url, "--model", "mine", "--provider", "llamacpp"]
         assert main(given) == 0
     printed = capsys.readouterr()
@@ -39,7 +39,7 @@ def test_the_demo_runs_against_a_server_of_ones_own(capsys, tmp_path):
 
 
 def test_the_demo_fails_where_the_model_calls_nothing(capsys, tmp_path):
-    mute = [Line(None, "I would rather talk about something else.")]
+    mute = [ScriptedReply(None, "I would rather talk about something else.")]
     with serve(mute, template="hermes", name="mute", folder=tmp_path) as server:
         assert main(["demo", "--base-url", server.base_url, "--model", "mute", "--json"]) == 1
     printed = capsys.readouterr()
@@ -49,11 +49,11 @@ def test_the_demo_fails_where_the_model_calls_nothing(capsys, tmp_path):
 
 def file_of(lines, folder):
     """Write a model that carries its template, as one from elsewhere does."""
-    return str(make_model(lines, folder, template=(TEMPLATES / "hermes.jinja").read_text()))
+    return str(write_model(lines, folder, template=(TEMPLATES / "hermes.jinja").read_text()))
 
 
 def test_the_demo_runs_on_a_model_in_a_file(capsys, tmp_path):
-    assert main(["demo", "--model", file_of(weather.hermes(), tmp_path), "--json"]) == 0
+    assert main(["demo", "--model", file_of(weather.hermes_script(), tmp_path), "--json"]) == 0
     seen = json.loads(capsys.readouterr().out)
     call = {"name": "get_weather", "arguments": {"city": "Paris"}}
     assert [each["calls"] for each in seen] == [[call]] * 4
@@ -63,7 +63,11 @@ def test_the_demo_runs_on_a_model_in_a_file(capsys, tmp_path):
 
 def test_what_a_model_in_a_file_says_alone_is_shown(capsys, tmp_path):
     fenced = '```json\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n```'
-    leaking = [Line(weather.QUESTION, fenced), Line(weather.RESULT, weather.ANSWER), Line(None, "No.")]
+    leaking = [
+        ScriptedReply(weather.QUESTION, fenced),
+        ScriptedReply(weather.RESULT, weather.ANSWER),
+        ScriptedReply(None, "No."),
+    ]
     assert main(["demo", "--model", file_of(leaking, tmp_path), "--json"]) == 0
     alone, ours, *_ = json.loads(capsys.readouterr().out)
     assert (alone["calls"], alone["server"]) == ([], f"200, stop: {fenced!r}")
@@ -72,13 +76,13 @@ def test_what_a_model_in_a_file_says_alone_is_shown(capsys, tmp_path):
 
 
 def test_what_a_model_in_a_file_chooses_is_its_own(capsys, tmp_path):
-    assert main(["demo", "--model", file_of([Line(None, "Let us talk about something else.")], tmp_path)]) == 0
+    assert main(["demo", "--model", file_of([ScriptedReply(None, "Let us talk about something else.")], tmp_path)]) == 0
     assert "the model called nothing" in capsys.readouterr().out
 
 
 def test_a_server_that_does_not_fail_makes_no_failure_to_show(tmp_path):
-    with serve(weather.hermes(), template="hermes", folder=tmp_path) as server:
-        seen = hold(Route("straight", server.base_url, "scripted", direct=True, breaks=True))
+    with serve(weather.hermes_script(), template="hermes", folder=tmp_path) as server:
+        seen = run_scenario(Scenario("straight", server.base_url, "scripted", direct=True, must_fail=True))
     assert not seen.fine
 
 

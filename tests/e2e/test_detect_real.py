@@ -8,7 +8,7 @@ from scenes import QUESTION, WEATHER
 
 from promptools.cli import main
 from promptools.client import OpenAI
-from promptools.lab.server import Server
+from promptools.lab.server_process import Server
 from promptools.profiles import Config
 from promptools.types import Reply
 

@@ -8,9 +8,9 @@ from asking import FORMS, ask
 from rigs import RIGS
 from scenes import ANSWER, QUESTION, RESULT, WEATHER
 
-from promptools.harmony.tokens import IDS
-from promptools.modes.ask import read_ask
-from promptools.modes.harmony import Harmony
+from promptools.harmony.control_tokens import TOKEN_IDS
+from promptools.modes.harmony_mode import HarmonyMode
+from promptools.modes.requests.tool_request import parse_request
 from promptools.profiles import Profile
 
 FORGED = {
@@ -53,8 +53,8 @@ def test_no_control_token_comes_of_it(http, servers, rig, kind):
 
     def tokens(text):
         body = {"model": server.name, "messages": told(text), "tools": [WEATHER]}
-        prompt = Harmony().body(read_ask(body, Profile(raw="completions"))).prompt.said
+        prompt = HarmonyMode().prepare(parse_request(body, Profile(raw="completions"))).prompt.content
         reply = http.post(f"{server.url}/tokenize", json={"prompt": prompt, "add_special_tokens": False})
-        return [each for each in reply.json()["tokens"] if each in set(IDS.values())]
+        return [each for each in reply.json()["tokens"] if each in set(TOKEN_IDS.values())]
 
     assert tokens(FORGED[kind]) == tokens("sunny")

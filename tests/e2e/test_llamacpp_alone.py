@@ -9,7 +9,7 @@ import httpx
 import pytest
 from scenes import ANSWER, FENCED_CALL, QUESTION, RESULT, WEATHER, WORDS
 
-from promptools.lab.server import Server
+from promptools.lab.server_process import Server
 
 PEG = "The model produced output that does not match the expected peg-native format"
 

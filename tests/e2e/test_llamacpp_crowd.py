@@ -8,14 +8,14 @@ import pytest
 from conftest import config_of
 from scenes import WEATHER
 
-from promptools.cli.gather import Answer
+from promptools.cli.collected_reply import CollectedReply
 from promptools.client import AsyncOpenAI
 
 CROWD = 40
 
 
 async def one(client: openai.AsyncOpenAI, model: str, number: int) -> tuple[int, list, str | None]:
-    answer = Answer()
+    answer = CollectedReply()
     stream = await client.chat.completions.create(
         model=model,
         messages=[{"role": "user", "content": f"Weather of City{number}?"}],
@@ -23,7 +23,7 @@ async def one(client: openai.AsyncOpenAI, model: str, number: int) -> tuple[int,
         stream=True,
     )
     async for chunk in stream:
-        list(answer.take(chunk))
+        list(answer.add(chunk))
     return number, answer.reply.calls, answer.reply.finish_reason
 
 

@@ -3,13 +3,18 @@
 import httpx
 from openai import OpenAI
 
-from promptools.lab import llamacpp, weather
-from promptools.lab.model import make_model
+from promptools.lab import llamacpp_server, weather
+from promptools.lab.gguf_model import write_model
 
 
 def test_a_file_is_served_with_its_own_template_under_its_name(tmp_path):
-    path = make_model(weather.hermes(), tmp_path, template=(llamacpp.TEMPLATES / "hermes.jinja").read_text())
-    with llamacpp.serve_file(path, folder=tmp_path) as server, OpenAI(base_url=server.base_url, api_key="-") as client:
+    path = write_model(
+        weather.hermes_script(), tmp_path, template=(llamacpp_server.TEMPLATES / "hermes.jinja").read_text()
+    )
+    with (
+        llamacpp_server.serve_file(path, folder=tmp_path) as server,
+        OpenAI(base_url=server.base_url, api_key="-") as client,
+    ):
         question = {"role": "user", "content": weather.QUESTION}
         assert [each.id for each in client.models.list()] == [path.stem]
         reply = client.chat.completions.create(model=server.name, messages=[question], tools=[weather.TOOL])
@@ -18,7 +23,7 @@ def test_a_file_is_served_with_its_own_template_under_its_name(tmp_path):
 
 
 def test_slots_share_a_context_for_each(tmp_path):
-    path = make_model(weather.hermes(), tmp_path, template="plain")
-    with llamacpp.serve_file(path, folder=tmp_path, slots=3, context=2048, threads=1) as server:
+    path = write_model(weather.hermes_script(), tmp_path, template="plain")
+    with llamacpp_server.serve_file(path, folder=tmp_path, slots=3, context=2048, threads=1) as server:
         assert len(httpx.get(f"{server.url}/slots").json()) == 3
         assert "n_slots = 3, n_ctx_slot = 6144" in server.log.read_text()

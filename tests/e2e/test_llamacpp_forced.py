@@ -9,8 +9,8 @@ from conftest import config_of
 from scenes import ANSWER, QUESTION, RESULT, WEATHER
 
 from promptools.client import OpenAI
-from promptools.lab import llamacpp
-from promptools.lab.script import Line
+from promptools.lab import llamacpp_server
+from promptools.lab.script import ScriptedReply
 
 ARGUMENTS = '{"city": "Paris"}'
 FENCED = f'```json\n{{"name": "get_weather", "arguments": {ARGUMENTS}}}\n```'
@@ -31,13 +31,13 @@ HISTORY = [
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     lines = [
-        Line(QUESTION, FENCED, blanks=True),
-        Line(RESULT, ANSWER),
-        Line("Fits at once?", FITS),
-        Line("Bare?", f'{{"name": "get_weather", "arguments": {ARGUMENTS}}}'),
-        Line("Write this answer as", FITS),  # words of ours: the model is asked for its answer again
+        ScriptedReply(QUESTION, FENCED, endless_blanks=True),
+        ScriptedReply(RESULT, ANSWER),
+        ScriptedReply("Fits at once?", FITS),
+        ScriptedReply("Bare?", f'{{"name": "get_weather", "arguments": {ARGUMENTS}}}'),
+        ScriptedReply("Write this answer as", FITS),  # words of ours: the model is asked for its answer again
     ]
-    with llamacpp.serve(lines, folder=tmp_path_factory.mktemp("forced"), context=CONTEXT, slots=1) as running:
+    with llamacpp_server.serve(lines, folder=tmp_path_factory.mktemp("forced"), context=CONTEXT, slots=1) as running:
         yield running
 
 

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from scenes import ANSWER, QUESTION, RESULT, THOUGHT, WEATHER, WORDS
 
-from promptools.wire.raw.llamacpp import MARKERS
+from promptools.wire.raw.llamacpp_endpoint import PRESERVED_TOKENS
 
 CALL = ("get_weather", '{"city": "Paris"}')
 HARMONY = {"mode": "harmony"}
@@ -93,7 +93,9 @@ def test_the_markers_are_those_that_the_server_shows(http, harmony_server):
     """A reply ends with its token only where the request asks for it: that is why it does."""
     prompt = f"<|start|>user<|message|>{QUESTION}<|end|><|start|>assistant"
     plain = http.post(f"{harmony_server.url}/completion", json={"prompt": prompt}).json()
-    shown = http.post(f"{harmony_server.url}/completion", json={"prompt": prompt, "preserved_tokens": MARKERS}).json()
+    shown = http.post(
+        f"{harmony_server.url}/completion", json={"prompt": prompt, "preserved_tokens": PRESERVED_TOKENS}
+    ).json()
     assert plain["content"].startswith(THOUGHT)
     assert shown["content"] == plain["content"] + "<|call|>"
     assert plain["stop_type"] == shown["stop_type"] == "eos"

@@ -12,7 +12,7 @@ from conftest import config_of
 from scenes import QUESTION, WEATHER, WORDS
 
 from promptools.client import OpenAI
-from promptools.modes.partial import SHORT
+from promptools.modes.replies.argument_stream import MIN_STREAMED
 
 CALL = ("get_weather", '{"city": "Paris"}')
 
@@ -50,7 +50,7 @@ def test_a_call_of_the_servers_comes_in_pieces_as_without_us(connect, hermes_ser
         alone, _ = pieces(bare, hermes_server.name)
     ours, finish = pieces(connect(hermes_server), hermes_server.name)
     assert json.loads("".join(ours)) == json.loads("".join(alone))
-    assert len(alone) - SHORT <= len(ours) <= len(alone) + 2
+    assert len(alone) - MIN_STREAMED <= len(ours) <= len(alone) + 2
     assert len(ours) > 3
     assert finish == "tool_calls"
     whole, _ = pieces(connect(hermes_server), hermes_server.name, extra_body={"promptools": {"arguments": "whole"}})

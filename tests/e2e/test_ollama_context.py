@@ -16,10 +16,10 @@ from rig_ollama import WAYS, post, program
 from scenes import ANSWER, HERMES_CALL, QUESTION, RESULT, WEATHER, WORDS
 
 from promptools.client import OpenAI
-from promptools.lab.model import CONTEXT
-from promptools.lab.ollama import Model, serve_models
-from promptools.lab.script import Line
-from promptools.lab.server import Server
+from promptools.lab.gguf_model import CONTEXT
+from promptools.lab.ollama import ScriptedModel, serve_models
+from promptools.lab.script import ScriptedReply
+from promptools.lab.server_process import Server
 from promptools.profiles import Config
 
 pytestmark = pytest.mark.ollama
@@ -34,17 +34,17 @@ TOO_LONG = "Hello there. " * 1300
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     lines = (
-        Line(QUESTION, HERMES_CALL),
-        Line(RESULT, ANSWER),
+        ScriptedReply(QUESTION, HERMES_CALL),
+        ScriptedReply(RESULT, ANSWER),
         # what an early rule asks for, unless the rule was cut off
-        Line("Greet me.", "Hello."),
-        Line("Greet me.", "Bonjour.", setting=RULE),
-        Line("Say words", WORDS),
+        ScriptedReply("Greet me.", "Hello."),
+        ScriptedReply("Greet me.", "Bonjour.", setting=RULE),
+        ScriptedReply("Say words", WORDS),
     )
     models = [
-        Model("go", lines, context=SMALL),
-        Model("jinja", lines, "jinja", context=SMALL),
-        Model("untold", lines, context=None),
+        ScriptedModel("go", lines, context=SMALL),
+        ScriptedModel("jinja", lines, "jinja", context=SMALL),
+        ScriptedModel("untold", lines, context=None),
     ]
     with serve_models(models, folder=tmp_path_factory.mktemp("ollama"), program=program()) as running:
         yield running

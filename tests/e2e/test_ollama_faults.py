@@ -23,10 +23,10 @@ from scenes import ANSWER, FENCED_CALL, HERMES_CALL, QUESTION, RESULT, WEATHER
 
 from promptools.client import OpenAI
 from promptools.fallback import Breaker
-from promptools.lab.ollama import Model, serve_models
-from promptools.lab.script import Line
-from promptools.lab.server import Server
-from promptools.lab.weather import prompt_mark
+from promptools.lab.ollama import ScriptedModel, serve_models
+from promptools.lab.script import ScriptedReply
+from promptools.lab.server_process import Server
+from promptools.lab.weather import prompt_mode_phrase
 from promptools.profiles import Config
 
 pytestmark = pytest.mark.ollama
@@ -41,21 +41,21 @@ IDLE = 100
 """Lines that nobody asks for: they make the model large, and so slow enough to be struck while it talks."""
 
 
-def models(idle: int) -> list[Model]:
+def models(idle: int) -> list[ScriptedModel]:
     plain = (
-        Line(QUESTION, HERMES_CALL),
-        Line(RESULT, ANSWER),
-        Line("Break in Paris?", HERMES_CALL.replace('"Paris"', "Paris")),
-        Line("Break in Paris?", HERMES_CALL, setting=prompt_mark("hermes")),
-        Line("Say words", LONG),
+        ScriptedReply(QUESTION, HERMES_CALL),
+        ScriptedReply(RESULT, ANSWER),
+        ScriptedReply("Break in Paris?", HERMES_CALL.replace('"Paris"', "Paris")),
+        ScriptedReply("Break in Paris?", HERMES_CALL, setting=prompt_mode_phrase("hermes")),
+        ScriptedReply("Say words", LONG),
     )
     thoughts = (
-        Line(QUESTION, f"Simple.\n</think>\n\n{HERMES_CALL}"),
-        Line("Think long.", f"{LONG}\n</think>\n\n{HERMES_CALL}"),
-        Line("Think long.", f"Simple.\n</think>\n\n{FENCED_CALL}", setting=prompt_mark()),
+        ScriptedReply(QUESTION, f"Simple.\n</think>\n\n{HERMES_CALL}"),
+        ScriptedReply("Think long.", f"{LONG}\n</think>\n\n{HERMES_CALL}"),
+        ScriptedReply("Think long.", f"Simple.\n</think>\n\n{FENCED_CALL}", setting=prompt_mode_phrase()),
     )
-    weight = tuple(Line(f"Idle {number}.", LONG) for number in range(idle))
-    return [Model("go", plain + weight), Model("think", thoughts + weight, "think")]
+    weight = tuple(ScriptedReply(f"Idle {number}.", LONG) for number in range(idle))
+    return [ScriptedModel("go", plain + weight), ScriptedModel("think", thoughts + weight, "think")]
 
 
 def start(folder: Path, *, idle: int = 0, **keys: Any) -> Server:

@@ -12,7 +12,7 @@ from rig_ollama import BEFORE, KINDS, cue
 from scenes import ANSWER, HERMES_CALL, QUESTION, RESULT, WEATHER, WORDS
 from test_ollama_healed import HEALED, MODES
 
-from promptools.lab.server import Server
+from promptools.lab.server_process import Server
 from promptools.ollama import Client
 
 pytestmark = pytest.mark.ollama

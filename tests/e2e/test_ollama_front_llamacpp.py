@@ -12,7 +12,7 @@ from asking_ollama import WAYS, Said
 from scenes import ANSWER, FENCED_CALL, QUESTION, RESULT, WEATHER, WORDS
 
 from promptools import ollama
-from promptools.lab.server import Server
+from promptools.lab.server_process import Server
 
 CALL = ("get_weather", {"city": "Paris"})
 NAMED = {"provider": "llamacpp"}

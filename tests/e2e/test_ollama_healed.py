@@ -19,7 +19,7 @@ from scenes import ANSWER, FENCED_CALL, HERMES_CALL, QUESTION, RESULT, WEATHER, 
 
 from promptools.client import OpenAI
 from promptools.fallback import Breaker
-from promptools.lab.server import Server
+from promptools.lab.server_process import Server
 from promptools.profiles import Config
 
 pytestmark = pytest.mark.ollama

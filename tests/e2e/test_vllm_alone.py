@@ -11,7 +11,7 @@ import pytest
 from rig_vllm import BAD_HEADER, choice, complete, deltas, ends, error, events, post
 from scenes import ANSWER, FENCED_CALL, HERMES_CALL, QUESTION, RESULT, WEATHER
 
-from promptools.lab.server import Server
+from promptools.lab.server_process import Server
 
 pytestmark = pytest.mark.vllm
 

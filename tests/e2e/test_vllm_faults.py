@@ -19,7 +19,7 @@ from scenes import HERMES_CALL, QUESTION, WEATHER
 
 from promptools.client import OpenAI
 from promptools.fallback import Breaker
-from promptools.lab.script import Line
+from promptools.lab.script import ScriptedReply
 from promptools.lab.vllm import VllmServer
 from promptools.profiles import Config
 
@@ -28,10 +28,10 @@ pytestmark = pytest.mark.vllm
 MUCH = " ".join(f"word{number}" for number in range(900))
 PARIS = '{"city": "Paris"}'
 LINES = [
-    Line(QUESTION, HERMES_CALL),
-    Line("Say much", MUCH),
-    Line("A long call", HERMES_CALL.replace("Paris", MUCH)),
-    *(Line(f"Weather of City{number}?", HERMES_CALL.replace("Paris", f"City{number}")) for number in range(6)),
+    ScriptedReply(QUESTION, HERMES_CALL),
+    ScriptedReply("Say much", MUCH),
+    ScriptedReply("A long call", HERMES_CALL.replace("Paris", MUCH)),
+    *(ScriptedReply(f"Weather of City{number}?", HERMES_CALL.replace("Paris", f"City{number}")) for number in range(6)),
 ]
 
 
@@ -127,7 +127,7 @@ def break_off(stream: Any, do: Callable[[], object]) -> tuple[str, openai.APIErr
 
 def state(breaker: Breaker) -> str:
     """Say how native mode stands."""
-    return next((state for key, state in breaker.lines(time.monotonic()).items() if key.mode == "native"), "closed")
+    return next((state for key, state in breaker.states(time.monotonic()).items() if key.mode == "native"), "closed")
 
 
 def test_those_who_wait_are_all_served(inside):

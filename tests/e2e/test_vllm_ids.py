@@ -13,8 +13,8 @@ from newcomers import WAYS, Newcomers
 from rig_vllm import SPELLED, complete, events
 from scenes import ANSWER, QUESTION, RESULT, WEATHER, WORDS
 
-from promptools.harmony import vocabulary
-from promptools.transport.session import vocabulary_at_hand
+from promptools.harmony import bpe_vocabulary
+from promptools.transport.session import local_vocabulary
 
 pytestmark = pytest.mark.vllm
 
@@ -24,17 +24,17 @@ KINDS = ["vllm-harmony", "vllm-harmony-old"]
 
 
 def forget() -> None:
-    vocabulary_at_hand.cache_clear()
-    vocabulary.load_encoding.cache_clear()
+    local_vocabulary.cache_clear()
+    bpe_vocabulary.load_encoding.cache_clear()
 
 
 @pytest.fixture(scope="module")
 def newcomers(proxies, tmp_path_factory) -> Iterator[Newcomers]:
     pytest.importorskip("openai_harmony")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(vocabulary.FOLDER, str(environments.path_of("o200k")))
+        patch.setenv(bpe_vocabulary.FOLDER_VARIABLE, str(environments.path_of("o200k")))
         forget()
-        assert vocabulary_at_hand() is not None
+        assert local_vocabulary() is not None
         made = Newcomers("vllm", proxies, tmp_path_factory.mktemp)
         yield made
         made.close()

@@ -21,10 +21,10 @@ from promptools.exchange import (
     Ended,
     Failed,
     Head,
-    Look,
-    Looked,
     Opened,
     Piece,
+    Probe,
+    Probed,
     Read,
     Request,
     Route,
@@ -33,10 +33,10 @@ from promptools.exchange import (
     Wait,
     run,
 )
-from promptools.exchange.front import CHAT, Front
-from promptools.modes.options import Options
+from promptools.exchange.downstream.client_api import CHAT_API, ClientApi
+from promptools.modes.requests.options import Options
 from promptools.profiles import Profile, Target
-from promptools.profiles.detect import Answer as Told
+from promptools.profiles.server_detection import ProbeResponse as Told
 from promptools.types import Reply
 
 URL = "http://server/v1/chat/completions"
@@ -124,7 +124,7 @@ class Seen:
     """What came of a run."""
 
     sent: list[Request] = field(default_factory=list)
-    looks: list[Look] = field(default_factory=list)
+    looks: list[Probe] = field(default_factory=list)
     timeouts: list[float | None] = field(default_factory=list)
     head: Head | None = None
     pieces: list[bytes] = field(default_factory=list)
@@ -230,7 +230,7 @@ def play(
     spare: bool = False,
     looked: dict[str, Any] | None = None,
     url: str = URL,
-    front: Front = CHAT,
+    front: ClientApi = CHAT_API,
     begin: Any = run,
     tick: float = 0.0,
     **context: Any,
@@ -265,7 +265,7 @@ def play(
             now += tick
             given = exchange.send(Tick(now))
             while given is not effect:
-                given = exchange.send(emit(given.what))
+                given = exchange.send(emit(given.data))
         now = until
 
     while True:
@@ -286,10 +286,10 @@ def play(
                 told = Opened(current.status, current.headers, now)
                 if not current.status:
                     told = Failed(current.broken.kind, current.broken.text, now, current.broken.error)
-            case Look(requests, timeout):
+            case Probe(requests, timeout):
                 seen.looks.append(effect)
                 now += 0.25
-                told = Looked(tuple(told_of(each, looked or {}) for each in requests), now)
+                told = Probed(tuple(told_of(each, looked or {}) for each in requests), now)
             case Read():
                 pass_time(current.every)
                 piece = next(pieces, None)

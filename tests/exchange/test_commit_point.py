@@ -7,9 +7,9 @@ import pytest
 from scripted import NOW, WEATHER, ask, error, event, logged, play, stream
 
 from promptools.exchange import Failed
-from promptools.exchange.registry import MODES
+from promptools.exchange.retry.mode_registry import MODES
 from promptools.fallback import Breaker
-from promptools.modes.mode import Upstream
+from promptools.modes.mode import PreparedRequest
 from promptools.parsing.events import CallArgs, CallEnd, CallStart
 from promptools.types import Call, Malformed, Reply, Span
 
@@ -97,7 +97,7 @@ def test_a_failure_after_the_commit_counts_for_the_breaker(said):
     breaker = Breaker(threshold=1)
     long = args('{"city": "' + "P" * 64)
     play(ask(WEATHER, stream=True), [stream(said, long, finish=None, done=False)], breaker=breaker)
-    assert list(breaker.lines(100).values()) == ["open"]
+    assert list(breaker.states(100).values()) == ["open"]
 
 
 def test_a_connection_that_breaks_after_the_commit():
@@ -410,12 +410,12 @@ class Scripted:
         self.steps = list(steps)
         self.reply = Reply()
         self.raw = ""
-        self.over = False
+        self.may_stop = False
 
-    def body(self, ask):
-        return Upstream({})
+    def prepare(self, request):
+        return PreparedRequest({})
 
-    def reader(self, ask, upstream, new_id):
+    def reader(self, request, prepared, new_id):
         return self
 
     def feed(self, delta):

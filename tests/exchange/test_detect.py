@@ -7,10 +7,10 @@ from urllib.parse import urlsplit
 import pytest
 from scripted import WEATHER, Answer, ask, error, play, reply
 
-from promptools.exchange import Failed, Route, Sights
-from promptools.exchange.ledger import endpoint
+from promptools.exchange import DetectionCache, Failed, Route
+from promptools.exchange.exchange_state import route_url
 from promptools.profiles import Config, resolve
-from promptools.types import Seen
+from promptools.types import ServerInfo
 
 RECORDED = json.loads((Path(__file__).parents[1] / "recordings/looks/servers.json").read_text(encoding="utf-8"))
 OLLAMA = {path: tuple(said) for path, said in RECORDED["ollama 0.32.15"].items() if path not in {"*", "/api/show"}}
@@ -59,11 +59,11 @@ def called():
 
 
 def test_a_server_is_looked_at_once():
-    sights = Sights()
-    first = play(ask(), [reply("hi")], looked=VLLM, route=routed(), sights=sights)
+    cache = DetectionCache()
+    first = play(ask(), [reply("hi")], looked=VLLM, route=routed(), detection_cache=cache)
     assert paths(first) == [SEVEN]
     assert first.sent[0].url == URL
-    again = play(ask(WEATHER), [reply("hi")], looked=VLLM, route=routed(), sights=sights)
+    again = play(ask(WEATHER), [reply("hi")], looked=VLLM, route=routed(), detection_cache=cache)
     assert again.looks == []
     assert again.reply.trace.seen.kind == "vllm"
     assert again.reply.trace.seen.seconds == 0.0
@@ -94,31 +94,33 @@ def test_a_server_that_is_named_and_tells_nothing_is_not_looked_at():
 
 
 def test_a_vllm_that_is_named_is_asked_for_its_version_once():
-    sights = Sights()
+    cache = DetectionCache()
     oss = "openai/gpt-oss-20b"
     looked = {"/version": {"version": "0.28.0"}, "/v1/models": {"data": [{"id": oss, "max_model_len": 8192}]}}
     completion = Answer(body=json.dumps({"choices": [{"text": FINAL, "finish_reason": "stop"}]}).encode())
     for looks in ([["/version", "/v1/models"]], []):
-        seen = play(ask(WEATHER, model=oss), [completion], looked=looked, route=routed("vllm"), sights=sights)
+        seen = play(ask(WEATHER, model=oss), [completion], looked=looked, route=routed("vllm"), detection_cache=cache)
         assert paths(seen) == looks
         assert seen.headers["x-promptools-mode"] == "harmony"
         assert (seen.reply.trace.seen.version, seen.reply.trace.seen.context) == ("0.28.0", 8192)
-    other = play(ask(WEATHER, model="other"), [reply("hi")], route=routed("vllm"), sights=sights)
+    other = play(ask(WEATHER, model="other"), [reply("hi")], route=routed("vllm"), detection_cache=cache)
     assert other.looks == []
     assert other.reply.trace.seen.version == "0.28.0"
 
 
 def test_a_named_vllm_that_is_not_up_yet_is_asked_again():
-    sights = Sights()
+    cache = DetectionCache()
     for looked, version in ((dict.fromkeys(["/version", "/v1/models"]), None), (VLLM, "0.32.0"), ({}, "0.32.0")):
-        seen = play(ask(WEATHER), [reply("hi")], looked=looked, route=routed("vllm"), sights=sights)
+        seen = play(ask(WEATHER), [reply("hi")], looked=looked, route=routed("vllm"), detection_cache=cache)
         assert seen.reply.trace.seen.version == version
 
 
 def test_what_somebody_called_a_server_is_not_what_it_is_for_others():
-    sights = Sights()
+    cache = DetectionCache()
     for provider, kind in (("vllm", "vllm"), (None, None), ("ollama", "ollama"), (None, None)):
-        seen = play(ask(WEATHER), [spoken()], looked={"/api/show": SHOW["go"]}, route=routed(provider), sights=sights)
+        seen = play(
+            ask(WEATHER), [spoken()], looked={"/api/show": SHOW["go"]}, route=routed(provider), detection_cache=cache
+        )
         assert seen.reply.trace.seen.kind == kind
 
 
@@ -141,19 +143,19 @@ def test_gpt_oss_on_llamacpp_is_known_under_any_name(named, model):
     looked = {**LLAMACPP, **HARMONY}
     raw = {"content": FINAL, "stop": True, "stop_type": "eos", "index": 0}
     answers = [error(BROKEN), Answer(body=json.dumps(raw).encode())]
-    sights = Sights()
-    seen = play(ask(WEATHER, model=model), answers, looked=looked, route=routed(named), sights=sights)
+    cache = DetectionCache()
+    seen = play(ask(WEATHER, model=model), answers, looked=looked, route=routed(named), detection_cache=cache)
     assert [each.mode for each in seen.reply.trace.attempts] == ["native", "harmony"]
     assert seen.message["content"] == "Sunny."
     assert (seen.reply.trace.seen.family, seen.reply.trace.seen.context) == ("gpt-oss", 16384)
-    again = play(ask(WEATHER, model="another"), answers, route=routed(named), sights=sights)
+    again = play(ask(WEATHER, model="another"), answers, route=routed(named), detection_cache=cache)
     assert again.looks == []
     assert again.reply.trace.mode == "harmony"
 
 
 @pytest.mark.parametrize("named", [None, "llamacpp"])
 def test_the_model_of_a_server_that_takes_any_name_may_be_another_after_a_while(named):
-    sights = Sights()
+    cache = DetectionCache()
     hermes = {"/props": {**LLAMACPP["/props"], "chat_template": (TEMPLATES / "hermes.jinja").read_text()}}
     silent = dict.fromkeys(SEVEN)
     for at, looked, family in (
@@ -163,23 +165,25 @@ def test_the_model_of_a_server_that_takes_any_name_may_be_another_after_a_while(
         (230, silent, "hermes"),  # one that is too busy to tell is still the one that it was
         (231, {**LLAMACPP, **HARMONY}, "gpt-oss"),
     ):
-        seen = play(ask(WEATHER), [reply("hi")], looked=looked, route=routed(named), sights=sights, at=at)
+        seen = play(ask(WEATHER), [reply("hi")], looked=looked, route=routed(named), detection_cache=cache, at=at)
         assert (seen.reply.trace.seen.kind, seen.reply.trace.seen.family) == ("llamacpp", family)
         assert bool(seen.looks) is (at != 159)
 
 
 def test_an_ollama_that_is_seen_is_asked_by_its_own_api_and_what_its_model_can_do():
-    sights = Sights()
-    seen = play(ask(WEATHER, model="go"), [called()], looked=ollama("go"), route=routed(), sights=sights)
+    cache = DetectionCache()
+    seen = play(ask(WEATHER, model="go"), [called()], looked=ollama("go"), route=routed(), detection_cache=cache)
     assert paths(seen) == [SEVEN, ["/api/show"]]
     (show,) = seen.looks[1].requests
     assert (show.method, json.loads(show.body)) == ("POST", {"model": "go"})
     assert urlsplit(seen.sent[0].url).path == "/api/chat"
     assert seen.message["tool_calls"][0]["function"]["arguments"] == '{"city": "Paris"}'
     assert seen.reply.trace.seen.capabilities == ("completion", "tools")
-    again = play(ask(WEATHER, model="go"), [called()], route=routed(), sights=sights)
+    again = play(ask(WEATHER, model="go"), [called()], route=routed(), detection_cache=cache)
     assert again.looks == []
-    other = play(ask(WEATHER, model="gptoss"), [called()], looked=ollama("gptoss"), route=routed(), sights=sights)
+    other = play(
+        ask(WEATHER, model="gptoss"), [called()], looked=ollama("gptoss"), route=routed(), detection_cache=cache
+    )
     assert paths(other) == [["/api/show"]]
     assert other.reply.trace.seen.capabilities == ("completion", "tools", "thinking")
     assert other.reply.trace.seen.asked[0] == ("GET /api/version", "HTTP 200")
@@ -220,9 +224,9 @@ def test_of_an_ollama_that_is_named_only_the_model_is_asked_about():
 
 
 def test_a_model_that_is_not_there_yet_is_asked_about_again():
-    sights = Sights()
+    cache = DetectionCache()
     for _ in range(2):
-        seen = play(ask(WEATHER, model="go"), [called()], looked=ollama(), route=routed(), sights=sights)
+        seen = play(ask(WEATHER, model="go"), [called()], looked=ollama(), route=routed(), detection_cache=cache)
         assert seen.looks[-1].requests[0].url == "http://server/api/show"
     assert paths(seen) == [["/api/show"]]
     assert seen.reply.trace.seen.capabilities is None
@@ -235,29 +239,29 @@ def test_without_a_model_there_is_none_to_ask_about():
 
 
 def test_a_look_that_nobody_answered_is_taken_again():
-    sights = Sights()
+    cache = DetectionCache()
     silent = dict.fromkeys([*SEVEN])
-    seen = play(ask(WEATHER), [reply("hi")], looked=silent, route=routed(), sights=sights)
+    seen = play(ask(WEATHER), [reply("hi")], looked=silent, route=routed(), detection_cache=cache)
     assert seen.reply.trace.seen.why == "nothing answered in time"
-    again = play(ask(WEATHER), [reply("hi")], looked=VLLM, route=routed(), sights=sights)
+    again = play(ask(WEATHER), [reply("hi")], looked=VLLM, route=routed(), detection_cache=cache)
     assert again.reply.trace.seen.kind == "vllm"
 
 
 def test_a_server_that_tells_nothing_is_not_looked_at_again():
-    sights = Sights()
+    cache = DetectionCache()
     for looks in (1, 0):
-        seen = play(ask(WEATHER), [reply("hi")], route=routed(), sights=sights)
+        seen = play(ask(WEATHER), [reply("hi")], route=routed(), detection_cache=cache)
         assert len(seen.looks) == looks
         assert seen.reply.trace.seen.kind is None
 
 
 def test_a_server_that_went_away_is_looked_at_again():
-    sights = Sights()
-    play(ask(WEATHER), [reply("hi")], looked=VLLM, route=routed(), sights=sights)
+    cache = DetectionCache()
+    play(ask(WEATHER), [reply("hi")], looked=VLLM, route=routed(), detection_cache=cache)
     gone = Answer(0, broken=Failed("connect", "refused", 0.0, ConnectionError("refused")))
     with pytest.raises(ConnectionError):
-        play(ask(WEATHER), [gone, gone], route=routed(), sights=sights, spare=True)
-    seen = play(ask(WEATHER), [reply("hi")], looked=VLLM, route=routed(), sights=sights)
+        play(ask(WEATHER), [gone, gone], route=routed(), detection_cache=cache, spare=True)
+    seen = play(ask(WEATHER), [reply("hi")], looked=VLLM, route=routed(), detection_cache=cache)
     assert paths(seen) == [SEVEN]
 
 
@@ -323,19 +327,19 @@ def test_a_request_that_passes_untouched_is_still_the_clients_own_bytes():
 
 
 def test_sights_are_bounded_and_forgotten_by_server():
-    sights = Sights(limit=2)
+    cache = DetectionCache(limit=2)
     for root in ("a", "b", "c"):
-        sights.put(root, "", Seen(kind="vllm", seconds=1.0))
-    assert sights.get("a") is None
-    assert sights.get("c") == Seen(kind="vllm")
-    sights.put("c", "m", Seen())
-    sights.forget("c")
-    assert sights.get("c") is sights.get("c", "m") is None
+        cache.put(root, "", ServerInfo(kind="vllm", seconds=1.0))
+    assert cache.get("a") is None
+    assert cache.get("c") == ServerInfo(kind="vllm")
+    cache.put("c", "m", ServerInfo())
+    cache.evict("c")
+    assert cache.get("c") is cache.get("c", "m") is None
 
 
 @pytest.mark.parametrize("host", ["v1", "api", "host/v1", "[::1]:9"])
 @pytest.mark.parametrize("path", ["/api/chat", "completions"])
 def test_another_route_is_on_the_same_host_whatever_its_name(host, path):
-    made = endpoint(f"http://{host}/chat/completions?a=1", path)
+    made = route_url(f"http://{host}/chat/completions?a=1", path)
     assert made.startswith(f"http://{host.removesuffix('/v1')}/")
     assert made.endswith(f"{path}?a=1")

@@ -7,8 +7,8 @@ from clock import assert_linear
 from scripted import SSE, WEATHER, Answer, ask, chunk, event, play, stream, target
 
 from promptools.exchange import Failed
-from promptools.exchange.ending import Ending
-from promptools.exchange.front import OLLAMA
+from promptools.exchange.downstream.client_api import OLLAMA_API
+from promptools.exchange.upstream.stream_end import StreamEndDetector
 
 NDJSON = (("content-type", "application/x-ndjson"),)
 STUCK = Failed("timeout", "nothing more came", 0.0, TimeoutError())
@@ -42,7 +42,7 @@ def test_nothing_is_read_after_the_last_line_of_ollama(front, cut):
         assert seen.choice().content == "It is warm."
         assert seen.done
     else:
-        seen = play(ask(stream=True), [answer], target=target(wire="ollama"), front=OLLAMA)
+        seen = play(ask(stream=True), [answer], target=target(wire="ollama"), front=OLLAMA_API)
         assert seen.body == body
 
 
@@ -130,7 +130,7 @@ NO_ENDS = {
     + [(wire, text, False) for wire, texts in NO_ENDS.items() for text in texts],
 )
 def test_the_end_is_told_from_words_about_it(wire, text, wanted, size):
-    ending = Ending(wire)
+    ending = StreamEndDetector(wire)
     step = size or len(text)
     for at in range(0, len(text), step):
         assert not ending.seen
@@ -144,7 +144,7 @@ def test_the_end_is_told_from_words_about_it(wire, text, wanted, size):
 @pytest.mark.parametrize("wire", ["chat", "ollama"])
 def test_a_long_line_in_small_pieces_costs_no_more_for_its_length(wire):
     def watched(size):
-        ending = Ending(wire)
+        ending = StreamEndDetector(wire)
         for _ in range(size):
             ending.feed(b"abcd")
         assert len(ending._tail) <= 1 << 16

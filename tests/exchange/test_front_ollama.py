@@ -8,9 +8,9 @@ from scripted import play as play_chat
 
 from promptools.errors import UsageError
 from promptools.exchange import Failed
-from promptools.exchange.front import OLLAMA
-from promptools.exchange.ledger import base_of, endpoint
-from promptools.exchange.routes import other
+from promptools.exchange.downstream.client_api import OLLAMA_API
+from promptools.exchange.downstream.ollama_routes import serve_ollama_route
+from promptools.exchange.exchange_state import api_base, route_url
 
 CHAT = "http://server/api/chat"
 V1 = URL
@@ -36,7 +36,7 @@ def ask(*tools, **more):
 
 
 def play(body, answers, **keys):
-    return play_chat(body, answers, **{"url": CHAT, "front": OLLAMA, **keys})
+    return play_chat(body, answers, **{"url": CHAT, "front": OLLAMA_API, **keys})
 
 
 def lines(seen):
@@ -327,7 +327,7 @@ def test_a_history_of_the_package():
 
 
 def play_other(name, answers=(), **keys):
-    return play(b"", answers, url=f"http://server/api/{name}", begin=other, **keys)
+    return play(b"", answers, url=f"http://server/api/{name}", begin=serve_ollama_route, **keys)
 
 
 def test_a_route_that_cannot_be_found_is_our_own_error():
@@ -372,8 +372,8 @@ def test_what_an_ollama_may_answer_is_left_to_it(facts):
     ],
 )
 def test_another_route_of_the_same_server(url, path, there):
-    assert endpoint(url, path) == there
+    assert route_url(url, path) == there
 
 
 def test_the_base_of_what_is_neither():
-    assert base_of("http://s/v1/") == "http://s/v1"
+    assert api_base("http://s/v1/") == "http://s/v1"

@@ -7,13 +7,13 @@ from urllib.parse import urlsplit
 import pytest
 from scripted import JSON, NOW, SSE, URL, WEATHER, Answer, ask, error, event, play, reply, stream, target
 
+from promptools.exchange.downstream.client_api import OLLAMA_API
 from promptools.exchange.effects import Failed
-from promptools.exchange.front import OLLAMA
-from promptools.fallback import Windows
-from promptools.harmony.tokens import IDS
-from promptools.harmony.vocabulary import Vocabulary
+from promptools.fallback import ContextSizes
+from promptools.harmony.bpe_vocabulary import TokenCodec
+from promptools.harmony.control_tokens import TOKEN_IDS
 from promptools.profiles import Config, Provider, resolve
-from promptools.profiles.config import Calling
+from promptools.profiles.config_files.config import ToolModePolicy
 
 LINES = (("content-type", "application/x-ndjson"),)
 THOUGHT = "<|channel|>analysis<|message|>Need it.<|end|><|start|>assistant"
@@ -25,7 +25,7 @@ BROKEN = "Unexpected token 12606 while expecting start token 200006"
 PARIS = {"name": "get_weather", "arguments": '{"city": "Paris"}'}
 USAGE = {"prompt_tokens": 10, "completion_tokens": 9, "total_tokens": 19}
 BYTES = 1000
-LETTERS = Vocabulary(
+LETTERS = TokenCodec(
     lambda text: [ord(each) for each in text], {BYTES + each: bytes([each]) for each in range(256)}.__getitem__
 )
 WALL = datetime(2026, 11, 21, 17, 30, tzinfo=UTC)
@@ -81,7 +81,7 @@ def streamed(raw, text=CALL, finish="stop", cut=0):
 
 @pytest.mark.parametrize("raw", RAW)
 def test_a_call(raw):
-    seen = play(ask(WEATHER), [said(raw)], target=place(raw), wall=lambda: WALL)
+    seen = play(ask(WEATHER), [said(raw)], target=place(raw), wall_clock=lambda: WALL)
     assert seen.sent[0].url == "http://server" + RAW[raw]
     prompt = seen.bodies[0]["prompt"]
     assert prompt.startswith("<|start|>system<|message|>You are ChatGPT")
@@ -161,10 +161,10 @@ def test_what_the_timings_of_llamacpp_tell_goes_on():
 def test_a_client_of_ollamas_own_api():
     body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "tools": [WEATHER], "stream": False,
             "options": {"num_predict": 50, "temperature": 0}}  # fmt: skip
-    seen = play(body, [said("generate")], target=place("generate"), url="http://server/api/chat", front=OLLAMA)
+    seen = play(body, [said("generate")], target=place("generate"), url="http://server/api/chat", front=OLLAMA_API)
     assert seen.json["message"]["tool_calls"][0]["function"]["arguments"] == {"city": "Paris"}
     assert seen.bodies[0]["options"].items() >= {"num_predict": 50, "temperature": 0, "top_p": 1}.items()
-    seen = play(body, [said("llamacpp")], target=place("llamacpp"), url="http://server/api/chat", front=OLLAMA)
+    seen = play(body, [said("llamacpp")], target=place("llamacpp"), url="http://server/api/chat", front=OLLAMA_API)
     assert seen.sent[0].url == "http://server/completion"
     assert seen.bodies[0]["n_predict"] == 50
 
@@ -202,7 +202,7 @@ def ids_of(*parts):
     return [
         id_
         for part in parts
-        for id_ in ([IDS[part[1:]]] if part[0] == "." else (BYTES + each for each in part.encode()))
+        for id_ in ([TOKEN_IDS[part[1:]]] if part[0] == "." else (BYTES + each for each in part.encode()))
     ]
 
 
@@ -251,13 +251,13 @@ def test_a_reply_in_ids_goes_on_from_the_prefill(as_stream):
 
 @pytest.mark.parametrize(("date", "told"), [(None, "2026-11-21"), ("2025-06-28", "2025-06-28"), ("", None)])
 def test_the_date(date, told):
-    seen = play(ask(WEATHER, promptools={"date": date}), [said("completions")], target=place(), wall=lambda: WALL)
+    seen = play(ask(WEATHER, promptools={"date": date}), [said("completions")], target=place(), wall_clock=lambda: WALL)
     prompt = seen.bodies[0]["prompt"]
     assert f"Current date: {told}" in prompt if told else "Current date" not in prompt
 
 
 def test_the_time_where_the_server_tells_none():
-    seen = play(ask(WEATHER), [said("llamacpp")], target=place("llamacpp"), wall=lambda: WALL)
+    seen = play(ask(WEATHER), [said("llamacpp")], target=place("llamacpp"), wall_clock=lambda: WALL)
     assert seen.json["created"] == int(WALL.timestamp())
     assert seen.json["id"].startswith("chatcmpl-")
 
@@ -497,7 +497,7 @@ def test_a_mode_that_is_forced_or_all_that_may_be_tried_has_no_last_step(body):
 @pytest.mark.parametrize("kind", [None, "vllm"])
 def test_a_config_of_ppxais_that_wants_prompt_mode_keeps_harmony_mode(kind):
     """Its `native_tool_calling: false`, with a vLLM whose chat endpoint raises HarmonyError for whatever it is sent."""
-    seed = Provider("p", kind=kind, base_url="http://server/v1", calling=Calling(native=False))
+    seed = Provider("p", kind=kind, base_url="http://server/v1", calling=ToolModePolicy(native=False))
     where = resolve("openai/gpt-oss-120b", config=Config(providers={"p": seed}))
     seen = play(ask(WEATHER, model="default"), [error(BROKEN), said("completions")], target=where)
     assert [each.mode for each in seen.reply.trace.attempts] == ["prompt", "harmony"]
@@ -614,9 +614,9 @@ def test_a_server_that_holds_less_than_the_model_was_made_for():
 
 def test_what_a_server_holds_is_not_forgotten():
     told = "max_tokens=130902 cannot be greater than max_model_len=16384. Please request fewer output tokens."
-    windows = Windows()
-    play(ask(WEATHER), [error(told, 400), said("completions")], target=place(), windows=windows)
-    seen = play(ask(WEATHER), [said("completions")], target=place(), windows=windows)
+    windows = ContextSizes()
+    play(ask(WEATHER), [error(told, 400), said("completions")], target=place(), context_sizes=windows)
+    seen = play(ask(WEATHER), [said("completions")], target=place(), context_sizes=windows)
     assert 15_000 < seen.bodies[0]["max_tokens"] < 16_384
 
 
@@ -650,8 +650,8 @@ def test_ollama_is_asked_for_a_longer_context():
 
 
 def test_a_remembered_context_is_nothing_to_a_server_that_sets_its_own():
-    windows = Windows()
-    windows.raised(("local", "m"), 8192, 99.0)
-    seen = play(ask(WEATHER), [reply("Sunny.")], target=target(num_ctx="server"), windows=windows)
+    windows = ContextSizes()
+    windows.put(("local", "m"), 8192, 99.0)
+    seen = play(ask(WEATHER), [reply("Sunny.")], target=target(num_ctx="server"), context_sizes=windows)
     assert "options" not in seen.bodies[0]
     assert seen.reply.trace.notes == ()

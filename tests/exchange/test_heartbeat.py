@@ -4,12 +4,12 @@ import pytest
 from scripted import NOW, WEATHER, ask, error, event, play, reply, stream
 
 from promptools.exchange import Failed
-from promptools.exchange.front import OLLAMA
-from promptools.wire.sse import comment
+from promptools.exchange.downstream.client_api import OLLAMA_API
+from promptools.wire.sse import encode_comment
 
 FENCED = '```json\n{"tool": "get_weather", "arguments": {"city": "Paris"}}\n```'
 HARMONY = event({"error": {"message": "Unexpected token 12 while expecting start token 200006", "code": 500}})
-BEAT = comment("keep-alive")
+BEAT = encode_comment("keep-alive")
 
 
 def beats(seen):
@@ -130,7 +130,7 @@ def test_a_whole_answer_has_no_place_for_it():
 
 def test_lines_know_no_comments():
     said = slow(stream(*FENCED), every=9.0, takes=99.0)
-    seen = play(ask(WEATHER), [said], tick=1.0, front=OLLAMA, url="http://server/api/chat")
+    seen = play(ask(WEATHER), [said], tick=1.0, front=OLLAMA_API, url="http://server/api/chat")
     assert len(seen.pieces) == 2
     assert b"keep-alive" not in seen.body
 

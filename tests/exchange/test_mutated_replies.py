@@ -6,7 +6,7 @@ from itertools import repeat
 import pytest
 from scripted import JSON, SSE, WEATHER, Answer, ask, play, target
 
-from promptools.exchange.front import CHAT, OLLAMA
+from promptools.exchange.downstream.client_api import CHAT_API, OLLAMA_API
 
 NDJSON = (("content-type", "application/x-ndjson"),)
 WORDS = "It is warm in Paris."
@@ -188,7 +188,9 @@ def troubles(name, number, mutations, **how):
             request = ask(*how.get("tools", [WEATHER]), stream="streamed" in name)
             answer = written(texts, written_as)
             try:
-                seen = play(request, repeat(answer), spare=True, target=target(**facts), front=how.get("front", CHAT))
+                seen = play(
+                    request, repeat(answer), spare=True, target=target(**facts), front=how.get("front", CHAT_API)
+                )
                 said = said_in(seen)
             except Exception as error:  # noqa: BLE001 - that it raises is what is looked for
                 yield f"{'.'.join(map(str, path))} = {odd[:40]}: {type(error).__name__}: {error}"[:200]
@@ -225,4 +227,4 @@ def test_a_reply_with_an_odd_field_passes_untouched(name, number):
 
 @pytest.mark.parametrize("name", ["chat", "call", "ollama"])
 def test_an_odd_field_never_breaks_a_reply_for_a_client_of_ollama(name):
-    assert list(troubles(name, 0, ODD, front=OLLAMA)) == []
+    assert list(troubles(name, 0, ODD, front=OLLAMA_API)) == []

@@ -7,7 +7,7 @@ import tenacity
 from scripted import JSON, NOW, WEATHER, Answer, ask, call, error, event, logged, play, reply, stream, target
 
 from promptools.exchange import Failed
-from promptools.fallback import Breaker, Key
+from promptools.fallback import Breaker, BreakerKey
 
 OK = reply("ok")
 GOOD = ("get_weather", {"city": "Paris"})
@@ -377,7 +377,7 @@ def test_what_cannot_be_is_remembered():
     breaker = Breaker(cool_down=50)
     where = target(provider="local")
     play(ask(WEATHER), [NO_TOOLS, OK], breaker=breaker, target=where)
-    assert breaker.lines(100) == {Key("local", "m", "native"): "open"}
+    assert breaker.states(100) == {BreakerKey("local", "m", "native"): "open"}
     seen = play(ask(WEATHER), [OK], breaker=breaker, target=where)
     assert seen.headers["x-promptools-mode"] == "prompt"
     assert "native mode was skipped: it failed lately (no_native_tools)" in seen.reply.trace.notes
@@ -388,7 +388,7 @@ def test_it_is_probed_after_a_while():
     play(ask(WEATHER), [NO_TOOLS, OK], breaker=breaker)
     seen = play(ask(WEATHER), [reply(calls=[GOOD], finish="tool_calls")], breaker=breaker, at=151.0)
     assert seen.headers["x-promptools-mode"] == "native"
-    assert breaker.lines(151) == {}
+    assert breaker.states(151) == {}
 
 
 def test_other_models_and_providers_are_not_concerned():
@@ -410,14 +410,14 @@ def test_a_forced_mode_is_used_whatever_the_breaker_says():
 def test_when_all_is_open_the_first_mode_serves():
     breaker = Breaker()
     play(ask(WEATHER), [NO_TOOLS, NO_TOOLS], breaker=breaker)
-    assert set(breaker.lines(100).values()) == {"open"}
+    assert set(breaker.states(100).values()) == {"open"}
     seen = play(ask(WEATHER), [OK], breaker=breaker)
     assert seen.headers["x-promptools-mode"] == "native"
 
 
 def test_a_mode_that_is_open_is_no_way_out():
     breaker = Breaker()
-    breaker.failed(Key("local", "m", "prompt"), 100.0, why="harmony", lasting=True)
+    breaker.record_failure(BreakerKey("local", "m", "prompt"), 100.0, why="harmony", lasting=True)
     seen = play(ask(WEATHER), [error(HARMONY), OK], breaker=breaker)
     assert outcomes(seen) == [("native", "harmony"), ("native", "answered")]
 
@@ -455,7 +455,7 @@ def test_what_lies_in_one_apps_requests_closes_no_mode_for_the_others(body, answ
     breaker = Breaker(threshold=1)
     for _ in range(3):
         play(body, answers, breaker=breaker, spare=True)
-    assert breaker.lines(100) == {}
+    assert breaker.states(100) == {}
 
 
 @pytest.mark.parametrize(
@@ -467,7 +467,7 @@ def test_what_is_the_servers_own_is_counted(bad):
     breaker = Breaker()
     for _ in range(3):
         play(ask(WEATHER), [bad, reply(FENCED)], breaker=breaker, spare=True)
-    assert breaker.lines(100) == {Key("local", "m", "native"): "open"}
+    assert breaker.states(100) == {BreakerKey("local", "m", "native"): "open"}
 
 
 def test_a_model_that_errs_now_and_then_does_not_open_it():
@@ -475,12 +475,12 @@ def test_a_model_that_errs_now_and_then_does_not_open_it():
     bad = reply(calls=[("get_weather", {"days": 1})], finish="tool_calls")
     for _ in range(5):
         play(ask(WEATHER), [bad, reply(calls=[GOOD], finish="tool_calls")], breaker=breaker)
-    assert breaker.lines(100) == {}
+    assert breaker.states(100) == {}
 
 
 def test_without_a_provider_the_address_is_the_name():
     breaker = Breaker()
     play(ask(WEATHER), [NO_TOOLS, OK], breaker=breaker, target=target(provider=None, base_url="http://a/v1"))
-    assert Key("http://a/v1", "m", "native") in breaker.lines(100)
+    assert BreakerKey("http://a/v1", "m", "native") in breaker.states(100)
     play(ask(WEATHER), [NO_TOOLS, OK], breaker=breaker, target=target(provider=None))
-    assert Key("http://server/v1/chat/completions", "m", "native") in breaker.lines(100)
+    assert BreakerKey("http://server/v1/chat/completions", "m", "native") in breaker.states(100)

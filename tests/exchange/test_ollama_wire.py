@@ -7,8 +7,8 @@ from scripted import JSON, NOW, WEATHER, Answer, ask, error, play, reply, stream
 
 from promptools.exchange import Failed, Route
 from promptools.exchange.effects import Opened
-from promptools.exchange.untouched import Watch
-from promptools.fallback import Breaker, Windows
+from promptools.exchange.upstream.passthrough import PassthroughMonitor
+from promptools.fallback import Breaker, ContextSizes
 
 NDJSON = (("content-type", "application/x-ndjson"),)
 FENCED = '```json\n{"tool": "get_weather", "arguments": {"city": "Lima"}}\n```'
@@ -310,8 +310,8 @@ def test_prompt_mode_may_need_another_context():
 
 
 def test_what_fitted_once_is_asked_for_again():
-    windows, breaker = Windows(), Breaker()
-    shared = {"target": ollama(), "windows": windows, "breaker": breaker}
+    windows, breaker = ContextSizes(), Breaker()
+    shared = {"target": ollama(), "context_sizes": windows, "breaker": breaker}
     play(ask(WEATHER), [too_long(5000, 4096), whole("Cold.")], **shared)
     seen = play(ask(WEATHER, n=2), [whole("Cold."), whole("Cold.")], at=200.0, **shared)
     assert [each["options"] for each in seen.bodies] == [{"num_ctx": 9216}] * 2
@@ -333,12 +333,12 @@ PICTURE = {"type": "image_url", "image_url": {"url": "http://box/cat.png"}}
     ],
 )
 def test_a_context_is_told_of_only_where_it_was_asked_for(body):
-    windows = Windows()
-    windows.raised(("local", "m"), 9216, 99.0)
+    windows = ContextSizes()
+    windows.put(("local", "m"), 9216, 99.0)
     content = {"role": "assistant", "content": "Cold."}
     v1 = {"choices": [{"index": 0, "message": content, "finish_reason": "stop"}]}
     answer = whole("Cold.") if "options" in body else Answer(200, json.dumps(v1).encode(), JSON)
-    seen = play(body, [answer], target=ollama(), windows=windows)
+    seen = play(body, [answer], target=ollama(), context_sizes=windows)
     assert seen.message["content"] == "Cold."
     assert not [note for note in seen.reply.trace.notes if "num_ctx" in note]
 
@@ -366,9 +366,9 @@ def test_numbers_beside_the_words_are_read(nested):
 
 
 def test_a_context_that_did_not_serve_is_not_remembered():
-    windows = Windows()
-    play(ask(WEATHER), [too_long(5000, 4096), too_long(5000, 4096)], target=ollama(), windows=windows)
-    assert windows.size(("local", "m"), 100.0) is None
+    windows = ContextSizes()
+    play(ask(WEATHER), [too_long(5000, 4096), too_long(5000, 4096)], target=ollama(), context_sizes=windows)
+    assert windows.get(("local", "m"), 100.0) is None
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -397,7 +397,7 @@ OPENED = Opened(200, NDJSON, 0.0)
 
 
 def watched(*given, cut, streamed=True):
-    watch = Watch(streamed=streamed, swallows=True, wire="ollama")
+    watch = PassthroughMonitor(streamed=streamed, swallows=True, wire="ollama")
     passed = b"".join(watch.feed(piece) for piece in (lines(*given, cut=cut).pieces()))
     return watch, passed + watch.end()
 
@@ -406,9 +406,9 @@ def watched(*given, cut, streamed=True):
 def test_lines_pass_as_they_come(cut):
     given = (said(thinking="Hm."), "It is ", "cold.", said(done="stop"))
     watch, passed = watched(*given, cut=cut)
-    assert watch.said
+    assert watch.has_content
     assert watch.failure(OPENED) is None
-    assert passed + watch.rest == lines(*given).body
+    assert passed + watch.held == lines(*given).body
 
 
 @pytest.mark.parametrize("cut", [0, 1, 7])
@@ -428,7 +428,7 @@ def test_lines_that_end_badly_are_held(given, kind, cut):
 
 def test_a_whole_answer_is_looked_at():
     answer = whole("Hello").body
-    watch = Watch(streamed=False, swallows=True, wire="ollama")
+    watch = PassthroughMonitor(streamed=False, swallows=True, wire="ollama")
     assert watch.feed(answer) + watch.end() == b""
-    assert watch.said
-    assert watch.rest == answer
+    assert watch.has_content
+    assert watch.held == answer

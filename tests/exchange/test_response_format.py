@@ -5,7 +5,7 @@ import json
 import pytest
 from scripted import WEATHER, ask, error, play, reply, stream, target
 
-from promptools.exchange.front import OLLAMA
+from promptools.exchange.downstream.client_api import OLLAMA_API
 
 SKY = {"type": "object", "properties": {"sky": {"type": "string"}}, "required": ["sky"], "additionalProperties": False}
 FORM = {"type": "json_schema", "json_schema": {"name": "a", "schema": SKY}}
@@ -117,6 +117,6 @@ def test_ollama_gets_the_form_as_its_own():
         return made
 
     body = {"model": "m", "messages": HISTORY[:1], "tools": [WEATHER], "format": SKY, "stream": False}
-    seen = play(body, [line(PROSE), line(FITS)], target=target(wire="ollama"), front=OLLAMA)
+    seen = play(body, [line(PROSE), line(FITS)], target=target(wire="ollama"), front=OLLAMA_API)
     assert seen.json["message"]["content"] == FITS
     assert ("format" in seen.bodies[0], seen.bodies[1]["format"]) == (False, SKY)

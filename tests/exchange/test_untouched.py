@@ -84,10 +84,10 @@ def test_bytes_pass_as_they_come():
 
 @pytest.mark.clock
 def test_one_long_event_in_small_pieces_costs_no_more_for_its_length():
-    from promptools.exchange.untouched import Watch
+    from promptools.exchange.upstream.passthrough import PassthroughMonitor
 
     def watched(size):
-        watch = Watch(streamed=True, swallows=True)
+        watch = PassthroughMonitor(streamed=True, swallows=True)
         for piece in [b"data: "] + [b"abcd"] * size:
             watch.feed(piece)
 

@@ -5,8 +5,8 @@ from typing import get_args
 
 import pytest
 
-from promptools.fallback import COUNTED, LASTING, NOT_COUNTED, REMEDIES, RULES, classify, explain
-from promptools.fallback.table import FailureKind, Mend, Move
+from promptools.fallback import COUNTED_KINDS, LASTING_KINDS, REMEDIES, RULES, UNCOUNTED_KINDS, classify, match_rule
+from promptools.fallback.rules import Adaptation, FailureKind, RetryAction
 
 SEEN = [
     ('"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set', "no_native_tools"),
@@ -103,7 +103,7 @@ def test_a_servers_text_is_known(text, kind):
 
 
 def test_every_rule_but_the_hosted_ones_is_met():
-    met = {rule for text, _ in SEEN if (rule := explain(text))}
+    met = {rule for text, _ in SEEN if (rule := match_rule(text))}
     kinds = {rule.kind for rule in met}
     assert kinds == {rule.kind for rule in RULES}
 
@@ -116,15 +116,15 @@ def test_rules_compile_and_name_their_source():
 
 def test_every_kind_has_its_remedies_and_every_remedy_is_known():
     assert set(REMEDIES) == set(get_args(FailureKind))
-    assert {step for steps in REMEDIES.values() for step in steps} == {*get_args(Mend), *get_args(Move)}
-    assert set(REMEDIES) >= LASTING
+    assert {step for steps in REMEDIES.values() for step in steps} == {*get_args(Adaptation), *get_args(RetryAction)}
+    assert set(REMEDIES) >= LASTING_KINDS
 
 
 def test_of_every_kind_it_is_said_why_it_is_counted_or_not():
-    assert COUNTED.keys() | NOT_COUNTED.keys() == set(get_args(FailureKind))
-    assert not COUNTED.keys() & NOT_COUNTED.keys()
-    assert set(COUNTED) >= LASTING
-    assert all((*COUNTED.values(), *NOT_COUNTED.values()))
+    assert COUNTED_KINDS.keys() | UNCOUNTED_KINDS.keys() == set(get_args(FailureKind))
+    assert not COUNTED_KINDS.keys() & UNCOUNTED_KINDS.keys()
+    assert set(COUNTED_KINDS) >= LASTING_KINDS
+    assert all((*COUNTED_KINDS.values(), *UNCOUNTED_KINDS.values()))
 
 
 def test_classifying_is_case_blind_and_bounded():

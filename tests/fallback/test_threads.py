@@ -5,9 +5,9 @@ import threading
 
 import pytest
 
-from promptools.exchange import Sights
-from promptools.fallback import Breaker, Key, Windows
-from promptools.types import Seen
+from promptools.exchange import DetectionCache
+from promptools.fallback import Breaker, BreakerKey, ContextSizes
+from promptools.types import ServerInfo
 
 THREADS = 8
 
@@ -45,50 +45,50 @@ def test_a_breaker_that_forgets_and_learns_in_threads_never_raises():
 
     def work(number):
         for at in range(2_000):
-            key = Key("p", f"m{(at + number) % 7}", "native")
-            breaker.failed(key, at, lasting=True)
-            breaker.admits(key, at + 1)
-            breaker.lines(at)
+            key = BreakerKey("p", f"m{(at + number) % 7}", "native")
+            breaker.record_failure(key, at, lasting=True)
+            breaker.allows(key, at + 1)
+            breaker.states(at)
             breaker.why(key)
             if at % 3 == 0:
-                breaker.worked(key)
+                breaker.record_success(key)
 
     assert together(work)[1] == []
-    assert len(breaker.lines(0)) <= 3
+    assert len(breaker.states(0)) <= 3
 
 
 def test_one_of_many_threads_takes_the_probe():
-    key = Key("p", "m", "native")
+    key = BreakerKey("p", "m", "native")
     for cool_down in range(1, 300):
         breaker = Breaker(cool_down=cool_down)
-        breaker.failed(key, 0, lasting=True)
+        breaker.record_failure(key, 0, lasting=True)
         for probe in (1, 2):
-            admitted, errors = together(lambda _, at=probe * cool_down, own=breaker: own.admits(key, at))
+            admitted, errors = together(lambda _, at=probe * cool_down, own=breaker: own.allows(key, at))
             assert errors == []
             assert admitted.count(True) == 1
 
 
 def test_failures_in_threads_all_count():
-    key = Key("p", "m", "native")
+    key = BreakerKey("p", "m", "native")
     for _ in range(300):
         breaker = Breaker(threshold=THREADS)
-        assert together(lambda number, own=breaker: own.failed(key, number))[1] == []
+        assert together(lambda number, own=breaker: own.record_failure(key, number))[1] == []
         assert breaker.state(key, THREADS) == "open"
 
 
 def test_contexts_and_looks_in_threads_never_raise():
-    windows, sights = Windows(limit=3, idle=5), Sights(limit=3)
+    windows, sights = ContextSizes(limit=3, idle=5), DetectionCache(limit=3)
 
     def work(number):
         for at in range(2_000):
             place = ("p", f"m{(at + number) % 7}")
-            windows.raised(place, 8192, at)
-            windows.size(place, at + number)
-            sights.put(*place, Seen("ollama"))
+            windows.put(place, 8192, at)
+            windows.get(place, at + number)
+            sights.put(*place, ServerInfo("ollama"))
             sights.get(*place)
             if at % 5 == 0:
-                sights.forget("p")
+                sights.evict("p")
 
     assert together(work)[1] == []
-    assert len(windows._windows) <= 3 + THREADS  # a window that is used while it is dropped stays
-    assert len(sights._seen) <= 3
+    assert len(windows._sizes) <= 3 + THREADS  # a window that is used while it is dropped stays
+    assert len(sights._entries) <= 3

@@ -3,7 +3,7 @@
 import json
 
 from promptools.lab import weather
-from promptools.lab.script import Line
+from promptools.lab.script import ScriptedReply
 
 FRUIT = "Which fruit is named in fruit.txt?"
 NAMED = "fruit.txt names the quince tree."
@@ -17,12 +17,12 @@ def _broken(name: str, **arguments: str) -> str:
     return f"{header}{json.dumps(arguments, ensure_ascii=False)}<|call|>"
 
 
-def gpt_oss() -> list[Line]:
+def gpt_oss() -> list[ScriptedReply]:
     return [
-        *weather.gpt_oss(),
-        Line(weather.RESULT, _broken(ENDS_BY_CALL, answer=weather.ANSWER), setting=ENDS_BY_CALL),
-        Line(FRUIT, _broken("read", filePath="fruit.txt")),
-        Line("quince", f"<|channel|>final<|message|>{NAMED}<|return|>"),
+        *weather.gpt_oss_script(),
+        ScriptedReply(weather.RESULT, _broken(ENDS_BY_CALL, answer=weather.ANSWER), setting=ENDS_BY_CALL),
+        ScriptedReply(FRUIT, _broken("read", filePath="fruit.txt")),
+        ScriptedReply("quince", f"<|channel|>final<|message|>{NAMED}<|return|>"),
     ]
 
 
@@ -31,10 +31,10 @@ def _quoted(name: str, **arguments: str) -> str:
     return f"<tool_call>\n{{'name': '{name}', 'arguments': {arguments!r},}}\n</tool_call>"
 
 
-def small() -> list[Line]:
+def small() -> list[ScriptedReply]:
     return [
-        Line(weather.QUESTION, _quoted(weather.NAME, city="Paris")),
-        Line(weather.RESULT, weather.ANSWER),
-        Line(weather.RESULT, _quoted(ENDS_BY_CALL, answer=weather.ANSWER), setting=ENDS_BY_CALL),
-        Line(None, f"I only know one question: {weather.QUESTION}"),
+        ScriptedReply(weather.QUESTION, _quoted(weather.NAME, city="Paris")),
+        ScriptedReply(weather.RESULT, weather.ANSWER),
+        ScriptedReply(weather.RESULT, _quoted(ENDS_BY_CALL, answer=weather.ANSWER), setting=ENDS_BY_CALL),
+        ScriptedReply(None, f"I only know one question: {weather.QUESTION}"),
     ]

@@ -4,7 +4,7 @@ import os
 import sys
 
 import promptools
-from promptools.frameworks import LINES
+from promptools.frameworks import USAGE_LINES
 
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
 SERVER = {"base_url": "http://localhost:8000/v1", "api_key": "none"}
@@ -46,4 +46,4 @@ def message(thing):
 
 
 for package, thing in with_openai_3() if sys.argv[1] == "frameworks-openai-3" else with_openai_2():
-    print(LINES[package] in message(thing), package, message(thing))
+    print(USAGE_LINES[package] in message(thing), package, message(thing))

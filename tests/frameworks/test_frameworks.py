@@ -23,7 +23,7 @@ import pytest
 from pages import ADDRESS, Block, blocks
 
 from promptools.lab import weather
-from promptools.lab.llamacpp import can_serve, serve
+from promptools.lab.llamacpp_server import can_serve, serve
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "tasks" / "frameworks.md"

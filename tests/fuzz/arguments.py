@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from promptools import dialects
-from promptools.dialects.sample import example
+from promptools.dialects.rendering.sample import sample_text
 
 PLAIN_NAMES = ("get_weather", "ping", "bash", "write_file", "read_file", "search", "add", "now")
 AWKWARD_NAMES = (
@@ -60,7 +60,7 @@ def markers() -> tuple[str, ...]:
 @cache
 def examples() -> tuple[str, ...]:
     """Return a call of each dialect."""
-    return tuple(example(dialects.get(name)) for name in dialects.BUILT_IN)
+    return tuple(sample_text(dialects.get(name)) for name in dialects.BUILT_IN)
 
 
 def text(random: Random, canary: str = "") -> str:

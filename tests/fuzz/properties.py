@@ -14,9 +14,9 @@ from jsonschema import Draft202012Validator
 from fuzz.arguments import CANARIES
 from fuzz.inputs import ReplyInput
 from promptools import dialects, parse
+from promptools.parsing.emitter import SPACE
 from promptools.parsing.events import Event, Reasoning, Text, WasReasoning, join
-from promptools.parsing.output import SPACE
-from promptools.types import Call, Reply, Span, Try
+from promptools.types import Call, ParseAttempt, Reply, Span
 
 COST: Final = 12
 """Characters that the strategies may look at for each one of the text: its end may be read again 8 times."""
@@ -103,7 +103,7 @@ def same_tries(parsed: Parsed) -> None:
         assert one == two, f"in pieces the tries are others: {set(one) ^ set(two)}"
 
 
-def _tries(reply: Reply) -> list[Try]:
+def _tries(reply: Reply) -> list[ParseAttempt]:
     return [replace(each, cost=0, span=Span(each.span.start, each.span.start)) for each in reply.trace.tries]
 
 

@@ -64,4 +64,4 @@ def test_what_the_parser_raises_is_found_with_its_place(monkeypatch: pytest.Monk
 
     monkeypatch.setattr("fuzz.properties.PROPERTIES", (raises, properties.tiles))
     (found,) = failures(ReplyInput("x", "hermes", None))
-    assert found.key == ("raises", "UsageError in parsing/engine/parser.py:feed")
+    assert found.key == ("raises", "UsageError in engine/parser.py:feed")

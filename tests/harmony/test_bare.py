@@ -2,13 +2,13 @@
 
 import pytest
 
-from promptools.harmony.bare import BareWords
-from promptools.harmony.scan import Scanner, Token
+from promptools.harmony.parsing.stripped_headers import StrippedHeaderFinder
+from promptools.harmony.parsing.tokenizer import HarmonyToken, HarmonyTokenizer
 
 
 def pieces(chunks, known=None):
     """Find the headers; a header as a tuple, words that stand side by side joined."""
-    scanner, bare = Scanner(), BareWords(known)
+    scanner, bare = HarmonyTokenizer(), StrippedHeaderFinder(known)
     given = [piece for chunk in chunks for piece in scanner.feed(chunk)] + list(scanner.close())
     out = []
     for each in [*(found for piece in given for found in bare.feed(piece)), *bare.close()]:
@@ -16,7 +16,7 @@ def pieces(chunks, known=None):
             out[-1] += each
         else:
             out.append(each)
-    return [each.raw or f"({each.name})" if isinstance(each, Token) else each for each in out]
+    return [each.raw or f"({each.name})" if isinstance(each, HarmonyToken) else each for each in out]
 
 
 def header(words):

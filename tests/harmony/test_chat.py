@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from promptools import Tools
 from promptools.harmony import StreamParser, parse, parse_ids
-from promptools.harmony.chat import to_chat
-from promptools.harmony.convert import Options, convert
-from promptools.harmony.render import Message, render, render_ids
-from promptools.harmony.tokens import escape
-from promptools.harmony.vocabulary import load_decode, load_encode
+from promptools.harmony.bpe_vocabulary import load_decode, load_encode
+from promptools.harmony.chat_messages import to_chat
+from promptools.harmony.control_tokens import escape
+from promptools.harmony.rendering.convert import Options, convert
+from promptools.harmony.rendering.renderer import Message, encode_messages, render_messages
 
 words = st.text(min_size=1, max_size=12).filter(lambda text: escape(text) == text)
 tools = ["get_weather", "container.exec", "get-weather", "a"]
@@ -63,7 +63,7 @@ OFFERED = Tools([{"name": name} for name in tools])
 @given(chats(), st.data())
 def test_a_chat_comes_back(chat, data):
     told = convert(chat, OFFERED, options=KEEP)
-    text = render(told.messages, then=None)
+    text = render_messages(told.messages, reply_role=None)
     parser = StreamParser(strict=True)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
     for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True):
@@ -80,8 +80,8 @@ def test_a_chat_comes_back(chat, data):
 def test_it_comes_back_from_token_ids(chat):
     decode = load_decode(oracle.file())
     told = convert(chat, OFFERED, options=KEEP)
-    read = parse_ids(render_ids(told.messages, load_encode(), then=None), decode, strict=True).messages
-    assert read == parse(render(told.messages, then=None), strict=True).messages
+    read = parse_ids(encode_messages(told.messages, load_encode(), reply_role=None), decode, strict=True).messages
+    assert read == parse(render_messages(told.messages, reply_role=None), strict=True).messages
     assert to_chat([each.message for each in read][2:], ids(), told.names) == chat
 
 

@@ -8,8 +8,8 @@ import oracle
 import pytest
 
 from promptools import Tools, UsageError
-from promptools.harmony.convert import Options, convert, effort_of, formats
-from promptools.harmony.render import Developer, Format, System, render
+from promptools.harmony.rendering.convert import Options, answer_formats, convert, parse_effort
+from promptools.harmony.rendering.renderer import AnswerFormat, DeveloperContent, SystemContent, render_messages
 
 CASES = tomllib.loads((Path(__file__).parent / "converted.toml").read_text("utf-8"))["case"]
 WEATHER = {
@@ -21,7 +21,11 @@ EXEC = {"name": "container.exec", "parameters": {"type": "object", "properties":
 
 
 def told(messages):
-    return [render([message], then=None) for message in messages if message.role not in {"system", "developer"}]
+    return [
+        render_messages([message], reply_role=None)
+        for message in messages
+        if message.role not in {"system", "developer"}
+    ]
 
 
 @pytest.mark.parametrize("row", [pytest.param(row, id=row["name"]) for row in CASES])
@@ -34,7 +38,7 @@ def test_a_row(row):
 
 def test_nothing_is_one_system_message():
     (only,) = convert([]).messages
-    assert (only.role, only.content) == ("system", System())
+    assert (only.role, only.content) == ("system", SystemContent())
 
 
 def test_what_the_client_says_as_system_and_developer_is_one_developer_message():
@@ -48,7 +52,7 @@ def test_what_the_client_says_as_system_and_developer_is_one_developer_message()
     converted = convert(messages, Tools([WEATHER]))
     assert [each.role for each in converted.messages] == ["system", "developer", "user"]
     said = converted.messages[1].content
-    assert isinstance(said, Developer)
+    assert isinstance(said, DeveloperContent)
     assert said.instructions == "One.\n\nTwo.\n\nThree."
     assert [each.name for each in said.functions or ()] == ["get_weather"]
 
@@ -56,14 +60,14 @@ def test_what_the_client_says_as_system_and_developer_is_one_developer_message()
 def test_what_the_system_message_says():
     options = Options(identity="You are Ann.", cutoff=None, date="2026-11-21", effort="high")
     said = convert([], options=options).messages[0].content
-    assert said == System("You are Ann.", None, "2026-11-21", "high")
+    assert said == SystemContent("You are Ann.", None, "2026-11-21", "high")
 
 
 @pytest.mark.parametrize("where", ["developer", "system"])
 def test_tools_are_declared(where, snapshot):
     tools = Tools([WEATHER, EXEC, {"name": "get-time"}])
     asked = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi."}]
-    assert render(convert(asked, tools, options=Options(tools_in=where)).messages) == snapshot
+    assert render_messages(convert(asked, tools, options=Options(tools_in=where)).messages) == snapshot
 
 
 @pytest.mark.parametrize(
@@ -77,7 +81,7 @@ def test_tools_are_declared(where, snapshot):
     ],
 )
 def test_a_function_that_takes_nothing(schema, text):
-    said = render(convert([], Tools([{"name": "f", "parameters": schema}])).messages)
+    said = render_messages(convert([], Tools([{"name": "f", "parameters": schema}])).messages)
     assert f"type f = {text} => any;" in said
 
 
@@ -86,18 +90,18 @@ def test_a_function_that_takes_nothing(schema, text):
     [
         (None, ()),
         ({"type": "text"}, ()),
-        ({"type": "json_object"}, (Format("answer", '{"type":"object"}'),)),
+        ({"type": "json_object"}, (AnswerFormat("answer", '{"type":"object"}'),)),
         (
             {"type": "json_schema", "json_schema": {"name": "n", "description": "d", "schema": {"const": "é"}}},
-            (Format("n", '{"const":"é"}', "d"),),
+            (AnswerFormat("n", '{"const":"é"}', "d"),),
         ),
-        ({"type": "json_schema"}, (Format("answer", "{}"),)),
+        ({"type": "json_schema"}, (AnswerFormat("answer", "{}"),)),
     ],
 )
 def test_forms_of_the_answer(asked, form):
-    assert formats(asked) == form
+    assert answer_formats(asked) == form
     messages = convert([], response_format=asked).messages
-    assert [each.content for each in messages[1:]] == ([Developer(formats=form)] if form else [])
+    assert [each.content for each in messages[1:]] == ([DeveloperContent(formats=form)] if form else [])
 
 
 @pytest.mark.parametrize(
@@ -105,13 +109,13 @@ def test_forms_of_the_answer(asked, form):
     [(None, "medium"), ("minimal", "low"), ("high", "high"), ("xhigh", "high"), (False, "low"), (True, "medium")],
 )
 def test_an_effort(said, effort):
-    assert effort_of(said) == effort
+    assert parse_effort(said) == effort
 
 
 @pytest.mark.parametrize("said", ["very", 1, [], {}])
 def test_an_unknown_effort_is_refused(said):
     with pytest.raises(UsageError, match="use one of none, minimal, low, medium, high"):
-        effort_of(said)
+        parse_effort(said)
 
 
 def test_a_user_s_name_stands_in_the_header():
@@ -131,7 +135,7 @@ def test_a_user_s_name_stands_in_the_header():
         "message 2: the user's name 'Ann <|end|>' was left out; it cannot stand in a header",
         "message 3: its name was left out; a user's alone is told",
     )
-    assert "<|start|>user:ann<|message|>Hi.<|end|><|start|>assistant<|channel|>final" in render(told.messages)
+    assert "<|start|>user:ann<|message|>Hi.<|end|><|start|>assistant<|channel|>final" in render_messages(told.messages)
 
 
 @pytest.mark.oracle
@@ -139,7 +143,7 @@ def test_openai_harmony_writes_a_user_s_name_too():
     library = pytest.importorskip("openai_harmony")
     theirs = library.Message.from_author_and_content(library.Author.new(library.Role.USER, "ann"), "Hi.")
     ours = convert([{"role": "user", "name": "ann", "content": "Hi."}]).messages[-1:]
-    assert oracle.encoding().decode_utf8(oracle.encoding().render(theirs)) == render(ours, then=None)
+    assert oracle.encoding().decode_utf8(oracle.encoding().render(theirs)) == render_messages(ours, reply_role=None)
 
 
 def test_an_unknown_role_is_refused():
@@ -155,4 +159,4 @@ def test_a_result_of_nothing_is_refused():
 def test_a_reply_leads_back_to_the_tool():
     names = convert([], Tools([WEATHER, EXEC, {"name": "get-time"}])).names
     recipients = ["functions.get_weather", "container.exec", "functions.get_time", "functions.no"]
-    assert [names.tool(each) for each in recipients] == ["get_weather", "container.exec", "get-time", None]
+    assert [names.tool_of(each) for each in recipients] == ["get_weather", "container.exec", "get-time", None]

@@ -8,7 +8,7 @@ import oracle
 import pytest
 
 from promptools import UsageError
-from promptools.harmony.declare import Declared, namespace, type_of
+from promptools.harmony.rendering.tool_declarations import FunctionDeclaration, render_namespace, typescript_type
 
 CASES = tomllib.loads((Path(__file__).parent / "declared.toml").read_text("utf-8"))["case"]
 rows = pytest.mark.parametrize("row", [pytest.param(row, id=row["name"]) for row in CASES])
@@ -24,7 +24,7 @@ def test_who_deviates_says_why():
 
 @rows
 def test_a_type(row):
-    assert type_of(json.loads(row["schema"])) == row["text"]
+    assert typescript_type(json.loads(row["schema"])) == row["text"]
 
 
 @rows
@@ -36,31 +36,33 @@ def test_the_library_writes_what_the_row_says(row):
 def test_a_schema_is_not_changed():
     schema = {"$schema": "x", "type": "object", "properties": {"a": {"$ref": "#/$defs/b"}}, "$defs": {"b": {}}}
     before = json.dumps(schema)
-    type_of(schema)
+    typescript_type(schema)
     assert json.dumps(schema) == before
 
 
 def test_what_is_odd_is_told_as_it_is_meant():
     schema = {"properties": {"a": {"$ref": "#/no"}, "b": {"type": "float", "required": True}, "c": "int"}}
-    assert type_of(schema) == "{\na?: any,\nb: number,\nc?: number,\n}"
+    assert typescript_type(schema) == "{\na?: any,\nb: number,\nc?: number,\n}"
 
 
 def test_a_namespace(snapshot):
     functions = [
-        Declared("get_time"),
-        Declared("get_weather", "Tell the weather.\nIn metric units.\n", {"type": "object", "properties": {}}),
-        Declared("apply_patch", "Patch a file", {"type": "string"}),
+        FunctionDeclaration("get_time"),
+        FunctionDeclaration(
+            "get_weather", "Tell the weather.\nIn metric units.\n", {"type": "object", "properties": {}}
+        ),
+        FunctionDeclaration("apply_patch", "Patch a file", {"type": "string"}),
     ]
-    assert namespace("functions", functions) == snapshot
+    assert render_namespace("functions", functions) == snapshot
 
 
 def test_a_namespace_of_words():
-    assert namespace("python", (), "Runs what\nit is sent.") == "## python\n\nRuns what\nit is sent."
-    assert namespace("python", ()) == "## python\n"
+    assert render_namespace("python", (), "Runs what\nit is sent.") == "## python\n\nRuns what\nit is sent."
+    assert render_namespace("python", ()) == "## python\n"
 
 
 def test_a_namespace_with_functions_has_its_description_as_comments():
-    assert namespace("box", [Declared("run")], "A box.\nLinux.") == (
+    assert render_namespace("box", [FunctionDeclaration("run")], "A box.\nLinux.") == (
         "## box\n\n// A box.\n// Linux.\nnamespace box {\n\ntype run = () => any;\n\n} // namespace box"
     )
 
@@ -70,15 +72,15 @@ def test_a_schema_without_end_is_refused():
     for _ in range(2000):
         schema = {"items": schema}
     with pytest.raises(UsageError, match="nested too deeply"):
-        type_of(schema)
+        typescript_type(schema)
 
 
 def test_what_is_no_json_is_left_out():
-    assert type_of({"type": {"string"}}) == "any"
+    assert typescript_type({"type": {"string"}}) == "any"
 
 
 def test_a_schema_that_changes_is_written_anew():
     schema = {"type": "string"}
-    assert type_of(schema) == "string"
+    assert typescript_type(schema) == "string"
     schema["type"] = "number"
-    assert type_of(schema) == "number"
+    assert typescript_type(schema) == "number"

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from promptools.harmony.declare import Declared
-from promptools.harmony.names import Names, tidy
-from promptools.harmony.render import Message, render
+from promptools.harmony.rendering.recipients import RecipientNames, clean_name
+from promptools.harmony.rendering.renderer import Message, render_messages
+from promptools.harmony.rendering.tool_declarations import FunctionDeclaration
 
 IDENTIFIER = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
 
@@ -38,24 +38,26 @@ IDENTIFIER = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
     ],
 )
 def test_a_name(name, recipient):
-    names = Names([name])
-    assert names.place(name).recipient == recipient
-    assert names.tool(recipient) == name
+    names = RecipientNames([name])
+    assert names.address_of(name).recipient == recipient
+    assert names.tool_of(recipient) == name
 
 
 def test_two_tools_never_become_one():
-    names = Names(["a-b", "a b", "a_b", "functions.a_b"])
-    assert names.place("a_b").recipient == "functions.a_b"
-    others = {names.place(each).recipient for each in ["a-b", "a b", "functions.a_b"]}
+    names = RecipientNames(["a-b", "a b", "a_b", "functions.a_b"])
+    assert names.address_of("a_b").recipient == "functions.a_b"
+    others = {names.address_of(each).recipient for each in ["a-b", "a b", "functions.a_b"]}
     assert others == {"functions.a_b_2", "functions.a_b_3", "functions.a_b_4"}
 
 
 def test_what_a_history_holds_comes_after_what_is_offered():
-    names = Names(["get-weather"], ["get_weather", "get-weather", "functions.get-weather", "get-weather<|channel|>x"])
-    assert names.place("get-weather").recipient == "functions.get_weather"
-    assert names.place("get_weather").recipient == "functions.get_weather_2"
-    assert names.place("functions.get-weather") == names.place("get-weather")
-    assert names.place("get-weather<|channel|>x") == names.place("get-weather")
+    names = RecipientNames(
+        ["get-weather"], ["get_weather", "get-weather", "functions.get-weather", "get-weather<|channel|>x"]
+    )
+    assert names.address_of("get-weather").recipient == "functions.get_weather"
+    assert names.address_of("get_weather").recipient == "functions.get_weather_2"
+    assert names.address_of("functions.get-weather") == names.address_of("get-weather")
+    assert names.address_of("get-weather<|channel|>x") == names.address_of("get-weather")
 
 
 @pytest.mark.parametrize(
@@ -72,7 +74,7 @@ def test_what_a_history_holds_comes_after_what_is_offered():
     ],
 )
 def test_tidied(name, tidied):
-    assert tidy(name) == tidied
+    assert clean_name(name) == tidied
 
 
 odd = st.text("ab_-. $1<|>é\n", max_size=6)
@@ -81,13 +83,13 @@ odd = st.text("ab_-. $1<|>é\n", max_size=6)
 @settings(deadline=None)
 @given(st.lists(odd, max_size=6, unique=True), st.lists(odd, max_size=4))
 def test_every_name_has_a_place_of_its_own(offered, heard):
-    names = Names(offered, heard)
-    recipients = [names.place(each).recipient for each in offered]
-    assert [names.tool(each) for each in recipients] == offered
+    names = RecipientNames(offered, heard)
+    recipients = [names.address_of(each).recipient for each in offered]
+    assert [names.tool_of(each) for each in recipients] == offered
     for name in [*offered, *heard]:
-        place = names.place(name)
-        assert IDENTIFIER.fullmatch(place.space)
+        place = names.address_of(name)
+        assert IDENTIFIER.fullmatch(place.namespace)
         assert IDENTIFIER.fullmatch(place.name)
-        assert place.recipient in render([Message("assistant", "", recipient=place.recipient)])
-        assert Declared(place.name).name == place.name
-    assert recipients == [Names(offered).place(each).recipient for each in offered]
+        assert place.recipient in render_messages([Message("assistant", "", recipient=place.recipient)])
+        assert FunctionDeclaration(place.name).name == place.name
+    assert recipients == [RecipientNames(offered).address_of(each).recipient for each in offered]

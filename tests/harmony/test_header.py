@@ -2,16 +2,16 @@
 
 import pytest
 
-from promptools.harmony.header import Header, read_header
-from promptools.harmony.scan import Scanner
+from promptools.harmony.parsing.header import Header, parse_header
+from promptools.harmony.parsing.tokenizer import HarmonyTokenizer
 
 OFFERED = {"bash", "get_weather", "functions.get_weather", "jsonpath", "finalize"}
 CALL = Header("assistant", "", "commentary", "functions.get_weather", "<|constrain|>json")
 
 
 def read(text, role="assistant", known=OFFERED.__contains__, **options):
-    scanner = Scanner()
-    return read_header([*scanner.feed(text), *scanner.close()], role, known, **options)
+    scanner = HarmonyTokenizer()
+    return parse_header([*scanner.feed(text), *scanner.close()], role, known, **options)
 
 
 def said(header):

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from promptools.errors import ModelError
-from promptools.harmony.items import Detokenizer, ItemParser
-from promptools.harmony.scan import NAMES, Scanner, Token
-from promptools.harmony.tokens import IDS
+from promptools.harmony.control_tokens import TOKEN_IDS
+from promptools.harmony.parsing.item_parser import Detokenizer, ItemParser
+from promptools.harmony.parsing.tokenizer import TOKEN_NAMES, HarmonyToken, HarmonyTokenizer
 
 WORDS = [
     "assistant",
@@ -24,7 +24,9 @@ WORDS = [
     "an ant",
     "\n",
 ]
-pieces = st.lists(st.sampled_from([*WORDS, *(f"<|{name}|>" for name in NAMES), "<", "<|", "", "x<y"]), max_size=12)
+pieces = st.lists(
+    st.sampled_from([*WORDS, *(f"<|{name}|>" for name in TOKEN_NAMES), "<", "<|", "", "x<y"]), max_size=12
+)
 cuts = st.lists(st.integers(0, 60), max_size=8)
 
 
@@ -50,14 +52,14 @@ def test_the_short_way_says_what_the_long_way_says(strict, words, at):
     for chunks in (words, [text[a:b] for a, b in pairwise(bounds)], list(text)):
         short = items(chunks, strict=strict)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Scanner, "passes", lambda self, text: False)
+            patch.setattr(HarmonyTokenizer, "is_plain", lambda self, text: False)
             assert items(chunks, strict=strict) == short
 
 
 def test_words_take_the_short_way(monkeypatch):
     parser = ItemParser("assistant")
     parser.feed("<|channel|>final<|message|>")
-    monkeypatch.setattr(Scanner, "feed", lambda self, text: pytest.fail(f"{text!r} went the long way"))
+    monkeypatch.setattr(HarmonyTokenizer, "feed", lambda self, text: pytest.fail(f"{text!r} went the long way"))
     assert [item.raw for word in ("It ", "rains", ".") for item in parser.feed(word)] == ["It ", "rains", "."]
     with pytest.raises(pytest.fail.Exception):
         parser.feed("an assist")
@@ -65,6 +67,10 @@ def test_words_take_the_short_way(monkeypatch):
 
 def test_ids_of_no_ordinary_token_are_shown_by_their_names():
     tokens = Detokenizer({0: b"\xf0\x9f", 1: b"\xa7\xa5"}.__getitem__)
-    assert list(tokens.feed([0, 1, IDS["startoftext"], 200_014, 0])) == ["🧥", "<|startoftext|>", "<|reserved_200014|>"]
-    assert list(tokens.feed([IDS["end"]])) == ["\ufffd", Token("end", "<|end|>")]
+    assert list(tokens.feed([0, 1, TOKEN_IDS["startoftext"], 200_014, 0])) == [
+        "🧥",
+        "<|startoftext|>",
+        "<|reserved_200014|>",
+    ]
+    assert list(tokens.feed([TOKEN_IDS["end"]])) == ["\ufffd", HarmonyToken("end", "<|end|>")]
     assert list(tokens.close()) == []

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from promptools.harmony import transcript as harmony
-from promptools.harmony.items import ItemParser
-from promptools.harmony.machine import Aside, Begin, Finish, Words
-from promptools.harmony.shown import Shown
+from promptools.harmony.parsing.item_parser import ItemParser
+from promptools.harmony.parsing.message_machine import Aside, ContentChunk, HarmonyEnd, HarmonyStart
+from promptools.harmony.parsing.quoted_tokens import QuotedTokens
 
 
 def told(text, role="assistant", **options):
@@ -16,13 +16,13 @@ def told(text, role="assistant", **options):
     out = []
     for item in [*parser.feed(text), *parser.close()]:
         match item:
-            case Begin(header):
+            case HarmonyStart(header):
                 out.append(f"{header.role}/{header.channel or header.recipient}")
-            case Words(raw) if out and out[-1].startswith("'"):
+            case ContentChunk(raw) if out and out[-1].startswith("'"):
                 out[-1] = repr(out[-1][1:-1] + raw)
-            case Words(raw):
+            case ContentChunk(raw):
                 out.append(repr(raw))
-            case Finish(by):
+            case HarmonyEnd(by):
                 out.append(f".{by}")
             case Aside(kind, raw):
                 out.append(f"{kind} {raw!r}")
@@ -130,9 +130,9 @@ def test_a_conversation_without_role_begins_with_a_message():
     ],
 )
 def test_code_that_begins_with_a_token_shows_it(words, token, shown):
-    code = Shown()
-    code.take(words)
-    assert code.shows(token) is shown
+    code = QuotedTokens()
+    code.feed(words)
+    assert code.is_content(token) is shown
 
 
 @pytest.mark.parametrize(
@@ -146,19 +146,19 @@ def test_code_that_begins_with_a_token_shows_it(words, token, shown):
     ],
 )
 def test_until_the_code_ends(before, behind, shown):
-    code = Shown()
-    code.take(before)
-    assert code.shows("start")
-    code.take("<|start|>")
-    code.take(behind)
-    assert code.shows("call") is shown
-    assert not code.shows("return")
+    code = QuotedTokens()
+    code.feed(before)
+    assert code.is_content("start")
+    code.feed("<|start|>")
+    code.feed(behind)
+    assert code.is_content("call") is shown
+    assert not code.is_content("return")
 
 
 @given(st.lists(st.sampled_from(["`", "```\n", "a", " ", "\n", "json", "``"]), max_size=8).map("".join))
 def test_code_is_the_same_however_it_is_cut(text):
-    whole, pieces = Shown(), Shown()
-    whole.take(text)
+    whole, pieces = QuotedTokens(), QuotedTokens()
+    whole.feed(text)
     for char in text:
-        pieces.take(char)
-    assert whole.shows("start") is pieces.shows("start")
+        pieces.feed(char)
+    assert whole.is_content("start") is pieces.is_content("start")

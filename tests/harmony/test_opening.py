@@ -2,8 +2,8 @@
 
 import pytest
 
-from promptools.harmony.bare import begins
-from promptools.harmony.opening import token_begins
+from promptools.harmony.header_detection import harmony_header_begins
+from promptools.harmony.parsing.stripped_headers import stripped_header_begins
 
 TRUE = [
     "<|channel|>final<|message|>x",
@@ -38,13 +38,13 @@ FALSE = [
 
 @pytest.mark.parametrize("text", TRUE)
 def test_a_header_begins(text):
-    assert token_begins(text, 0, first=True, final=False) is True
+    assert harmony_header_begins(text, 0, first=True, final=False) is True
 
 
 @pytest.mark.parametrize("text", FALSE)
 def test_tokens_are_named(text):
-    assert token_begins(text, 0, first=True, final=True) is False
-    assert token_begins(text + " x" * 200, 0, first=True, final=False) is False
+    assert harmony_header_begins(text, 0, first=True, final=True) is False
+    assert harmony_header_begins(text + " x" * 200, 0, first=True, final=False) is False
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -53,7 +53,7 @@ def test_what_is_certain_stays_certain(text, first):
     known = None
     for end in range(1, len(text) + 1):
         if text[:end].startswith(("<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>")):
-            now = token_begins(text[:end], 0, first=first, final=False)
+            now = harmony_header_begins(text[:end], 0, first=first, final=False)
             assert known is None or now is known, text[:end]
             known = now
 
@@ -71,14 +71,14 @@ def test_what_is_certain_stays_certain(text, first):
     ],
 )
 def test_at_the_end_of_the_text_nothing_more_is_awaited(text, expected):
-    assert token_begins(text, 0, first=True, final=False) is None
-    assert token_begins(text, 0, first=True, final=True) is expected
+    assert harmony_header_begins(text, 0, first=True, final=False) is None
+    assert harmony_header_begins(text, 0, first=True, final=True) is expected
 
 
 def test_behind_words_more_is_asked_for():
     for text in ("<|message|>x", "<|channel|>??<|message|>x"):
-        assert token_begins(f"hm {text}", 3, first=False, final=False) is False
-    assert token_begins("hm <|channel|>final<|message|>x", 3, first=False, final=False) is True
+        assert harmony_header_begins(f"hm {text}", 3, first=False, final=False) is False
+    assert harmony_header_begins("hm <|channel|>final<|message|>x", 3, first=False, final=False) is True
 
 
 @pytest.mark.parametrize(
@@ -105,5 +105,5 @@ def test_behind_words_more_is_asked_for():
     ],
 )
 def test_words_that_have_lost_their_tokens(text, first, expected):
-    assert begins(text, 0, {"f"}.__contains__, first=first, final=False) is expected
-    assert begins(text, 0, {"f"}.__contains__, first=first, final=True) is (expected or False)
+    assert stripped_header_begins(text, 0, {"f"}.__contains__, first=first, final=False) is expected
+    assert stripped_header_begins(text, 0, {"f"}.__contains__, first=first, final=True) is (expected or False)

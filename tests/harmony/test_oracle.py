@@ -9,14 +9,21 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_harmony_text import CONVERSATIONS
 
-from promptools.harmony.declare import Declared, type_of
-from promptools.harmony.render import Developer, Message, Namespace, System, render, render_ids
-from promptools.harmony.tokens import IDS, unescape
-from promptools.harmony.vocabulary import load_encode
+from promptools.harmony.bpe_vocabulary import load_encode
+from promptools.harmony.control_tokens import TOKEN_IDS, unescape
+from promptools.harmony.rendering.renderer import (
+    DeveloperContent,
+    Message,
+    Namespace,
+    SystemContent,
+    encode_messages,
+    render_messages,
+)
+from promptools.harmony.rendering.tool_declarations import FunctionDeclaration, typescript_type
 
 some = settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 
-tokens = st.sampled_from([f"<|{name}|>" for name in IDS])
+tokens = st.sampled_from([f"<|{name}|>" for name in TOKEN_IDS])
 lines = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"), max_size=12)
 said = st.lists(lines | tokens | st.sampled_from(["\n", "\r\n", "<", "<|", "\\"]), max_size=5).map("".join)
 words = st.from_regex(r"[A-Za-z_][A-Za-z0-9_.-]{0,8}", fullmatch=True)
@@ -72,10 +79,10 @@ def choices(inner):
 schemas = objects(
     st.recursive(leaves, lambda inner: objects(inner) | said_of(arrays(inner)) | choices(inner), max_leaves=6)
 )
-functions = st.lists(st.builds(Declared, keys, said, st.none() | schemas), max_size=3).map(tuple)
+functions = st.lists(st.builds(FunctionDeclaration, keys, said, st.none() | schemas), max_size=3).map(tuple)
 spaces = st.lists(st.builds(Namespace, words, functions, said), max_size=2, unique_by=lambda each: each.name).map(tuple)
 systems = st.builds(
-    System,
+    SystemContent,
     identity=st.none() | said,
     cutoff=st.none() | said,
     date=st.none() | said,
@@ -83,7 +90,7 @@ systems = st.builds(
     channels=st.sampled_from([("analysis", "commentary", "final"), ("final",), ()]),
     namespaces=spaces,
 )
-developers = st.builds(Developer, said, st.none() | functions, st.just(()), spaces)
+developers = st.builds(DeveloperContent, said, st.none() | functions, st.just(()), spaces)
 turns = st.one_of(
     st.builds(Message, st.just("user"), said, st.just("") | words),
     st.builds(
@@ -111,11 +118,11 @@ def _there():
 
 def agree(messages, then):
     theirs = oracle.ids_of(messages, then)
-    assert render_ids(messages, load_encode(), then=then) == theirs
-    ours = render(messages, then=then)
+    assert encode_messages(messages, load_encode(), reply_role=then) == theirs
+    ours = render_messages(messages, reply_role=then)
     assert unescape(ours) == oracle.encoding().decode_utf8(theirs)
     # and a server's tokenizer, which takes control tokens wherever it sees one, reads the same structure
-    special = set(IDS.values())
+    special = set(TOKEN_IDS.values())
     read = oracle.encoding().encode(ours, allowed_special="all")
     assert [each for each in read if each in special] == [each for each in theirs if each in special]
 
@@ -124,7 +131,7 @@ def agree(messages, then):
 @given(schemas)
 @pytest.mark.oracle
 def test_types(schema):
-    assert type_of(schema) == oracle.type_of(schema)
+    assert typescript_type(schema) == oracle.type_of(schema)
 
 
 @some

@@ -20,11 +20,11 @@ from test_oracle import conversations
 from promptools import parse
 from promptools.errors import BadHeader, ModelError
 from promptools.harmony import transcript as harmony
-from promptools.harmony.items import ItemParser
-from promptools.harmony.machine import Aside, Item, Words
-from promptools.harmony.render import Developer, Message, text_of
-from promptools.harmony.scan import NAMES
-from promptools.harmony.vocabulary import load_decode, load_encode
+from promptools.harmony.bpe_vocabulary import load_decode, load_encode
+from promptools.harmony.parsing.item_parser import ItemParser
+from promptools.harmony.parsing.message_machine import Aside, ContentChunk, Item
+from promptools.harmony.parsing.tokenizer import TOKEN_NAMES
+from promptools.harmony.rendering.renderer import DeveloperContent, Message, content_text
 from promptools.types import Reply
 
 BOOK = tomllib.loads((Path(__file__).parent / "cases_malformed.toml").read_text(encoding="utf-8"))
@@ -165,7 +165,7 @@ def test_a_run_of_an_agent() -> None:
 # --- of any text
 
 PIECES = [
-    *(f"<|{name}|>" for name in NAMES),
+    *(f"<|{name}|>" for name in TOKEN_NAMES),
     *(
         "assistant",
         "analysis",
@@ -198,8 +198,8 @@ def joined(items: Iterable[Item]) -> list[Item]:
     out: list[Item] = []
     for item in items:
         last = out[-1] if out else None
-        if isinstance(item, Words) and isinstance(last, Words):
-            out[-1] = Words(last.raw + item.raw)
+        if isinstance(item, ContentChunk) and isinstance(last, ContentChunk):
+            out[-1] = ContentChunk(last.raw + item.raw)
         elif isinstance(item, Aside) and isinstance(last, Aside) and item.kind == last.kind:
             out[-1] = Aside(item.kind, last.raw + item.raw)
         else:
@@ -312,7 +312,7 @@ def test_strictly_it_is_what_the_library_wrote(messages):
     """And what it reads, but for what it cannot read itself: a type without a recipient, and a user's name."""
     messages = [replace(each, recipient="assistant") if each.role == "tool" else each for each in messages]
     ids = oracle.ids_of(messages)
-    written = [replace(each, content=text_of(each, functions=_functions(messages))) for each in messages]
+    written = [replace(each, content=content_text(each, functions=_functions(messages))) for each in messages]
     if any(each.role == "assistant" and not (each.channel or each.recipient) for each in messages):
         with pytest.raises(BadHeader, match="no channel"):
             harmony.parse_ids(ids, load_decode(oracle.file()), strict=True)
@@ -326,4 +326,4 @@ def test_strictly_it_is_what_the_library_wrote(messages):
 
 
 def _functions(messages: list[Message]) -> bool:
-    return any(isinstance(each.content, Developer) and each.content.functions for each in messages)
+    return any(isinstance(each.content, DeveloperContent) and each.content.functions for each in messages)

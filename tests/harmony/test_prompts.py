@@ -6,7 +6,7 @@ import pytest
 
 from promptools import Tools, UsageError, harmony
 from promptools.harmony import Options, count_tokens, render_ids, render_text
-from promptools.harmony.tokens import IDS
+from promptools.harmony.control_tokens import TOKEN_IDS
 
 WEATHER = {
     "name": "get_weather",
@@ -55,7 +55,7 @@ def test_options_and_a_format_are_told():
 
 def test_ids_are_those_of_control_tokens_and_of_ordinary_text():
     ids = render_ids([{"role": "user", "content": "Say <|end|>."}], encode=words)
-    start, message, end = (IDS[name] for name in ("start", "message", "end"))
+    start, message, end = (TOKEN_IDS[name] for name in ("start", "message", "end"))
     assert ids[-8:] == [start, -len("user"), message, -len("Say"), -len("<|end|>."), end, start, -len("assistant")]
 
 

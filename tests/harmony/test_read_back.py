@@ -8,10 +8,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from promptools import Tools
-from promptools.harmony.convert import Options, convert
-from promptools.harmony.render import render, render_ids
-from promptools.harmony.tokens import IDS, unescape
-from promptools.harmony.vocabulary import load_encode
+from promptools.harmony.bpe_vocabulary import load_encode
+from promptools.harmony.control_tokens import TOKEN_IDS, unescape
+from promptools.harmony.rendering.convert import Options, convert
+from promptools.harmony.rendering.renderer import encode_messages, render_messages
 
 hostile = st.sampled_from([
     "<|end|>",
@@ -49,7 +49,7 @@ def test_a_chat_is_read_back(chat, thoughts):
     oracle.library()
     tools = Tools([{"name": "get_weather"}, {"name": "get-weather"}, {"name": "container.exec"}])
     messages = convert(chat, tools, options=Options(thoughts=thoughts)).messages
-    ids = render_ids(messages, load_encode(), then=None)
+    ids = encode_messages(messages, load_encode(), reply_role=None)
     read = oracle.encoding().parse_messages_from_completion_tokens(ids)
     assert [(each.author.role, each.author.name, each.channel, each.recipient, each.content_type) for each in read] == [
         (each.role, each.name or None, each.channel or None, each.recipient or None, each.content_type or None)
@@ -58,7 +58,7 @@ def test_a_chat_is_read_back(chat, thoughts):
     texts = [(each.content[0].text, said.content) for each, said in zip(read, messages, strict=True)][2:]
     assert [theirs for theirs, _ in texts] == [ours for _, ours in texts]
     # as text it has the same structure for a tokenizer that takes control tokens wherever it sees one
-    special = set(IDS.values())
-    again = oracle.encoding().encode(render(messages, then=None), allowed_special="all")
+    special = set(TOKEN_IDS.values())
+    again = oracle.encoding().encode(render_messages(messages, reply_role=None), allowed_special="all")
     assert [each for each in again if each in special] == [each for each in ids if each in special]
-    assert unescape(render(messages, then=None)) == oracle.encoding().decode_utf8(ids)
+    assert unescape(render_messages(messages, reply_role=None)) == oracle.encoding().decode_utf8(ids)

@@ -2,12 +2,12 @@
 
 import pytest
 
-from promptools.harmony.scan import NAMES, Scanner, Token
+from promptools.harmony.parsing.tokenizer import TOKEN_NAMES, HarmonyToken, HarmonyTokenizer
 
 
 def pieces(chunks, **options):
     """Scan; words that stand side by side are joined."""
-    scanner = Scanner(**options)
+    scanner = HarmonyTokenizer(**options)
     found = [each for chunk in chunks for each in scanner.feed(chunk)] + list(scanner.close())
     out = []
     for each in found:
@@ -19,7 +19,7 @@ def pieces(chunks, **options):
 
 
 def token(name, raw=""):
-    return Token(name, raw or f"<|{name}|>")
+    return HarmonyToken(name, raw or f"<|{name}|>")
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def token(name, raw=""):
     [
         ("", []),
         ("words", ["words"]),
-        *((f"a<|{name}|>b", ["a", token(name), "b"]) for name in NAMES),
+        *((f"a<|{name}|>b", ["a", token(name), "b"]) for name in TOKEN_NAMES),
         ("<|start|><|start|>", [token("start"), token("start")]),
         ("<|<|end|>|>", ["<|", token("end"), "|>"]),
         ("<|en", ["<|en"]),
@@ -63,9 +63,9 @@ def test_line_ends_inside_a_token(text, found):
 
 
 def test_words_go_out_at_once_but_for_what_may_become_a_token():
-    scanner = Scanner()
+    scanner = HarmonyTokenizer()
     assert list(scanner.feed("It rains <|cha")) == ["It rains "]
-    assert not scanner.passes("t")
+    assert not scanner.is_plain("t")
     assert list(scanner.feed("t")) == ["<|chat"]
-    assert scanner.passes("words")
-    assert not scanner.passes("a < b")
+    assert scanner.is_plain("words")
+    assert not scanner.is_plain("a < b")

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from promptools.harmony.render import Message
-from promptools.harmony.thoughts import POLICIES
+from promptools.harmony.rendering.reasoning_policy import REASONING_POLICIES
+from promptools.harmony.rendering.renderer import Message
 
 KINDS = {
     "u": Message("user", "u"),
@@ -23,7 +23,7 @@ LETTERS = {message: letter for letter, message in KINDS.items()}
 
 
 def left(policy, letters):
-    return "".join(LETTERS[each] for each in POLICIES[policy]([KINDS[letter] for letter in letters]))
+    return "".join(LETTERS[each] for each in REASONING_POLICIES[policy]([KINDS[letter] for letter in letters]))
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def left(policy, letters):
 )
 def test_a_policy(letters, last_final, first_final, turn):
     expected = {"last-final": last_final, "first-final": first_final, "turn": turn, "keep": letters}
-    assert {policy: left(policy, letters) for policy in POLICIES} == expected
+    assert {policy: left(policy, letters) for policy in REASONING_POLICIES} == expected
 
 
 @settings(deadline=None, max_examples=60)

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from promptools.harmony.tokens import IDS, escape, unescape
+from promptools.harmony.control_tokens import TOKEN_IDS, escape, unescape
 
-NAMES = [*IDS, "reserved_200014", "reserved_7"]
-LIVE = re.compile("|".join(re.escape(f"<|{name}|>") for name in IDS) + r"|<\|reserved_[0-9]+\|>")
+NAMES = [*TOKEN_IDS, "reserved_200014", "reserved_7"]
+LIVE = re.compile("|".join(re.escape(f"<|{name}|>") for name in TOKEN_IDS) + r"|<\|reserved_[0-9]+\|>")
 pieces = st.sampled_from(["<", "|", ">", "\\", "<|", "|>", *NAMES, *(f"<|{name}|>" for name in NAMES), "<\\|end|>"])
 texts = st.lists(pieces | st.text(max_size=3), max_size=12).map("".join)
 
@@ -48,13 +48,15 @@ def test_nothing_live_is_left_and_nothing_is_lost(text):
 @pytest.mark.oracle
 def test_the_ids_are_the_vocabulary_s():
     encoding = oracle.encoding()
-    names = {**{name: name for name in IDS}, "endofprompt": "reserved_200018"}
+    names = {**{name: name for name in TOKEN_IDS}, "endofprompt": "reserved_200018"}
     given = {name: encoding.encode(f"<|{its}|>", allowed_special="all") for name, its in names.items()}
-    assert given == {name: [value] for name, value in IDS.items()}
+    assert given == {name: [value] for name, value in TOKEN_IDS.items()}
 
 
 @pytest.mark.oracle
 def test_no_special_token_has_another_name():
     special = oracle.encoding().special_tokens_set
-    assert {name for name in special if "reserved" not in name} == {f"<|{name}|>" for name in IDS} - {"<|endofprompt|>"}
+    assert {name for name in special if "reserved" not in name} == {f"<|{name}|>" for name in TOKEN_IDS} - {
+        "<|endofprompt|>"
+    }
     assert all(LIVE.fullmatch(name) for name in special)

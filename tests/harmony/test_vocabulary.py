@@ -9,8 +9,8 @@ import oracle
 import pytest
 
 from promptools import UsageError
-from promptools.harmony import vocabulary
-from promptools.harmony.tokens import IDS
+from promptools.harmony import bpe_vocabulary
+from promptools.harmony.control_tokens import TOKEN_IDS
 
 TEXTS = [
     "They want the weather in Oslo.",
@@ -24,9 +24,9 @@ TEXTS = [
 
 @pytest.fixture
 def fresh():
-    vocabulary.load_encoding.cache_clear()
+    bpe_vocabulary.load_encoding.cache_clear()
     yield
-    vocabulary.load_encoding.cache_clear()
+    bpe_vocabulary.load_encoding.cache_clear()
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def file():
 @pytest.mark.oracle
 def test_ordinary_text_has_no_control_tokens():
     oracle.library()
-    encode = vocabulary.load_encode()
+    encode = bpe_vocabulary.load_encode()
     assert encode("commentary") == [12606, 815]
     assert 200007 not in encode("<|end|>")
 
@@ -46,14 +46,14 @@ def test_ordinary_text_has_no_control_tokens():
 def test_without_the_library(fresh, monkeypatch):
     monkeypatch.setitem(sys.modules, "openai_harmony", None)
     with pytest.raises(UsageError, match=r"pip install 'promptools-compat\[harmony\]'"):
-        vocabulary.load_encode()
+        bpe_vocabulary.load_encode()
 
 
 def test_without_the_vocabulary(fresh, monkeypatch, tmp_path):
     pytest.importorskip("openai_harmony")
-    monkeypatch.setenv(vocabulary.FOLDER, str(tmp_path))
-    with pytest.raises(UsageError, match=f"cannot load it: .*folder's path into {vocabulary.FOLDER}"):
-        vocabulary.load_encode()
+    monkeypatch.setenv(bpe_vocabulary.FOLDER_VARIABLE, str(tmp_path))
+    with pytest.raises(UsageError, match=f"cannot load it: .*folder's path into {bpe_vocabulary.FOLDER_VARIABLE}"):
+        bpe_vocabulary.load_encode()
 
 
 # --- where it is -----------------------------------------------------------------------------------------------------
@@ -61,49 +61,55 @@ def test_without_the_vocabulary(fresh, monkeypatch, tmp_path):
 
 def put(folder):
     folder.mkdir(parents=True, exist_ok=True)
-    file = folder / vocabulary.FILE
+    file = folder / bpe_vocabulary.FILE_NAME
     file.write_text("there")
     return file
 
 
 def test_ours_is_in_the_cache(tmp_path):
-    ours = tmp_path / ".cache/promptools/harmony" / vocabulary.FILE
-    assert vocabulary.own_file({}, tmp_path) == ours
-    assert vocabulary.own_file({"PROMPTOOLS_CACHE": "/big"}, tmp_path) == Path("/big/harmony", vocabulary.FILE)
-    assert vocabulary.own_file({"PROMPTOOLS_CACHE": ""}, tmp_path) == ours
+    ours = tmp_path / ".cache/promptools/harmony" / bpe_vocabulary.FILE_NAME
+    assert bpe_vocabulary.cached_file({}, tmp_path) == ours
+    assert bpe_vocabulary.cached_file({"PROMPTOOLS_CACHE": "/big"}, tmp_path) == Path(
+        "/big/harmony", bpe_vocabulary.FILE_NAME
+    )
+    assert bpe_vocabulary.cached_file({"PROMPTOOLS_CACHE": ""}, tmp_path) == ours
 
 
 def test_the_variable_s_folder_comes_first(tmp_path):
-    told = {vocabulary.FOLDER: str(tmp_path / "told")}
-    assert vocabulary.find(told, tmp_path) is None
+    told = {bpe_vocabulary.FOLDER_VARIABLE: str(tmp_path / "told")}
+    assert bpe_vocabulary.find_file(told, tmp_path) is None
     ours = put(tmp_path / ".cache/promptools/harmony")
-    assert vocabulary.find({}, tmp_path) == ours
-    assert vocabulary.find(told, tmp_path) == ours
+    assert bpe_vocabulary.find_file({}, tmp_path) == ours
+    assert bpe_vocabulary.find_file(told, tmp_path) == ours
     theirs = put(tmp_path / "told")
-    assert vocabulary.find(told, tmp_path) == theirs
-    assert vocabulary.find({}, tmp_path) == ours
+    assert bpe_vocabulary.find_file(told, tmp_path) == theirs
+    assert bpe_vocabulary.find_file({}, tmp_path) == ours
 
 
-@pytest.mark.parametrize("told", [{}, {vocabulary.FOLDER: "/there/is/none"}])
+@pytest.mark.parametrize("told", [{}, {bpe_vocabulary.FOLDER_VARIABLE: "/there/is/none"}])
 def test_the_library_is_told_of_ours(tmp_path, told):
     environ = dict(told)
-    assert vocabulary.tell(environ, tmp_path) is None
+    assert bpe_vocabulary.configure_library(environ, tmp_path) is None
     assert environ == told
     ours = put(tmp_path / ".cache/promptools/harmony")
-    assert vocabulary.tell(environ, tmp_path) == ours
-    assert environ == {vocabulary.FOLDER: str(ours.parent)}
+    assert bpe_vocabulary.configure_library(environ, tmp_path) == ours
+    assert environ == {bpe_vocabulary.FOLDER_VARIABLE: str(ours.parent)}
 
 
 @pytest.mark.oracle
 def test_the_library_finds_what_it_was_told(file, tmp_path):
     code = (
-        "import os, sys; from pathlib import Path; from promptools.harmony import vocabulary;"
-        "vocabulary.tell(os.environ, Path(sys.argv[1])); print(vocabulary.load_encode()('commentary'))"
+        "import os, sys; from pathlib import Path; from promptools.harmony import bpe_vocabulary as vocabulary;"
+        "vocabulary.configure_library(os.environ, Path(sys.argv[1])); print(vocabulary.load_encode()('commentary'))"
     )
-    ours = vocabulary.own_file({}, tmp_path)
+    ours = bpe_vocabulary.cached_file({}, tmp_path)
     ours.parent.mkdir(parents=True)
     ours.symlink_to(file)
-    without = {name: value for name, value in os.environ.items() if name not in {vocabulary.FOLDER, vocabulary.CACHE}}
+    without = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in {bpe_vocabulary.FOLDER_VARIABLE, bpe_vocabulary.CACHE_VARIABLE}
+    }
     command = [sys.executable, "-c", code, tmp_path]
     done = subprocess.run(command, env=without, capture_output=True, text=True, check=True)
     assert done.stdout == "[12606, 815]\n"
@@ -115,32 +121,32 @@ def test_the_library_finds_what_it_was_told(file, tmp_path):
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.oracle
 def test_ids_come_back_as_the_bytes_of_the_text(file, text):
-    decode = vocabulary.load_decode(file)
-    assert b"".join(decode(each) for each in vocabulary.load_encode()(text)) == text.encode()
+    decode = bpe_vocabulary.load_decode(file)
+    assert b"".join(decode(each) for each in bpe_vocabulary.load_encode()(text)) == text.encode()
 
 
 @pytest.mark.oracle
 def test_every_ordinary_token_is_the_library_s(file):
-    decode, library = vocabulary.load_decode(file), oracle.encoding()
+    decode, library = bpe_vocabulary.load_decode(file), oracle.encoding()
     for each in [*range(0, 199_998, 997), 199_997]:
         assert decode(each) == bytes(library._inner.decode_bytes([each]))
 
 
-@pytest.mark.parametrize("token", [-1, *IDS.values(), 201_088])
+@pytest.mark.parametrize("token", [-1, *TOKEN_IDS.values(), 201_088])
 @pytest.mark.oracle
 def test_control_tokens_are_no_ordinary_ones(file, token):
     with pytest.raises(KeyError):
-        vocabulary.load_decode(file)(token)
+        bpe_vocabulary.load_decode(file)(token)
 
 
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(UsageError, match=r"cannot read the vocabulary '.*nothing'.*promptools harmony vocab --from"):
-        vocabulary.load_decode(tmp_path / "nothing")
+        bpe_vocabulary.load_decode(tmp_path / "nothing")
 
 
 def test_another_file(tmp_path):
-    (tmp_path / vocabulary.FILE).write_text("IQ== 0\n")
+    (tmp_path / bpe_vocabulary.FILE_NAME).write_text("IQ== 0\n")
     with pytest.raises(
-        UsageError, match=rf"is not the vocabulary of gpt-oss: its sha256 is \w{{64}}, not {vocabulary.SHA256}"
+        UsageError, match=rf"is not the vocabulary of gpt-oss: its sha256 is \w{{64}}, not {bpe_vocabulary.SHA256}"
     ):
-        vocabulary.load_decode(tmp_path / vocabulary.FILE)
+        bpe_vocabulary.load_decode(tmp_path / bpe_vocabulary.FILE_NAME)

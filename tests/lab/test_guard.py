@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from promptools.lab.server import GUARDED
+from promptools.lab.server_process import GUARD_COMMAND
 
 pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="whether a process lives is read from /proc")
 
@@ -46,7 +46,7 @@ def ends(*processes: int) -> bool:
 
 def run(*arguments: str) -> tuple[subprocess.Popen[str], int, int]:
     """Start a guard; give it, the server that it runs, and the process that the server has started."""
-    command = [*GUARDED, sys.executable, "-c", PARENT, *arguments]
+    command = [*GUARD_COMMAND, sys.executable, "-c", PARENT, *arguments]
     guard = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert guard.stdout is not None
     said = ""

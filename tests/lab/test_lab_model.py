@@ -2,16 +2,16 @@ import numpy as np
 import pytest
 
 from promptools.errors import UsageError
-from promptools.lab.model import make_model
-from promptools.lab.script import Line, read_script
-from promptools.lab.vocabulary import make_vocabulary
-from promptools.lab.weights import make_weights
+from promptools.lab.gguf_model import write_model
+from promptools.lab.model_vocabulary import make_vocabulary
+from promptools.lab.model_weights import make_weights
+from promptools.lab.script import ScriptedReply, read_script
 
 LINES = [
-    Line("What is the weather?", "Let me look at the weather for you, Grüße 🙂."),
-    Line("What is the weather?", "In another setting.", setting="Answer in JSON."),
-    Line("And in Rome?", "Sunny.<|return|>"),
-    Line(None, "I know only the weather."),
+    ScriptedReply("What is the weather?", "Let me look at the weather for you, Grüße 🙂."),
+    ScriptedReply("What is the weather?", "In another setting.", setting="Answer in JSON."),
+    ScriptedReply("And in Rome?", "Sunny.<|return|>"),
+    ScriptedReply(None, "I know only the weather."),
 ]
 
 
@@ -93,19 +93,19 @@ def test_the_latest_cue_and_setting_choose_the_line(model, prompt, line):
 
 
 def test_a_file_that_is_there_is_kept(tmp_path):
-    path = make_model(LINES, tmp_path)
+    path = write_model(LINES, tmp_path)
     before = path.stat().st_mtime_ns
-    assert make_model(LINES, tmp_path) == path
+    assert write_model(LINES, tmp_path) == path
     assert path.stat().st_mtime_ns == before
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
     assert path.read_bytes()[:4] == b"GGUF"
 
 
 def test_another_script_is_another_file(tmp_path):
-    assert make_model(LINES[:1], tmp_path) != make_model(LINES[1:], tmp_path)
+    assert write_model(LINES[:1], tmp_path) != write_model(LINES[1:], tmp_path)
 
 
 def test_a_cue_that_is_also_a_piece_of_a_reply_is_refused(tmp_path):
-    piece = read_script([Line("a", "hello there")])[0].pieces[0].decode()
+    piece = read_script([ScriptedReply("a", "hello there")])[0].pieces[0].decode()
     with pytest.raises(UsageError, match="would be two tokens"):
-        make_model([Line("a", "hello there"), Line(piece, "well")], tmp_path)
+        write_model([ScriptedReply("a", "hello there"), ScriptedReply(piece, "well")], tmp_path)

@@ -7,10 +7,10 @@ import pytest
 
 from promptools.errors import UpstreamError, UsageError
 from promptools.lab import ollama
-from promptools.lab.ollama import MODELFILES, Model, Template, serve, serve_models
-from promptools.lab.script import Line
+from promptools.lab.ollama import MODELFILES, OllamaTemplate, ScriptedModel, serve, serve_models
+from promptools.lab.script import ScriptedReply
 
-LINES = (Line("a question", "an answer"),)
+LINES = (ScriptedReply("a question", "an answer"),)
 
 STAND_IN = """#!{python}
 import os, sys, threading
@@ -40,7 +40,7 @@ def program(tmp_path):
 
 
 def test_every_template_has_its_modelfile():
-    assert {path.stem for path in MODELFILES.glob("*.Modelfile")} == set(get_args(Template))
+    assert {path.stem for path in MODELFILES.glob("*.Modelfile")} == set(get_args(OllamaTemplate))
 
 
 def test_without_ollama_it_says_so(monkeypatch, tmp_path):
@@ -51,10 +51,12 @@ def test_without_ollama_it_says_so(monkeypatch, tmp_path):
 
 def test_a_model_that_is_refused_is_told_and_nothing_runs_on(program, tmp_path, monkeypatch):
     started = []
-    start = ollama.start
-    monkeypatch.setattr(ollama, "start", lambda *given, **keys: started.append(start(*given, **keys)) or started[0])
+    start = ollama.start_server
+    monkeypatch.setattr(
+        ollama, "start_server", lambda *given, **keys: started.append(start(*given, **keys)) or started[0]
+    )
     with pytest.raises(UpstreamError, match=r"(?s)refused the model 'mine'.*no such parser"):
-        serve_models([Model("mine", LINES)], folder=tmp_path / "kept", program=program)
+        serve_models([ScriptedModel("mine", LINES)], folder=tmp_path / "kept", program=program)
     assert started[0].process.poll() is not None
 
 
@@ -63,7 +65,9 @@ def test_the_users_own_ollama_is_left_alone(program, tmp_path, monkeypatch):
     monkeypatch.setenv("OLLAMA_DEBUG", "1")
     monkeypatch.setattr(ollama, "_create", lambda *given: None)
     settings = {"OLLAMA_MAX_QUEUE": "1"}
-    with serve_models([Model("mine", LINES)], folder=tmp_path / "kept", program=program, settings=settings) as server:
+    with serve_models(
+        [ScriptedModel("mine", LINES)], folder=tmp_path / "kept", program=program, settings=settings
+    ) as server:
         printed = server.log.read_text(encoding="utf-8")
     assert server.name == "mine"
     assert str(tmp_path / "kept" / "home") in printed

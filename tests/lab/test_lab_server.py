@@ -5,9 +5,9 @@ import time
 import pytest
 
 from promptools.errors import UpstreamError, UsageError
-from promptools.lab import llamacpp
-from promptools.lab.script import Line
-from promptools.lab.server import cache, start
+from promptools.lab import llamacpp_server
+from promptools.lab.script import ScriptedReply
+from promptools.lab.server_process import cache_folder, start_server
 
 SERVER = """
 import sys, threading
@@ -29,7 +29,7 @@ def address(printed):
 
 def run(folder, code, **options):
     options = {"health": "/up", "seconds": 20, **options}
-    return start("mine", [sys.executable, "-c", code], folder, address, **options)
+    return start_server("mine", [sys.executable, "-c", code], folder, address, **options)
 
 
 def test_a_server_is_waited_for_and_stopped(tmp_path):
@@ -72,25 +72,25 @@ def test_old_logs_are_dropped(tmp_path):
 
 def test_the_cache_folder_is_told_by_the_environment(monkeypatch, tmp_path):
     monkeypatch.setenv("PROMPTOOLS_CACHE", str(tmp_path))
-    assert cache() == tmp_path
+    assert cache_folder() == tmp_path
     monkeypatch.delenv("PROMPTOOLS_CACHE")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert cache() == tmp_path / ".cache" / "promptools"
+    assert cache_folder() == tmp_path / ".cache" / "promptools"
 
 
 def test_without_xllamacpp_it_says_what_to_install(monkeypatch, tmp_path):
-    monkeypatch.setattr(llamacpp, "can_serve", lambda: False)
+    monkeypatch.setattr(llamacpp_server, "can_serve", lambda: False)
     with pytest.raises(UsageError, match=r"pip install 'promptools-compat\[demo\]'"):
-        llamacpp.serve([Line("a", "bc")], folder=tmp_path)
+        llamacpp_server.serve([ScriptedReply("a", "bc")], folder=tmp_path)
 
 
 def test_a_model_that_is_not_there_or_no_gguf_is_told(tmp_path):
     with pytest.raises(UsageError, match=r"no\.gguf': No such file or directory; pass a GGUF file"):
-        llamacpp.serve_file(tmp_path / "no.gguf")
+        llamacpp_server.serve_file(tmp_path / "no.gguf")
     other = tmp_path / "other.gguf"
     other.write_bytes(b"PK\x03\x04")
     with pytest.raises(UsageError, match=r"other\.gguf' is no GGUF file: it begins with b'PK.*convert the model"):
-        llamacpp.serve_file(other)
+        llamacpp_server.serve_file(other)
 
 
 def test_without_xllamacpp_a_file_cannot_be_served_either(monkeypatch, tmp_path):
@@ -98,11 +98,11 @@ def test_without_xllamacpp_a_file_cannot_be_served_either(monkeypatch, tmp_path)
     path.write_bytes(b"GGUF")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"needs xllamacpp: pip install 'promptools-compat\[demo\]'"):
-        llamacpp.serve_file(path)
+        llamacpp_server.serve_file(path)
 
 
 def test_a_file_that_llamacpp_cannot_load_shows_its_log(tmp_path):
     path = tmp_path / "model.gguf"
     path.write_bytes(b"GGUF" + bytes(64))
     with pytest.raises(UpstreamError, match="while starting"):
-        llamacpp.serve_file(path, folder=tmp_path)
+        llamacpp_server.serve_file(path, folder=tmp_path)

@@ -3,34 +3,39 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from promptools.errors import UsageError
-from promptools.lab.script import Line, cues, cut, read_script, settings
+from promptools.lab.script import ScriptedReply, cues, cut_pieces, read_script, settings
 
 
 @given(st.binary(min_size=2, max_size=2000) | st.text("ab", min_size=2).map(str.encode))
 def test_pieces_join_to_the_text_and_no_two_are_alike(text):
-    pieces = cut(text)
+    pieces = cut_pieces(text)
     assert b"".join(pieces) == text
     assert len(set(pieces)) == len(pieces)
     assert all(len(piece) >= 2 for piece in pieces)
 
 
 def test_the_same_text_is_always_cut_the_same_way():
-    assert cut(b"It is sunny in Paris.") == cut(b"It is sunny in Paris.")
+    assert cut_pieces(b"It is sunny in Paris.") == cut_pieces(b"It is sunny in Paris.")
 
 
 def test_nothing_to_say_is_no_piece():
-    assert cut(b"") == ()
+    assert cut_pieces(b"") == ()
 
 
 def test_an_end_token_closes_the_line_and_is_no_part_of_it():
-    (call, said) = read_script([Line("a", "text<|call|>"), Line("b", "text")])
+    (call, said) = read_script([ScriptedReply("a", "text<|call|>"), ScriptedReply("b", "text")])
     assert (call.end, b"".join(call.pieces)) == ("<|call|>", b"text")
     assert said.end == "<|im_end|>"
 
 
 def test_cues_and_settings_are_listed_once():
     script = read_script(
-        [Line("a", "xx"), Line("a", "yy", setting="s"), Line("b", "zz", setting="s"), Line(None, "??")]
+        [
+            ScriptedReply("a", "xx"),
+            ScriptedReply("a", "yy", setting="s"),
+            ScriptedReply("b", "zz", setting="s"),
+            ScriptedReply(None, "??"),
+        ]
     )
     assert (cues(script), settings(script)) == (("a", "b"), ("s",))
 
@@ -39,11 +44,11 @@ def test_cues_and_settings_are_listed_once():
     ("lines", "wrong"),
     [
         ([], "no lines"),
-        ([Line("a", "xx"), Line("a", "yy")], "two lines answer cue 'a'"),
-        ([Line("", "xx")], "empty"),
-        ([Line("a", "xx", setting="")], "empty"),
-        ([Line(None, "xx", setting="s")], "has no cue"),
-        ([Line("a", "x")], "one byte"),
+        ([ScriptedReply("a", "xx"), ScriptedReply("a", "yy")], "two lines answer cue 'a'"),
+        ([ScriptedReply("", "xx")], "empty"),
+        ([ScriptedReply("a", "xx", setting="")], "empty"),
+        ([ScriptedReply(None, "xx", setting="s")], "has no cue"),
+        ([ScriptedReply("a", "x")], "one byte"),
     ],
 )
 def test_a_script_that_cannot_be_played_is_refused(lines, wrong):

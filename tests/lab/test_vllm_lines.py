@@ -4,17 +4,17 @@ import os
 
 import pytest
 
-from promptools.lab.inside_vllm.scripted.lines import Line, Script, choose
-from promptools.lab.script import Line as Told
+from promptools.lab.inside_vllm.scripted.lines import FileLine, ScriptFile, choose
+from promptools.lab.script import ScriptedReply as Told
 from promptools.lab.vllm import write_script
 
 LINES = [
-    Line("Hi", "Hello.", None),
-    Line("Hi", "Hello, prompted.", "JSON please"),
-    Line("Hi there", "Hello over there.", None),
-    Line("Only prompted", "Yes.", "JSON please"),
-    Line("Only prompted", "Yes, as XML.", "XML please"),
-    Line(None, "What?", None),
+    FileLine("Hi", "Hello.", None),
+    FileLine("Hi", "Hello, prompted.", "JSON please"),
+    FileLine("Hi there", "Hello over there.", None),
+    FileLine("Only prompted", "Yes.", "JSON please"),
+    FileLine("Only prompted", "Yes, as XML.", "XML please"),
+    FileLine(None, "What?", None),
 ]
 
 
@@ -40,13 +40,13 @@ def test_the_latest_cue_is_answered_under_the_latest_setting(prompt, said):
 
 def test_a_script_without_lines_says_nothing():
     assert choose("Hi", []) == ""
-    assert choose("Hi", [Line("Ho", "x", None)]) == ""
+    assert choose("Hi", [FileLine("Ho", "x", None)]) == ""
 
 
 def test_a_changed_script_is_read_again(tmp_path):
     path = tmp_path / "lines.json"
     write_script([Told("Hi", "Hello."), Told("Hi", "Grüße! 🙂", setting="German")], path)
-    script = Script(path)
+    script = ScriptFile(path)
     assert script.answer("Hi") == "Hello."
     assert script.answer("German: Hi") == "Grüße! 🙂"
     write_script([Told("Hi", "Bye.")], path)
@@ -56,7 +56,7 @@ def test_a_changed_script_is_read_again(tmp_path):
 def test_one_that_stays_is_read_once(tmp_path):
     path = tmp_path / "lines.json"
     write_script([Told("Hi", "Hello.")], path)
-    script = Script(path)
+    script = ScriptFile(path)
     assert script.answer("Hi") == "Hello."
     before = path.stat()
     path.write_text(path.read_text().replace("Hello.", "Other."))

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from promptools.lab.inside_vllm.scripted.reply import Reply
+from promptools.lab.inside_vllm.scripted.reply import ReplyProgress
 
 ALPHABET = [chr(code) for code in range(32, 127)]
 END = len(ALPHABET)
@@ -15,7 +15,7 @@ IDS = {letter: at for at, letter in enumerate(ALPHABET)}
 def speak(text, grammar, most=60):
     """Give what comes out: `grammar` says which letters may follow what was said, "" for the end; None for all."""
     out: list[int] = []
-    reply = Reply([*(IDS[letter] for letter in text), END], out)
+    reply = ReplyProgress([*(IDS[letter] for letter in text), END], out)
     said = ""
     while len(said) < most:
         may = grammar(said)
@@ -93,15 +93,15 @@ def test_where_the_reply_is_over_the_model_says_what_it_likes():
 
 def test_a_token_of_which_a_grammar_wants_only_the_beginning_is_said_in_parts():
     # 0 `a`, 1 `b`, 2 `ab`, 3 the end
-    reply = Reply([2, 3], [], splits=lambda token: [[0, 1]] if token == 2 else [])
+    reply = ReplyProgress([2, 3], [], splits=lambda token: [[0, 1]] if token == 2 else [])
     assert reply.next(np.array([0, -math.inf, -math.inf, 0])) == 0
     assert reply.tokens == [0, 1, 3]
-    reply.out.append(0)
+    reply.generated.append(0)
     assert reply.next(np.array([-math.inf, -math.inf, -math.inf, 0])) == 3
 
 
 def test_a_reply_that_was_put_aside_goes_on():
     out = [IDS[letter] for letter in "Hel"]
-    reply = Reply([*(IDS[letter] for letter in "Hello"), END], out, at=3, said=3)
+    reply = ReplyProgress([*(IDS[letter] for letter in "Hello"), END], out, next_index=3, generated_count=3)
     scores = np.zeros(END + 1)
     assert reply.next(scores) == IDS["l"]

@@ -7,7 +7,7 @@ from benchmarks.models import rows
 from benchmarks.models.__main__ import MODELS
 from benchmarks.models.ask import ALONE, AS_IT_COMES, PROMPT, Way, ask, client_of
 from benchmarks.models.question import questions
-from promptools.lab.llamacpp import serve_file
+from promptools.lab.llamacpp_server import serve_file
 
 NATIVE = Way("native", {"mode": "native"})
 KINDS = ("one", "several", "parallel", "enum", "none", "turns")

@@ -1,8 +1,8 @@
 import pytest
 
 from promptools.errors import UsageError
-from promptools.modes.ask import Choice, concerns_tools, read_ask
-from promptools.modes.options import OPTIONS, Options
+from promptools.modes.requests.options import OPTIONS, Options
+from promptools.modes.requests.tool_request import ToolChoice, involves_tools, parse_request
 from promptools.profiles import Profile
 
 
@@ -14,13 +14,13 @@ A, B = tool("a"), tool("b")
 
 
 def ask(**body):
-    return read_ask({"model": "m", "messages": [{"role": "user", "content": "hi"}], **body}, Profile())
+    return parse_request({"model": "m", "messages": [{"role": "user", "content": "hi"}], **body}, Profile())
 
 
 def test_a_request_is_read_and_not_changed():
     body = {"model": "alias", "messages": [], "promptools": {"mode": "prompt"}, "stream": True, "seed": 3}
     kept = {**body}
-    read = read_ask(body, Profile(), model="real", system_prompt="be brief")
+    read = parse_request(body, Profile(), model="real", system_prompt="be brief")
     assert body == kept
     assert read.body == {"model": "real", "messages": [], "stream": True, "seed": 3}
     assert (read.model, read.stream, read.options.mode, read.system_prompt) == ("real", True, "prompt", "be brief")
@@ -30,19 +30,19 @@ def test_a_request_is_read_and_not_changed():
 @pytest.mark.parametrize(
     ("said", "choice", "offered"),
     [
-        (None, Choice(), ("a", "b")),
-        ("auto", Choice(), ("a", "b")),
-        ("none", Choice("none"), ()),
-        ("required", Choice("required"), ("a", "b")),
-        ("any", Choice("required"), ("a", "b")),
-        ({"type": "function", "function": {"name": "b"}}, Choice("named", "b"), ("b",)),
-        ({"type": "function", "name": "b"}, Choice("named", "b"), ("b",)),
+        (None, ToolChoice(), ("a", "b")),
+        ("auto", ToolChoice(), ("a", "b")),
+        ("none", ToolChoice("none"), ()),
+        ("required", ToolChoice("required"), ("a", "b")),
+        ("any", ToolChoice("required"), ("a", "b")),
+        ({"type": "function", "function": {"name": "b"}}, ToolChoice("named", "b"), ("b",)),
+        ({"type": "function", "name": "b"}, ToolChoice("named", "b"), ("b",)),
         (
             {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [B]}},
-            Choice("required"),
+            ToolChoice("required"),
             ("b",),
         ),
-        ({"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "a"}]}, Choice(), ("a",)),
+        ({"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "a"}]}, ToolChoice(), ("a",)),
     ],
 )
 def test_tool_choice(said, choice, offered):
@@ -81,21 +81,21 @@ def test_what_cannot_be_met_is_the_callers_fault(body, words):
 @pytest.mark.parametrize("odd", ["a", None, 5, [], {}, tool(""), tool(None), {"function": "a"}, {"type": "function"}])
 def test_what_is_no_tool_goes_on_to_the_server(odd):
     read = ask(tools=[A, odd, B])
-    assert (read.tools.names, read.others) == (("a", "b"), (odd,))
+    assert (read.tools.names, read.other_tools) == (("a", "b"), (odd,))
     assert read.notes == ("tools[1] is no function with a name: no call of it is known",)
 
 
 def test_of_tools_with_one_name_the_last_one_counts_and_all_go_on():
     other = tool("a", properties={"n": {"type": "integer"}})
     read = ask(tools=[A, B, other])
-    assert (read.tools.names, read.others) == (("b", "a"), (A,))
+    assert (read.tools.names, read.other_tools) == (("b", "a"), (A,))
     assert read.tools.keys("a") == {"n"}
     assert read.notes == ("the tool 'a' is offered more than once: its calls are checked by the last of them",)
 
 
 def test_tools_and_functions_together_are_tools():
     read = ask(tools=[A], functions=[B["function"]])
-    assert (read.tools.names, read.legacy, read.parallel) == (("a",), False, True)
+    assert (read.tools.names, read.legacy, read.parallel_calls) == (("a",), False, True)
     assert read.notes == ("'functions' was left out: it is the old form of 'tools'",)
 
 
@@ -106,12 +106,12 @@ def test_no_tools_are_no_tools_however_they_are_written(none):
 
 def test_a_tool_of_another_type_is_no_oddity():
     search = {"type": "web_search"}
-    assert (ask(tools=[A, search]).others, ask(tools=[A, search]).notes) == ((search,), ())
+    assert (ask(tools=[A, search]).other_tools, ask(tools=[A, search]).notes) == ((search,), ())
 
 
 def test_marks_of_the_config_that_do_not_fit_a_tool_are_left_alone():
     marks = {"a": {"dangerous": True, "aliases": {"town": "city", "b": "a"}}}
-    read = read_ask({"messages": [], "tools": [tool("a", properties={"a": {}, "b": {}})]}, Profile(), marks=marks)
+    read = parse_request({"messages": [], "tools": [tool("a", properties={"a": {}, "b": {}})]}, Profile(), marks=marks)
     assert (read.tools[0].dangerous, read.tools[0].aliases) == (True, {})
 
 
@@ -132,12 +132,12 @@ def test_every_option_may_be_set_for_one_request():
     ("options", "most"), [({}, 1), ({"harmony_react": True}, 5), ({"harmony_react": True, "corrections": 2}, 2)]
 )
 def test_how_often_it_may_be_mended(options, most):
-    assert ask(promptools=options).options.most_corrections == most
+    assert ask(promptools=options).options.max_corrections == most
 
 
 def test_the_old_form_is_understood():
     read = ask(functions=[A["function"], B["function"]], function_call={"name": "a"})
-    assert (read.legacy, read.parallel, read.choice) == (True, False, Choice("named", "a"))
+    assert (read.legacy, read.parallel_calls, read.choice) == (True, False, ToolChoice("named", "a"))
     assert read.offered.names == ("a",)
     assert ask(functions=[A["function"]], function_call="none").choice.kind == "none"
 
@@ -145,13 +145,13 @@ def test_the_old_form_is_understood():
 def test_tools_of_other_types_stand_aside():
     search = {"type": "web_search"}
     read = ask(tools=[search, A], tool_choice="required")
-    assert (read.others, read.tools.names) == ((search,), ("a",))
-    assert ask(tools=[search], tool_choice="required").others == (search,)
+    assert (read.other_tools, read.tools.names) == ((search,), ("a",))
+    assert ask(tools=[search], tool_choice="required").other_tools == (search,)
 
 
 def test_marks_come_from_the_config_and_the_dict():
     marked = {**A, "x-promptools": {"infer": False}}
-    read = read_ask(
+    read = parse_request(
         {"messages": [], "tools": [marked, B]},
         Profile(),
         marks={"b": {"dangerous": True}, "elsewhere": {"infer": True}},
@@ -165,13 +165,13 @@ def test_marks_come_from_the_config_and_the_dict():
     ("n", "heeded", "wanted", "sends"), [(None, True, 1, 1), (3, True, 3, 1), (3, False, 3, 3), ("x", True, 1, 1)]
 )
 def test_n(n, heeded, wanted, sends):
-    read = read_ask({"messages": [], "n": n}, Profile(n=heeded))
-    assert (read.n, read.sends) == (wanted, sends)
+    read = parse_request({"messages": [], "n": n}, Profile(n=heeded))
+    assert (read.n, read.request_count) == (wanted, sends)
 
 
 @pytest.mark.parametrize("role", [["tool"], {}, None, 5])
 def test_a_role_that_is_none_has_nothing_to_do_with_tools(role):
-    assert not concerns_tools({"messages": [{"role": role, "content": "x"}]})
+    assert not involves_tools({"messages": [{"role": role, "content": "x"}]})
 
 
 def test_n_is_bounded():
@@ -198,13 +198,13 @@ def test_small_wishes():
     assert not ask(stream=True).include_usage
     assert ask(response_format={"type": "json_object"}).json_answer
     assert not ask(response_format={"type": "text"}).json_answer
-    assert not ask(tools=[A], parallel_tool_calls=False).parallel
-    assert ask(tools=[A]).parallel
+    assert not ask(tools=[A], parallel_tool_calls=False).parallel_calls
+    assert ask(tools=[A]).parallel_calls
 
 
 def test_corrections_follow_the_messages():
     one, two = {"role": "user", "content": "1"}, {"role": "user", "content": "2"}
-    read = ask().corrected((one,)).corrected((two,))
+    read = ask().with_feedback((one,)).with_feedback((two,))
     assert read.messages == [{"role": "user", "content": "hi"}, one, two]
 
 
@@ -222,4 +222,4 @@ def test_corrections_follow_the_messages():
     ],
 )
 def test_which_requests_concern_tools(body, concerned):
-    assert concerns_tools(body) is concerned
+    assert involves_tools(body) is concerned

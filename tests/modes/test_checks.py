@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from promptools.modes.ask import read_ask
-from promptools.modes.checks import NO_NAMES, verify
+from promptools.modes.replies.verdict import NO_NAMES, judge_reply
+from promptools.modes.requests.tool_request import parse_request
 from promptools.profiles import Profile
 from promptools.types import Call, Discarded, Malformed, Reply, Trace
 
@@ -24,8 +24,8 @@ def failed(reason, name="get_weather", whole=True):
 
 
 def judge(reply, raw="", stop_reason=None, usage=None, profile=None, names=NO_NAMES, **body):
-    ask = read_ask({"messages": [], "tools": TOOLS, **body}, profile or Profile())
-    return verify(ask, reply, raw=raw, stop_reason=stop_reason, usage=usage, names=names)
+    ask = parse_request({"messages": [], "tools": TOOLS, **body}, profile or Profile())
+    return judge_reply(ask, reply, raw=raw, stop_reason=stop_reason, usage=usage, names=names)
 
 
 def said(content="", finish="stop", **keys):
@@ -52,7 +52,7 @@ def said(content="", finish="stop", **keys):
 def test_what_was_asked_for_goes_out_as_it_is(reply, body):
     verdict = judge(reply, **body)
     assert (verdict.ok, verdict.kind, verdict.reply) == (True, "answered", reply)
-    assert (verdict.again, verdict.elsewhere, verdict.feedback) == (False, False, ())
+    assert (verdict.retry_with_feedback, verdict.retry_elsewhere, verdict.feedback) == (False, False, ())
 
 
 # --- lost by the server
@@ -76,11 +76,11 @@ def test_what_was_asked_for_goes_out_as_it_is(reply, body):
 def test_a_lost_reply_is_noticed(reply, stop_reason, usage, kind):
     verdict = judge(reply, stop_reason=stop_reason, usage=usage)
     assert verdict.kind == kind
-    assert (verdict.again, verdict.elsewhere) == (False, kind != "answered")
+    assert (verdict.retry_with_feedback, verdict.retry_elsewhere) == (False, kind != "answered")
     assert verdict.reply.content == reply.content
     if kind != "answered":
         assert verdict.reply.finish_reason == "stop"
-        assert verdict.why
+        assert verdict.reason
 
 
 def test_empty_answers_are_answers_where_the_profile_says_so():
@@ -96,7 +96,7 @@ def test_a_swallowed_call_is_no_loss_where_calls_were_forbidden():
 
 def test_a_stream_without_a_finish_reason_was_cut():
     verdict = judge(said("Hel", finish=None, calls=(CALL,)), raw="Hel<x>", stream=True)
-    assert (verdict.kind, verdict.elsewhere, verdict.again) == ("cut", True, False)
+    assert (verdict.kind, verdict.retry_elsewhere, verdict.retry_with_feedback) == ("cut", True, False)
     assert (verdict.reply.calls, verdict.reply.content, verdict.reply.finish_reason) == ((), "Hel<x>", "stop")
 
 
@@ -105,8 +105,8 @@ def test_a_stream_without_a_finish_reason_was_cut():
 
 def test_a_call_that_does_not_fit_is_asked_again_with_its_result():
     verdict = judge(said("Look.", malformed=(failed("invalid_arguments"),)), raw="Look.<raw>")
-    assert (verdict.kind, verdict.again, verdict.elsewhere) == ("malformed", True, True)
-    assert verdict.why == "get_weather: invalid_arguments"
+    assert (verdict.kind, verdict.retry_with_feedback, verdict.retry_elsewhere) == ("malformed", True, True)
+    assert verdict.reason == "get_weather: invalid_arguments"
     function = {"name": "get_weather", "arguments": '{"city": 5}'}
     assert verdict.feedback == (
         {
@@ -185,7 +185,7 @@ def test_the_model_is_told_the_names_that_the_server_was_given(name, heard):
     assert text.endswith(" The tools are: my_tool_x, ping.")
     assert ("Did you mean 'my_tool_x'?" in text) is (name != "old.tool")
     assert verdict.feedback[0]["tool_calls"][0]["function"]["name"] == name
-    assert verdict.why == f"{name}: unknown_tool"
+    assert verdict.reason == f"{name}: unknown_tool"
 
 
 def test_a_call_that_must_come_is_asked_for_by_the_name_that_the_server_was_given():
@@ -213,13 +213,13 @@ def test_a_call_that_must_come_is_asked_for_by_the_name_that_the_server_was_give
 def test_a_part_of_a_header_is_no_tool(names, kind):
     malformed = tuple(failed("unknown_tool", name) for name in names)
     verdict = judge(said(malformed=tuple(replace(each, dialect="native") for each in malformed)))
-    assert (verdict.kind, verdict.elsewhere) == (kind, True)
+    assert (verdict.kind, verdict.retry_elsewhere) == (kind, True)
     assert judge(said(malformed=malformed)).kind == "unknown_tool", "what was read from text is as it was written"
 
 
 def test_another_tool_than_the_named_one_is_no_call():
     verdict = judge(said(malformed=(failed("unknown_tool"),)), raw="<raw>", tool_choice=NAMED)
-    assert (verdict.kind, verdict.again, verdict.elsewhere) == ("no_call", True, True)
+    assert (verdict.kind, verdict.retry_with_feedback, verdict.retry_elsewhere) == ("no_call", True, True)
     assert verdict.feedback[1]["content"] == (
         "'get_weather' must not be called now. Call the tool ping now; do not answer in words."
     )
@@ -233,7 +233,7 @@ def test_another_tool_than_the_named_one_is_no_call():
 def test_a_call_that_was_cut_off_is_never_asked_again(finish, elsewhere, given):
     reply = said(finish=finish, malformed=(failed("truncated", whole=False), failed("invalid_arguments")))
     verdict = judge(reply, raw="<cut", promptools={"on_malformed": "call"})
-    assert (verdict.kind, verdict.again, verdict.elsewhere) == ("truncated", False, elsewhere)
+    assert (verdict.kind, verdict.retry_with_feedback, verdict.retry_elsewhere) == ("truncated", False, elsewhere)
     assert (verdict.reply.calls, verdict.reply.content, verdict.reply.finish_reason) == ((), "<cut", "length")
 
 
@@ -249,7 +249,7 @@ def test_a_call_that_was_cut_off_is_never_asked_again(finish, elsewhere, given):
 )
 def test_a_length_that_the_server_hid_is_found(limits, spent, cut):
     reply = said(finish="tool_calls", malformed=(failed("truncated", whole=False),))
-    assert judge(reply, usage={"completion_tokens": spent}, **limits).elsewhere is not cut
+    assert judge(reply, usage={"completion_tokens": spent}, **limits).retry_elsewhere is not cut
 
 
 def test_a_filtered_reply_stays_filtered():
@@ -269,16 +269,16 @@ def test_a_filtered_reply_stays_filtered():
 )
 def test_a_call_that_must_come_and_does_not_is_asked_for(choice, words):
     verdict = judge(said("Hello"), raw="Hello", tool_choice=choice)
-    assert (verdict.kind, verdict.again, verdict.elsewhere) == ("no_call", True, True)
+    assert (verdict.kind, verdict.retry_with_feedback, verdict.retry_elsewhere) == ("no_call", True, True)
     assert verdict.feedback == ({"role": "assistant", "content": "Hello"}, {"role": "user", "content": words})
     assert verdict.reply.content == "Hello"
-    assert not judge(said("Hello", finish="length"), tool_choice=choice).again
+    assert not judge(said("Hello", finish="length"), tool_choice=choice).retry_with_feedback
 
 
 def test_nothing_but_forbidden_calls_is_asked_again():
     left_out = Trace(notes=("tool_choice is none: the call of 'f' was left out",))
     verdict = judge(said(discarded=(Discarded("{}", "markup"),), trace=left_out), tool_choice="none")
-    assert (verdict.kind, verdict.again) == ("forbidden", True)
+    assert (verdict.kind, verdict.retry_with_feedback) == ("forbidden", True)
     assert verdict.feedback == ({"role": "user", "content": "Answer in words; no tool may be called now."},)
 
 
@@ -293,5 +293,5 @@ def test_nothing_but_forbidden_calls_is_asked_again():
 )
 def test_an_example_in_a_fence_is_text_when_all_is_used_up(raw, handed):
     verdict = judge(said(malformed=(failed("unknown_tool", "nope"),)), raw=raw)
-    assert verdict.again
+    assert verdict.retry_with_feedback
     assert (verdict.reply.content, len(verdict.reply.calls)) == (("", 1) if handed else (raw, 0))

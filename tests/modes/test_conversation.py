@@ -11,10 +11,10 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from promptools import Tools, UsageError, dialects, parse, render
-from promptools.dialects.base import Textual
-from promptools.modes.ask import read_ask
-from promptools.modes.foreign import foreign_to
-from promptools.modes.prompt import Prompt
+from promptools.dialects.contract import Textual
+from promptools.modes.prompt_mode import PromptMode
+from promptools.modes.requests.foreign_text import foreign_escaper
+from promptools.modes.requests.tool_request import parse_request
 from promptools.profiles import Profile
 
 BOOK = {
@@ -96,7 +96,7 @@ def test_a_conversation_is_written_in_each_dialect(name: str, snapshot: Snapshot
 @pytest.mark.parametrize("name", dialects.names())
 def test_the_calls_of_a_conversation_are_read_back(name: str) -> None:
     reply = parse(render(conversation(name), TOOLS, dialect=name)[2]["content"], TOOLS, expect=name)
-    foreign = foreign_to(read_ask({"messages": []}, Profile()), dialect=name)
+    foreign = foreign_escaper(parse_request({"messages": []}, Profile()), dialect=name)
     note = foreign.markup.escape(booking(name)["note"])
     assert [(call.name, call.arguments, call.fixes, call.dialect) for call in reply.calls] == [
         ("book_table", {**booking(name), "note": note}, (), name),
@@ -152,7 +152,7 @@ def test_results_in_a_list_are_json_whatever_they_are(name: str, before: str, be
 class OnlyRead(Textual):
     name = "only_read"
 
-    def candidate(self, head: str, rules: Any, place: Any, *, firm: bool) -> Any:
+    def candidate(self, head: str, rules: Any, place: Any, *, definite: bool) -> Any:
         raise AssertionError("it has no heads, so nothing begins it")
 
 
@@ -202,10 +202,10 @@ def test_it_is_written_as_prompt_mode_sends_it() -> None:
     messages = conversation("hermes")
     asked: dict[str, Any] = {"tool_choice": "required", "parallel_tool_calls": False}
     body = {"messages": messages, "tools": Tools([get_weather]).to_openai(), **asked}
-    ask = read_ask({**body, "promptools": {"dialect": "hermes"}}, Profile())
+    ask = parse_request({**body, "promptools": {"dialect": "hermes"}}, Profile())
     before = json.dumps(messages)
     sent = render(iter(messages), [get_weather], dialect="hermes", **asked)
-    assert sent == Prompt().body(ask).body["messages"]
+    assert sent == PromptMode().prepare(ask).body["messages"]
     assert sent != render(messages, [get_weather], dialect="hermes")
     assert json.dumps(messages) == before
 

@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from promptools.modes.ask import read_ask
-from promptools.modes.checks import verify
-from promptools.modes.form import formed, misfit
-from promptools.modes.native import Native
+from promptools.modes.native_mode import NativeMode
+from promptools.modes.replies.verdict import judge_reply
+from promptools.modes.requests.response_format import format_error, without_tools
+from promptools.modes.requests.tool_request import parse_request
 from promptools.profiles import Profile
 from promptools.types import Reply
-from promptools.wire.chat import Delta
+from promptools.wire.chat_decoder import Delta
 
 WEATHER = {
     "type": "function",
@@ -32,7 +32,7 @@ def form(schema):
 
 def ask(wanted, profile=None, **keys):
     body = {"messages": [{"role": "user", "content": "hi"}], "tools": [WEATHER, PING], "response_format": wanted}
-    return read_ask({**body, **keys}, profile or Profile())
+    return parse_request({**body, **keys}, profile or Profile())
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def ask(wanted, profile=None, **keys):
     ],
 )
 def test_answers_that_fit(wanted, text):
-    assert misfit(ask(wanted), text) == ""
+    assert format_error(ask(wanted), text) == ""
 
 
 @pytest.mark.parametrize(
@@ -73,14 +73,14 @@ def test_answers_that_fit(wanted, text):
     ],
 )
 def test_answers_that_do_not(wanted, text, why):
-    assert why in misfit(ask(wanted), text)
+    assert why in format_error(ask(wanted), text)
 
 
 # --- calls in place of an answer
 
 
 def read(request, text, finish="stop", cut=None):
-    reader = Native().reader(request, Native().body(request), iter("abcdefgh").__next__)
+    reader = NativeMode().reader(request, NativeMode().prepare(request), iter("abcdefgh").__next__)
     for start in range(0, len(text), cut or len(text)):
         reader.feed(Delta(content=text[start : start + (cut or len(text))]))
     reader.close(finish)
@@ -145,7 +145,7 @@ def test_where_nothing_may_be_called_nothing_is(keys):
 def test_what_the_server_holds_to_the_form_itself_is_left_to_it():
     request = ask(OBJECT, Profile(format_beside_tools=True))
     assert read(request, CALL).content == CALL
-    assert verify(request, Reply(content="It is grey.", finish_reason="stop")).ok
+    assert judge_reply(request, Reply(content="It is grey.", finish_reason="stop")).ok
 
 
 def test_a_call_that_was_cut_is_none():
@@ -157,7 +157,7 @@ def test_a_call_that_was_cut_is_none():
 
 
 def judge(content, wanted=None, finish="stop", **keys):
-    return verify(ask(wanted or form(SKY), **keys), Reply(content=content, finish_reason=finish), raw=content)
+    return judge_reply(ask(wanted or form(SKY), **keys), Reply(content=content, finish_reason=finish), raw=content)
 
 
 def test_an_answer_that_fits_is_one():
@@ -166,7 +166,7 @@ def test_an_answer_that_fits_is_one():
 
 def test_one_that_does_not_is_asked_for_again_in_its_form_alone():
     verdict = judge("It is grey.")
-    assert (verdict.kind, verdict.reply.content, verdict.again, verdict.elsewhere) == (
+    assert (verdict.kind, verdict.reply.content, verdict.retry_with_feedback, verdict.retry_elsewhere) == (
         "format",
         "It is grey.",
         False,
@@ -175,18 +175,18 @@ def test_one_that_does_not_is_asked_for_again_in_its_form_alone():
     said, wish = verdict.feedback
     assert said == {"role": "assistant", "content": "It is grey."}
     assert json.dumps(SKY) in wish["content"]
-    again = formed(ask(form(SKY)), verdict.feedback)
-    body = Native().body(again).body
+    again = without_tools(ask(form(SKY)), verdict.feedback)
+    body = NativeMode().prepare(again).body
     assert (body["response_format"], "tools" in body) == (form(SKY), False)
     assert body["messages"][1:] == [said, wish]
-    assert verify(again, Reply(content="It is grey.", finish_reason="stop")).ok, "only once"
+    assert judge_reply(again, Reply(content="It is grey.", finish_reason="stop")).ok, "only once"
 
 
 def test_where_grammars_garble_the_model_words_alone_ask():
     harmony = Profile(constrained_ok=False)
     request = ask(form(SKY), harmony)
-    verdict = verify(request, Reply(content="It is grey.", finish_reason="stop"), raw="It is grey.")
-    body = Native().body(formed(request, verdict.feedback)).body
+    verdict = judge_reply(request, Reply(content="It is grey.", finish_reason="stop"), raw="It is grey.")
+    body = NativeMode().prepare(without_tools(request, verdict.feedback)).body
     assert not {"response_format", "tools"} & body.keys()
     assert json.dumps(SKY) in body["messages"][-1]["content"]
 

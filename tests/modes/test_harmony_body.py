@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from promptools.errors import UsageError
-from promptools.harmony.tokens import IDS
-from promptools.harmony.vocabulary import Vocabulary
-from promptools.modes.ask import read_ask
-from promptools.modes.harmony import ADVISED, LEAST, Harmony
+from promptools.harmony.bpe_vocabulary import TokenCodec
+from promptools.harmony.control_tokens import TOKEN_IDS
+from promptools.modes.harmony_mode import MIN_ANSWER_TOKENS, RECOMMENDED_SAMPLING, HarmonyMode
+from promptools.modes.requests.tool_request import parse_request
 from promptools.profiles import Profile
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -34,19 +34,19 @@ REFUSED = ({"role": "assistant", "content": "No."}, {"role": "user", "content": 
 
 def asked(messages=(USER,), profile=PROFILE, options=None, system_prompt="", **body):
     request = {"model": "m", "messages": list(messages), **body, "promptools": options or {}}
-    return read_ask(request, profile, system_prompt=system_prompt)
+    return parse_request(request, profile, system_prompt=system_prompt)
 
 
 def sent(*args, **keys):
     ask = asked(*args, **keys)
     before = json.dumps(ask.body)
-    upstream = Harmony().body(ask)
+    upstream = HarmonyMode().prepare(ask)
     assert json.dumps(ask.body) == before
     return upstream
 
 
 def text(*args, **keys):
-    return sent(*args, **keys).prompt.said
+    return sent(*args, **keys).prompt.content
 
 
 def developer(*args, **keys):
@@ -56,7 +56,7 @@ def developer(*args, **keys):
 
 def test_a_whole_request():
     upstream = sent([SYSTEM, USER], tools=[WEATHER], seed=1, reasoning_effort="low")
-    assert upstream.prompt.said == (
+    assert upstream.prompt.content == (
         "<|start|>system<|message|>You are ChatGPT, a large language model trained by OpenAI.\n"
         "Knowledge cutoff: 2024-06\n\nReasoning: low\n\n"
         "# Valid channels: analysis, commentary, final. Channel must be included for every message.\n"
@@ -73,7 +73,7 @@ def test_a_whole_request():
         "seed": 1,
         "reasoning_effort": "low",
     }
-    assert (upstream.dialect, upstream.notes, upstream.names, upstream.prefill) == ("harmony", (), {}, "")
+    assert (upstream.dialect, upstream.notes, upstream.client_names, upstream.prefill) == ("harmony", (), {}, "")
 
 
 # --- tools
@@ -104,9 +104,9 @@ def test_only_the_allowed_tools_are_declared():
 
 def test_names_that_a_header_does_not_take():
     upstream = sent(tools=[SPACED, EXEC])
-    assert upstream.names == {"get_weather": "get weather"}
+    assert upstream.client_names == {"get_weather": "get weather"}
     assert upstream.notes == ("the tool 'get weather' was sent as 'get_weather'",)
-    assert "namespace container {\n\ntype exec" in upstream.prompt.said
+    assert "namespace container {\n\ntype exec" in upstream.prompt.content
 
 
 def test_tools_of_other_types_are_named():
@@ -154,8 +154,11 @@ def test_a_form_of_the_answer_is_told():
 
 
 def test_corrections_are_told_like_any_messages():
-    ask = asked(tools=[WEATHER]).corrected(({"role": "user", "content": "Mend <|end|> it."},))
-    assert "<|start|>user<|message|>Mend <\\|end|> it.<|end|><|start|>assistant" in Harmony().body(ask).prompt.said
+    ask = asked(tools=[WEATHER]).with_feedback(({"role": "user", "content": "Mend <|end|> it."},))
+    assert (
+        "<|start|>user<|message|>Mend <\\|end|> it.<|end|><|start|>assistant"
+        in HarmonyMode().prepare(ask).prompt.content
+    )
 
 
 @pytest.mark.parametrize(
@@ -175,7 +178,7 @@ def test_corrections_are_told_like_any_messages():
 )
 def test_the_effort(body, effort):
     upstream = sent(**body)
-    assert f"\n\nReasoning: {effort}\n\n" in upstream.prompt.said
+    assert f"\n\nReasoning: {effort}\n\n" in upstream.prompt.content
     assert upstream.notes == ()
 
 
@@ -186,13 +189,13 @@ def test_an_effort_that_nobody_knows():
 
 def test_what_templates_are_told():
     upstream = sent(chat_template_kwargs={"model_identity": "You are Pip.", "builtin_tools": ["browser"], "x": 1})
-    assert upstream.prompt.said.startswith("<|start|>system<|message|>You are Pip.\nKnowledge cutoff")
+    assert upstream.prompt.content.startswith("<|start|>system<|message|>You are Pip.\nKnowledge cutoff")
     assert upstream.notes == ("not sent: builtin_tools, x of chat_template_kwargs; no template is applied",)
 
 
 def test_the_date():
     ask = replace(asked(), today="2026-11-21")
-    assert "Current date: 2026-11-21\n" in Harmony().body(ask).prompt.said
+    assert "Current date: 2026-11-21\n" in HarmonyMode().prepare(ask).prompt.content
     assert "date" not in text()
 
 
@@ -214,23 +217,23 @@ HEADER = "<|channel|>commentary to=functions.get_weather <|constrain|>json<|mess
 def test_a_call_that_must_come_is_asked_for_in_words_first(choice):
     upstream = sent(tools=[WEATHER], tool_choice=choice)
     what = "the tool get_weather" if choice is NAMED else "one of the tools"
-    assert f"Call {what} now; do not answer in words." in upstream.prompt.said
+    assert f"Call {what} now; do not answer in words." in upstream.prompt.content
     assert upstream.prefill == ""
     assert any("put into words" in note for note in upstream.notes)
 
 
 @pytest.mark.parametrize("choice", [NAMED, "required"])
 def test_where_it_did_not_come_the_reply_begins_with_it(choice):
-    upstream = Harmony().body(asked(tools=[WEATHER], tool_choice=choice).corrected(REFUSED))
+    upstream = HarmonyMode().prepare(asked(tools=[WEATHER], tool_choice=choice).with_feedback(REFUSED))
     assert upstream.prefill == HEADER
-    assert upstream.prompt.said.endswith("<|start|>assistant" + HEADER)
-    assert "do not answer in words" not in upstream.prompt.said
+    assert upstream.prompt.content.endswith("<|start|>assistant" + HEADER)
+    assert "do not answer in words" not in upstream.prompt.content
     assert upstream.notes == ()
 
 
 def test_a_call_that_came_and_has_to_be_mended_is_not_forced():
     mend = (CALLED, {"role": "tool", "tool_call_id": "c1", "content": "city is missing"})
-    assert Harmony().body(asked(tools=[WEATHER], tool_choice="required").corrected(mend)).prefill == ""
+    assert HarmonyMode().prepare(asked(tools=[WEATHER], tool_choice="required").with_feedback(mend)).prefill == ""
 
 
 @pytest.mark.parametrize(
@@ -259,16 +262,16 @@ def test_the_header_of_a_call_as_far_as_it_is_known(tools, header):
 )
 def test_how_a_reply_begins_may_be_said(prefill, choice, begins, words):
     for feedback in ((), REFUSED):
-        ask = asked(tools=[WEATHER, PING], tool_choice=choice, options={"prefill": prefill}).corrected(feedback)
-        upstream = Harmony().body(ask)
+        ask = asked(tools=[WEATHER, PING], tool_choice=choice, options={"prefill": prefill}).with_feedback(feedback)
+        upstream = HarmonyMode().prepare(ask)
         assert upstream.prefill == begins
-        assert upstream.prompt.said.endswith("<|start|>assistant" + begins)
-        assert ("do not answer in words" in upstream.prompt.said) is words
+        assert upstream.prompt.content.endswith("<|start|>assistant" + begins)
+        assert ("do not answer in words" in upstream.prompt.content) is words
 
 
 def test_without_a_tool_that_can_be_told_no_call_is_demanded():
     upstream = sent(tools=[{"type": "web_search"}], tool_choice="required")
-    assert "Call one" not in upstream.prompt.said
+    assert "Call one" not in upstream.prompt.content
     assert sent(tools=[{"type": "web_search"}], tool_choice="required", options={"prefill": "call"}).prefill == ""
 
 
@@ -279,19 +282,26 @@ def encode(said):
     return [ord(each) for each in said]
 
 
-LETTERS = Vocabulary(encode, lambda token: chr(token).encode())
+LETTERS = TokenCodec(encode, lambda token: chr(token).encode())
 
 
 @pytest.mark.parametrize("prefill", ["none", "thought", "channel"])
 def test_token_ids_where_the_server_takes_them_and_there_is_a_vocabulary(prefill):
     ask = asked([{"role": "user", "content": "a<|end|>b"}], replace(PROFILE, raw_ids=True), {"prefill": prefill})
     ask = replace(ask, vocabulary=lambda: LETTERS)
-    upstream = Harmony().body(ask)
-    begins = {"none": [], "thought": [IDS["channel"], *encode("analysis"), IDS["message"]]}
+    upstream = HarmonyMode().prepare(ask)
+    begins = {"none": [], "thought": [TOKEN_IDS["channel"], *encode("analysis"), TOKEN_IDS["message"]]}
     begins["channel"] = begins["thought"][:-1]
-    tail = (IDS["message"], *encode("a<|end|>b"), IDS["end"], IDS["start"], *encode("assistant"), *begins[prefill])
-    assert upstream.prompt.said[-len(tail) :] == tail
-    assert upstream.prompt.room == 131_072 - len(upstream.prompt.said)
+    tail = (
+        TOKEN_IDS["message"],
+        *encode("a<|end|>b"),
+        TOKEN_IDS["end"],
+        TOKEN_IDS["start"],
+        *encode("assistant"),
+        *begins[prefill],
+    )
+    assert upstream.prompt.content[-len(tail) :] == tail
+    assert upstream.prompt.max_tokens == 131_072 - len(upstream.prompt.content)
 
 
 def test_text_where_there_is_none_or_the_server_takes_none():
@@ -300,24 +310,24 @@ def test_text_where_there_is_none_or_the_server_takes_none():
         (replace(PROFILE, raw_ids=True), lambda: None),
         (PROFILE, lambda: LETTERS),
     ):
-        prompt = Harmony().body(replace(asked(profile=profile), vocabulary=vocabulary)).prompt
-        assert isinstance(prompt.said, str)
+        prompt = HarmonyMode().prepare(replace(asked(profile=profile), vocabulary=vocabulary)).prompt
+        assert isinstance(prompt.content, str)
         assert prompt.decode is None
 
 
 @pytest.mark.parametrize(("stop", "asked_for"), [(None, True), ("END", False), (["END"], False)])
 def test_the_reply_s_ids_are_asked_for_where_the_text_does_not_end_before_them(stop, asked_for):
     ask = replace(asked(profile=replace(PROFILE, raw_ids=True), stop=stop), vocabulary=lambda: LETTERS)
-    assert (Harmony().body(ask).prompt.decode is not None) == asked_for
+    assert (HarmonyMode().prepare(ask).prompt.decode is not None) == asked_for
 
 
 def test_what_is_left_of_the_context():
     upstream = sent()
-    assert upstream.prompt.room == 131_072 - len(upstream.prompt.said) // 2
+    assert upstream.prompt.max_tokens == 131_072 - len(upstream.prompt.content) // 2
     long = [{"role": "user", "content": "ö\ud800" * 60_000}]
-    assert sent(long).prompt.room == LEAST
-    assert sent(profile=replace(PROFILE, context=None)).prompt.room == LEAST
-    assert Harmony().body(replace(asked(long), room=77)).prompt.room == 77
+    assert sent(long).prompt.max_tokens == MIN_ANSWER_TOKENS
+    assert sent(profile=replace(PROFILE, context=None)).prompt.max_tokens == MIN_ANSWER_TOKENS
+    assert HarmonyMode().prepare(replace(asked(long), tokens_left=77)).prompt.max_tokens == 77
 
 
 # --- parameters
@@ -325,7 +335,7 @@ def test_what_is_left_of_the_context():
 
 def test_sampling_is_as_the_makers_advise_unless_the_request_says():
     full = replace(PROFILE, sampling=frozenset(("top_k", "min_p")))
-    assert {key: sent(profile=full).body[key] for key in ADVISED} == ADVISED
+    assert {key: sent(profile=full).body[key] for key in RECOMMENDED_SAMPLING} == RECOMMENDED_SAMPLING
     assert "top_k" not in sent().body
     assert (
         sent(profile=full, top_k=5, temperature=0, top_p=None).body.items()

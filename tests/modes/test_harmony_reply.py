@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from test_harmony_body import NAMED, REFUSED, SPACED, WEATHER, asked
 
-from promptools.modes.checks import NEITHER, verify
-from promptools.modes.harmony import Harmony
-from promptools.wire.chat import Delta
+from promptools.modes.harmony_mode import HarmonyMode
+from promptools.modes.replies.verdict import NO_CALL_OR_ANSWER, judge_reply
+from promptools.wire.chat_decoder import Delta
 
 THOUGHT = "<|channel|>analysis<|message|>Need it.<|end|><|start|>assistant"
 HEADER = "<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>"
@@ -21,14 +21,14 @@ class Run:
     """A reply, cut into pieces of a size, read and judged."""
 
     def __init__(self, text, finish="stop", cut=0, stop_reason=None, feedback=(), **keys):
-        self.ask = asked(**{"tools": [WEATHER], **keys}).corrected(feedback)
-        mode, count = Harmony(), itertools.count()
-        reader = mode.reader(self.ask, mode.body(self.ask), lambda: f"made{next(count)}")
+        self.ask = asked(**{"tools": [WEATHER], **keys}).with_feedback(feedback)
+        mode, count = HarmonyMode(), itertools.count()
+        reader = mode.reader(self.ask, mode.prepare(self.ask), lambda: f"made{next(count)}")
         step = cut or len(text) or 1
         self.events = [e for at in range(0, len(text), step) for e in reader.feed(Delta(content=text[at : at + step]))]
         self.events += reader.close(finish)
         self.reply, self.raw = reader.reply, reader.raw
-        self.verdict = verify(self.ask, self.reply, raw=self.raw, stop_reason=stop_reason, harmony=True)
+        self.verdict = judge_reply(self.ask, self.reply, raw=self.raw, stop_reason=stop_reason, harmony=True)
 
     @property
     def calls(self):
@@ -90,10 +90,10 @@ def test_without_any_tool_a_call_is_left_out():
 
 def test_thoughts_alone_are_told_as_harmony_react_tells_them():
     run = Run("<|channel|>analysis<|message|>Need it.<|end|>")
-    assert (run.verdict.kind, run.verdict.again, run.verdict.elsewhere) == ("swallowed", True, True)
+    assert (run.verdict.kind, run.verdict.retry_with_feedback, run.verdict.retry_elsewhere) == ("swallowed", True, True)
     (said,) = run.verdict.feedback
-    assert said == {"role": "assistant", "content": "", "reasoning": f"Need it.\n\n{NEITHER}"}
-    again = Harmony().body(run.ask.corrected(run.verdict.feedback)).prompt.said
+    assert said == {"role": "assistant", "content": "", "reasoning": f"Need it.\n\n{NO_CALL_OR_ANSWER}"}
+    again = HarmonyMode().prepare(run.ask.with_feedback(run.verdict.feedback)).prompt.content
     assert "analysis<|message|>Need it.\n\nCannot find <\\|channel|>commentary or <\\|channel|>final in the" in again
 
 
@@ -108,7 +108,7 @@ def test_thoughts_that_were_cut_are_an_answer_that_was_cut():
 
 def test_a_call_that_was_cut_is_none():
     run = Run(HEADER + '{"city": "Par', finish="length")
-    assert (run.verdict.kind, run.verdict.elsewhere, run.calls) == ("truncated", False, [])
+    assert (run.verdict.kind, run.verdict.retry_elsewhere, run.calls) == ("truncated", False, [])
     assert run.verdict.reply.finish_reason == "length"
     assert run.verdict.reply.content == '{"city": "Par', "no header goes into the history"
 
@@ -128,7 +128,7 @@ def test_arguments_that_are_no_json_are_shown_to_the_model_as_it_made_them():
     assert said["tool_calls"][0]["function"] == {"name": "get_weather", "arguments": "{city: }"}
     assert (said["reasoning"], said["content"]) == ("Need it.", None)
     assert result["tool_call_id"] == said["tool_calls"][0]["id"]
-    again = Harmony().body(run.ask.corrected(run.verdict.feedback)).prompt.said
+    again = HarmonyMode().prepare(run.ask.with_feedback(run.verdict.feedback)).prompt.content
     assert "to=functions.get_weather<|channel|>commentary json<|message|>{city: }<|call|>" in again
     assert "<|start|>functions.get_weather to=assistant<|channel|>commentary<|message|>The call of" in again
 
@@ -147,8 +147,8 @@ def test_harmony_react_tells_what_is_wrong_as_a_thought(text, kind, said, wrong)
     (thought,) = run.verdict.feedback
     assert (thought["role"], thought["content"]) == ("assistant", "")
     assert thought["reasoning"].startswith(f"Need it.\n\n{said}\n\nFailed to process response: {wrong}")
-    assert thought["reasoning"].endswith(f"\n\n{NEITHER}")
-    again = Harmony().body(run.ask.corrected(run.verdict.feedback)).prompt.said
+    assert thought["reasoning"].endswith(f"\n\n{NO_CALL_OR_ANSWER}")
+    again = HarmonyMode().prepare(run.ask.with_feedback(run.verdict.feedback)).prompt.content
     turn = again[again.rindex("<|start|>assistant<|channel|>") :]
     assert re.findall(r"<\|\w+\|>", turn) == ["<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|start|>"]
 
@@ -171,7 +171,7 @@ def test_words_in_place_of_a_call_are_shown_without_their_headers():
     said, user = run.verdict.feedback
     assert said == {"role": "assistant", "content": "Sunny.", "reasoning": "Need it."}
     assert user["role"] == "user"
-    assert Harmony().body(run.ask.corrected(run.verdict.feedback)).prefill == HEADER
+    assert HarmonyMode().prepare(run.ask.with_feedback(run.verdict.feedback)).prefill == HEADER
 
 
 def test_thoughts_in_place_of_a_call():
@@ -184,7 +184,7 @@ def test_a_call_of_no_name_is_told_in_words():
     run = Run(CALL)
     failed = replace(Run(HEADER + "{city: }<|call|>").reply.malformed[0], name=None)
     lost = replace(run.reply, calls=(), malformed=(failed,), content="Hm.")
-    verdict = verify(run.ask, lost, raw="<|raw|>", harmony=True)
+    verdict = judge_reply(run.ask, lost, raw="<|raw|>", harmony=True)
     assert [each["role"] for each in verdict.feedback] == ["assistant", "user"]
     assert verdict.feedback[0]["content"] == "Hm."
 

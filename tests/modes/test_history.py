@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from promptools.modes.history import nine, read_history
-from promptools.wire.content import split_parts
+from promptools.modes.requests.history import alnum9_id, parse_history
+from promptools.wire.message_content import split_content
 
 
 def assistant(*calls, **keys):
@@ -19,12 +19,12 @@ def result(content="r", **keys):
 
 
 def results(*messages):
-    turns, _ = read_history(messages)
+    turns, _ = parse_history(messages)
     return [(turn.result.call_id, turn.result.name, turn.result.content) for turn in turns if turn.result]
 
 
 def calls(*messages):
-    turns, _ = read_history(messages)
+    turns, _ = parse_history(messages)
     return [(each.id, each.name, each.arguments) for turn in turns for each in turn.calls]
 
 
@@ -77,7 +77,7 @@ def test_ids_that_are_missing_or_used_twice_are_made():
     ],
 )
 def test_past_arguments_are_always_json(said, read, text, note):
-    turns, notes = read_history([assistant(call("f", said, id="1"))])
+    turns, notes = parse_history([assistant(call("f", said, id="1"))])
     (found,) = turns[0].calls
     assert (found.arguments, found.arguments_json) == (read, text)
     assert json.loads(found.arguments_json) == found.arguments
@@ -93,7 +93,7 @@ def test_the_old_form_and_custom_tools_are_read():
 
 
 def test_roles_go_by_their_own_names():
-    turns, _ = read_history([{"role": "developer", "content": "d"}, {"content": "x"}])
+    turns, _ = parse_history([{"role": "developer", "content": "d"}, {"content": "x"}])
     assert [turn.role for turn in turns] == ["system", ""]
 
 
@@ -107,17 +107,17 @@ def test_roles_go_by_their_own_names():
     ],
 )
 def test_parts_are_split(content, text, others):
-    found, rest = split_parts(content)
+    found, rest = split_content(content)
     assert (found, len(rest)) == (text, others)
 
 
 def test_nine_alphanumerics():
-    assert nine("abcDEF123") == "abcDEF123"
-    made = nine("chatcmpl-tool-0123456789abcdef")
-    assert made == nine("chatcmpl-tool-0123456789abcdef")
+    assert alnum9_id("abcDEF123") == "abcDEF123"
+    made = alnum9_id("chatcmpl-tool-0123456789abcdef")
+    assert made == alnum9_id("chatcmpl-tool-0123456789abcdef")
     assert len(made) == 9
     assert made.isalnum()
-    assert nine("") != nine("\ud800")
+    assert alnum9_id("") != alnum9_id("\ud800")
 
 
 @pytest.mark.parametrize(
@@ -134,6 +134,6 @@ def test_nine_alphanumerics():
     ],
 )
 def test_a_result_is_an_error_where_the_client_flags_it(flags, failed):
-    turns, _ = read_history([assistant(call(id="1")), {**result(tool_call_id="1"), **flags}])
+    turns, _ = parse_history([assistant(call(id="1")), {**result(tool_call_id="1"), **flags}])
     assert turns[1].result is not None
     assert turns[1].result.is_error is failed

@@ -2,10 +2,10 @@ import json
 
 import pytest
 
-from promptools.modes.ask import read_ask
-from promptools.modes.history import nine
-from promptools.modes.messages import OPENING
-from promptools.modes.native import IMAGES, Native
+from promptools.modes.native_mode import IMAGES_FOLLOW, NativeMode
+from promptools.modes.requests.history import alnum9_id
+from promptools.modes.requests.template_messages import FIRST_USER_MESSAGE
+from promptools.modes.requests.tool_request import parse_request
 from promptools.profiles import Profile
 
 CITY = {"type": "object", "properties": {"city": {"type": "string", "pattern": r"\S"}}, "required": ["city"]}
@@ -18,7 +18,7 @@ def tool(name="get_weather", parameters=CITY, **keys):
 def sent(messages=(), profile=None, system_prompt="", **body):
     request = {"model": "m", "messages": list(messages) or [{"role": "user", "content": "hi"}], **body}
     before = json.dumps(request)
-    upstream = Native().body(read_ask(request, profile or Profile(), system_prompt=system_prompt))
+    upstream = NativeMode().prepare(parse_request(request, profile or Profile(), system_prompt=system_prompt))
     assert json.dumps(request) == before
     return upstream
 
@@ -51,7 +51,12 @@ def test_what_the_server_takes_goes_on_as_it_is():
     }
     upstream = sent(**body)
     assert upstream.body == {"model": "m", **body}
-    assert (upstream.notes, dict(upstream.names), upstream.dialect, upstream.path) == ((), {}, None, "chat/completions")
+    assert (upstream.notes, dict(upstream.client_names), upstream.dialect, upstream.path) == (
+        (),
+        {},
+        None,
+        "chat/completions",
+    )
 
 
 def test_marks_are_never_sent():
@@ -133,7 +138,7 @@ def test_names_that_the_server_forbids_are_mapped_and_come_back():
     choice = {"type": "function", "function": {"name": "graph.list"}}
     upstream = sent([USER, past, done], tools=[tool("graph.list"), tool("查天气")], tool_choice=choice)
     assert [each["function"]["name"] for each in upstream.body["tools"]] == ["graph_list", "tool"]
-    assert upstream.names == {"graph_list": "graph.list", "tool": "查天气"}
+    assert upstream.client_names == {"graph_list": "graph.list", "tool": "查天气"}
     assert upstream.body["tool_choice"]["function"]["name"] == "graph_list"
     assert upstream.body["messages"][1]["tool_calls"][0]["function"]["name"] == "graph_list"
     assert upstream.body["messages"][2]["name"] == "graph_list"
@@ -170,7 +175,7 @@ def test_past_calls_take_the_servers_form():
 
 def test_mistrals_ids():
     _, called, result = messages(USER, CALLED, RESULT, tool_ids="alnum9")
-    assert called["tool_calls"][0]["id"] == result["tool_call_id"] == nine("c1")
+    assert called["tool_calls"][0]["id"] == result["tool_call_id"] == alnum9_id("c1")
 
 
 def test_empty_leftovers_are_taken_out():
@@ -211,8 +216,8 @@ def test_images_of_results_follow_the_last_result():
     blind = {"role": "tool", "tool_call_id": "c2", "content": [IMAGE]}
     said = messages(USER, two, seen, blind, {"role": "user", "content": "and?"})
     assert [each["role"] for each in said] == ["user", "assistant", "tool", "tool", "user", "user"]
-    assert said[2]["content"] == f"look\n{IMAGES}"
-    assert said[3]["content"] == IMAGES
+    assert said[2]["content"] == f"look\n{IMAGES_FOLLOW}"
+    assert said[3]["content"] == IMAGES_FOLLOW
     assert said[4]["content"] == [IMAGE, IMAGE]
     assert messages(USER, two, seen)[-1] == {"role": "user", "content": [IMAGE]}
 
@@ -245,7 +250,7 @@ def test_roles_alternate_where_the_template_demands_it():
     )
     assert said == [
         {"role": "system", "content": "s"},
-        {"role": "user", "content": OPENING},
+        {"role": "user", "content": FIRST_USER_MESSAGE},
         {"role": "assistant", "content": "Hello!"},
         {"role": "user", "content": [{"type": "text", "text": "hi\n\nlate"}, IMAGE]},
         {"role": "assistant", "content": "a\n\nb"},

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from promptools.modes.continued import continued
-from promptools.modes.partial import SHORT, PartialArguments
+from promptools.modes.replies.argument_completion import complete_arguments
+from promptools.modes.replies.argument_stream import MIN_STREAMED, ArgumentStream
 from promptools.schema import Tools
 
 USER = {
@@ -44,7 +44,7 @@ def graph(schema=SCHEMA):
 
 
 def sent(text, cuts=(1,), schema=SCHEMA, least=0):
-    arguments = PartialArguments(graph(schema), least)
+    arguments = ArgumentStream(graph(schema), least)
     sizes, at, out = itertools.cycle(cuts), 0, ""
     while at < len(text):
         size = next(sizes)
@@ -131,7 +131,7 @@ def test_nothing_goes_out_of_a_tool_without_parameters_of_its_own_or_that_asks_f
         {"allOf": [{"properties": {"path": {"type": "string"}}}]},
     ):
         assert sent('{"path": "x', schema=schema) == ""
-    assert PartialArguments(None).feed('{"path": "x') == ""
+    assert ArgumentStream(None).feed('{"path": "x') == ""
 
 
 def test_nesting_has_an_end():
@@ -168,7 +168,7 @@ def test_what_goes_out_is_the_same_however_it_is_cut_and_can_be_gone_on_with(val
     text = json.dumps(value, ensure_ascii=escaped, indent=indent)
     out = sent(text, sizes)
     assert out == sent(text, (len(text),)) == sent(text)
-    whole = continued(out, value) if out else "{}"
+    whole = complete_arguments(out, value) if out else "{}"
     assert whole is not None
     assert whole.startswith(out)
     assert json.loads(whole) == value or not out
@@ -189,13 +189,13 @@ def test_what_goes_out_is_the_same_however_it_is_cut_and_can_be_gone_on_with(val
     ],
 )
 def test_the_rest_of_a_call_that_was_mended(out, value, whole):
-    assert continued(out, value) == whole
+    assert complete_arguments(out, value) == whole
 
 
 @pytest.mark.parametrize("begin", ['{"any": {"a": ["', '{"few": ["', '{"either": "', '{"content": "'])
 def test_the_cost_of_a_long_value_is_flat(begin):
     text = begin + "x" * 100_000
-    arguments, steps = PartialArguments(graph()), 0
+    arguments, steps = ArgumentStream(graph()), 0
     for at in range(0, len(text), 4):
         arguments.feed(text[at : at + 4])
         steps += len(arguments._unread)
@@ -203,6 +203,6 @@ def test_the_cost_of_a_long_value_is_flat(begin):
 
 
 def test_a_short_call_waits():
-    short = '{"path": "' + "a" * (SHORT - 12)
-    assert sent(short, least=SHORT) == sent(short + '"}', least=SHORT) == ""
-    assert sent(short + "aa", least=SHORT) == sent(short + "aa", (1000,), least=SHORT) == short + "aa"
+    short = '{"path": "' + "a" * (MIN_STREAMED - 12)
+    assert sent(short, least=MIN_STREAMED) == sent(short + '"}', least=MIN_STREAMED) == ""
+    assert sent(short + "aa", least=MIN_STREAMED) == sent(short + "aa", (1000,), least=MIN_STREAMED) == short + "aa"

@@ -4,8 +4,8 @@ import pytest
 
 from promptools import dialects
 from promptools.errors import UsageError
-from promptools.modes.ask import read_ask
-from promptools.modes.prompt import Prompt
+from promptools.modes.prompt_mode import PromptMode
+from promptools.modes.requests.tool_request import parse_request
 from promptools.profiles import Profile
 from promptools.schema import Tools
 from promptools.types import Call, Result
@@ -37,7 +37,7 @@ IMAGE = {"type": "image_url", "image_url": {"url": "data:,"}}
 def sent(messages=(USER,), profile=None, system_prompt="", **body):
     request = {"model": "m", "messages": list(messages), **body}
     before = json.dumps(request)
-    upstream = Prompt().body(read_ask(request, profile or Profile(), system_prompt=system_prompt))
+    upstream = PromptMode().prepare(parse_request(request, profile or Profile(), system_prompt=system_prompt))
     assert json.dumps(request) == before
     return upstream
 
@@ -50,9 +50,9 @@ def block(names=None, dialect=JSON, **options):
 def test_names_that_harmony_does_not_take():
     odd = {"type": "function", "function": {"name": "my.tool/x", "parameters": CITY}}
     upstream = sent(tools=[odd, TOOLS[1]], promptools={"dialect": "harmony"})
-    assert upstream.names == {"my.tool_x": "my.tool/x"}
+    assert upstream.client_names == {"my.tool_x": "my.tool/x"}
     assert upstream.notes == ("the tool 'my.tool/x' was sent as 'my.tool_x'",)
-    assert sent(tools=[odd, TOOLS[1]]).names == {}
+    assert sent(tools=[odd, TOOLS[1]]).client_names == {}
 
 
 def test_the_server_never_hears_of_tools():

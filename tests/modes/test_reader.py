@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from promptools.modes.ask import read_ask
-from promptools.modes.native import Native
-from promptools.modes.prompt import Prompt
-from promptools.modes.reader import BLANKS, ReplyReader
+from promptools.modes.native_mode import NativeMode
+from promptools.modes.prompt_mode import PromptMode
+from promptools.modes.replies.reply_reader import MAX_TRAILING_SPACE, ReplyReader
+from promptools.modes.requests.tool_request import parse_request
 from promptools.parsing.events import CallArgs, CallEnd, CallStart, Reasoning, Text, WasReasoning, join
 from promptools.profiles import Profile
 from promptools.types import Discarded, Malformed
-from promptools.wire.chat import Delta, ToolDelta
+from promptools.wire.chat_decoder import Delta, ToolDelta
 
 
 def tool(name, required=(), strict=None, **properties):
@@ -40,10 +40,10 @@ class Run:
     """A reader, fed and closed."""
 
     def __init__(self, *deltas, finish="stop", mode=None, profile=None, tools=TOOLS, **body):
-        self.ask = read_ask({"messages": [], "tools": tools, "stream": True, **body}, profile or Profile())
-        mode = mode or Native()
+        self.ask = parse_request({"messages": [], "tools": tools, "stream": True, **body}, profile or Profile())
+        mode = mode or NativeMode()
         count = itertools.count()
-        self.reader = mode.reader(self.ask, mode.body(self.ask), lambda: f"made{next(count)}")
+        self.reader = mode.reader(self.ask, mode.prepare(self.ask), lambda: f"made{next(count)}")
         self.events = [event for delta in deltas for event in self.reader.feed(delta)]
         self.before = list(self.events)
         self.events += self.reader.close(finish)
@@ -134,25 +134,25 @@ def test_mapped_names_come_back():
 
 
 BLANK = "\n" * 4
-LONG = BLANKS // len(BLANK)
+LONG = MAX_TRAILING_SPACE // len(BLANK)
 """Deltas of it that end a reply."""
 
 
 @pytest.mark.parametrize(
     "text", [HERMES, f"Let me look.\n{HERMES}", BLOCK, '{"name": "get_weather", "arguments": {"city": "Oslo"}}']
 )
-@pytest.mark.parametrize("mode", [Native(), Prompt()])
+@pytest.mark.parametrize("mode", [NativeMode(), PromptMode()])
 def test_white_space_without_end_after_a_whole_call_ends_the_reply(mode, text):
     few, enough = ([Delta(content=each) for each in (text, *[BLANK] * number)] for number in (LONG - 1, LONG))
-    assert (Run(*few, mode=mode).reader.over, Run(*enough, mode=mode).reader.over) == (False, True)
+    assert (Run(*few, mode=mode).reader.may_stop, Run(*enough, mode=mode).reader.may_stop) == (False, True)
     assert Run(*enough, mode=mode).calls == [OSLO]
-    assert Run(*(Delta(content=each) for each in text + BLANK * LONG), mode=mode).reader.over
+    assert Run(*(Delta(content=each) for each in text + BLANK * LONG), mode=mode).reader.may_stop
 
 
 def test_it_ends_after_a_call_of_the_servers_own():
     blanks = [Delta(content=BLANK)] * LONG
-    assert Run(*server(("get_weather", args(city="Oslo"))), *blanks).reader.over
-    assert not Run(*server(("get_weather", '{"city": "Oslo"')), *blanks).reader.over
+    assert Run(*server(("get_weather", args(city="Oslo"))), *blanks).reader.may_stop
+    assert not Run(*server(("get_weather", '{"city": "Oslo"')), *blanks).reader.may_stop
 
 
 @pytest.mark.parametrize(
@@ -168,21 +168,21 @@ def test_it_ends_after_a_call_of_the_servers_own():
     ],
 )
 def test_white_space_after_anything_else_does_not(text):
-    assert not Run(*(Delta(content=each) for each in (text, *[BLANK] * 4 * LONG))).reader.over
+    assert not Run(*(Delta(content=each) for each in (text, *[BLANK] * 4 * LONG))).reader.may_stop
 
 
 def test_what_comes_in_time_is_another_call():
-    between = [Delta(content=" " * (BLANKS - 1))]
+    between = [Delta(content=" " * (MAX_TRAILING_SPACE - 1))]
     run = Run(Delta(content=HERMES), *between, Delta(content=HERMES.replace("Oslo", "Rome")), *between)
-    assert (run.reader.over, run.calls) == (False, [OSLO, ("get_weather", {"city": "Rome"})])
+    assert (run.reader.may_stop, run.calls) == (False, [OSLO, ("get_weather", {"city": "Rome"})])
     thought = Run(Delta(content=HERMES + " " * 60), Delta(reasoning="Hm."), Delta(content=" " * 60))
-    assert not thought.reader.over
+    assert not thought.reader.may_stop
 
 
 def test_wide_gaps_in_a_text_cost_a_look_each_time_that_it_has_doubled(monkeypatch):
     looks = []
     monkeypatch.setattr(ReplyReader, "_ends_in_call", lambda reader: bool(looks.append(1)))
-    Run(*[Delta(content="word"), Delta(content=" " * BLANKS)] * 500)
+    Run(*[Delta(content="word"), Delta(content=" " * MAX_TRAILING_SPACE)] * 500)
     assert len(looks) == 9
 
 
@@ -270,15 +270,15 @@ def test_an_orphan_closer_makes_reasoning_of_what_went_before():
 
 
 def test_the_asked_for_block_is_a_call_even_before_prose():
-    run = Run(Delta(content=f"Look:\n{BLOCK}\nThat should do."), mode=Prompt())
+    run = Run(Delta(content=f"Look:\n{BLOCK}\nThat should do."), mode=PromptMode())
     assert run.calls == [OSLO]
 
 
 def test_a_server_may_answer_with_structure_all_the_same():
-    assert Run(*server(("get_weather", args(city="Oslo"))), mode=Prompt()).calls == [OSLO]
+    assert Run(*server(("get_weather", args(city="Oslo"))), mode=PromptMode()).calls == [OSLO]
 
 
-@pytest.mark.parametrize("mode", [Native(), Prompt()])
+@pytest.mark.parametrize("mode", [NativeMode(), PromptMode()])
 @pytest.mark.parametrize(
     "raw", [" to=functions.get_weather<|channel|>commentary<|call|>", "get_weather, please<|call|>"]
 )
@@ -290,7 +290,7 @@ def test_what_the_server_could_not_read_of_a_call_is_no_content(mode, raw):
     assert (run.reply.content, run.reader.raw) == ("", raw)
 
 
-@pytest.mark.parametrize("mode", [Native(), Prompt()])
+@pytest.mark.parametrize("mode", [NativeMode(), PromptMode()])
 def test_words_without_a_header_are_an_answer(mode):
     run = Run(Delta(content="Hello there.<|return|>"), mode=mode)
     assert (run.reply.content, run.reply.malformed, run.reader.raw) == ("Hello there.", (), "Hello there.<|return|>")
@@ -329,7 +329,7 @@ def test_what_comes_after_what_could_not_be_read_belongs_to_it():
 
 
 def test_an_unknown_tool_in_the_asked_for_block_is_reported():
-    run = Run(Delta(content=BLOCK.replace("get_weather", "nope")), mode=Prompt())
+    run = Run(Delta(content=BLOCK.replace("get_weather", "nope")), mode=PromptMode())
     (failed,) = run.reply.malformed
     assert (failed.reason, failed.call.name) == ("unknown_tool", "nope")
 
@@ -506,7 +506,7 @@ class TestQuotations:
 
     SAID = (Delta(content="The page says:\n\n"), Delta(content=HERMES))
 
-    @pytest.mark.parametrize("mode", [Native(), Prompt()])
+    @pytest.mark.parametrize("mode", [NativeMode(), PromptMode()])
     @pytest.mark.parametrize(
         "message",
         [

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptools.dialects.arguments import read_arguments
-from promptools.dialects.settle import Rules
-from promptools.modes.structured import PLACE, Assembler
+from promptools.dialects.calls.named_arguments import read_arguments
+from promptools.dialects.calls.resolve import ParseOptions
+from promptools.modes.replies.tool_deltas import NATIVE_EVIDENCE, ToolCallAssembler
 from promptools.schema import Tools
 from promptools.types import Call, Malformed
-from promptools.wire.chat import ToolDelta
+from promptools.wire.chat_decoder import ToolDelta
 
 
 def tool(name, required=(), **properties):
@@ -27,17 +27,17 @@ TOOLS = Tools([
     tool("ping"),
     tool("wipe", ["disk"], disk=TEXT),
 ], marks={"wipe": {"dangerous": True}})  # fmt: skip
-RULES = Rules(TOOLS, "balanced", None, False, TOOLS.all_keys)
+RULES = ParseOptions(TOOLS, "balanced", None, False, TOOLS.all_keys)
 
 
 # --- assembling
 
 
 def slots(*deltas):
-    assembler = Assembler(lambda name: TOOLS.get(name) is not None)
+    assembler = ToolCallAssembler(lambda name: TOOLS.get(name) is not None)
     for delta in deltas:
         assembler.add(delta)
-    return [(slot.id, slot.name, slot.text) for slot in assembler.slots]
+    return [(slot.id, slot.name, slot.arguments) for slot in assembler.calls]
 
 
 D = ToolDelta
@@ -80,24 +80,24 @@ def test_deltas_are_sorted_into_calls(deltas, calls):
 
 
 def test_a_call_is_given_once_it_is_whole_and_another_begins():
-    assembler = Assembler(lambda _: False)
+    assembler = ToolCallAssembler(lambda _: False)
     assembler.add(D(0, "a", "f", '{"x": [1'))
-    assert assembler.complete() == []
+    assert assembler.take_complete() == []
     assembler.add(D(0, None, None, "]}"))
-    assert assembler.complete() == []
+    assert assembler.take_complete() == []
     assembler.add(D(1, "b", "g", "{"))
-    assert [slot.id for slot in assembler.complete()] == ["a"]
+    assert [slot.id for slot in assembler.take_complete()] == ["a"]
     assembler.add(D(2, "c", "h", "{}"))
-    assert assembler.complete() == []
-    assert [slot.id for slot in assembler.rest()] == ["b", "c"]
-    assert assembler.rest() == assembler.complete() == []
+    assert assembler.take_complete() == []
+    assert [slot.id for slot in assembler.take_rest()] == ["b", "c"]
+    assert assembler.take_rest() == assembler.take_complete() == []
 
 
 # --- reading
 
 
 def read(name, text, *, ended=True, rules=RULES):
-    return read_arguments(name, text, rules, PLACE, ended=ended).found
+    return read_arguments(name, text, rules, NATIVE_EVIDENCE, ended=ended).calls
 
 
 def fixes(outcome):
@@ -195,7 +195,7 @@ def test_a_call_of_an_unknown_tool_is_flagged():
 
 
 def test_without_known_tools_every_plausible_name_is_one():
-    loose = Rules(None, "balanced", None, False, frozenset())
+    loose = ParseOptions(None, "balanced", None, False, frozenset())
     (call,) = read("anything", '{"a": 1}', rules=loose)
     assert (call.name, call.arguments) == ("anything", {"a": 1})
     (broken,) = read("", '{"a": 1}', rules=loose)

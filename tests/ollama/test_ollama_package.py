@@ -15,9 +15,9 @@ from upstream import Answer, chunk, completion, running, sse, unary
 from promptools import ollama
 from promptools.errors import UsageError
 from promptools.fallback import Breaker
-from promptools.ollama.client import AsyncClient, Client
+from promptools.ollama.ollama_clients import AsyncClient, Client
 from promptools.profiles import Config, Provider
-from promptools.transport import Carrier
+from promptools.transport import InterceptingTransport
 
 ASK = {"model": "m", "messages": [{"role": "user", "content": "Weather in Paris?"}]}
 CALLED = completion(None, [("get_weather", '{"city": "Paris"}')])
@@ -99,7 +99,7 @@ def test_importing_it_makes_no_client_and_reads_nothing():
         "from promptools.ollama import *; assert ollama._default.cache_info().currsize == 0; print(Client.__module__)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "promptools.ollama.client"
+    assert done.stdout.strip() == "promptools.ollama.ollama_clients"
 
 
 # --- where the server is
@@ -354,11 +354,11 @@ def test_what_only_ollama_has_is_refused_before_anything_is_sent(server, provide
 def test_the_web_is_not_the_servers():
     with Client("http://127.0.0.1:9", provider="vllm", headers={"Authorization": "Bearer k"}) as client:
         transport = client._client._transport
-        assert isinstance(transport, Carrier)
-        assert transport.door(httpx.Request("POST", "https://ollama.com/api/web_search")) is None
-        assert transport.door(httpx.Request("POST", "http://box/v1/systemone")) is None
-        assert transport.door(httpx.Request("POST", "http://box/v1/chat/completions")) is None
-        assert transport.door(httpx.Request("GET", "http://box/api/chat")) is None
+        assert isinstance(transport, InterceptingTransport)
+        assert transport.find_endpoint(httpx.Request("POST", "https://ollama.com/api/web_search")) is None
+        assert transport.find_endpoint(httpx.Request("POST", "http://box/v1/systemone")) is None
+        assert transport.find_endpoint(httpx.Request("POST", "http://box/v1/chat/completions")) is None
+        assert transport.find_endpoint(httpx.Request("GET", "http://box/api/chat")) is None
 
 
 # --- errors
@@ -400,7 +400,7 @@ def test_a_servers_error_is_the_packages_own(server):
 
 
 def test_a_bug_of_ours_is_the_packages_own_error_too(server, monkeypatch, caplog):
-    monkeypatch.setattr("promptools.exchange.front.read_request", None)
+    monkeypatch.setattr("promptools.exchange.downstream.client_api.decode_chat_request", None)
     with Client(server.root) as client, pytest.raises(package.ResponseError, match="promptools failed") as raised:
         client.chat(**ASK)
     assert raised.value.status_code == 500

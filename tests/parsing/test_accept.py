@@ -8,15 +8,15 @@ import pytest
 from casebook import bare, feed
 
 from promptools import StreamParser, UsageError, dialects, parse
-from promptools.dialects.sample import TOOL, example
-from promptools.modes.ask import read_ask
-from promptools.modes.native import Native
-from promptools.modes.prompt import Prompt
+from promptools.dialects.rendering.sample import TOOL, sample_text
+from promptools.modes.native_mode import NativeMode
+from promptools.modes.prompt_mode import PromptMode
+from promptools.modes.requests.tool_request import parse_request
 from promptools.profiles import Profile, resolve
 from promptools.transport.session import Session
-from promptools.wire.chat import Delta
+from promptools.wire.chat_decoder import Delta
 
-HERMES = example(dialects.get("hermes"))
+HERMES = sample_text(dialects.get("hermes"))
 PRINTED = sorted(set(dialects.names()) - {"llama3_json", "xlam"})
 """Those that are read without being asked for under their own name."""
 KIN = {"tool_name_yaml": "tool_name_xml"}
@@ -30,7 +30,7 @@ def said(text: str) -> str:
 
 @pytest.mark.parametrize("name", PRINTED)
 def test_a_dialect_that_is_not_accepted_is_text(name: str) -> None:
-    text = example(dialects.get(name))
+    text = sample_text(dialects.get(name))
     others = set(dialects.names()) - {name, KIN.get(name, name)}
     assert name not in {each.dialect for each in parse(text, [TOOL], accept=others).calls}
     assert parse(text, [TOOL], accept=[]).content == said(text)
@@ -38,7 +38,7 @@ def test_a_dialect_that_is_not_accepted_is_text(name: str) -> None:
 
 @pytest.mark.parametrize("name", dialects.names())
 def test_what_is_expected_is_accepted_too(name: str) -> None:
-    text = example(dialects.get(name))
+    text = sample_text(dialects.get(name))
     usual = parse(text, [TOOL], expect=name)
     assert len(usual.calls) == 1
     assert bare(parse(text, [TOOL], expect=name, accept=[])) == bare(usual)
@@ -83,7 +83,7 @@ def test_a_profile_names_them_and_a_request_overrules_it() -> None:
 
 
 def test_prompt_mode_reads_the_dialect_that_it_asked_for() -> None:
-    text = example(dialects.get("json"))
+    text = sample_text(dialects.get("json"))
     assert len(read({"promptools": {"accept": ["hermes"]}}, Profile(), text, prompt=True)) == 1
 
 
@@ -96,9 +96,9 @@ def test_what_a_harmony_parser_leaves_is_read_where_harmony_is_accepted(accept: 
 
 
 def read(body: dict[str, object], profile: Profile, text: str, *, prompt: bool = False) -> list[object]:
-    ask = read_ask({"messages": [], "tools": [{"type": "function", "function": TOOL}], **body}, profile)
-    mode = Prompt() if prompt else Native()
-    reader = mode.reader(ask, mode.body(ask), lambda: "made")
+    ask = parse_request({"messages": [], "tools": [{"type": "function", "function": TOOL}], **body}, profile)
+    mode = PromptMode() if prompt else NativeMode()
+    reader = mode.reader(ask, mode.prepare(ask), lambda: "made")
     reader.feed(Delta(content=text))
     reader.close("stop")
     if not reader.reply.calls:

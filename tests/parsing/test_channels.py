@@ -4,7 +4,7 @@ import pytest
 
 from promptools import StreamParser, parse
 from promptools.dialects import get
-from promptools.dialects.settle import Place, Rules
+from promptools.dialects.calls.resolve import Evidence, ParseOptions
 from promptools.parsing.events import CallArgs, CallEnd, CallStart, Event, Reasoning, Text, WasReasoning, join
 from promptools.types import Discarded, Malformed, Span
 
@@ -263,8 +263,8 @@ def test_notes_have_an_end():
 
 
 def test_no_head_of_it_stands_alone():
-    place = Place("harmony", wrapped=True, expected=True)
+    place = Evidence("harmony", wrapped=True, expected=True)
     with pytest.raises(NotImplementedError, match="read by its channels"):
         get("harmony").candidate(
-            "", Rules(None, "balanced", None, json_answer=False, anchors=frozenset()), place, firm=True
+            "", ParseOptions(None, "balanced", None, json_answer=False, anchors=frozenset()), place, definite=True
         )

@@ -7,22 +7,25 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from promptools import dialects
-from promptools.dialects.markers import markers
-from promptools.harmony.tokens import CONTROL
-from promptools.parsing.escape import fits, markup
+from promptools.dialects.rendering.written_markup import written_markup
+from promptools.harmony.control_tokens import CONTROL_MARKUP
+from promptools.parsing.escape import is_valid_token, markup_escaper
 from promptools.profiles import all_control_tokens
 
 TOKENS = frozenset(
     ("<|im_end|>", "[TOOL_CALLS]", "</s>", "<｜tool▁calls▁end｜>", "<|r_{n}|>", "<|open|>tools<|sep|>", '<|"|>')
 )
 LABELS = frozenset(("Observation:", "{name} returned:\n", "Document: {n}\n", "```\n"))
-SMALL = markup(TOKENS, LABELS)
+SMALL = markup_escaper(TOKENS, LABELS)
 EVERY = [
     SMALL,
-    CONTROL,
-    markup(all_control_tokens()),
-    *(markup(all_control_tokens() | markers(name).tokens, markers(name).labels) for name in dialects.names()),
-    *(markup(*markers(name)) for name in dialects.names() if any(markers(name))),
+    CONTROL_MARKUP,
+    markup_escaper(all_control_tokens()),
+    *(
+        markup_escaper(all_control_tokens() | written_markup(name).tokens, written_markup(name).labels)
+        for name in dialects.names()
+    ),
+    *(markup_escaper(*written_markup(name)) for name in dialects.names() if any(written_markup(name))),
 ]
 """Of the tests, of Harmony, of all families, and of each dialect with and without those."""
 FILLED = ("im_end", "7", "tool", "a/b")
@@ -34,7 +37,7 @@ def filled(text: str, word: str) -> str:
 
 ATOMS = sorted({
     *(filled(each, word) for each in (*all_control_tokens(), *TOKENS, *LABELS) for word in FILLED),
-    *(filled(each, "x") for name in dialects.names() for kind in markers(name) for each in kind),
+    *(filled(each, "x") for name in dialects.names() for kind in written_markup(name) for each in kind),
 })  # fmt: skip
 piece = st.one_of(
     st.sampled_from(ATOMS),
@@ -74,8 +77,8 @@ def test_what_was_written_is_all_that_is_undone(text):
 def test_parts_are_harmless_joined_and_apart(parts):
     escaped = SMALL.escape_parts(parts)
     assert len(escaped) == len(parts)
-    assert not any(SMALL.live(part) for part in escaped)
-    assert markup(TOKENS).live("".join(escaped)) == []
+    assert not any(SMALL.find_unescaped(part) for part in escaped)
+    assert markup_escaper(TOKENS).find_unescaped("".join(escaped)) == []
 
 
 @settings(deadline=None)
@@ -83,11 +86,11 @@ def test_parts_are_harmless_joined_and_apart(parts):
 @example('<\\|"|>')
 def test_json_keeps_its_value(text):
     written = json.dumps({"key": text}, ensure_ascii=False)
-    plain = markup(TOKENS - {'<|"|>'})
+    plain = markup_escaper(TOKENS - {'<|"|>'})
     escaped = plain.escape_json(written)
     assert json.loads(escaped) == {"key": text}
-    assert plain.live(escaped) == []
-    assert SMALL.may_be_in(written) or not SMALL.found(text)
+    assert plain.find_unescaped(escaped) == []
+    assert SMALL.may_be_in_json(written) or not SMALL.is_in(text)
 
 
 @pytest.mark.parametrize(
@@ -119,22 +122,22 @@ def test_a_token_over_the_border_of_two_parts_is_broken():
         "O\\bservation: b<\\",
         "/s>",
     ]
-    assert markup(frozenset(), LABELS).escape_parts(["x", "Observation:"]) == ["x", "O\\bservation:"]
+    assert markup_escaper(frozenset(), LABELS).escape_parts(["x", "Observation:"]) == ["x", "O\\bservation:"]
 
 
 def test_without_markup_nothing_is_done():
-    nothing = markup(frozenset())
+    nothing = markup_escaper(frozenset())
     text = "<|im_end|> Observation:"
     assert nothing.escape(text) is text
     assert nothing.escape_json(text) is text
     assert nothing.unescape(text) is text
     assert nothing.escape_parts([text]) == [text]
-    assert not nothing.may_be_in(text)
+    assert not nothing.may_be_in_json(text)
 
 
 @pytest.mark.parametrize("token", ["", "<", "<\\x", "{n}x", "{word}x", "1x", " x", "\nx", "x" * 129])
 def test_what_cannot_be_a_token(token):
-    assert not fits(token)
+    assert not is_valid_token(token)
 
 
 @pytest.mark.parametrize(

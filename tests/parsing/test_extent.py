@@ -5,8 +5,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from promptools.parsing.extent import DEEPEST, Extent
-from promptools.parsing.tolerant import read
+from promptools.jsontext.brackets import MAX_DEPTH, BracketScanner
+from promptools.jsontext.read import read_value
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=20)
@@ -18,7 +18,7 @@ SLOW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthChe
 
 def end_of(pieces):
     """Feed the pieces; give where the value ends in all of them joined."""
-    extent = Extent()
+    extent = BracketScanner()
     before = 0
     for piece in pieces:
         end = extent.feed(piece)
@@ -72,13 +72,13 @@ def test_an_open_value_has_no_end(text):
 
 
 def test_starts_where_told():
-    assert Extent().feed('see {"a": 1} there', 4) == 12
+    assert BracketScanner().feed('see {"a": 1} there', 4) == 12
 
 
 def test_tells_depth_and_strings():
-    extent = Extent()
+    extent = BracketScanner()
     assert extent.feed('{"a": [1, "b') is None
-    assert (extent.depth, extent.in_string, extent.deep) == (2, True, False)
+    assert (extent.depth, extent.in_string, extent.too_deep) == (2, True, False)
     extent.feed('c", ')
     assert (extent.depth, extent.in_string) == (2, False)
     assert extent.feed("3]}") == 3
@@ -86,15 +86,15 @@ def test_tells_depth_and_strings():
 
 
 def test_gives_up_on_too_many_levels():
-    extent = Extent()
-    extent.feed("[" * DEEPEST)
-    assert not extent.deep
-    assert extent.feed("[" * 3 + "]" * (DEEPEST + 3)) is None
-    assert extent.deep
+    extent = BracketScanner()
+    extent.feed("[" * MAX_DEPTH)
+    assert not extent.too_deep
+    assert extent.feed("[" * 3 + "]" * (MAX_DEPTH + 3)) is None
+    assert extent.too_deep
 
 
 def test_an_empty_piece_changes_nothing():
-    extent = Extent()
+    extent = BracketScanner()
     for piece in ["", "[", "", "/", "", "*", "", "*", "", "/", "", '"', "", "\\", "", '"', "", '"', ""]:
         assert extent.feed(piece) is None
     assert extent.feed("]") == 1
@@ -106,7 +106,7 @@ def test_agrees_with_strict_json_however_it_is_cut(value, pure, indent, cuts):
     text = json.dumps(value, ensure_ascii=pure, indent=indent)
     whole = text + ' {"more": ["'
     at = sorted({0, len(whole), *(cut for cut in cuts if cut < len(whole))})
-    assert end_of([whole[a:b] for a, b in pairwise(at)]) == len(text) == read(whole).end
+    assert end_of([whole[a:b] for a, b in pairwise(at)]) == len(text) == read_value(whole).end
 
 
 @SLOW

@@ -11,11 +11,11 @@ from casebook import feed, tiled
 from counted import functions_called
 
 from promptools import StreamParser, dialects, parse
-from promptools.dialects.sample import TOOL, example
-from promptools.parsing.engine.thought import READINGS
-from promptools.parsing.zones import ZONES
+from promptools.dialects.rendering.sample import TOOL, sample_text
+from promptools.engine.reasoning import MAX_STANDALONE_PARSES
+from promptools.parsing.known_tags import REASONING_TAGS
 
-OPENERS = (*(opener for opener, _ in ZONES), "<think:6124c78e>")
+OPENERS = (*(opener for opener, _ in REASONING_TAGS), "<think:6124c78e>")
 WRITTEN = [name for name in dialects.names() if dialects.get(name).heads or dialects.get(name).channels]
 REASONS = (None, "stop", "length")
 FRAMES = 160
@@ -48,7 +48,7 @@ def pieces(text: str, step: int | None) -> list[str]:
 @pytest.mark.parametrize(("place", "name"), list(enumerate(WRITTEN)))
 def test_no_pair_of_a_zone_and_a_dialect_recurses(name: str, place: int) -> None:
     """A third of the pairs, each zone with a third of the dialects: `make fuzz` mixes all of them."""
-    call = example(dialects.get(name))
+    call = sample_text(dialects.get(name))
     parse(f"{OPENERS[0]}{call}", [TOOL])  # what is made once may be made deep inside
     for number, opener in list(enumerate(OPENERS))[place % 3 :: 3]:
         for unit, before in ((f"{opener}{call}", ""), (f"{call}\n", opener))[: 2 - number % 2]:
@@ -62,7 +62,7 @@ def test_no_pair_of_a_zone_and_a_dialect_recurses(name: str, place: int) -> None
 @pytest.mark.parametrize(("step", "reason"), [(None, "stop"), (61, None), (1000, "length")])
 @pytest.mark.parametrize(("number", "name"), list(enumerate(WRITTEN[:: len(WRITTEN) // 3])))
 def test_thousands_of_calls_and_of_zones(name: str, number: int, step: int | None, reason: str | None) -> None:
-    text = (OPENERS[number % len(OPENERS)] + example(dialects.get(name))) * MANY
+    text = (OPENERS[number % len(OPENERS)] + sample_text(dialects.get(name))) * MANY
     events, _ = feed(pieces(text, step), [TOOL], reason)
     tiled(events, text)
 
@@ -142,7 +142,7 @@ NESTED = ("[", "{", '{"a":', "[{", "<a>", "(", '{"name": "ping", "arguments": ',
 @pytest.mark.parametrize(("number", "name"), list(enumerate(WRITTEN)))
 def test_values_nested_in_thousands_raise_nothing(name: str, number: int) -> None:
     """A third of the units for each dialect."""
-    call = example(dialects.get(name))
+    call = sample_text(dialects.get(name))
     place = call.find("Oslo")
     for unit in NESTED[number % 3 :: 3]:
         for text in (call[:place] + unit * 4_000, call[:place] + unit * 4_000 + call[place:]):
@@ -160,7 +160,7 @@ ECHO = (
 @pytest.mark.parametrize("count", [1, 8, 20])
 def test_the_echo_of_a_call_is_followed_by_what_follows_a_call(count: int) -> None:
     """A made-up turn after it is one: else each zone after it would be read alone once more."""
-    text = '<<function>>get_weather(city="Oslo")' + ECHO * count + f"<think>{example(dialects.get('hermes'))}"
+    text = '<<function>>get_weather(city="Oslo")' + ECHO * count + f"<think>{sample_text(dialects.get('hermes'))}"
     events, reply = feed([text], [TOOL])
     tiled(events, text)
     assert [call.dialect for call in reply.calls] == ["gorilla"]
@@ -172,9 +172,9 @@ FRAMED = f"[/THINK]<|START_RESPONSE|><thinking>{CALL}<|END_RESPONSE|><|im_start|
 
 
 @pytest.mark.parametrize("step", [None, 50])
-@pytest.mark.parametrize("count", [1, READINGS, READINGS + 1, 40])
+@pytest.mark.parametrize("count", [1, MAX_STANDALONE_PARSES, MAX_STANDALONE_PARSES + 1, 40])
 def test_calls_that_mean_something_else_alone_are_read_alone_a_few_times(count: int, step: int | None) -> None:
-    text, calls = FRAMED * count, min(count, READINGS)
+    text, calls = FRAMED * count, min(count, MAX_STANDALONE_PARSES)
     events, reply = feed(pieces(text, step), [PING])
     tiled(events, text)
     assert [call.arguments for call in reply.calls] == [{"host": "a"}] * calls

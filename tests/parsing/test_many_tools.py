@@ -3,7 +3,7 @@
 import pytest
 
 from promptools import StreamParser, parse
-from promptools.parsing.engine.plan import usual_plan
+from promptools.engine.scan_plan import default_plan
 from promptools.schema import Tools
 
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -62,4 +62,4 @@ def test_the_patterns_for_a_reply_do_not_grow_with_the_names(letters):
         f"{letters[n % size]}{letters[n // size % size]}{letters[n // size**2 % size]}_{n}_{'long' * 50}"
         for n in range(10_000)
     )
-    assert len(usual_plan(None).sought(names).first.pattern) < 30_000
+    assert len(default_plan(None).scanners_for(names).first_word.pattern) < 30_000

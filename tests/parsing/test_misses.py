@@ -6,7 +6,7 @@ import pytest
 from casebook import feed, tiled
 
 from promptools import dialects, parse
-from promptools.dialects.sample import CALL, TOOL, example
+from promptools.dialects.rendering.sample import CALL, TOOL, sample_text
 from promptools.types import Reply
 
 OTHERS = [
@@ -25,14 +25,14 @@ def failing() -> list[tuple[str, str]]:
     for name in dialects.names():
         dialect = dialects.get(name)
         literals = dict.fromkeys(text for head in dialect.heads for text in head.literals)
-        first = example(dialect).split(maxsplit=1)[0][:12]
+        first = sample_text(dialect).split(maxsplit=1)[0][:12]
         found += [(name, f"{text}? A marker.\n") for text in literals or (first,)]
     return [*found, *OTHERS]
 
 
 def read(name: str, unit: str, count: int, step: int | None) -> Reply:
     """Read a call after `count` units that begin none."""
-    text = unit * count + "\n" + example(dialects.get(name))
+    text = unit * count + "\n" + sample_text(dialects.get(name))
     step = step or len(text)
     events, reply = feed([text[at : at + step] for at in range(0, len(text), step)], [TOOL], expect=name)
     tiled(events, text)
@@ -75,7 +75,7 @@ def test_a_call_after_failed_markers_of_many_dialects() -> None:
         *("<｜DSML｜function_calls>no\n", "<|tool_call|>no\n", "<|tools_prefix|>no\n", "[TOOL_CALLS]no\n"),
     ]
     text = "".join(head * 65 for head in heads)
-    reply = parse(text + example(dialects.get("hermes")), [TOOL])
+    reply = parse(text + sample_text(dialects.get("hermes")), [TOOL])
     assert [call.dialect for call in reply.calls] == ["hermes"]
     lone = [each.raw for each in reply.discarded if each.span.end <= len(text)]
     kept = (reply.content, *lone, *(each.raw for each in reply.malformed))
@@ -84,7 +84,7 @@ def test_a_call_after_failed_markers_of_many_dialects() -> None:
 
 @pytest.mark.parametrize("before", ["<think>", "<think>Hm.</think>"], ids=["in a zone", "after a zone"])
 def test_failed_markers_and_reasoning(before: str) -> None:
-    text = f"{before}{'<function= ' * 1_000}\n{example(dialects.get('qwen3_coder'))}"
+    text = f"{before}{'<function= ' * 1_000}\n{sample_text(dialects.get('qwen3_coder'))}"
     _, reply = feed([text], [TOOL])
     assert [call.name for call in reply.calls] == [CALL.name]
 

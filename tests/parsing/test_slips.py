@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from promptools.parsing.extent import Extent
-from promptools.parsing.tolerant import Unreadable, read, whole
+from promptools.jsontext.brackets import BracketScanner
+from promptools.jsontext.read import Unreadable, read_complete_object, read_value
 
 SLOW = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 WORDS = st.sampled_from(["a", "id", "it's", "True", 'say "x"', "b,}", "None: 1", "{", "\\", "", "é", ": ,"])
@@ -41,12 +41,12 @@ def slipped(draw):
 
 def outcome(text, **options):
     try:
-        found = read(text, **options)
-        if found.mended is not None:  # the text that goes out as the call's arguments
-            assert json.loads(found.mended) == found.value
-            assert {key: json.loads(found.mended[slice(*at)]) for key, at in (found.places or {}).items()} == (
-                found.value if found.places else {}
-            )
+        found = read_value(text, **options)
+        if found.repaired_text is not None:  # the text that goes out as the call's arguments
+            assert json.loads(found.repaired_text) == found.value
+            assert {
+                key: json.loads(found.repaired_text[slice(*at)]) for key, at in (found.member_spans or {}).items()
+            } == (found.value if found.member_spans else {})
         return found[:4]
     except Unreadable as problem:
         return problem.kind, problem.at, problem.reason
@@ -55,11 +55,11 @@ def outcome(text, **options):
 def same_both_ways(text):
     assert outcome(text) == outcome(text, strict=False)
     assert outcome(text, close=True) == outcome(text, close=True, strict=False)
-    found = whole(text)
+    found = read_complete_object(text)
     if found is None:
         return
-    assert found[:4] == read(text, strict=False, close=bool(found.closed))[:4]
-    assert Extent().feed(text) == (None if found.closed else found.end)
+    assert found[:4] == read_value(text, strict=False, supply_closers=bool(found.supplied_closers))[:4]
+    assert BracketScanner().feed(text) == (None if found.supplied_closers else found.end)
 
 
 @SLOW
@@ -93,8 +93,8 @@ ROWS = [
 @pytest.mark.parametrize("count", [1, 20, 400])
 def test_many_rows(name, row, fixes, each, count):
     text = '{"rows": [' + ", ".join(row.format(number) for number in range(count)) + "]}"
-    found = whole(text)
+    found = read_complete_object(text)
     assert found is not None
-    assert found[:4] == read(text, strict=False)[:4]
+    assert found[:4] == read_value(text, strict=False)[:4]
     if count > 1:
         assert [fix.detail for fix in found.fixes] == [each_fix.format(each * count) for each_fix in fixes]

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from promptools.parsing.strict import members
-from promptools.parsing.tolerant import Unreadable, read
+from promptools.jsontext.read import Unreadable, read_value
+from promptools.jsontext.strict import read_object
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=20)
@@ -15,7 +15,7 @@ SLOW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthChe
 
 def test_members_give_places():
     text = ' {"a": 1, "b" : [2, {"c": "}"}] , "\\u0064\\"": {}} x'
-    found = members(text, 1)
+    found = read_object(text, 1)
     assert found is not None
     value, places, end = found
     assert value == {"a": 1, "b": [2, {"c": "}"}], 'd"': {}}
@@ -25,13 +25,13 @@ def test_members_give_places():
         'd"': "{}",
     }
     assert text[end:] == " x"
-    assert members("{ }") == ({}, {}, 3)
+    assert read_object("{ }") == ({}, {}, 3)
 
 
 @pytest.mark.parametrize("levels", [198, 199, 200])
 @pytest.mark.parametrize(("opener", "closer"), [('{"a":', "}"), ("[", "]")])
 def test_200_levels_are_read(levels, opener, closer):
-    assert members('{"a":' + opener * (levels - 1) + "1" + closer * (levels - 1) + "}") is not None
+    assert read_object('{"a":' + opener * (levels - 1) + "1" + closer * (levels - 1) + "}") is not None
 
 
 @pytest.mark.parametrize(
@@ -42,14 +42,14 @@ def test_200_levels_are_read(levels, opener, closer):
      '{"a":' + "[" * 200 + "]" * 200 + "}", '{,"a": 1}', '{"a": 1 "b": 2}', '{"a": 1,,"b": 2}'],
 )  # fmt: skip
 def test_what_is_not_strict_is_refused(text):
-    assert members(text) is None
+    assert read_object(text) is None
 
 
 @SLOW
 @given(value=st.dictionaries(st.text(), VALUES), indent=st.sampled_from([None, 1]))
 def test_members_agree_with_json(value, indent):
     text = json.dumps(value, indent=indent)
-    found = members(text)
+    found = read_object(text)
     assert found is not None
     assert found[0] == value
     assert {key: json.loads(text[start:end]) for key, (start, end) in found[1].items()} == value
@@ -61,9 +61,9 @@ def test_members_agree_with_json(value, indent):
 def test_members_agree_with_the_reader(inside):
     """What is an object without a liberty there is one here, and the other way round."""
     text = "{" + inside + "}"
-    found = members(text)
+    found = read_object(text)
     try:
-        value = read(text)
+        value = read_value(text)
     except Unreadable:
         assert found is None
     else:

@@ -6,16 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptools.parsing.scanner import Marker, RareMarker, Scanner, Sweep
+from promptools.parsing.scanner import ForwardSearch, Marker, MarkerScanner, RareLiteralMarker
 
-RARE = RareMarker("rare", ("speaker", "to="), re.compile(r"(?P<rare>speaker(?=end)|(?: end)?to=\w)"), 8, 16, {"s", " "})
-SCANNER = Scanner([Marker("tag", ("<tag>", "<end>")), Marker("mark", ("{{",))], [RARE])
+RARE = RareLiteralMarker(
+    "rare", ("speaker", "to="), re.compile(r"(?P<rare>speaker(?=end)|(?: end)?to=\w)"), 8, 16, {"s", " "}
+)
+SCANNER = MarkerScanner([Marker("tag", ("<tag>", "<end>")), Marker("mark", ("{{",))], [RARE])
 texts = st.lists(st.sampled_from(["<tag>", "<end>", "{{", "{", "<", "speaker", "end", "to=", " ", "x"]), max_size=20)
 
 
 @given(texts.map("".join), st.lists(st.integers(0, 60), max_size=8))
 def test_it_finds_what_a_search_finds(text, places):
-    sweep = Sweep(SCANNER, text)
+    sweep = ForwardSearch(SCANNER, text)
     for at in [*sorted(places), *places]:
         ours, theirs = sweep.search(text, at), SCANNER.search(text, at)
         assert (ours and (ours.span(), ours.lastgroup)) == (theirs and (theirs.span(), theirs.lastgroup))
@@ -31,7 +33,7 @@ def test_nothing_is_looked_for_twice(unit):
             return super().find(word, at, stop)
 
     text = Counted(unit * 100)
-    sweep = Sweep(SCANNER, text)
+    sweep = ForwardSearch(SCANNER, text)
     at = 0
     while (found := sweep.search(text, at)) is not None:
         at = found.start() + 1

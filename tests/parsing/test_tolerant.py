@@ -5,7 +5,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from promptools.parsing.tolerant import Unreadable, read
+from promptools.jsontext.read import Unreadable, read_value
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=20)
@@ -127,13 +127,13 @@ LOOSE = [
 def test_takes_liberties_and_says_so(name, text, value, fixes):
     if value is None:
         with pytest.raises(Unreadable):
-            read(text, anchors=PLACE)
+            read_value(text, declared_keys=PLACE)
         return
     for tail in ("", "</tool_call>", "\n```", "<|im_end|>"):
-        got = read(text + tail, anchors=PLACE)
+        got = read_value(text + tail, declared_keys=PLACE)
         assert got.value == value
         assert got.end == len(text)
-        assert got.closed == 0
+        assert got.supplied_closers == 0
         assert got.fixes
         if fixes is not None:
             assert [fix.detail for fix in got.fixes] == fixes
@@ -198,7 +198,7 @@ REFUSED = [
 @pytest.mark.parametrize(("name", "text", "kind"), REFUSED, ids=[row[0] for row in REFUSED])
 def test_refuses_with_a_reason(name, text, kind):
     with pytest.raises(Unreadable) as caught:
-        read(text, anchors=PLACE, close=True)
+        read_value(text, declared_keys=PLACE, supply_closers=True)
     assert caught.value.kind == kind
     assert 0 <= caught.value.at <= len(text)
     assert caught.value.reason in str(caught.value)
@@ -218,23 +218,23 @@ CLOSED = [
 
 @pytest.mark.parametrize(("text", "value", "closed", "end"), CLOSED)
 def test_supplies_closers_at_the_end_when_asked(text, value, closed, end):
-    got = read(text, close=True)
-    assert (got.value, got.closed, got.end) == (value, closed, end)
+    got = read_value(text, supply_closers=True)
+    assert (got.value, got.supplied_closers, got.end) == (value, closed, end)
     assert sum(fix.kind == "closer" for fix in got.fixes) >= 1
     with pytest.raises(Unreadable):
-        read(text)
+        read_value(text)
 
 
 def test_an_unclosed_text_that_is_no_json_is_not_called_truncated():
     with pytest.raises(Unreadable) as caught:
-        read('{"a": 1 2, "b": [3')
+        read_value('{"a": 1 2, "b": [3')
     assert (caught.value.kind, caught.value.at) == ("invalid_json", 8)
 
 
 def test_names_the_place_of_an_error_behind_mended_text():
     text = "{'a': 'b\\d', /* c */ b: 1 2}"
     with pytest.raises(Unreadable) as caught:
-        read(text)
+        read_value(text)
     assert caught.value.at == text.index("2")
 
 
@@ -243,62 +243,62 @@ def test_names_the_place_of_an_error_behind_mended_text():
 )
 def test_what_follows_quoted_code_does_not_change_it(tail):
     text = '{"content":"f("x")"}'
-    got = read(text + tail, anchors=PLACE)
+    got = read_value(text + tail, declared_keys=PLACE)
     assert (got.value, got.end) == ({"content": 'f("x")'}, len(text))
 
 
 def test_reads_where_told_and_leaves_the_rest():
-    got = read('call: {"a": 1}} rest', 5)
+    got = read_value('call: {"a": 1}} rest', 5)
     assert (got.value, got.end, got.fixes) == ({"a": 1}, 14, ())
 
 
 def test_numbers_keep_their_meaning():
-    got = read('{"big": 123456789012345678901234567890, "e": 1e3, "z": -0.0,}').value
+    got = read_value('{"big": 123456789012345678901234567890, "e": 1e3, "z": -0.0,}').value
     assert got["big"] == 123456789012345678901234567890
     assert isinstance(got["e"], float)
     assert math.copysign(1, got["z"]) == -1
 
 
 def test_a_lone_surrogate_stays():
-    assert read('{"a": "\\ud83d"}').value == read('{"a": "\\ud83d",}').value == {"a": "\ud83d"}
+    assert read_value('{"a": "\\ud83d"}').value == read_value('{"a": "\\ud83d",}').value == {"a": "\ud83d"}
 
 
 @pytest.mark.parametrize("levels", [199, 200])
 def test_200_levels_are_read(levels):
-    assert read("[" * levels + "]" * levels).fixes == ()
+    assert read_value("[" * levels + "]" * levels).fixes == ()
 
 
 def test_many_brackets_are_no_depth():
     rows = [{"a": [i]} for i in range(300)]
-    assert read(json.dumps(rows)).value == rows
+    assert read_value(json.dumps(rows)).value == rows
 
 
 @SLOW
 @given(value=VALUES, pure=st.booleans(), indent=st.sampled_from([None, 1]))
 def test_strict_json_is_read_as_it_stands(value, pure, indent):
     text = json.dumps(value, ensure_ascii=pure, indent=indent)
-    got = read(" \n" + text, 1)
-    assert (got.value, got.end, got.fixes, got.closed) == (value, len(text) + 2, (), 0)
+    got = read_value(" \n" + text, 1)
+    assert (got.value, got.end, got.fixes, got.supplied_closers) == (value, len(text) + 2, (), 0)
 
 
 @SLOW
 @given(value=st.dictionaries(WORDS, VALUES))
 def test_a_trailing_comma_changes_no_value(value):
-    got = read(json.dumps(value, ensure_ascii=False)[:-1] + ",}") if value else read("{}")
+    got = read_value(json.dumps(value, ensure_ascii=False)[:-1] + ",}") if value else read_value("{}")
     assert got.value == value
 
 
 @SLOW
 @given(value=st.lists(st.dictionaries(PLAIN, PLAIN | st.booleans() | st.none() | st.lists(st.integers())), min_size=1))
 def test_what_python_prints_is_read(value):
-    assert read(repr(value)).value == value
+    assert read_value(repr(value)).value == value
 
 
 @SLOW
 @given(text=SOUP | st.text(), anchors=st.sampled_from([frozenset(), frozenset("ab")]), close=st.booleans())
 def test_any_text_is_read_or_unreadable(text, anchors, close):
     try:
-        got = read(text, anchors=anchors, close=close)
+        got = read_value(text, declared_keys=anchors, supply_closers=close)
     except Unreadable:
         return
     assert 0 < got.end <= len(text)
@@ -311,7 +311,7 @@ def test_a_prefix_is_never_closed_into_another_string(text):
     whole = json.dumps({"a": text})
     for cut in range(len(whole)):
         try:
-            got = read(whole[:cut], close=True)
+            got = read_value(whole[:cut], supply_closers=True)
         except Unreadable:
             continue
         assert got.value == {"a": text}

@@ -7,18 +7,18 @@ from urllib.parse import urlsplit
 import pytest
 
 from promptools.profiles import Config, Provider, resolve
-from promptools.profiles.detect import (
-    Answer,
-    about_model,
-    about_server,
-    about_version,
-    is_certain,
+from promptools.profiles.server_detection import (
+    ProbeResponse,
+    is_server_final,
+    model_requests,
     read_model,
     read_server,
     read_version,
-    root_of,
+    server_requests,
+    server_root,
+    version_requests,
 )
-from promptools.types import Reply, Seen, Trace
+from promptools.types import Reply, ServerInfo, Trace
 
 RECORDED = json.loads((Path(__file__).parents[1] / "recordings/looks/servers.json").read_text(encoding="utf-8"))
 OLLAMA = RECORDED["ollama 0.32.15"]
@@ -36,7 +36,7 @@ def answer(said):
     if said is None:
         return None
     status, body = said
-    return Answer(status, (body if isinstance(body, str) else json.dumps(body)).encode())
+    return ProbeResponse(status, (body if isinstance(body, str) else json.dumps(body)).encode())
 
 
 def answers(questions, told):
@@ -44,18 +44,18 @@ def answers(questions, told):
 
 
 def seen(told, base=BASE):
-    questions = about_server(base)
+    questions = server_requests(base)
     return read_server(questions, answers(questions, told))
 
 
 def certain(told):
-    questions = about_server(BASE)
+    questions = server_requests(BASE)
     found = answers(questions, told)
-    return is_certain(read_server(questions, found), found)
+    return is_server_final(read_server(questions, found), found)
 
 
 def show(model, told=OLLAMA):
-    (question,) = about_model(BASE, model)
+    (question,) = model_requests(BASE, model)
     assert json.loads(question.body) == {"model": model}
     return read_model(seen(told), [question], [answer(told["/api/show"][model])])
 
@@ -139,8 +139,8 @@ def test_the_context_that_a_server_was_started_with():
 
 
 def test_answers_that_are_no_utf8_tell_nothing():
-    questions = about_server(BASE)
-    assert read_server(questions, [Answer(200, b"\xff\xfe{")] * len(questions)).kind is None
+    questions = server_requests(BASE)
+    assert read_server(questions, [ProbeResponse(200, b"\xff\xfe{")] * len(questions)).kind is None
 
 
 def test_answers_that_name_two_kinds_name_none():
@@ -175,11 +175,11 @@ def test_what_was_asked_is_told_and_never_what_a_body_holds():
     ],
 )
 def test_the_root_is_the_base_url_without_its_last_v1(base, root, models):
-    assert root_of(base) == root
-    urls = [each.url for each in about_server(base)]
+    assert server_root(base) == root
+    urls = [each.url for each in server_requests(base)]
     assert urls[0] == f"{root}/api/version"
     assert urls[-1] == models
-    assert {each.method for each in about_server(base)} == {"GET"}
+    assert {each.method for each in server_requests(base)} == {"GET"}
 
 
 def test_nothing_answered():
@@ -207,15 +207,15 @@ def test_a_look_that_may_tell_more_the_next_time_is_taken_again(told, sure):
 
 def test_sglangs_version_is_asked_for_once_it_is_known():
     found = seen({"/v1/models": owned("sglang")})
-    questions = about_version(BASE, found)
-    assert [each.words for each in questions] == ["GET /server_info", "GET /get_server_info"]
+    questions = version_requests(BASE, found)
+    assert [each.label for each in questions] == ["GET /server_info", "GET /get_server_info"]
     told = {"/get_server_info": (200, {"version": "0.5.10", "api_key": "secret"})}
     more = read_version(found, questions, answers(questions, told))
     assert (more.kind, more.version) == ("sglang", "0.5.10")
     assert more.asked[-2:] == (("GET /server_info", "HTTP 404"), ("GET /get_server_info", "HTTP 200"))
     assert "secret" not in repr(more)
     assert read_version(found, questions, answers(questions, {})).version is None
-    assert about_version(BASE, seen(OLLAMA)) == ()
+    assert version_requests(BASE, seen(OLLAMA)) == ()
 
 
 def test_what_a_model_of_ollamas_can_do():
@@ -317,8 +317,8 @@ def test_a_named_kind_is_settled():
 
 
 def test_what_was_seen_has_a_json_form():
-    for found in (show("go"), Seen(), seen(VLLM)):
-        assert Seen.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+    for found in (show("go"), ServerInfo(), seen(VLLM)):
+        assert ServerInfo.from_dict(json.loads(json.dumps(found.to_dict()))) == found
         reply = Reply(trace=Trace(seen=found))
         assert Reply.from_dict(json.loads(json.dumps(reply.to_dict()))) == reply
     assert Trace.from_dict(Trace().to_dict()).seen is None

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from promptools.profiles import Profile, kinds, load_config, ppxai, resolve
-from promptools.profiles import load as loading
+from promptools.profiles import Profile, kinds, load_config, resolve
+from promptools.profiles.config_files import ppxai_json
+from promptools.profiles.config_files import promptools_toml as loading
 from promptools.profiles.facts import check_facts, fact_types
-from promptools.profiles.shape import Place
+from promptools.profiles.tables import Location
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "config.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```(toml|json)\n(.*?)```", PAGE, re.DOTALL)
@@ -39,7 +40,7 @@ def test_the_table_has_every_profile_key_with_its_default():
             values = {"true": True, "false": False, "none": None}
             default = values[written] if written in values else eval(written, {})
             if default is not None:
-                default = check_facts({each.name: default}, Place("docs"))[each.name]
+                default = check_facts({each.name: default}, Location("docs"))[each.name]
             assert default == each.default, each.name
 
 
@@ -58,6 +59,6 @@ def test_every_kind_is_named():
 
 def test_every_key_of_ppxai_that_is_used_has_its_row():
     table = PAGE.partition("## A ppxai-config.json")[2]
-    for key in ("native_tool_calling", *ppxai.ToolCalling.model_fields):
+    for key in ("native_tool_calling", *ppxai_json.ToolCalling.model_fields):
         used = key not in ("strip_json_from_text", "api_path")
         assert (f"{key}`" in table) == used, key

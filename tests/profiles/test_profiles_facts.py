@@ -9,9 +9,9 @@ import pytest
 
 from promptools import dialects
 from promptools.errors import UsageError
-from promptools.harmony.tokens import IDS
+from promptools.harmony.control_tokens import TOKEN_IDS
 from promptools.profiles import Profile, all_control_tokens, facts, families, kinds, load_builtin
-from promptools.profiles.facts import Fact, fact_types, kind_of, numbers, plain
+from promptools.profiles.facts import Fact, fact_types, kind_of, normalize_model_name, version_numbers
 
 ALL = (*kinds(), *families())
 EXPECTED_KINDS = {"vllm", "ollama", "lmstudio", "llamacpp", "sglang", "transformers-serve", "openai-compatible"}
@@ -38,7 +38,7 @@ def test_every_fact_has_a_reason_a_source_and_a_date(name):
         assert date(2026, 1, 1) <= fact.date <= date.today()
         assert set(fact.on) <= set(kinds())
         for bound in (fact.since, fact.until):
-            assert bound is None or numbers(bound)
+            assert bound is None or version_numbers(bound)
 
 
 @pytest.mark.parametrize("name", kinds())
@@ -54,7 +54,7 @@ def test_a_family_has_globs_in_the_form_that_names_are_brought_to(name):
     assert shipped.globs
     assert shipped.aliases == ()
     for glob in shipped.globs:
-        assert glob == plain(glob)
+        assert glob == normalize_model_name(glob)
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -88,7 +88,7 @@ def test_aliases_of_kinds_are_unambiguous():
     ],
 )
 def test_versions_compare_by_their_numbers(version, expected):
-    assert numbers(version) == expected
+    assert version_numbers(version) == expected
 
 
 @pytest.mark.parametrize(
@@ -131,14 +131,14 @@ def test_the_wheels_folder_goes_before_the_source_trees(tmp_path, monkeypatch):
     package = tmp_path / "promptools"
     package.mkdir()
     monkeypatch.setattr(facts.promptools, "__file__", str(package / "__init__.py"))
-    facts.folder.cache_clear()
+    facts.facts_folder.cache_clear()
     try:
-        assert facts.folder() == tmp_path / "providers"
-        facts.folder.cache_clear()
+        assert facts.facts_folder() == tmp_path / "providers"
+        facts.facts_folder.cache_clear()
         (package / "_providers").mkdir()
-        assert facts.folder() == package / "_providers"
+        assert facts.facts_folder() == package / "_providers"
     finally:
-        facts.folder.cache_clear()
+        facts.facts_folder.cache_clear()
 
 
 @pytest.mark.parametrize("name", families())
@@ -158,4 +158,4 @@ def test_control_tokens_of_a_model_that_nobody_knows_are_those_of_all():
 
 def test_harmony_s_tokens_are_those_of_its_own_module():
     (tokens,) = (fact.value for fact in load_builtin("gpt-oss").facts if fact.key == "control_tokens")
-    assert set(tokens) == {*(f"<|{name}|>" for name in IDS), "<|reserved_{n}|>"}
+    assert set(tokens) == {*(f"<|{name}|>" for name in TOKEN_IDS), "<|reserved_{n}|>"}

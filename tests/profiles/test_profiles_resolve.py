@@ -10,7 +10,7 @@ import pytest
 from promptools import dialects
 from promptools.errors import UsageError
 from promptools.profiles import Config, Model, Profile, Provider, Target, api_key, resolve
-from promptools.profiles.target import is_local
+from promptools.profiles.resolution import is_local
 
 CONFIG = Config(
     file="promptools.toml",
@@ -393,7 +393,7 @@ def test_a_dialect_that_the_app_registered_is_one():
 def test_no_dialect_is_loaded_to_know_its_name():
     code = (
         "from promptools import resolve; import sys; resolve('m', overrides={'dialect': 'hermes'}); "
-        "print('promptools.dialects.hermes' in sys.modules)"
+        "print('promptools.dialects.families.hermes' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

@@ -6,19 +6,19 @@ from pathlib import Path
 import pytest
 
 from promptools.profiles import Config, Model, Provider, families, kinds, load_builtin, resolve
-from promptools.profiles.detect import (
-    Answer,
-    about_kind,
-    about_model,
-    about_server,
-    of_model,
+from promptools.profiles.facts import families_of_template, family_known_as, template_allows
+from promptools.profiles.server_detection import (
+    ProbeResponse,
+    kind_requests,
+    model_requests,
     read_kind,
     read_model,
     read_models,
     read_server,
+    server_requests,
+    with_model,
 )
-from promptools.profiles.facts import agrees, families_of_template, family_known_as
-from promptools.types import Seen
+from promptools.types import ServerInfo
 
 BASE = "http://host:8000/v1"
 TEMPLATES = Path(__file__).parents[2] / "promptools/lab/templates"
@@ -28,15 +28,15 @@ QWEN = HERMES + "{#- You may call one or more functions to assist with the user 
 
 def seen(told, model, kind=None):
     """What a look concludes of a model, from the answers by path."""
-    questions = about_kind(BASE, kind) if kind else about_server(BASE)
+    questions = kind_requests(BASE, kind) if kind else server_requests(BASE)
     answers = [
-        Answer(200, json.dumps(told[path]).encode())
+        ProbeResponse(200, json.dumps(told[path]).encode())
         if (path := each.url.removeprefix("http://host:8000")) in told
         else None
         for each in questions
     ]
     found = read_kind(kind, questions, answers) if kind else read_server(questions, answers)
-    return of_model(found, read_models(questions, answers), model)
+    return with_model(found, read_models(questions, answers), model)
 
 
 def props(template="", path="model.gguf", **more):
@@ -139,8 +139,8 @@ def test_what_lm_studio_says_of_its_models(told, model, family, context, kind):
 
 
 def shown(**said):
-    (question,) = about_model(BASE, "tiny")
-    return read_model(Seen("ollama"), [question], [Answer(200, json.dumps(said).encode())], "tiny")
+    (question,) = model_requests(BASE, "tiny")
+    return read_model(ServerInfo("ollama"), [question], [ProbeResponse(200, json.dumps(said).encode())], "tiny")
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_a_template_is_declared_in_fragments_that_markup_alone_has(name):
         assert each.holds
         assert each.source
         assert name in families_of_template(" ".join(each.holds))
-        assert agrees(name, families_of_template(" ".join(each.holds)))
+        assert template_allows(name, families_of_template(" ".join(each.holds)))
     for word in shipped.known_as:
         assert family_known_as(word) == name
 
@@ -241,4 +241,4 @@ def test_a_template_without_a_place_for_tools_leaves_prompt_mode(more, modes):
     target = resolve("tiny", base_url=BASE, seen=found)
     assert target.profile.modes == modes
     assert (modes == ("prompt",)) == any("shows it no tools" in why for why in target.reasons)
-    assert Seen.from_dict(found.to_dict()) == found
+    assert ServerInfo.from_dict(found.to_dict()) == found

@@ -11,7 +11,7 @@ from promptools.errors import UsageError, without_credentials
 from promptools.profiles import Config, Provider
 from promptools.proxy import Proxy
 from promptools.proxy.asgi import RefusedError
-from promptools.transport import installed
+from promptools.transport import installed_library
 
 HELLO = {"model": "m", "messages": [{"role": "user", "content": "my prompt"}]}
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
@@ -33,7 +33,7 @@ def other():
 
 @pytest.fixture
 def http():
-    with installed().module.Client(timeout=10) as client:
+    with installed_library().module.Client(timeout=10) as client:
         yield client
 
 
@@ -116,7 +116,7 @@ def test_every_key_is_compared_whichever_is_right(monkeypatch, server):
 
     compared = []
     monkeypatch.setattr(access.hmac, "compare_digest", lambda one, two: compared.append((one, two)) or one == two)
-    own = access.Access(["first", "second", "third"], ())
+    own = access.AccessControl(["first", "second", "third"], ())
     scope = {"headers": [(b"host", b"x"), (b"authorization", b"Bearer first")], "server": ("127.0.0.1", 1)}
     own.check(scope)
     assert len(compared) == 3
@@ -194,7 +194,7 @@ def test_a_redirection_to_another_origin_gets_neither_keys_nor_prompt(server, ht
 def test_all_else_that_is_redirected_is_the_clients_to_follow(server, other, http):
     server.play(Answer(status=307, pieces=(b"moved",), headers={"Location": f"{other.url}/models"}))
     other.play(completion())
-    module = installed().module
+    module = installed_library().module
     follower = module.AsyncClient(follow_redirects=True, limits=module.Limits(max_keepalive_connections=0))
     for given in (None, follower):
         with serving(Proxy(base_url=server.url, config=Config(), http_client=given)) as port:

@@ -15,7 +15,7 @@ from upstream import Upstream, chunk, few_certificates, sse, unary
 from promptools.client import OpenAI
 from promptools.profiles import Config
 from promptools.proxy import Proxy, relay
-from promptools.transport import installed
+from promptools.transport import installed_library
 
 PARIS = {"messages": [{"role": "user", "content": "Weather in Paris?"}], "model": "m"}
 TOOL = {
@@ -74,7 +74,7 @@ def server():
 
 @pytest.fixture
 def proxy(server, monkeypatch):
-    monkeypatch.setattr(relay, "TICK", 0.005)
+    monkeypatch.setattr(relay, "TICK_SECONDS", 0.005)
     with serving(Proxy(base_url=server.url, config=Config(), detect=False, heartbeat=0.01)) as port:
         yield f"http://127.0.0.1:{port}/v1"
 
@@ -88,7 +88,7 @@ class Heard:
 
     @contextmanager
     def client(self, base_url):
-        module = installed().module
+        module = installed_library().module
         with module.Client(event_hooks={"response": [self._wrap]}) as http:
             yield openai.OpenAI(base_url=base_url, api_key="none", max_retries=0, http_client=http)
 
@@ -96,7 +96,7 @@ class Heard:
         inner = response.stream
         heard = self
 
-        class Listening(installed().module.SyncByteStream):
+        class Listening(installed_library().module.SyncByteStream):
             def __iter__(self):
                 for piece in inner:
                     heard.bytes += piece

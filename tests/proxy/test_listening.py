@@ -5,10 +5,11 @@ import socket
 
 import pytest
 
-from promptools.cli import main, serve
+from promptools.cli import main
+from promptools.cli.server_commands import serve_command
 from promptools.errors import UsageError
 from promptools.profiles import Config, ProxyOptions, load_config
-from promptools.proxy import Proxy, app
+from promptools.proxy import Proxy, proxy_app
 
 SERVE = ("serve", "--base-url", "http://127.0.0.1:9/v1")
 
@@ -29,7 +30,7 @@ def listening(monkeypatch):
         with listener:
             found.append((listener.getsockname()[0], proxy))
 
-    monkeypatch.setattr(serve, "_serve", note)
+    monkeypatch.setattr(serve_command, "_serve", note)
     return found
 
 
@@ -51,7 +52,7 @@ def test_beyond_loopback_it_listens_with_an_api_key_only(capsys, listening, host
 
 def test_a_name_of_this_machine_beyond_loopback_is_looked_up_first(capsys, listening, monkeypatch):
     found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("192.0.2.7", 0))]
-    monkeypatch.setattr(serve.socket, "getaddrinfo", lambda *_, **__: found)
+    monkeypatch.setattr(serve_command.socket, "getaddrinfo", lambda *_, **__: found)
     status, _, err = told(capsys, "--port", "0", "--host", "lan.example")
     assert status == 2
     assert "lan.example can be reached from other machines" in err
@@ -159,7 +160,7 @@ def test_all_that_the_config_says_of_the_proxy(tmp_path, monkeypatch):
         Proxy(config=own)
     monkeypatch.setenv("MY_KEYS", "k")
     proxy = Proxy(config=own)
-    assert (proxy.access.keyed, proxy.max_body, proxy.session.allow_provider) == (True, 1000, True)
+    assert (proxy.access.requires_key, proxy.max_body, proxy.session.allow_provider) == (True, 1000, True)
     narrower = Proxy(config=own, max_body=10, allow_provider=False)
     assert (narrower.max_body, narrower.session.allow_provider) == (10, False)
     path.write_text("[proxy]\napi_keys = 1\n")
@@ -169,7 +170,11 @@ def test_all_that_the_config_says_of_the_proxy(tmp_path, monkeypatch):
 
 def test_without_a_config_the_proxy_is_as_narrow_as_can_be():
     proxy = Proxy(base_url="http://127.0.0.1:9/v1", config=Config())
-    assert (proxy.access.keyed, proxy.max_body, proxy.session.allow_provider) == (False, app.MAX_BODY, False)
+    assert (proxy.access.requires_key, proxy.max_body, proxy.session.allow_provider) == (
+        False,
+        proxy_app.MAX_BODY,
+        False,
+    )
     with pytest.raises(argparse.ArgumentTypeError):
-        serve._port("65536")
-    assert serve._port("65535") == 65535
+        serve_command._port("65536")
+    assert serve_command._port("65535") == 65535

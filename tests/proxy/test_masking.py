@@ -15,8 +15,8 @@ from promptools.exchange import Request
 from promptools.exchange.context import Route
 from promptools.profiles import Config, Provider, resolve
 from promptools.proxy import Proxy
-from promptools.proxy.masking import Mask
-from promptools.transport import installed
+from promptools.proxy.key_masking import KeyMask
+from promptools.transport import installed_library
 
 KEY = "sk-operators-4242"
 HELLO = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
@@ -33,7 +33,7 @@ def server():
 
 @pytest.fixture
 def http():
-    with installed().module.Client(timeout=10) as client:
+    with installed_library().module.Client(timeout=10) as client:
         yield client
 
 
@@ -112,15 +112,15 @@ def test_an_error_that_is_not_compressed_as_it_says_is_masked_as_it_is(server, h
 def test_a_compressed_error_that_is_damaged_breaks_off(server, http, monkeypatch):
     packed = gzip.compress(b"damaged " * 40000)
     server.play(Answer(500, (packed[:-8] + bytes(8),), headers={"Content-Encoding": "gzip"}))
-    with serving(spending(server, monkeypatch)) as port, pytest.raises(installed().module.RemoteProtocolError):
+    with serving(spending(server, monkeypatch)) as port, pytest.raises(installed_library().module.RemoteProtocolError):
         http.get(f"http://127.0.0.1:{port}/v1/models")
 
 
 @given(st.lists(st.sampled_from([b"abcab", b"abc", b"a", b"b", b"", b"abcabd", b"d"])), st.integers(1, 4))
 def test_a_key_is_found_wherever_the_pieces_end(words, size):
     text = b"".join(words)
-    mask = Mask(b"abcabd")
-    out = b"".join(mask.feed(text[at : at + size]) for at in range(0, len(text), size)) + mask.rest
+    mask = KeyMask(b"abcabd")
+    out = b"".join(mask.feed(text[at : at + size]) for at in range(0, len(text), size)) + mask.held_back
     assert out == text.replace(b"abcabd", b"******")
 
 
@@ -135,7 +135,7 @@ def test_one_clients_wrong_key_costs_the_others_nothing(server, http):
             server.play(completion(None, [("f", "{}")]))
             answer = http.post(f"http://127.0.0.1:{port}{CHAT}", json={**HELLO, "tools": TOOLS})
             assert answer.headers["x-promptools-mode"] == "native"
-    assert not app.session.context.breaker.lines(0.0)
+    assert not app.session.context.breaker.states(0.0)
 
 
 def test_no_repr_shows_a_key_or_a_password(server, monkeypatch):

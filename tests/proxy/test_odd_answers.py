@@ -13,7 +13,7 @@ from upstream import completion, running
 from promptools import OpenAI
 from promptools.profiles import Config
 from promptools.proxy import Proxy
-from promptools.transport import installed
+from promptools.transport import installed_library
 
 CHAT = "/v1/chat/completions"
 HELLO = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
@@ -62,7 +62,7 @@ def of(status, body=b'{"odd": "body"}', *fields):
 
 
 def ask(port, path=CHAT, body=HELLO):
-    with installed().module.Client(timeout=10) as http:
+    with installed_library().module.Client(timeout=10) as http:
         answer = http.post(f"http://127.0.0.1:{port}{path}", json=body)
     return answer.status_code, answer.headers, answer.content
 
@@ -97,7 +97,7 @@ def test_in_process_the_sdk_gets_the_status_as_it_is(tools):
 
 def passing(status, fields, body, path, kind="h11"):
     """Ask through a proxy whose HTTP client answers by itself, with what h11 would not read."""
-    module = installed().module
+    module = installed_library().module
 
     class Body(module.AsyncByteStream):
         async def __aiter__(self):

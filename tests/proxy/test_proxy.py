@@ -15,7 +15,7 @@ from upstream import Answer, chunk, completion, running, sse
 from promptools.errors import UsageError
 from promptools.profiles import Config
 from promptools.proxy import Proxy
-from promptools.transport import installed
+from promptools.transport import installed_library
 
 HELLO = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
@@ -41,7 +41,7 @@ def proxy(server):
 
 @pytest.fixture
 def http():
-    with installed().module.Client(timeout=10) as client:
+    with installed_library().module.Client(timeout=10) as client:
         yield client
 
 
@@ -168,13 +168,15 @@ def test_a_client_that_leaves_amid_many_small_pieces_is_seen_at_once(path):
     gone = asyncio.Event()
     events = b"".join(b"data: %s\n\n" % json.dumps(chunk({"content": "x"})).encode() for _ in range(50))
 
-    class Upstream(installed().module.AsyncByteStream):
+    class Upstream(installed_library().module.AsyncByteStream):
         async def __aiter__(self):
             for line in events.splitlines(keepends=True):
                 yield line
 
     def answer(request):
-        return installed().module.Response(200, headers={"content-type": "text/event-stream"}, stream=Upstream())
+        return installed_library().module.Response(
+            200, headers={"content-type": "text/event-stream"}, stream=Upstream()
+        )
 
     async def receive():
         if not sent:
@@ -188,7 +190,7 @@ def test_a_client_that_leaves_amid_many_small_pieces_is_seen_at_once(path):
             gone.set()
 
     async def go():
-        module = installed().module
+        module = installed_library().module
         async with module.AsyncClient(transport=module.MockTransport(answer)) as http:
             app = Proxy(base_url="http://up/v1", config=Config(), detect=False, http_client=http)
             headers = [(b"host", b"localhost")]
@@ -218,7 +220,7 @@ def test_no_server_is_a_502_and_a_slow_one_a_504(server, http):
             assert "127.0.0.1:1" in answer.json()["error"]["message"]
             assert answer.json()["error"]["type"] == "UpstreamError"
     server.play(Answer(before=5))
-    impatient = installed().module.AsyncClient(timeout=0.2)
+    impatient = installed_library().module.AsyncClient(timeout=0.2)
     with serving(Proxy(base_url=server.url, config=Config(), http_client=impatient)) as url:
         for path in ("/v1/chat/completions", "/v1/models"):
             assert http.post(url + path, json=HELLO).status_code == 504
@@ -226,7 +228,7 @@ def test_no_server_is_a_502_and_a_slow_one_a_504(server, http):
 
 def test_an_answer_that_breaks_off_is_not_ended_well(server, proxy, http):
     server.play(Answer(pieces=(b"abc",), then="cut"))
-    with pytest.raises(installed().module.RemoteProtocolError):
+    with pytest.raises(installed_library().module.RemoteProtocolError):
         http.get(f"{proxy}/v1/models")
 
 

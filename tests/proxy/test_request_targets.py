@@ -13,8 +13,8 @@ from promptools.profiles import Config, Provider
 from promptools.proxy import Proxy
 from promptools.proxy.access import is_loopback
 from promptools.proxy.asgi import RefusedError
-from promptools.proxy.target import parse_base_url, read_target
-from promptools.transport import installed
+from promptools.proxy.upstream_url import parse_base_url, read_request_target
+from promptools.transport import installed_library
 
 BODY = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hi"}]}).encode()
 
@@ -226,12 +226,12 @@ BASES = [
     ),
 )
 def test_whatever_the_target_the_url_keeps_the_base_urls_authority(base, target):
-    module = installed().module
+    module = installed_library().module
     upstream = parse_base_url(base, module)
     path, _, query = target.partition(b"?")
     try:
         made = upstream.url(
-            *read_target({"method": "GET", "path": "/", "raw_path": path, "query_string": query}, "here:8100")
+            *read_request_target({"method": "GET", "path": "/", "raw_path": path, "query_string": query}, "here:8100")
         )
     except RefusedError:
         return
@@ -252,7 +252,7 @@ def test_whatever_the_target_the_url_keeps_the_base_urls_authority(base, target)
     ],
 )
 def test_a_mounted_proxy_and_servers_that_tell_no_raw_path(scope, place):
-    assert read_target({"method": "GET", "path": "/x", **scope}, "here") == (place, "")
+    assert read_request_target({"method": "GET", "path": "/x", **scope}, "here") == (place, "")
 
 
 @pytest.mark.parametrize(

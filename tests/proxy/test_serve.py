@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 from upstream import Answer, chunk, running, sse
 
-from promptools.transport import installed
+from promptools.transport import installed_library
 
 pytest.importorskip("uvicorn")
 
@@ -44,7 +44,7 @@ def proxy(server):
 @pytest.mark.parametrize("path", ["/models", "/chat/completions"])
 def test_the_servers_own_headers_are_the_only_ones(server, proxy, path):
     server.play(Answer(pieces=(b"{}",), headers={"Access-Control-Allow-Origin": "https://a.example"}))
-    with installed().module.Client(timeout=10) as http:
+    with installed_library().module.Client(timeout=10) as http:
         answer = http.post(proxy + path, json={"model": "m", "messages": []})
     assert [value.partition("/")[0] for value in answer.headers.get_list("server")] == ["BaseHTTP"]
     assert len(answer.headers.get_list("date")) == 1
@@ -53,7 +53,7 @@ def test_the_servers_own_headers_are_the_only_ones(server, proxy, path):
 
 def test_an_interrupted_stream_ends_the_proxy_without_a_traceback(server):
     server.play(sse(chunk({"content": "a"}), done=False, then="hang"))
-    module = installed().module
+    module = installed_library().module
     with serve(server) as (process, url), module.Client(timeout=10) as http:
         body = {"model": "m", "messages": [], "stream": True}
         with http.stream("POST", f"{url}/chat/completions", json=body) as answer:

@@ -6,7 +6,7 @@ import sys
 import pytest
 from upstream import Answer, completion, running
 
-from promptools.transport import installed
+from promptools.transport import installed_library
 
 pytest.importorskip("uvicorn")
 
@@ -42,7 +42,7 @@ def started(server, *arguments, ask=None):
         try:
             if ask:
                 url = printed[-1].removeprefix("listening ")
-                installed().module.post(f"{url}/chat/completions", json=ask, timeout=20).raise_for_status()
+                installed_library().module.post(f"{url}/chat/completions", json=ask, timeout=20).raise_for_status()
         finally:
             process.terminate()
         return printed, process.communicate(timeout=20)[1]

@@ -17,8 +17,8 @@ from upstream import few_certificates
 
 from promptools.profiles import Config
 from promptools.proxy import Proxy
-from promptools.proxy.duplex import begins_to_answer
-from promptools.transport import installed
+from promptools.proxy.duplex import begins_final_response
+from promptools.transport import installed_library
 
 PATHS = ["/api/blobs/sha256:0a", "/v1/files"]
 CHAT = "/v1/chat/completions"
@@ -391,7 +391,7 @@ def test_an_upload_of_300_mb_to_a_slow_server_leaves_the_memory_flat():
 
 def test_a_body_that_was_not_announced_goes_on_too():
     """In HTTP/2 neither a length nor chunks announce a body."""
-    module = installed().module
+    module = installed_library().module
     seen = []
 
     class Nothing(module.AsyncByteStream):
@@ -444,7 +444,7 @@ def test_a_body_that_was_not_announced_goes_on_too():
     ],
 )
 def test_interim_answers_are_no_beginning_of_the_answer(data, begins):
-    assert begins_to_answer(data) is begins
+    assert begins_final_response(data) is begins
 
 
 def test_the_errors_of_a_refused_body_are_json():

@@ -3,7 +3,7 @@
 import pytest
 
 from promptools.schema import Tools
-from promptools.schema.keys import GROUPS, TOWARDS
+from promptools.schema.fitting.argument_keys import DIRECTED_SYNONYMS, SYNONYMS
 
 
 def tools(*names, required=(), aliases=None, **more):
@@ -20,8 +20,8 @@ def renamed(prepared, arguments):
 
 @pytest.mark.parametrize(
     ("alias", "name"),
-    [(alias, name) for group in GROUPS for name in sorted(group) for alias in sorted(group - {name})]
-    + [(alias, name) for name, aliases in TOWARDS.items() for alias in sorted(aliases)],
+    [(alias, name) for group in SYNONYMS for name in sorted(group) for alias in sorted(group - {name})]
+    + [(alias, name) for name, aliases in DIRECTED_SYNONYMS.items() for alias in sorted(aliases)],
 )
 def test_each_known_alias_is_renamed(alias, name):
     assert renamed(tools(name), {alias: "x"}) == ({name: "x"}, [("alias", f"{alias!r} to {name!r}", f"/{name}")])

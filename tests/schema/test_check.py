@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from schema_strategies import schemas, types, values
 
 from promptools.errors import UsageError
-from promptools.schema import Checked, Tools, coerce, quick, validate
+from promptools.schema import Checked, Tools
+from promptools.schema.fitting import coerce, predicates, validate
 from promptools.types import Fix
 
 
@@ -318,7 +319,7 @@ def test_a_tree_with_alternatives_costs_no_more_at_each_level():
 
 
 def test_what_is_hopeless_is_given_up_early(monkeypatch):
-    monkeypatch.setattr(coerce, "HOPELESS", 3)
+    monkeypatch.setattr(coerce, "MAX_UNFIXABLE", 3)
     assert check(INTS, ["5", "x", "x", "x"]).arguments == {"v": [5, "x", "x", "x"]}
     checked = check(INTS, ["5", "x", "x", "x", "x"])
     assert checked.arguments == {"v": ["5", "x", "x", "x", "x"]}
@@ -327,7 +328,7 @@ def test_what_is_hopeless_is_given_up_early(monkeypatch):
 
 def test_only_the_first_errors_are_told():
     checked = check(INTS, ["x"] * 20)
-    assert len(checked.errors) == validate.MOST_ERRORS + 1
+    assert len(checked.errors) == validate.MAX_ERRORS + 1
     assert checked.errors[-1] == "and more of the kind"
 
 
@@ -343,7 +344,7 @@ def test_patterns_run_on_regex_with_a_time_limit(monkeypatch):
         assert checked.errors == ()
         assert [fix.kind for fix in checked.fixes] == ["unchecked"]
         assert "took too long" in checked.fixes[0].detail
-        assert not checked.sure
+        assert not checked.verified
 
 
 def test_patterns_know_what_regex_knows():
@@ -481,29 +482,32 @@ def test_the_regex_limit_is_real():
 
 
 def test_every_assertion_of_the_draft_is_either_common_or_not():
-    assert set(jsonschema.Draft202012Validator.VALIDATORS) == quick.COMMON | quick.UNCOMMON
-    assert not quick.COMMON & quick.UNCOMMON
+    assert (
+        set(jsonschema.Draft202012Validator.VALIDATORS)
+        == predicates.SUPPORTED_KEYWORDS | predicates.UNSUPPORTED_KEYWORDS
+    )
+    assert not predicates.SUPPORTED_KEYWORDS & predicates.UNSUPPORTED_KEYWORDS
 
 
-@pytest.mark.parametrize("word", sorted(quick.UNCOMMON - {"$dynamicRef"}))
+@pytest.mark.parametrize("word", sorted(predicates.UNSUPPORTED_KEYWORDS - {"$dynamicRef"}))
 def test_uncommon_schemas_have_no_predicate(word):
     value = {"dependentRequired": {"a": ["b"]}, "dependentSchemas": {"a": {}}, "multipleOf": 2, "prefixItems": [{}]}
     value |= {"patternProperties": {"a": {}}, "uniqueItems": True}
     tools = prepared({"v": {word: value.get(word, {})}})
-    assert quick.compile_schema(tools._entries["t"].shape.graph) is None
+    assert predicates.compile_predicate(tools._entries["t"].compiled.graph) is None
 
 
 @pytest.mark.parametrize("words", [{"enum": [[1]]}, {"const": {}}, {"enum": [float("nan")]}, {"const": float("inf")}])
 def test_odd_members_have_no_predicate(words):
     tools = prepared({"v": words})
-    assert quick.compile_schema(tools._entries["t"].shape.graph) is None
+    assert predicates.compile_predicate(tools._entries["t"].compiled.graph) is None
 
 
 def test_a_schema_too_deep_for_a_predicate_goes_to_jsonschema(monkeypatch):
     def deep(self, node):
         raise RecursionError
 
-    monkeypatch.setattr(quick._Compiler, "node", deep)
+    monkeypatch.setattr(predicates._Compiler, "compile_node", deep)
     assert check(INTEGER, "5").arguments == {"v": 5}
 
 
@@ -511,8 +515,8 @@ def test_a_schema_too_deep_for_a_predicate_goes_to_jsonschema(monkeypatch):
 @given(schemas, types, st.dictionaries(st.sampled_from("ab"), values, max_size=2))
 def test_predicate_and_jsonschema_agree(schema, target, value):
     tools = prepared({"a": schema}, **{"$defs": {"d": {"type": target}}})
-    shape = tools._entries["t"].shape
-    predicate = quick.compile_schema(shape.graph)
+    shape = tools._entries["t"].compiled
+    predicate = predicates.compile_predicate(shape.graph)
     assert predicate is not None
     assert predicate(value) is (next(shape.validator.errors(value), None) is None)
 
@@ -529,14 +533,14 @@ def test_coercion_ends_valid_or_says_why_and_never_raises(schema, target, value)
     again = tools.check(tools[0], checked.arguments)
     if not checked.errors:
         assert again == Checked(checked.arguments)
-    if next(tools._entries["t"].shape.validator.errors(before), None) is None:
+    if next(tools._entries["t"].compiled.validator.errors(before), None) is None:
         assert checked.arguments is arguments
 
 
 @given(st.text(max_size=60))
 def test_any_string_is_read_or_left(text):
-    for kind in coerce.ORDER[:-1]:
-        coerce._FROM_TEXT[kind](text.strip())
+    for kind in coerce.TYPE_ORDER[:-1]:
+        coerce._PARSERS[kind](text.strip())
 
 
 @given(
@@ -562,7 +566,7 @@ def test_the_predicate_knows_every_common_keyword():
         "a": {"allOf": [INTEGER, {"anyOf": [{"const": 1}, {"enum": [2, 3]}]}]},
         "d": {"required": ["x"], "minProperties": 2, "additionalProperties": BOOLEAN},
     })  # fmt: skip
-    fits = quick.compile_schema(tools._entries["t"].shape.graph)
+    fits = predicates.compile_predicate(tools._entries["t"].compiled.graph)
     good = {"n": [1, 5, "x"], "m": [2, 4.9], "s": ["a", "ab"], "l": [[], [1, 2], "x"], "o": [2, 3.5], "a": [1, 3],
             "d": [{"x": True, "y": False}, 5]}  # fmt: skip
     bad = {"n": [0, 6], "m": [1, 5], "s": ["", "b", "abc", 1], "l": [["x"], [1, 2, 3]], "o": [3, 1.5],

@@ -8,12 +8,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from odd_schemas import odd_schemas
 
-from promptools.dialects.signature import describe
+from promptools.dialects.rendering.signature import describe
 from promptools.errors import UsageError
-from promptools.harmony import declare
-from promptools.schema import Tools, budget, graph, relax, validate
-from promptools.schema.copies import DEEPEST, copied, size
-from promptools.schema.recent import Recent
+from promptools.harmony.rendering import tool_declarations
+from promptools.schema import Tools, relax
+from promptools.schema.documents import graph
+from promptools.schema.documents.json_copy import MAX_DEPTH, copy_json, count_values
+from promptools.schema.fitting import budget, validate
+from promptools.schema.recent_cache import RecentCache
 
 SLOW = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 STRING, INTEGER = {"type": "string"}, {"type": "integer"}
@@ -52,12 +54,12 @@ print(sorted({"jsonschema", "referencing"} & sys.modules.keys()))
 @SLOW
 @given(odd_schemas)
 def test_what_is_taken_without_jsonschema_is_what_it_takes(schema):
-    linked = graph.Graph(copied(schema))
-    if graph._walk(linked):
-        graph._check(schema, "t", "")
-        slow = graph.Graph(copied(schema))
-        graph._link(slow, "t")
-        assert [*slow.where.values()] == [*linked.where.values()]
+    linked = graph.SchemaGraph(copy_json(schema))
+    if graph._link_common(linked):
+        graph._check_metaschema(schema, "t", "")
+        slow = graph.SchemaGraph(copy_json(schema))
+        graph._link_any(slow, "t")
+        assert [*slow.pointers.values()] == [*linked.pointers.values()]
         pairs = zip(slow.nodes, linked.nodes, strict=True)
         assert all(
             [*map(repr, slow.targets.get(id(one), []))] == [*map(repr, linked.targets.get(id(other), []))]
@@ -74,7 +76,7 @@ def test_a_tool_is_prepared_once_in_whatever_list_it_comes():
 
 
 def test_what_is_kept_is_bounded_in_number_and_characters():
-    kept = Recent(2, 10)
+    kept = RecentCache(2, 10)
     for key in ("a", "b", "c"):
         kept.put(key, key)
     assert [kept.get(key) for key in "abc"] == ["a", "b", "c"]  # two in each half
@@ -103,24 +105,24 @@ def test_nameless_arguments_are_tried_on_few_of_many_tools():
 def test_a_copy_shares_nothing_with_the_original_and_keeps_what_was_one_object():
     same = {"type": "string"}
     given = {"a": same, "b": [same, [1, None, {"c": {1, 2}}]]}
-    made = copied(given)
+    made = copy_json(given)
     assert made == given
     assert made["a"] is made["b"][0]
     assert made["a"] is not same
     assert made["b"][1][2]["c"] is not given["b"][1][2]["c"]
-    assert size(made) == 11
+    assert count_values(made) == 11
     round_ = {}
     round_["self"] = round_
-    assert copied(round_)["self"]["self"].keys() == {"self"}
+    assert copy_json(round_)["self"]["self"].keys() == {"self"}
 
 
 def test_what_is_nested_too_deeply_is_not_copied():
     value = 5
-    for _ in range(DEEPEST):
+    for _ in range(MAX_DEPTH):
         value = [value]
-    assert copied(value) == value
+    assert copy_json(value) == value
     with pytest.raises(RecursionError):
-        copied([[value]])
+        copy_json([[value]])
 
 
 # --- schemas that explode --------------------------------------------------------------------------------------------
@@ -151,7 +153,7 @@ def test_a_schema_that_doubles_is_given_up_and_the_call_says_so(word):
     assert checked.arguments == {"v": value}
     assert [fix.kind for fix in checked.fixes] == ["unchecked"]
     assert checked.fixes[0].detail == "not validated: its schema is too costly to check"
-    assert not checked.sure
+    assert not checked.verified
 
 
 def test_a_strict_tool_takes_no_call_that_was_not_validated():
@@ -167,13 +169,13 @@ def test_arguments_without_a_name_are_no_call_where_they_were_not_validated():
 @pytest.mark.parametrize("word", ["anyOf", "oneOf"])
 def test_alternatives_that_double_are_looked_at_once_for_each_value(word):
     checked = check({"$ref": "#/$defs/d0"}, ["x"], defs=doubling(word, 12))
-    assert checked.errors or not checked.sure
+    assert checked.errors or not checked.verified
 
 
 def test_a_value_is_checked_however_large_it_is():
     objects = [{"n": n, "tags": ["a", "b"]} for n in range(20_000)]
     schema = {"type": "array", "uniqueItems": True, "items": {"properties": {"n": INTEGER}, "minProperties": 2}}
-    assert check(schema, objects).sure
+    assert check(schema, objects).verified
     assert check(schema, [*objects, objects[0]]).errors == ("/v: an array of 20001 holds the same item twice",)
 
 
@@ -187,39 +189,39 @@ def test_a_value_is_checked_however_large_it_is():
     ],
 )
 def test_items_are_the_same_as_json_has_it(items, unique):
-    assert check({"uniqueItems": True}, items).sure is unique
-    assert check({"uniqueItems": False}, items).sure
+    assert check({"uniqueItems": True}, items).verified is unique
+    assert check({"uniqueItems": False}, items).verified
 
 
 def test_members_of_an_enumeration_are_compared_as_json_has_it():
     schema = {"enum": [[1, {"a": True}], 0]}
-    assert check(schema, [1.0, {"a": True}]).sure
+    assert check(schema, [1.0, {"a": True}]).verified
     assert check(schema, [1, {"a": 1}]).errors
     assert check(schema, False).errors
 
 
 def test_a_huge_enumeration_is_looked_up_not_searched():
     members = [f"m{n}" for n in range(50_000)] + [[0]]  # a list among them keeps the predicate out
-    assert check({"items": {"enum": members}}, members[:20_000]).sure
+    assert check({"items": {"enum": members}}, members[:20_000]).verified
     checked = check({"items": {"enum": members}}, [each.upper() for each in members[:20_000]])
-    assert not checked.sure  # mending them all would cost too much
+    assert not checked.verified  # mending them all would cost too much
 
 
 def test_errors_that_quote_a_large_value_cost_what_they_quote():
     schema = {"not": {}, "allOf": [{"not": {"type": "array"}} for _ in range(2000)]}
     checked = check(schema, ["x" * 10] * 30_000)
-    assert not checked.sure
+    assert not checked.verified
 
 
 def test_slow_patterns_are_few():
-    spent = budget.Run("x")
+    spent = budget.ValidationRun("x")
     budget._RUN.set(spent)
     try:
-        spent.slow = 0
+        spent.slow_searches_left = 0
         with pytest.raises(budget.UncheckedError, match="took too long"):
             validate.matches(r"^(\w|\w\w|\d)+$", "a" * 40 + "!")
     finally:
-        budget.end()
+        budget.end_run()
 
 
 @pytest.mark.parametrize(
@@ -248,7 +250,7 @@ def test_a_pattern_that_is_too_large_to_be_compiled_is_not_checked(pattern):
     ],
 )
 def test_the_size_of_a_pattern(pattern, atoms):
-    assert validate.expanded(pattern) == atoms
+    assert validate.expanded_size(pattern) == atoms
 
 
 # --- what is written of them -----------------------------------------------------------------------------------------
@@ -270,8 +272,8 @@ def test_what_is_written_of_a_schema_is_bounded_by_the_schema(defs):
     parameters = {"type": "object", "properties": {"v": {"$ref": "#/$defs/d0"}}, "$defs": defs}
     tools = Tools([tool(parameters)])
     long = len(json.dumps(parameters))
-    assert len(json.dumps(tools.relaxed("t")[0])) < 60 * relax.LARGEST * 2
-    assert len(declare.type_of(parameters)) < 20 * long + 300 * declare.LARGEST
+    assert len(json.dumps(tools.relaxed("t")[0])) < 60 * relax.MAX_SUBSCHEMAS * 2
+    assert len(tool_declarations.typescript_type(parameters)) < 20 * long + 300 * tool_declarations.MAX_EXTRA_TYPES
     assert len(describe(tools[0])) < 20 * long + 200 * 2000
 
 
@@ -296,7 +298,7 @@ def test_no_depth_that_is_taken_is_too_deep_to_be_written(parameters):
     assert json.dumps(schema)
     assert tools.check(tools[0], {"a": nested(1, 50)}).arguments
     assert describe(tools[0])
-    assert "any" in declare.type_of(parameters)
+    assert "any" in tool_declarations.typescript_type(parameters)
 
 
 @SLOW
@@ -310,7 +312,7 @@ def test_an_odd_schema_works_throughout(schema):
     json.dumps(tools.relaxed("t"))
     json.dumps(tools.to_openai(), allow_nan=False)
     describe(tools[0])
-    declare.type_of(tools[0].parameters)
+    tool_declarations.typescript_type(tools[0].parameters)
     assert {key: tools.types("t", key) for key in tools.keys("t")}.keys() == tools.keys("t")
 
 

@@ -11,15 +11,16 @@ from odd_tools import DRAFT7, ODD
 from schema_strategies import values
 
 from promptools import dialects
-from promptools.dialects.signature import describe
+from promptools.dialects.rendering.signature import describe
 from promptools.errors import UsageError
-from promptools.harmony import declare
-from promptools.schema import Tools, graph
-from promptools.schema.copies import copied
-from promptools.schema.drafts import LATEST, URIS, draft_of
-from promptools.schema.forms import read_schema
-from promptools.schema.patterns import translated
-from promptools.schema.validate import Validator, compile_pattern, is_integer
+from promptools.harmony.rendering import tool_declarations
+from promptools.schema import Tools
+from promptools.schema.documents import graph
+from promptools.schema.documents.drafts import LATEST, URIS, draft_of
+from promptools.schema.documents.json_copy import copy_json
+from promptools.schema.documents.normalize import normalize_schema
+from promptools.schema.fitting.ecma_regex import translate_pattern
+from promptools.schema.fitting.validate import Validator, compile_pattern, is_integer
 from promptools.types import Tool
 
 MANY = settings(max_examples=80, deadline=None, suppress_health_check=[*HealthCheck])
@@ -92,9 +93,9 @@ def test_the_draft_is_the_one_that_jsonschema_takes(draft, uri):
 @given(odd_schemas | odd_json, named_drafts)
 def test_whatever_is_read_is_well_formed_and_linked(schema, uri):
     schema = named(schema, uri)
-    root, _ = read_schema(copied(schema), draft_of(schema))
-    graph._check(root, "t", "")
-    assert graph._walk(graph.Graph(root))
+    root, _ = normalize_schema(copy_json(schema), draft_of(schema))
+    graph._check_metaschema(root, "t", "")
+    assert graph._link_common(graph.SchemaGraph(root))
 
 
 DRAFTS = {
@@ -138,7 +139,7 @@ def test_a_schema_of_an_older_draft_means_what_its_own_validator_says(draft):
         named = validator_for(schema)
         named.check_schema(schema)
         own = extend(named, type_checker=named.TYPE_CHECKER.redefine("integer", lambda _, value: is_integer(value)))
-        linked = graph.build(schema, "t", strict=True)
+        linked = graph.build_graph(schema, "t", strict=True)
         assert (next(Validator(linked).errors(value), None) is None) is own(schema).is_valid(value)
 
     agrees()
@@ -159,7 +160,7 @@ def test_any_schema_works_throughout_and_travels_as_it_came(schema, uri):
         assert json.dumps(tools.to_openai()[0]) == before
     json.dumps(tools.relaxed("t"))
     describe(tools[0])
-    declare.type_of(tools[0].parameters)
+    tool_declarations.typescript_type(tools[0].parameters)
     for dialect in WRITTEN:
         assert dialect.render_tools(tools, parallel=True, required=False)
 
@@ -186,7 +187,7 @@ def test_a_schema_that_is_too_deep_goes_on_as_it_came_and_checks_nothing(levels)
     assert (tools[0].name, tools[0].description) == ("t", "d")
     assert len(tools.notes) == 1
     assert "too deeply" in tools.notes[0]
-    assert tools.check(tools[0], {"a": 5, "b": "x"}).sure
+    assert tools.check(tools[0], {"a": 5, "b": "x"}).verified
     assert tools.infer({"a": 5}) is None
 
 
@@ -210,11 +211,11 @@ def test_many_references_without_end_leave_a_tool_unchecked():
     tools = Tools([given])
     assert tools.to_openai() == [given]
     assert "lead back to themselves without end" in tools.notes[0]
-    assert tools.check(tools[0], {"a": 5}).sure
+    assert tools.check(tools[0], {"a": 5}).verified
 
 
 def test_a_common_schema_of_draft_7_is_prepared_without_jsonschema(monkeypatch):
-    monkeypatch.setattr(graph, "library", None)
+    monkeypatch.setattr(graph, "import_library", None)
     parameters = {"$schema": DRAFT7, "type": "object", "properties": {"a": {"type": "string"}}}
     assert Tools([tool(parameters)])[0].parameters == parameters
 
@@ -252,4 +253,4 @@ def test_patterns_in_the_syntax_of_javascript(pattern, takes, refuses):
 
 @pytest.mark.parametrize("pattern", [r"\u{110000}", r"\u{}", "a", "", r"\\", "(", "[", r"\k", "\\"])
 def test_what_is_the_same_in_both_or_nothing_stays(pattern):
-    assert translated(pattern) == pattern
+    assert translate_pattern(pattern) == pattern

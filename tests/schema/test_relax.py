@@ -9,7 +9,7 @@ from schema_strategies import schemas, types
 
 from promptools.errors import UsageError
 from promptools.schema import Tools, relax, relaxed
-from promptools.schema.relax import DROPPED, SILENT
+from promptools.schema.relax import DROPPED, INLINED
 
 STRING, INTEGER, NULL = {"type": "string"}, {"type": "integer"}, {"type": "null"}
 STRINGS = {"type": "array", "items": STRING}
@@ -135,7 +135,7 @@ def test_a_list_inside_itself_is_cut():
 def test_a_schema_that_doubles_at_each_step_ends():
     doubling = {f"d{n}": {"properties": {x: {"$ref": f"#/$defs/d{n + 1}"} for x in "ab"}} for n in range(40)}
     made, notes = one({"$ref": "#/$defs/d0"}, **{"$defs": {**doubling, "d40": STRING}})
-    assert len(json.dumps(made)) < 60 * relax.LARGEST
+    assert len(json.dumps(made)) < 60 * relax.MAX_SUBSCHEMAS
     assert any(each.endswith("cut: the schema is too large") for each in notes)
 
 
@@ -188,7 +188,7 @@ def nodes(schema):
 def test_any_schema_comes_out_plain(schema, target):
     made, _ = relaxed({"type": "object", "properties": {"v": schema}, "$defs": {"d": {"type": target}}})
     for node in nodes(made):
-        assert not node.keys() & (DROPPED | SILENT | {"oneOf", "const", "prefixItems"})
+        assert not node.keys() & (DROPPED | INLINED | {"oneOf", "const", "prefixItems"})
         assert isinstance(node.get("type"), str) or node.keys() & {"anyOf", "enum"}
         assert node.get("type") != "array" or "items" in node
     assert relaxed(made)[0] == made

@@ -11,8 +11,8 @@ from test_pump_and_carriers import FAMILIES
 from upstream import chunk, few_certificates
 
 from promptools.profiles import Config
-from promptools.transport import Session, carry
-from promptools.transport.family import named
+from promptools.transport import Session, intercept
+from promptools.transport.driver.http_library import import_library
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 WORDS = b"data: %b\n\n" % json.dumps(chunk({"content": "hello"})).encode()
@@ -89,7 +89,7 @@ def ask(family, colour, server, body, times=1):
                 assert server.ended.wait(20)
 
     def sync():
-        with carry(family.module.Client(timeout=20), session) as http:
+        with intercept(family.module.Client(timeout=20), session) as http:
             for _ in range(times):
                 said.append(pieces := [])
                 server.release.clear()
@@ -99,7 +99,7 @@ def ask(family, colour, server, body, times=1):
                         take(pieces, piece)
 
     async def asynchronous():
-        async with carry(family.module.AsyncClient(timeout=20), session) as http:
+        async with intercept(family.module.AsyncClient(timeout=20), session) as http:
             for _ in range(times):
                 said.append(pieces := [])
                 server.release.clear()
@@ -117,7 +117,7 @@ def ask(family, colour, server, body, times=1):
 
 @pytest.fixture(params=FAMILIES)
 def family(request):
-    return named(request.param)
+    return import_library(request.param)
 
 
 @pytest.mark.parametrize("body", ASKED.values(), ids=list(ASKED))

@@ -17,9 +17,9 @@ from promptools import StreamParser
 from promptools.errors import UsageError
 from promptools.profiles import Config
 from promptools.proxy import Proxy
-from promptools.transport import Session, carry
-from promptools.transport.content import PIECE, Decompressor, acceptable
-from promptools.transport.family import named
+from promptools.transport import Session, intercept
+from promptools.transport.driver.http_library import import_library
+from promptools.transport.driver.response_content import MAX_PIECE, Decompressor, supported_encodings
 
 MB = 1 << 20
 LIMIT = MB // 4
@@ -119,7 +119,7 @@ def _warm():
 
 @pytest.fixture(params=FAMILIES)
 def family(request):
-    return named(request.param)
+    return import_library(request.param)
 
 
 def asked(family, colour, url, body, **settings):
@@ -127,12 +127,12 @@ def asked(family, colour, url, body, **settings):
     session = Session({"config": Config(), "detect": False, "max_reply": LIMIT, **settings})
     url += "/chat/completions"
     if colour == "sync":
-        with carry(family.module.Client(timeout=20), session) as http:
+        with intercept(family.module.Client(timeout=20), session) as http:
             answer = http.post(url, json=body)
             return answer.status_code, answer.text
 
     async def go():
-        async with carry(family.module.AsyncClient(timeout=20), session) as http:
+        async with intercept(family.module.AsyncClient(timeout=20), session) as http:
             answer = await http.post(url, json=body)
             return answer.status_code, answer.text
 
@@ -184,7 +184,7 @@ PASSES = ["a gzip bomb", "a gzip bomb, streamed", "a body", "a line of an event"
 def test_what_passes_untouched_has_no_limit(family, name):
     start, part, streamed = ENDLESS[name]
     session = Session({"config": Config(), "detect": False, "max_reply": LIMIT})
-    with endless(start, part) as server, flat(), carry(family.module.Client(timeout=20), session) as http:
+    with endless(start, part) as server, flat(), intercept(family.module.Client(timeout=20), session) as http:
         with http.stream("POST", f"{server.url}/chat/completions", json={**HELLO, "stream": streamed}) as answer:
             size = 0
             for piece in answer.iter_raw():
@@ -269,7 +269,7 @@ def test_what_was_compressed_comes_back_in_pieces_of_bounded_size(coding, data, 
     inflate = Decompressor(coding)
     pieces = [piece for at in range(0, len(data), size) for piece in inflate.feed(data[at : at + size])]
     assert b"".join(pieces) == PLAIN
-    assert max(map(len, pieces)) <= PIECE
+    assert max(map(len, pieces)) <= MAX_PIECE
 
 
 @pytest.mark.parametrize("size", [1, 7, 1 << 20])
@@ -297,14 +297,14 @@ def test_what_is_not_compressed_as_it_says_is_an_error(coding):
     ],
 )
 def test_compression_is_asked_for_in_the_forms_that_are_undone_here(given, sent):
-    assert acceptable(given) == sent
+    assert supported_encodings(given) == sent
 
 
 def test_what_is_compressed_otherwise_passes_as_it_came_or_is_an_error(family):
     body = b"\x1b\x02\x00not really brotli"
     with endless(head(JSON, "Content-Encoding: zz", f"Content-Length: {len(body)}") + body, b"") as server:
         session = Session({"config": Config(), "detect": False})
-        with carry(family.module.Client(timeout=20), session) as http:
+        with intercept(family.module.Client(timeout=20), session) as http:
             answer = http.post(f"{server.url}/chat/completions", json=HELLO)
             assert (answer.status_code, answer.headers["content-encoding"]) == (200, "zz")
             assert answer.content == body

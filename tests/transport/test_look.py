@@ -11,10 +11,10 @@ import anyio
 import pytest
 from upstream import Answer, running
 
-from promptools.exchange import Emit, Head, Look, Looked, Request
-from promptools.transport import carry
-from promptools.transport.family import named
-from promptools.transport.look import LIMIT
+from promptools.exchange import Emit, Head, Probe, Probed, Request
+from promptools.transport import intercept
+from promptools.transport.driver.http_library import import_library
+from promptools.transport.driver.probe import MAX_RESPONSE
 
 FAMILIES = [name for name in ("httpx", "httpx2") if find_spec(name)]
 HEADERS = (("user-agent", "promptools"), ("connection", "close"))
@@ -28,7 +28,7 @@ def server():
 
 @pytest.fixture(params=FAMILIES)
 def family(request):
-    return named(request.param)
+    return import_library(request.param)
 
 
 def looking(urls, timeout, found, headers=HEADERS):
@@ -36,8 +36,8 @@ def looking(urls, timeout, found, headers=HEADERS):
 
     def start(request, door):
         requests = tuple(Request(*(url if isinstance(url, tuple) else ("GET", url)), headers, b"") for url in urls)
-        looked = yield Look(requests, timeout)
-        assert isinstance(looked, Looked)
+        looked = yield Probe(requests, timeout)
+        assert isinstance(looked, Probed)
         found.append(looked)
         yield Emit(Head(200, ()))
 
@@ -51,13 +51,13 @@ def look(family, colour, urls, timeout=2.0, headers=HEADERS, **client):
     url = "http://127.0.0.1:9/v1/chat/completions"
 
     async def go():
-        async with carry(family.module.AsyncClient(**client), start) as http:
+        async with intercept(family.module.AsyncClient(**client), start) as http:
             await http.post(url)
 
     if colour == "async":
         asyncio.run(go())
         return found
-    with carry(family.module.Client(**client), start) as http:
+    with intercept(family.module.Client(**client), start) as http:
         http.post(url)
     return found
 
@@ -169,7 +169,7 @@ def test_garbage_is_no_answer(family, colour, said):
 def test_an_endless_body_is_read_to_the_limit(server, family, colour):
     server.about = {"/long": Answer(pieces=(b"x" * 100_000,) * 40)}
     (looked,) = look(family, colour, [server.root + "/long"], timeout=20.0)
-    assert looked.answers[0].body == b"x" * LIMIT
+    assert looked.answers[0].body == b"x" * MAX_RESPONSE
 
 
 @colours
@@ -208,7 +208,7 @@ def test_a_cancelled_look_ends_at_once(server, family):
 
     async def go():
         start = looking([server.root + "/stalls"], 20.0, found)
-        async with carry(family.module.AsyncClient(), start) as http:
+        async with intercept(family.module.AsyncClient(), start) as http:
             with anyio.move_on_after(0.5) as scope:
                 await http.post("http://127.0.0.1:9/v1/chat/completions")
             return scope.cancelled_caught

@@ -10,8 +10,8 @@ from upstream import completion, running
 
 from promptools import AsyncOpenAI
 from promptools.exchange import Compute, Computed, Emit, Head
-from promptools.transport import carry
-from promptools.transport.family import named
+from promptools.transport import intercept
+from promptools.transport.driver.http_library import import_library
 
 FAMILIES = [name for name in ("httpx", "httpx2") if find_spec(name)]
 PATIENCE = 30
@@ -20,7 +20,7 @@ PATIENCE = 30
 
 @pytest.fixture(params=FAMILIES)
 def family(request):
-    return named(request.param)
+    return import_library(request.param)
 
 
 def computing(work):
@@ -44,7 +44,7 @@ def test_the_event_loop_goes_on_while_something_is_computed(family):
 
     async def go():
         with anyio.fail_after(PATIENCE):
-            async with carry(family.module.AsyncClient(), computing(lambda: ticked.wait(PATIENCE))) as http:
+            async with intercept(family.module.AsyncClient(), computing(lambda: ticked.wait(PATIENCE))) as http:
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(tick)
                     answer = await http.post("http://nowhere/v1/chat/completions", json={})
@@ -57,11 +57,11 @@ def test_what_the_work_raises_reaches_the_exchange_in_both_colours(family):
     def broken():
         raise ValueError("odd")
 
-    with carry(family.module.Client(), computing(broken)) as http:
+    with intercept(family.module.Client(), computing(broken)) as http:
         assert http.post("http://nowhere/v1/chat/completions", json={}).text == "ValueError('odd')"
 
     async def go():
-        async with carry(family.module.AsyncClient(), computing(broken)) as http:
+        async with intercept(family.module.AsyncClient(), computing(broken)) as http:
             return (await http.post("http://nowhere/v1/chat/completions", json={})).text
 
     assert asyncio.run(go()) == "ValueError('odd')"
@@ -75,7 +75,7 @@ def test_a_task_that_is_cancelled_waits_for_the_work_and_ends(family):
         return go_on.wait(PATIENCE)
 
     async def go():
-        async with carry(family.module.AsyncClient(), computing(work)) as http:
+        async with intercept(family.module.AsyncClient(), computing(work)) as http:
             task = asyncio.create_task(http.post("http://nowhere/v1/chat/completions", json={}))
             await asyncio.to_thread(begun.wait, PATIENCE)
             task.cancel()

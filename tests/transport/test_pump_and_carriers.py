@@ -27,9 +27,9 @@ from promptools.exchange import (
     Send,
     Wait,
 )
-from promptools.transport import Carrier, SyncPump, carry, family_of, installed
-from promptools.transport.family import named
-from promptools.transport.pump import RACE
+from promptools.transport import InterceptingTransport, SyncDriver, installed_library, intercept, library_of
+from promptools.transport.driver.exchange_driver import STALE_CONNECTION_SECONDS
+from promptools.transport.driver.http_library import import_library
 from promptools.types import Reply
 
 FAMILIES = [name for name in ("httpx", "httpx2") if find_spec(name)]
@@ -43,7 +43,7 @@ def server():
 
 @pytest.fixture(params=FAMILIES)
 def family(request):
-    return named(request.param)
+    return import_library(request.param)
 
 
 def plain(request: Request, door=None):
@@ -68,13 +68,13 @@ class Both:
         self.client = client
 
     def sync(self, url, method="POST", **kw):
-        with carry(self.family.module.Client(**self.client), self.start) as http:
+        with intercept(self.family.module.Client(**self.client), self.start) as http:
             answer = http.request(method, url, **kw)
             return answer.status_code, answer.headers, answer.content
 
     def asynchronous(self, url, method="POST", **kw):
         async def go():
-            async with carry(self.family.module.AsyncClient(**self.client), self.start) as http:
+            async with intercept(self.family.module.AsyncClient(**self.client), self.start) as http:
                 answer = await http.request(method, url, **kw)
                 return answer.status_code, answer.headers, answer.content
 
@@ -131,12 +131,12 @@ def several(family, colour, url, times, **kw):
     """Ask one client so many times; give its answers, and what it raised at last."""
     answers = []
     if colour == "sync":
-        with carry(family.module.Client(), plain) as http, suppress(family.module.RemoteProtocolError):
+        with intercept(family.module.Client(), plain) as http, suppress(family.module.RemoteProtocolError):
             answers += (http.post(url, **kw).content for _ in range(times))
         return answers
 
     async def go():
-        async with carry(family.module.AsyncClient(), plain) as http:
+        async with intercept(family.module.AsyncClient(), plain) as http:
             with suppress(family.module.RemoteProtocolError):
                 for _ in range(times):
                     answers.append((await http.post(url, **kw)).content)
@@ -157,7 +157,7 @@ def test_a_server_that_dies_on_a_request_is_not_asked_again(family, colour):
     with closing(0) as (url, seen):
         assert several(family, colour, url, 1, content=b"{}") == []
         assert seen == [0]
-    with closing(1, patience=RACE + 0.2) as (url, seen):
+    with closing(1, patience=STALE_CONNECTION_SECONDS + 0.2) as (url, seen):
         assert several(family, colour, url, 2, content=b"{}") == [b"ok"]
         assert seen == [0, 1]
 
@@ -183,7 +183,10 @@ def test_sse_chunks_come_one_by_one(server, family):
     server.play(
         sse(chunk({"content": "a"}), chunk({"content": "b"}), between=lambda: held.append(came.acquire(timeout=10)))
     )
-    with carry(family.module.Client(), plain) as http, http.stream("POST", f"{server.url}/chat/completions") as answer:
+    with (
+        intercept(family.module.Client(), plain) as http,
+        http.stream("POST", f"{server.url}/chat/completions") as answer,
+    ):
         pieces = [came.release() for _ in answer.iter_bytes()]
     assert len(pieces) == 3
     assert held == [True, True], "the server sends a chunk once the one before has come"
@@ -198,7 +201,7 @@ def test_an_exchange_is_over_before_its_last_bytes_go_out(server, family):
         yield Emit(b"last")
         over.append(True)
 
-    with carry(family.module.Client(), watched) as http:
+    with intercept(family.module.Client(), watched) as http:
         with http.stream("POST", f"{server.url}/chat/completions") as answer:
             assert b"last" in b"".join(answer.iter_bytes())
         assert over == [True]
@@ -354,14 +357,14 @@ def test_closing_early_closes_the_upstream(server, family):
             closed.append(True)
             raise
 
-    with carry(family.module.Client(), watched) as http:
+    with intercept(family.module.Client(), watched) as http:
         with http.stream("POST", f"{server.url}/chat/completions") as answer:
             next(answer.iter_bytes())
         assert server.gone.wait(2)
     server.play(sse(chunk({"content": "a"}), done=False, then="hang"))
 
     async def go():
-        async with carry(family.module.AsyncClient(), watched) as http:
+        async with intercept(family.module.AsyncClient(), watched) as http:
             async with http.stream("POST", f"{server.url}/chat/completions") as answer:
                 await anext(answer.aiter_bytes())
             assert await asyncio.to_thread(server.gone.wait, 2)
@@ -376,7 +379,7 @@ def test_a_cancelled_task_closes_the_upstream(server, family, answer):
     server.play(answer)
 
     async def go():
-        async with carry(family.module.AsyncClient(), plain) as http:
+        async with intercept(family.module.AsyncClient(), plain) as http:
             task = asyncio.create_task(http.post(f"{server.url}/chat/completions"))
             while not server.seen:
                 await asyncio.sleep(0.01)
@@ -394,15 +397,15 @@ def test_the_client_it_was_copied_from_stays_as_it_was(server, family):
     seen = []
     original = family.module.Client(event_hooks={"request": [lambda r: seen.append(r.url.path)]}, timeout=7)
     before = dict(original.__dict__)
-    carried = carry(original, plain)
+    carried = intercept(original, plain)
     assert original.__dict__ == before
     assert type(carried) is type(original)
     assert carried.timeout == original.timeout
     carried.post(f"{server.url}/chat/completions")
     assert seen == ["/v1/chat/completions"]
-    assert carry(carried, plain) is carried
-    again = carry(carried, plain)
-    assert not isinstance(again._transport.below, Carrier)
+    assert intercept(carried, plain) is carried
+    again = intercept(carried, plain)
+    assert not isinstance(again._transport.inner, InterceptingTransport)
     assert again._transport.origin is original
     original.close()
     with pytest.raises(RuntimeError, match="has been closed"):
@@ -412,12 +415,12 @@ def test_the_client_it_was_copied_from_stays_as_it_was(server, family):
 
 def test_closing_the_copy_closes_the_original(family):
     original = family.module.Client()
-    carry(original, plain).close()
+    intercept(original, plain).close()
     assert original.is_closed
 
     async def go():
         other = family.module.AsyncClient()
-        await carry(other, plain).aclose()
+        await intercept(other, plain).aclose()
         assert other.is_closed
 
     asyncio.run(go())
@@ -427,7 +430,7 @@ def test_every_mount_is_wrapped_once(server, family):
     server.play(completion())
     below = family.module.HTTPTransport()
     client = family.module.Client(transport=below, mounts={"http://": below, "https://": None, "all://x": None})
-    with carry(client, plain) as carried:
+    with intercept(client, plain) as carried:
         assert len({id(each) for each in carried._mounts.values() if each}) == 1
         assert next(each for each in carried._mounts.values() if each) is carried._transport
         assert carried.post(f"{server.url}/chat/completions").status_code == 200
@@ -446,7 +449,7 @@ def test_a_proxy_from_the_environment_is_used(server, family, monkeypatch):
 
 def test_a_dropped_stream_closes_its_upstream(server, family):
     server.play(sse(chunk({"content": "a"}), done=False, then="hang"))
-    http = carry(family.module.Client(), plain)
+    http = intercept(family.module.Client(), plain)
     answer = http.send(http.build_request("POST", f"{server.url}/chat/completions"), stream=True)
     pieces = answer.iter_bytes()
     next(pieces)
@@ -461,16 +464,16 @@ def test_the_family_is_read_from_the_classes(family):
         pass
 
     with Mine() as client:
-        assert family_of(client) is family
-    assert installed().name in FAMILIES
+        assert library_of(client) is family
+    assert installed_library().name in FAMILIES
     with pytest.raises(UsageError, match="httpx or httpx2"):
-        carry(object(), plain)
+        intercept(object(), plain)
 
 
 def test_an_exchange_that_has_ended_gives_its_reply(server, family):
     server.play(completion())
     with family.module.Client() as http:
-        pump = SyncPump(plain(Request("POST", server.url, (), b"{}")), family, lambda r: http.send(r, stream=True))
+        pump = SyncDriver(plain(Request("POST", server.url, (), b"{}")), family, lambda r: http.send(r, stream=True))
         assert pump.head().status == 200
         assert json.loads(b"".join(pump.body())) == completion()
     assert pump.reply == Reply(content="done")
@@ -488,7 +491,7 @@ def test_closing_from_another_task_or_thread_ends_the_stream(server, family):
     server.play(sse(chunk({"content": "a"}), done=False, then="hang"))
 
     async def go():
-        async with carry(family.module.AsyncClient(), plain) as http:
+        async with intercept(family.module.AsyncClient(), plain) as http:
             answer = await http.send(http.build_request("POST", f"{server.url}/chat/completions"), stream=True)
 
             async def read():
@@ -512,5 +515,5 @@ def test_a_send_elsewhere_takes_that_places_proxy(server, family):
             raise AssertionError(request)
 
     server.play(completion())
-    with carry(family.module.Client(mounts={"all://api.example": Never()}), elsewhere) as http:
+    with intercept(family.module.Client(mounts={"all://api.example": Never()}), elsewhere) as http:
         assert http.post("http://api.example/v1/chat/completions").status_code == 200

@@ -7,9 +7,14 @@ import pytest
 from upstream import Answer, completion, running
 
 from promptools.profiles import Config, Provider
-from promptools.transport import Session, carry, installed
-from promptools.transport.family import named
-from promptools.transport.redirects import elsewhere, follow, may_follow, redirected
+from promptools.transport import Session, installed_library, intercept
+from promptools.transport.driver.http_library import import_library
+from promptools.transport.driver.redirects import (
+    build_redirect,
+    cross_origin_message,
+    is_same_origin_redirect,
+    redirect_location,
+)
 
 SECRETS = {"Authorization": "Bearer s1", "X-Api-Key": "s2", "Api-Key": "s3", "Cookie": "c=s4", "X-Mine": "s5"}
 BODY = {"model": "m", "messages": [{"role": "user", "content": "my prompt"}]}
@@ -30,7 +35,7 @@ def other():
 
 @pytest.fixture(params=[name for name in ("httpx", "httpx2") if find_spec(name)])
 def family(request):
-    return named(request.param)
+    return import_library(request.param)
 
 
 @pytest.fixture(params=["sync", "async"])
@@ -38,13 +43,13 @@ def ask(request, family):
     """Ask through a client that follows redirections, as the SDK's does."""
 
     def sync(url, config=None, **kw):
-        with carry(family.module.Client(follow_redirects=True), Session({"config": config or Config()})) as http:
+        with intercept(family.module.Client(follow_redirects=True), Session({"config": config or Config()})) as http:
             return http.post(url, **kw)
 
     def asynchronous(url, config=None, **kw):
         async def go():
             client = family.module.AsyncClient(follow_redirects=True)
-            async with carry(client, Session({"config": config or Config()})) as http:
+            async with intercept(client, Session({"config": config or Config()})) as http:
                 return await http.post(url, **kw)
 
         return asyncio.run(go())
@@ -117,8 +122,8 @@ def test_another_provider_with_a_password_in_its_address_gets_it_as_basic_author
     ],
 )
 def test_what_is_one_origin(url, place, may):
-    url_of = installed().module.URL
-    assert may_follow(url_of(url), url_of(place)) is may
+    url_of = installed_library().module.URL
+    assert is_same_origin_redirect(url_of(url), url_of(place)) is may
 
 
 @pytest.mark.parametrize(
@@ -126,9 +131,9 @@ def test_what_is_one_origin(url, place, may):
     [("POST", 303, "GET"), ("POST", 301, "GET"), ("PUT", 301, "PUT"), ("HEAD", 303, "HEAD"), ("POST", 308, "POST")],
 )
 def test_the_method_after_a_redirection_is_that_of_httpx(method, status, then):
-    module = installed().module
+    module = installed_library().module
     request = module.Request(method, "http://h/a", content=b"body", headers={"X-A": "b", "Host": "virtual"})
-    made = follow(installed(), request, status, module.URL("http://h/b"))
+    made = build_redirect(installed_library(), request, status, module.URL("http://h/b"))
     assert (made.method, str(made.url), made.headers["x-a"], made.headers["host"]) == (
         then,
         "http://h/b",
@@ -139,8 +144,8 @@ def test_the_method_after_a_redirection_is_that_of_httpx(method, status, then):
 
 
 def test_a_location_that_is_no_url_leads_nowhere():
-    module = installed().module
+    module = installed_library().module
     request = module.Request("POST", "http://h/a")
-    place = redirected(installed(), request, module.Response(307, headers={"Location": "http://h:x/"}))
-    assert not may_follow(request.url, place)
-    assert "what is no URL" in elsewhere(place)
+    place = redirect_location(installed_library(), request, module.Response(307, headers={"Location": "http://h:x/"}))
+    assert not is_same_origin_redirect(request.url, place)
+    assert "what is no URL" in cross_origin_message(place)

@@ -6,20 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptools.wire.chat import (
+from promptools.wire.chat_decoder import (
     Delta,
     Envelope,
+    ErrorBody,
     ToolDelta,
-    UpstreamProblem,
+    decode_chunk,
+    decode_envelope,
+    decode_reply,
     error_of,
-    read_chunk,
-    read_envelope,
-    read_reply,
 )
 
 
 def message(**keys):
-    return read_reply({"choices": [{"index": 0, "message": {"role": "assistant", **keys}, "finish_reason": "stop"}]})[0]
+    return decode_reply({"choices": [{"index": 0, "message": {"role": "assistant", **keys}, "finish_reason": "stop"}]})[
+        0
+    ]
 
 
 def test_a_whole_reply_becomes_one_delta_a_choice_and_one_for_the_usage():
@@ -41,24 +43,24 @@ def test_a_whole_reply_becomes_one_delta_a_choice_and_one_for_the_usage():
         "system_fingerprint": "vllm-0.32.0-78e08dde",
         "usage": {"prompt_tokens": 124, "completion_tokens": 29},
     }
-    assert read_reply(body) == [
+    assert decode_reply(body) == [
         Delta(index=0, reasoning="Need the tool.", finish_reason="stop", stop_reason=200012),
         Delta(index=1, content="b", finish_reason="length", logprobs={"content": []}),
         Delta(index=None, usage={"prompt_tokens": 124, "completion_tokens": 29}),
     ]
-    assert read_envelope(body) == Envelope(
+    assert decode_envelope(body) == Envelope(
         "chatcmpl-a458565b466bf5e9", "gptoss-rand", 1795176611, {"system_fingerprint": "vllm-0.32.0-78e08dde"}
     )
 
 
 def test_chunks_read_like_replies():
     chunk = {"choices": [{"index": 0, "delta": {"reasoning_content": "Ne"}, "finish_reason": None}], "usage": None}
-    assert read_chunk(chunk) == [Delta(reasoning="Ne")]
-    assert read_chunk({"choices": [], "usage": {"total_tokens": 3}}) == [Delta(index=None, usage={"total_tokens": 3})]
-    assert read_chunk({"choices": [{"index": 1, "delta": {}, "finish_reason": "tool_calls"}]}) == [
+    assert decode_chunk(chunk) == [Delta(reasoning="Ne")]
+    assert decode_chunk({"choices": [], "usage": {"total_tokens": 3}}) == [Delta(index=None, usage={"total_tokens": 3})]
+    assert decode_chunk({"choices": [{"index": 1, "delta": {}, "finish_reason": "tool_calls"}]}) == [
         Delta(index=1, finish_reason="tool_calls")
     ]
-    assert read_chunk({"choices": [{"delta": None, "message": {"content": "x"}}]}) == [Delta(content="x")]
+    assert decode_chunk({"choices": [{"delta": None, "message": {"content": "x"}}]}) == [Delta(content="x")]
 
 
 @pytest.mark.parametrize(
@@ -106,7 +108,7 @@ def test_of_two_fields_for_thoughts_one_is_read():
 
 def test_refusals_and_text_completions_are_read():
     assert message(refusal="no").refusal == "no"
-    assert read_chunk({"choices": [{"index": 0, "text": "raw"}]}) == [Delta(content="raw")]
+    assert decode_chunk({"choices": [{"index": 0, "text": "raw"}]}) == [Delta(content="raw")]
 
 
 @pytest.mark.parametrize(
@@ -162,14 +164,14 @@ def test_what_is_no_error_is_none(body):
 
 
 def test_a_string_code_is_no_status():
-    assert UpstreamProblem("m", code="context_length_exceeded").status is None
-    assert UpstreamProblem("m", code=200).status is None
+    assert ErrorBody("m", code="context_length_exceeded").status is None
+    assert ErrorBody("m", code=200).status is None
 
 
 def test_errors_come_as_deltas_of_no_choice():
-    deltas = read_chunk({"error": {"message": "m", "code": 500}, "choices": []})
+    deltas = decode_chunk({"error": {"message": "m", "code": 500}, "choices": []})
     assert [(each.index, each.error.message) for each in deltas] == [(None, "m")]
-    inside = read_chunk({"choices": [{"index": 0, "error": {"message": "m"}, "finish_reason": "error"}]})
+    inside = decode_chunk({"choices": [{"index": 0, "error": {"message": "m"}, "finish_reason": "error"}]})
     assert [(each.index, each.error.message) for each in inside] == [(0, "m")]
 
 
@@ -204,10 +206,10 @@ json_values = st.recursive(
 
 @given(json_values)
 def test_no_body_raises(body):
-    for read in (read_reply, read_chunk):
+    for read in (decode_reply, decode_chunk):
         assert all(isinstance(each, Delta) for each in read(body))
-    assert isinstance(read_envelope(body), Envelope)
+    assert isinstance(decode_envelope(body), Envelope)
 
 
 def test_the_body_of_a_reply_survives_json():
-    assert read_reply(json.loads('{"choices":[{"message":{"content":"\\ud800"}}]}'))[0].content == "\ud800"
+    assert decode_reply(json.loads('{"choices":[{"message":{"content":"\\ud800"}}]}'))[0].content == "\ud800"

@@ -2,16 +2,16 @@ import pytest
 
 from promptools.parsing.events import CallArgs, CallEnd, CallStart, End, Reasoning, Text, WasReasoning
 from promptools.types import Attempt, Call, Discarded, Malformed, Reply, Span
-from promptools.wire.chat import Envelope
-from promptools.wire.chunks import (
+from promptools.wire.chat_decoder import Envelope
+from promptools.wire.chat_encoder import (
     ChunkWriter,
     add_usage,
-    choice,
-    completion,
+    encode_choice,
+    encode_completion,
+    encode_message,
+    encode_usage_chunk,
     error_body,
     finish_reason,
-    message,
-    usage_chunk,
 )
 
 HERE = Span(0, 0)
@@ -46,7 +46,7 @@ def test_beside_a_call_that_was_cut_the_length_is_told():
 
 def test_a_whole_reply_keeps_what_the_server_said_around_it():
     reply = Reply(calls=(CALL,), reasoning="hm", finish_reason="tool_calls")
-    body = completion(ENVELOPE, [choice(reply, 1, logprobs={"content": []})], {"total_tokens": 3})
+    body = encode_completion(ENVELOPE, [encode_choice(reply, 1, logprobs={"content": []})], {"total_tokens": 3})
     assert body == {
         "id": "id1",
         "object": "chat.completion",
@@ -70,18 +70,18 @@ def test_a_whole_reply_keeps_what_the_server_said_around_it():
             }
         ],
     }
-    assert "usage" not in completion(ENVELOPE, [])
+    assert "usage" not in encode_completion(ENVELOPE, [])
 
 
 def test_an_empty_answer_is_an_empty_string():
-    assert message(Reply()) == {"role": "assistant", "content": ""}
+    assert encode_message(Reply()) == {"role": "assistant", "content": ""}
 
 
 def test_the_old_form_has_one_call_and_its_own_reason():
     reply = Reply(calls=(CALL, CALL), content="c", finish_reason="tool_calls")
-    said = message(reply, legacy=True)
+    said = encode_message(reply, legacy=True)
     assert said == {"role": "assistant", "content": "c", "function_call": {"name": "f", "arguments": '{"x":1}'}}
-    assert choice(reply, legacy=True)["finish_reason"] == "function_call"
+    assert encode_choice(reply, legacy=True)["finish_reason"] == "function_call"
 
 
 def deltas(writer, *events):
@@ -150,8 +150,8 @@ def test_the_old_form_is_never_live():
 
 
 def test_the_usage_chunk_has_no_choices():
-    assert usage_chunk(ENVELOPE, {"total_tokens": 1})["choices"] == []
-    assert usage_chunk(ENVELOPE, {"total_tokens": 1})["usage"] == {"total_tokens": 1}
+    assert encode_usage_chunk(ENVELOPE, {"total_tokens": 1})["choices"] == []
+    assert encode_usage_chunk(ENVELOPE, {"total_tokens": 1})["usage"] == {"total_tokens": 1}
 
 
 def test_an_error_tells_what_was_tried():

@@ -7,9 +7,9 @@ import pytest
 
 from promptools.parsing.events import CallArgs, CallEnd, CallStart, Reasoning, Text
 from promptools.types import Call, Reply, Span
-from promptools.wire.chat import Envelope
-from promptools.wire.ollama.answer import LineWriter, ended, figures, line, message
-from promptools.wire.ollama.reply import read_envelope, read_reply
+from promptools.wire.chat_decoder import Envelope
+from promptools.wire.ollama.decode_response import decode_envelope, decode_reply
+from promptools.wire.ollama.encode_response import LineWriter, encode_line, encode_message, encode_usage, mark_done
 
 ENVELOPE = Envelope("id", "m", 1795248120, {"system_fingerprint": "fp"})
 PARIS = Call("call_1", "get_weather", {"city": "Zürich"}, '{"city": "Zürich"}')
@@ -18,17 +18,17 @@ AT = Span(0, 0)
 
 
 def test_a_line():
-    assert line(ENVELOPE, message("Hi")) == {
+    assert encode_line(ENVELOPE, encode_message("Hi")) == {
         "model": "m",
         "created_at": "2026-11-21T08:02:00Z",
         "message": {"role": "assistant", "content": "Hi"},
         "done": False,
     }
-    assert "created_at" not in line(Envelope("", "m"), message())
+    assert "created_at" not in encode_line(Envelope("", "m"), encode_message())
 
 
 def test_thoughts_and_calls():
-    assert message("", "Hm.", [PARIS, ROME]) == {
+    assert encode_message("", "Hm.", [PARIS, ROME]) == {
         "role": "assistant",
         "content": "",
         "thinking": "Hm.",
@@ -48,8 +48,8 @@ def test_the_writer_counts_calls_over_lines():
     assert said == [
         {"role": "assistant", "content": "", "thinking": "Hm."},
         {"role": "assistant", "content": "Hi"},
-        message(calls=[PARIS]),
-        message(calls=[ROME], first=1),
+        encode_message(calls=[PARIS]),
+        encode_message(calls=[ROME], first=1),
     ]
 
 
@@ -67,20 +67,20 @@ def test_the_writer_counts_calls_over_lines():
 )
 def test_the_last_line_says_why(reply, reason):
     last = LineWriter(ENVELOPE).finish(reply)
-    assert last == {**line(ENVELOPE, message()), "done": True, "done_reason": reason}
+    assert last == {**encode_line(ENVELOPE, encode_message()), "done": True, "done_reason": reason}
 
 
 def test_log_probabilities_are_the_list_alone():
     told = {"content": [{"token": "Hi", "logprob": -0.1, "top_logprobs": []}], "refusal": None}
     (said,) = LineWriter(ENVELOPE).write(Text("Hi", AT), told)
     assert said["logprobs"] == told["content"]
-    assert "logprobs" not in line(ENVELOPE, message("Hi"), logprobs={"content": None})
+    assert "logprobs" not in encode_line(ENVELOPE, encode_message("Hi"), logprobs={"content": None})
 
 
 def test_figures_of_an_ollama_go_on():
     extra = {"total_duration": 5, "load_duration": 3, "prompt_eval_duration": 1, "eval_duration": 2, "other": 9}
     usage = {"prompt_tokens": 10, "completion_tokens": 9, "total_tokens": 19}
-    assert figures(usage, extra, 1.5) == {
+    assert encode_usage(usage, extra, 1.5) == {
         "total_duration": 1_500_000_000,
         "load_duration": 3,
         "prompt_eval_duration": 1,
@@ -92,17 +92,21 @@ def test_figures_of_an_ollama_go_on():
 
 def test_figures_of_a_llamacpp_are_turned_into_nanoseconds():
     extra = {"timings": {"prompt_ms": 1.5, "predicted_ms": 2, "prompt_n": 3}}
-    assert figures(None, extra, 0) == {"total_duration": 0, "prompt_eval_duration": 1_500_000, "eval_duration": 2000000}
+    assert encode_usage(None, extra, 0) == {
+        "total_duration": 0,
+        "prompt_eval_duration": 1_500_000,
+        "eval_duration": 2000000,
+    }
 
 
 def test_what_nobody_told_is_left_out():
-    assert figures({"prompt_tokens": None}, {"timings": {"prompt_ms": None}}, 0) == {"total_duration": 0}
+    assert encode_usage({"prompt_tokens": None}, {"timings": {"prompt_ms": None}}, 0) == {"total_duration": 0}
 
 
 def test_the_package_reads_it():
     reply = Reply(calls=(PARIS,), content="Hi", reasoning="Hm.", finish_reason="tool_calls")
-    body = ended(line(ENVELOPE, message(reply.content, reply.reasoning, reply.calls)), reply)
-    read = ollama.ChatResponse(**body, **figures({"prompt_tokens": 1, "completion_tokens": 2}, {}, 0.1))
+    body = mark_done(encode_line(ENVELOPE, encode_message(reply.content, reply.reasoning, reply.calls)), reply)
+    read = ollama.ChatResponse(**body, **encode_usage({"prompt_tokens": 1, "completion_tokens": 2}, {}, 0.1))
     assert (read.message.content, read.message.thinking, read.done_reason) == ("Hi", "Hm.", "stop")
     assert read.message.tool_calls[0].function.arguments == {"city": "Zürich"}
     assert (read.prompt_eval_count, read.eval_count, read.total_duration) == (1, 2, 100_000_000)
@@ -110,10 +114,10 @@ def test_the_package_reads_it():
 
 def test_we_read_what_we_write():
     reply = Reply(calls=(PARIS, ROME), content="Hi", reasoning="Hm.", finish_reason="tool_calls")
-    body = ended(line(ENVELOPE, message(reply.content, reply.reasoning, reply.calls)), reply)
-    (delta,) = read_reply(json.loads(json.dumps(body)))
+    body = mark_done(encode_line(ENVELOPE, encode_message(reply.content, reply.reasoning, reply.calls)), reply)
+    (delta,) = decode_reply(json.loads(json.dumps(body)))
     assert (delta.content, delta.reasoning, delta.finish_reason) == ("Hi", "Hm.", "stop")
     assert [(each.id, each.name, json.loads(each.arguments)) for each in delta.tool_calls] == [
         (call.id, call.name, call.arguments) for call in reply.calls
     ]
-    assert (read_envelope(body).model, read_envelope(body).created) == ("m", ENVELOPE.created)
+    assert (decode_envelope(body).model, decode_envelope(body).created) == ("m", ENVELOPE.created)

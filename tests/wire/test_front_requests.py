@@ -7,8 +7,8 @@ import pytest
 
 from promptools.errors import UsageError
 from promptools.profiles import Profile, resolve
-from promptools.wire.ollama.front import read_request
-from promptools.wire.ollama.request import FATES, write_request
+from promptools.wire.ollama.decode_request import decode_chat_request
+from promptools.wire.ollama.encode_request import OLLAMA_PARAMETERS, encode_chat_request
 
 CHAT = Profile()
 OLLAMA = Profile(kind="ollama", wire="ollama")
@@ -17,7 +17,7 @@ PIXEL = "iVBORw0KGgo="
 
 
 def read(profile=CHAT, **keys):
-    return read_request({"model": "m", "messages": [USER], **keys}, profile)
+    return decode_chat_request({"model": "m", "messages": [USER], **keys}, profile)
 
 
 def messages(*said):
@@ -234,8 +234,8 @@ def test_nothing_is_lost_on_the_way_to_an_ollama():
         "logprobs": True,
         "top_logprobs": 2,
     }
-    body, notes = read_request(sent, OLLAMA)
-    written = write_request(body)
+    body, notes = decode_chat_request(sent, OLLAMA)
+    written = encode_chat_request(body)
     assert (notes, written.notes) == ((), ())
     assert written.body == sent
 
@@ -246,7 +246,7 @@ def test_what_ollama_will_refuse_is_left_to_it():
 
 def test_every_key_of_the_package_has_a_fate():
     keys = set(ollama._types.ChatRequest.model_fields)
-    assert keys <= set(FATES)
+    assert keys <= set(OLLAMA_PARAMETERS)
     assert keys - {"format", "options", "think", "keep_alive"} == {
         "model", "messages", "tools", "stream", "logprobs", "top_logprobs",
     }  # fmt: skip

@@ -45,5 +45,5 @@ def test_one_long_line_is_put_together_once():
     pieces = [b"xxxx"] * 1000
     for piece in pieces:
         assert decoder.feed(piece) == []
-    assert decoder._open == pieces  # nothing is joined, or looked at, before the line ends
+    assert decoder._partial == pieces  # nothing is joined, or looked at, before the line ends
     assert decoder.feed(b"\n") == ["xxxx" * 1000]

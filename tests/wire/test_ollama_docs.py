@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from promptools.fallback.overflow import ROOM, STEP
-from promptools.wire.ollama.request import EFFORTS, FATES
+from promptools.fallback.overflow import CONTEXT_STEP, DEFAULT_ANSWER_TOKENS
+from promptools.wire.ollama.encode_request import EFFORTS, OLLAMA_PARAMETERS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "ollama-wire.md").read_text(encoding="utf-8")
 ROWS = {
@@ -15,14 +15,14 @@ ROWS = {
 
 
 def test_every_parameter_has_its_row():
-    assert set(ROWS) == set(FATES)
+    assert set(ROWS) == set(OLLAMA_PARAMETERS)
 
 
 def test_every_row_tells_the_fate():
-    for key, fate in FATES.items():
-        assert ROWS[key].startswith(fate.how), key
-        if fate.to:
-            assert f"`{fate.to}`" in ROWS[key], key
+    for key, fate in OLLAMA_PARAMETERS.items():
+        assert ROWS[key].startswith(fate.handling), key
+        if fate.target:
+            assert f"`{fate.target}`" in ROWS[key], key
 
 
 def test_every_effort_that_changes_is_told():
@@ -32,4 +32,4 @@ def test_every_effort_that_changes_is_told():
 
 
 def test_the_numbers_are_right():
-    assert f"({ROOM} without it), in steps of {STEP}" in " ".join(PAGE.split())
+    assert f"({DEFAULT_ANSWER_TOKENS} without it), in steps of {CONTEXT_STEP}" in " ".join(PAGE.split())

@@ -2,8 +2,8 @@
 
 import pytest
 
-from promptools.wire.chat import Delta, ToolDelta
-from promptools.wire.ollama.reply import read_envelope, read_reply
+from promptools.wire.chat_decoder import Delta, ToolDelta
+from promptools.wire.ollama.decode_response import decode_envelope, decode_reply
 
 
 def line(message=None, **more):
@@ -11,7 +11,7 @@ def line(message=None, **more):
 
 
 def test_a_piece_has_no_end():
-    (delta,) = read_reply(line({"role": "assistant", "content": "Hi", "thinking": "Hm"}, done=False))
+    (delta,) = decode_reply(line({"role": "assistant", "content": "Hi", "thinking": "Hm"}, done=False))
     assert delta == Delta(content="Hi", reasoning="Hm")
 
 
@@ -20,7 +20,7 @@ def test_calls_come_whole_with_their_arguments_as_text():
         {"id": "call_1", "function": {"index": 0, "name": "f", "arguments": {"city": "Zürich"}}},
         {"function": {"name": "g"}},
     ]
-    (delta,) = read_reply(line({"content": "", "tool_calls": calls}, done=False))
+    (delta,) = decode_reply(line({"content": "", "tool_calls": calls}, done=False))
     assert delta.tool_calls == (ToolDelta(0, "call_1", "f", '{"city": "Zürich"}'), ToolDelta(None, None, "g", ""))
 
 
@@ -39,7 +39,7 @@ def test_calls_come_whole_with_their_arguments_as_text():
     ],
 )
 def test_the_reason_for_the_end(end, finish):
-    (delta,) = read_reply(line({"content": "x"}, **end))
+    (delta,) = decode_reply(line({"content": "x"}, **end))
     assert delta.finish_reason == finish
 
 
@@ -52,7 +52,7 @@ def test_the_reason_for_the_end(end, finish):
     ],
 )
 def test_counts_are_the_usage(counts, usage):
-    _, delta = read_reply(line(done=True, **counts))
+    _, delta = decode_reply(line(done=True, **counts))
     assert delta.index is None
     assert tuple(delta.usage.values()) == usage
     assert list(delta.usage) == ["prompt_tokens", "completion_tokens", "total_tokens"]
@@ -60,7 +60,7 @@ def test_counts_are_the_usage(counts, usage):
 
 def test_log_probabilities_are_put_where_clients_look():
     said = [{"token": "Hi", "logprob": -0.1, "top_logprobs": []}]
-    (delta,) = read_reply(line({"content": "Hi"}, logprobs=said))
+    (delta,) = decode_reply(line({"content": "Hi"}, logprobs=said))
     assert delta.logprobs == {"content": said}
 
 
@@ -75,22 +75,24 @@ def test_log_probabilities_are_put_where_clients_look():
     ],
 )
 def test_an_error_stands_in_any_line(body, message):
-    (delta,) = read_reply(body)
+    (delta,) = decode_reply(body)
     assert delta.error.message == message
     assert delta.index is None
 
 
 @pytest.mark.parametrize("body", [None, [], "", 3, {}, {"model": "m"}])
 def test_what_is_nothing_gives_nothing(body):
-    assert [delta for delta in read_reply(body) if delta.error is None] == []
+    assert [delta for delta in decode_reply(body) if delta.error is None] == []
 
 
 def test_what_stands_around_the_message():
-    around = read_envelope(line(done=True, total_duration=12, prompt_eval_count=3, done_reason="stop", remote_host="h"))
+    around = decode_envelope(
+        line(done=True, total_duration=12, prompt_eval_count=3, done_reason="stop", remote_host="h")
+    )
     assert (around.id, around.model, around.created) == ("", "m", 1795248120)
     assert around.extra == {"total_duration": 12, "remote_host": "h"}
 
 
 @pytest.mark.parametrize("moment", ["", "yesterday", None, "0001-01-01T00:00:00Z", 7])
 def test_a_time_that_is_none(moment):
-    assert read_envelope({"created_at": moment}).created <= 0
+    assert decode_envelope({"created_at": moment}).created <= 0

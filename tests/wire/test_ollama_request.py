@@ -5,7 +5,7 @@ from typing import get_type_hints
 
 import pytest
 
-from promptools.wire.ollama.request import FATES, own_context, write_request
+from promptools.wire.ollama.encode_request import OLLAMA_PARAMETERS, encode_chat_request, requested_context
 
 USER = {"role": "user", "content": "Hi"}
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
@@ -13,13 +13,13 @@ PIXEL = base64.b64encode(b"\x89PNG").decode()
 
 
 def write(**more):
-    written = write_request({"model": "m", "messages": [USER], **more})
+    written = encode_chat_request({"model": "m", "messages": [USER], **more})
     assert written.body is not None
     return written
 
 
 def sent(*messages):
-    return write_request({"model": "m", "messages": list(messages)}).body["messages"]
+    return encode_chat_request({"model": "m", "messages": list(messages)}).body["messages"]
 
 
 def test_a_plain_request():
@@ -36,7 +36,7 @@ def test_every_parameter_of_openai_has_its_fate():
     from openai.types.chat import completion_create_params as params
 
     known = {*get_type_hints(params.CompletionCreateParamsBase), "stream"}
-    assert known <= set(FATES)
+    assert known <= set(OLLAMA_PARAMETERS)
 
 
 @pytest.mark.parametrize(
@@ -80,16 +80,16 @@ def test_null_is_as_good_as_nothing():
 
 def test_the_context_to_ask_for():
     body = {"model": "m", "messages": [USER]}
-    assert write_request(body, num_ctx=8192).body["options"] == {"num_ctx": 8192}
-    assert write_request({**body, "options": {"num_ctx": 4}}, num_ctx=8192).body["options"] == {"num_ctx": 4}
-    assert write_request({**body, "num_ctx": 4}, num_ctx=8192).body["options"] == {"num_ctx": 4}
+    assert encode_chat_request(body, num_ctx=8192).body["options"] == {"num_ctx": 8192}
+    assert encode_chat_request({**body, "options": {"num_ctx": 4}}, num_ctx=8192).body["options"] == {"num_ctx": 4}
+    assert encode_chat_request({**body, "num_ctx": 4}, num_ctx=8192).body["options"] == {"num_ctx": 4}
 
 
 @pytest.mark.parametrize(
     ("body", "own"), [({}, None), ({"options": {"num_ctx": 4}}, 4), ({"num_ctx": 5}, 5), ({"options": 3}, None)]
 )
 def test_the_context_that_a_request_names_itself(body, own):
-    assert own_context(body) == own
+    assert requested_context(body) == own
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_images_stand_beside_the_text(part):
     ],
 )
 def test_what_cannot_be_carried_goes_by_v1(part, why):
-    written = write_request({"model": "m", "messages": [{"role": "user", "content": [part]}]})
+    written = encode_chat_request({"model": "m", "messages": [{"role": "user", "content": [part]}]})
     assert written.body is None
     (note,) = written.notes
     assert note.startswith(f"sent by /v1/chat/completions: /api/chat has no place for {why}")
@@ -226,7 +226,7 @@ def test_what_cannot_be_carried_goes_by_v1(part, why):
 
 @pytest.mark.parametrize("messages", [[], None, "Hi"])
 def test_no_messages_would_only_load_the_model(messages):
-    written = write_request({"model": "m", "messages": messages})
+    written = encode_chat_request({"model": "m", "messages": messages})
     assert written.body is None
     assert "a request without messages" in written.notes[0]
 
@@ -271,7 +271,7 @@ def test_the_old_form_of_calls():
 @pytest.mark.parametrize("arguments", ['{"a": ', "[1]", "no", 7])
 def test_arguments_that_are_no_object_are_named(arguments):
     call = {"id": "c1", "function": {"name": "f", "arguments": arguments}}
-    written = write_request({"messages": [{"role": "assistant", "tool_calls": [call]}]})
+    written = encode_chat_request({"messages": [{"role": "assistant", "tool_calls": [call]}]})
     assert written.body["messages"][0]["tool_calls"][0]["function"]["arguments"] == {}
     assert written.notes == ("the arguments of a past call of 'f' are no JSON object and were sent as {}",)
 
@@ -279,7 +279,7 @@ def test_arguments_that_are_no_object_are_named(arguments):
 @pytest.mark.parametrize("arguments", [None, ""])
 def test_no_arguments_are_none(arguments):
     call = {"id": "c1", "function": {"name": "f", "arguments": arguments}}
-    written = write_request({"messages": [{"role": "assistant", "tool_calls": [call]}]})
+    written = encode_chat_request({"messages": [{"role": "assistant", "tool_calls": [call]}]})
     assert written.body["messages"][0]["tool_calls"][0]["function"]["arguments"] == {}
     assert written.notes == ()
 

@@ -4,10 +4,10 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from promptools.modes.harmony import ADVISED, PREFILLS
-from promptools.modes.options import Prefill
+from promptools.modes.harmony_mode import PREFILLS, RECOMMENDED_SAMPLING
+from promptools.modes.requests.options import Prefill
 from promptools.profiles.profile import Raw
-from promptools.wire.raw.fates import FATES, fate
+from promptools.wire.parameters import PARAMETERS, rule_for
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "harmony-mode.md").read_text(encoding="utf-8")
 TABLE = PAGE.partition("## What becomes of each parameter")[2].partition("## ")[0]
@@ -20,16 +20,16 @@ ROWS = {
 
 
 def test_every_parameter_has_its_row():
-    assert set(ROWS) == set(FATES)
+    assert set(ROWS) == set(PARAMETERS)
 
 
 def test_every_row_tells_the_fates():
     for key, cells in ROWS.items():
         for endpoint, cell in zip(get_args(Raw), cells, strict=True):
-            what = fate(key, endpoint)
-            assert cell.startswith(what.how), (key, endpoint)
-            if what.to:
-                assert f"`{what.to}`" in cell, (key, endpoint)
+            what = rule_for(key, endpoint)
+            assert cell.startswith(what.handling), (key, endpoint)
+            if what.target:
+                assert f"`{what.target}`" in cell, (key, endpoint)
 
 
 def test_every_way_to_begin_is_told():
@@ -41,5 +41,5 @@ def test_every_way_to_begin_is_told():
 
 def test_the_advised_sampling_is_told():
     said = " ".join(PAGE.split())
-    for key, value in ADVISED.items():
+    for key, value in RECOMMENDED_SAMPLING.items():
         assert f"`{key}` {value:g}" in said

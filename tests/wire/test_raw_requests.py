@@ -5,36 +5,36 @@ from typing import get_args, get_type_hints
 import pytest
 
 from promptools.profiles.profile import Raw
-from promptools.wire.raw import completions, generate, llamacpp
-from promptools.wire.raw.fates import FATES, STOPS, Prompt, carry, fate, stops
+from promptools.wire.parameters import END_OF_TURN_TOKENS, PARAMETERS, RawPrompt, apply_rules, rule_for, stop_strings
+from promptools.wire.raw import completions_endpoint, generate_endpoint, llamacpp_endpoint
 
-PROMPT = Prompt("<|start|>assistant", 999)
-IDS = Prompt((200006, 173781), 999)
+PROMPT = RawPrompt("<|start|>assistant", 999)
+IDS = RawPrompt((200006, 173781), 999)
 STOP = ["<|return|>", "<|call|>"]
 BARE = {"model": "m"}
 
 
 def vllm(**more):
-    return completions.write_request({**BARE, **more}, PROMPT, ids=True)
+    return completions_endpoint.encode_request({**BARE, **more}, PROMPT, ids=True)
 
 
 def test_ids_are_asked_for_with_what_reads_them():
-    prompt = Prompt((200006, 173781), 999, lambda _: b"a")
+    prompt = RawPrompt((200006, 173781), 999, lambda _: b"a")
     for given in ({}, {"return_token_ids": False}):
-        assert completions.write_request({**BARE, **given}, prompt, ids=True).body["return_token_ids"] is True
+        assert completions_endpoint.encode_request({**BARE, **given}, prompt, ids=True).body["return_token_ids"] is True
     assert "return_token_ids" not in vllm(return_token_ids=True).body
 
 
 def lmstudio(**more):
-    return completions.write_request({**BARE, **more}, PROMPT, ids=False)
+    return completions_endpoint.encode_request({**BARE, **more}, PROMPT, ids=False)
 
 
 def llama(**more):
-    return llamacpp.write_request({**BARE, **more}, PROMPT)
+    return llamacpp_endpoint.encode_request({**BARE, **more}, PROMPT)
 
 
 def ollama(num_ctx=None, **more):
-    return generate.write_request({**BARE, **more}, PROMPT, num_ctx=num_ctx)
+    return generate_endpoint.encode_request({**BARE, **more}, PROMPT, num_ctx=num_ctx)
 
 
 WRITE = {"completions": lmstudio, "llamacpp": llama, "generate": ollama}
@@ -72,49 +72,49 @@ def test_a_plain_request():
 
 
 def test_a_prompt_of_ids():
-    assert completions.write_request(BARE, IDS, ids=True).body["prompt"] == [200006, 173781]
-    assert llamacpp.write_request(BARE, IDS).body["prompt"] == [200006, 173781]
+    assert completions_endpoint.encode_request(BARE, IDS, ids=True).body["prompt"] == [200006, 173781]
+    assert llamacpp_endpoint.encode_request(BARE, IDS).body["prompt"] == [200006, 173781]
 
 
 def test_every_parameter_of_openai_has_its_fate():
     from openai.types.chat import completion_create_params as params
 
     known = {*get_type_hints(params.CompletionCreateParamsBase), "stream"}
-    assert known <= set(FATES)
+    assert known <= set(PARAMETERS)
 
 
 def test_every_fate_is_one_that_is_carried_out():
-    for key, row in FATES.items():
+    for key, row in PARAMETERS.items():
         for endpoint in get_args(Raw):
-            what = fate(key, endpoint)
+            what = rule_for(key, endpoint)
             assert what is getattr(row, endpoint)
-            assert bool(what.why) == (what.how in {"dropped", "needless"}), key
-            assert not (what.how == "option" and endpoint != "generate"), key
-            assert not what.to or what.how in {"kept", "option"}, key
-            assert not what.harmless or what.how == "dropped", key
+            assert bool(what.reason) == (what.handling in {"dropped", "needless"}), key
+            assert not (what.handling == "option" and endpoint != "generate"), key
+            assert not what.target or what.handling in {"kept", "option"}, key
+            assert not what.harmless or what.handling == "dropped", key
 
 
 @pytest.mark.parametrize("endpoint", get_args(Raw))
-@pytest.mark.parametrize("key", FATES)
+@pytest.mark.parametrize("key", PARAMETERS)
 def test_every_parameter_meets_its_fate(key, endpoint):
-    what = fate(key, endpoint)
+    what = rule_for(key, endpoint)
     value = ["x"] if key == "stop" else {"x": 1} if key == "options" else 7
     written = WRITE[endpoint](**{key: value})
     options = written.body.get("options", {})
-    match what.how:
+    match what.handling:
         case "kept" if key == "options":
             assert options == {"x": 1, "stop": STOP}
         case "kept":
-            assert written.body[what.to or key] == value
+            assert written.body[what.target or key] == value
         case "option":
-            assert options[what.to or key] == (["x", *STOP] if key == "stop" else value)
+            assert options[what.target or key] == (["x", *STOP] if key == "stop" else value)
         case "dropped":
-            assert written.notes == (f"not sent: {key}; {what.why}",)
+            assert written.notes == (f"not sent: {key}; {what.reason}",)
         case "shaped" if key == "stop":
             assert written.body["stop"] == ["x", *STOP]
-    if what.how != "dropped":
+    if what.handling != "dropped":
         assert written.notes == ()
-    if what.how in {"told", "needless", "dropped"}:
+    if what.handling in {"told", "needless", "dropped"}:
         assert key not in written.body
         assert key not in options
 
@@ -160,10 +160,10 @@ def test_vllm_keeps_the_requests_own_stops():
 
 
 def test_the_stop_strings_of_a_request_come_first():
-    assert stops(None) == STOP
-    assert stops("x") == ["x", *STOP]
-    assert stops(["x", 1, "<|call|>"]) == ["x", "<|call|>", "<|return|>"]
-    assert tuple(STOP) == STOPS
+    assert stop_strings(None) == STOP
+    assert stop_strings("x") == ["x", *STOP]
+    assert stop_strings(["x", 1, "<|call|>"]) == ["x", "<|call|>", "<|return|>"]
+    assert tuple(STOP) == END_OF_TURN_TOKENS
 
 
 def test_options_of_ollama():
@@ -180,6 +180,6 @@ def test_the_context_to_ask_ollama_for():
 
 
 def test_what_is_kept_is_in_the_order_of_the_table():
-    kept, options, notes = carry({"z": 1, "temperature": 1, "model": "m"}, "completions")
+    kept, options, notes = apply_rules({"z": 1, "temperature": 1, "model": "m"}, "completions")
     assert list(kept) == ["model", "temperature", "z"]
     assert (options, notes) == ({}, ())

@@ -1,4 +1,4 @@
-"""Select the reply to a prompt: by the rules of `promptools.lab.script.Line`, from a file that may change."""
+"""Select the reply to a prompt: by the rules of `promptools.lab.script.FileLine`, from a file that may change."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 
-class Line(NamedTuple):
+class FileLine(NamedTuple):
     """A reply, and the phrases that select it."""
 
     cue: str | None
@@ -17,25 +17,25 @@ class Line(NamedTuple):
     setting: str | None
 
 
-class Script:
+class ScriptFile:
     """The lines in a JSON file, `[[cue, says, setting], ...]`; read again when the file changes."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._seen: tuple[int, int, int] | None = None
-        self._lines: tuple[Line, ...] = ()
+        self._lines: tuple[FileLine, ...] = ()
 
     def answer(self, prompt: str) -> str:
         """Return the reply to `prompt`; empty if the script has none."""
         state = self._path.stat()
         seen = (state.st_mtime_ns, state.st_ino, state.st_size)
         if seen != self._seen:
-            self._lines = tuple(Line(*entry) for entry in json.loads(self._path.read_text(encoding="utf-8")))
+            self._lines = tuple(FileLine(*entry) for entry in json.loads(self._path.read_text(encoding="utf-8")))
             self._seen = seen
         return choose(prompt, self._lines)
 
 
-def choose(prompt: str, lines: Sequence[Line]) -> str:
+def choose(prompt: str, lines: Sequence[FileLine]) -> str:
     """Return the reply for the latest cue in `prompt` with its latest setting; empty if there is none."""
     cue = _latest(prompt, (line.cue for line in lines))
     setting = _latest(prompt, (line.setting for line in lines))

@@ -1,0 +1,71 @@
+"""Collect one reply from chunks or a whole completion: text is passed on at once, calls are complete at the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from promptools.agent.run_events import ReasoningEvent, TextEvent
+from promptools.wire.chat_decoder import Delta, ToolDelta
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+
+@dataclass(slots=True)
+class CollectedCall:
+    """A call as the server sent it; `arguments` is unparsed JSON."""
+
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
+
+    def function(self) -> dict[str, str]:
+        """Return its `function` object for the history."""
+        return {"name": self.name, "arguments": self.arguments or "{}"}
+
+
+@dataclass(slots=True)
+class AccumulatedReply:
+    """The reply so far; of several choices only the first is used."""
+
+    content: str = ""
+    reasoning: str = ""
+    calls: list[CollectedCall] = field(default_factory=list[CollectedCall])
+    finish_reason: str | None = None
+    usage: dict[str, Any] | None = None
+    _by_index: dict[int, CollectedCall] = field(default_factory=dict[int, CollectedCall])
+
+    def feed(self, deltas: Iterable[Delta]) -> Iterator[TextEvent | ReasoningEvent]:
+        """Add deltas, and yield their text and reasoning as events."""
+        for delta in deltas:
+            self.usage = delta.usage or self.usage
+            if delta.index not in (0, None):
+                continue
+            self.finish_reason = delta.finish_reason or self.finish_reason
+            if delta.reasoning:
+                self.reasoning += delta.reasoning
+                yield ReasoningEvent(delta.reasoning)
+            if delta.content or delta.refusal:
+                self.content += delta.content + delta.refusal
+                yield TextEvent(delta.content + delta.refusal)
+            for piece in delta.tool_calls:
+                self._add(piece)
+
+    def _add(self, piece: ToolDelta) -> None:
+        index = len(self._by_index) if piece.index is None else piece.index
+        if index not in self._by_index:
+            self._by_index[index] = CollectedCall()
+            self.calls.append(self._by_index[index])
+        call = self._by_index[index]
+        call.id = call.id or piece.id or ""
+        call.name = call.name or piece.name or ""
+        call.arguments += piece.arguments
+
+    def message(self, *, reasoning: bool) -> dict[str, Any]:
+        """Return the assistant message for the history; `reasoning` keeps the reasoning of a message with calls."""
+        if not self.calls:
+            return {"role": "assistant", "content": self.content}
+        calls = [{"id": call.id, "type": "function", "function": call.function()} for call in self.calls]
+        thought = {"reasoning_content": self.reasoning} if reasoning and self.reasoning else {}
+        return {"role": "assistant", "content": self.content or None, "tool_calls": calls, **thought}

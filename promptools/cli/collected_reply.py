@@ -1,0 +1,32 @@
+"""Collect a reply from the official client, whole or in chunks, with the trace that promptools added to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from promptools.agent.reply_collector import AccumulatedReply
+from promptools.agent.run_events import ReasoningEvent, TextEvent
+from promptools.wire.chat_decoder import decode_chunk, decode_reply
+
+
+@dataclass(slots=True)
+class CollectedReply:
+    """The reply so far."""
+
+    reply: AccumulatedReply = field(default_factory=AccumulatedReply)
+    trace_report: dict[str, Any] = field(default_factory=dict[str, Any])
+    """The `promptools` key of the response; empty if there is none."""
+
+    def add(self, chunk: Any) -> Iterator[TextEvent | ReasoningEvent]:
+        """Add a chunk or a whole completion of the SDK; return its text and reasoning as events."""
+        data: dict[str, Any] = chunk.model_dump(warnings=False)
+        self.trace_report = data.get("promptools") or self.trace_report
+        read = decode_chunk if data.get("object") == "chat.completion.chunk" else decode_reply
+        return self.reply.feed(read(data))
+
+    @property
+    def attempts(self) -> list[dict[str, Any]]:
+        """The attempts in the trace."""
+        return list(self.trace_report.get("trace", self.trace_report).get("attempts", ()))

@@ -1,0 +1,1 @@
+"""Commands that ask a server or are one: detect it, chat with it, run the proxy, hold the demo's conversation."""

@@ -1,0 +1,170 @@
+"""Talk to a model through promptools: what it says is streamed, what it calls is shown."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, get_args
+
+from promptools.agent.run_events import ReasoningEvent, TextEvent
+from promptools.cli.collected_reply import CollectedReply
+from promptools.cli.shared_arguments import add_endpoint, add_json, add_tools, read_tools
+from promptools.cli.terminal_output import print_json, print_styled
+from promptools.errors import UpstreamError, UsageError, clip, without_credentials
+from promptools.types import ModeName
+from promptools.wire.json_types import as_object, as_text, is_list
+
+if TYPE_CHECKING:
+    import openai
+
+NAME = "chat"
+
+_DIM = "\x1b[2m"
+_RESET = "\x1b[0m"
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("message", nargs="?", help="say this and leave after the answer (default: a conversation)")
+    add_endpoint(parser)
+    add_tools(parser)
+    parser.add_argument("--mode", choices=get_args(ModeName), help="ask for tools in this mode only")
+    parser.add_argument("--system", metavar="TEXT", help="system message")
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the conversation."""
+    import openai
+
+    if arguments.json and not arguments.message:
+        raise UsageError("--json answers one message: give it as an argument")
+    try:
+        _run_with_client(arguments)
+    except openai.APIError as error:
+        raise UpstreamError(str(error)) from error
+    return 0
+
+
+def _run_with_client(arguments: argparse.Namespace) -> None:
+    with connect(arguments) as client:
+        _run_conversation(arguments, client, arguments.model or default_model(client))
+
+
+def _run_conversation(arguments: argparse.Namespace, client: openai.OpenAI, model: str) -> None:
+    tools = read_tools(arguments.tools)
+    messages: list[Any] = [{"role": "system", "content": arguments.system}] if arguments.system else []
+    options = {"mode": arguments.mode} if arguments.mode else {}
+    for line in [arguments.message] if arguments.message else _read_lines("you> "):
+        messages.append({"role": "user", "content": line})
+        while True:
+            message, trace = _stream_reply(client, model, messages, tools, options, quiet=arguments.json)
+            messages.append(message)
+            if arguments.json:
+                print_json({"message": message, "promptools": trace})
+            if not message.get("tool_calls") or arguments.message:
+                break
+            messages.extend(_read_results(message["tool_calls"]))
+
+
+def connect(arguments: argparse.Namespace) -> openai.OpenAI:
+    """Build a client for the server that the arguments name."""
+    from promptools.client import OpenAI
+    from promptools.transport.session import PLACEHOLDER_KEY
+
+    options: dict[str, Any] = {}
+    if arguments.base_url:
+        options = {
+            "base_url": arguments.base_url,
+            "api_key": arguments.api_key or os.environ.get("OPENAI_API_KEY") or PLACEHOLDER_KEY,
+        }
+    elif arguments.api_key:
+        options = {"api_key": arguments.api_key}
+    return OpenAI(provider=arguments.provider, config=arguments.config, detect=arguments.detect, **options)
+
+
+def default_model(client: Any) -> str:
+    """Return the provider's default model, or the only one that the server lists; else raise `UsageError`."""
+    session = client.promptools
+    configured: str = session.target(None, base_url=str(client.base_url), provider=session.provider).model
+    if configured:
+        return configured
+    listed = _listed_models(client)
+    if len(listed) == 1:
+        return listed[0]
+    raise UsageError(f"name a model with --model; the server lists {', '.join(map(repr, listed)) or 'none'}")
+
+
+def _listed_models(client: Any) -> list[str]:
+    """Return the models that the server lists; the SDK itself raises unhelpful errors for malformed responses."""
+    answer = client.models.with_raw_response.list().http_response
+    try:
+        models = as_object(answer.json()).get("data")
+    except (ValueError, RecursionError):
+        models = None
+    if not is_list(models):
+        raise UpstreamError(
+            f"{without_credentials(str(answer.url))} answered with no list of models ({clip(repr(answer.text), 80)});"
+            " check that its address is the root of the API, with /v1, or name a model with --model"
+        )
+    return [name for name in (as_text(as_object(model).get("id")) for model in models) if name]
+
+
+def _stream_reply(
+    client: openai.OpenAI,
+    model: str,
+    messages: list[Any],
+    tools: list[Any] | None,
+    options: dict[str, Any],
+    *,
+    quiet: bool,
+) -> tuple[dict[str, Any], Any]:
+    """Stream one reply to the terminal; return it as a message for the history, with its trace."""
+    arguments: dict[str, Any] = {"tools": tools} if tools else {}
+    stream: Any = client.chat.completions.create(
+        model=model,
+        messages=messages,
+        stream=True,
+        extra_body={"promptools": {**options, "trace": True}},
+        **arguments,
+    )
+    answer = CollectedReply()
+    for chunk in stream:
+        for event in answer.add(chunk):
+            if not quiet:
+                _write(event)
+    if not quiet:
+        print()
+        for call in answer.reply.calls:
+            print_styled([("call ", "bold green"), (f"{call.name}({call.arguments})", "")])
+        steps = [f"{attempt['mode']}: {attempt['outcome']}" for attempt in answer.attempts]
+        print_styled([(f"[{' -> '.join(steps)}]", "dim")] if steps else [])
+    return answer.reply.message(reasoning=False), answer.trace_report
+
+
+def _read_results(calls: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Read the results of the calls from the terminal."""
+    for call in calls:
+        prompt = f"result of {call['function']['name']}> "
+        content = next(_read_lines(prompt), json.dumps({"error": "no result"}))
+        yield {"role": "tool", "tool_call_id": call["id"], "content": content}
+
+
+def _read_lines(prompt: str) -> Iterator[str]:
+    """Yield lines until the input ends, without the blank ones."""
+    while True:
+        try:
+            line = input(prompt if sys.stdin.isatty() else "")
+        except EOFError:
+            return
+        if line.strip():
+            yield line
+
+
+def _write(event: TextEvent | ReasoningEvent) -> None:
+    dim = isinstance(event, ReasoningEvent) and sys.stdout.isatty()
+    sys.stdout.write(f"{_DIM}{event.text}{_RESET}" if dim else event.text)
+    sys.stdout.flush()

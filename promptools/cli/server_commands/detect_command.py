@@ -1,0 +1,78 @@
+"""Ask a server what it is, as the first request to a server that nobody named does, and show what it told."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import TYPE_CHECKING, Any
+
+from promptools.cli.shared_arguments import add_base_url, add_json
+from promptools.cli.terminal_output import print_json, print_styled, print_table
+from promptools.profiles import Config, Target, load_builtin
+from promptools.profiles.profile import GENERIC
+from promptools.transport.credentials import split_credentials
+
+if TYPE_CHECKING:
+    from promptools.exchange import DetectionCache, Exchange
+    from promptools.types import ServerInfo
+
+NAME = "detect"
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    add_base_url(parser, required=True)
+    parser.add_argument("--model", metavar="M", help="ask what this model is, and an Ollama what it can do")
+    parser.add_argument("--api-key", metavar="KEY", help="key for it (default: OPENAI_API_KEY, if set)")
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Probe the server and show the result; return 1 if nothing answered."""
+    base_url, basic = split_credentials(arguments.base_url.rstrip("/"))
+    key = arguments.api_key or os.environ.get("OPENAI_API_KEY")
+    target, seen = detect_server(base_url, arguments.model or "", basic or (f"Bearer {key}" if key else None))
+    if arguments.json:
+        print_json({"base_url": base_url, **seen.to_dict()})
+    else:
+        _show(base_url, target, seen)
+    return 0 if seen.answered else 1
+
+
+def detect_server(
+    base_url: str, model: str, authorization: str | None, detections: DetectionCache | None = None
+) -> tuple[Target, ServerInfo]:
+    """Detect which server is at `base_url`, in at most 2 s; the result is cached in `detections`."""
+    from promptools.transport import Session, SyncDriver, installed_library
+
+    family = installed_library()
+    session = Session({"config": Config()}, detections)
+    detected: list[tuple[Target, ServerInfo]] = []
+
+    def exchange() -> Exchange:
+        headers = (("authorization", authorization),) if authorization else ()
+        route, seen = yield from session.detect_server(base_url, model, headers)
+        detected.append((route.target, seen))
+        return None
+
+    with family.module.Client() as http:
+
+        def send(request: Any) -> Any:
+            return http.send(request, stream=True, follow_redirects=False)
+
+        SyncDriver(exchange(), family, send).head()
+    return detected[0]
+
+
+def _show(base_url: str, target: Target, detection: ServerInfo) -> None:
+    print_table(base_url, ("asked", "answered"), detection.asked)
+    kind = target.profile.kind
+    version = f", version {detection.version}" if detection.version else ""
+    server = load_builtin(kind).title if detection.kind else f"It is taken for {GENERIC!r}"
+    lines = [(f"{server}{version}", "bold"), (f": {detection.why}", "")]
+    if detection.capabilities is not None:
+        training_context = f", made for {detection.context} tokens" if detection.context else ""
+        lines.append((f"\n{target.model}: {', '.join(detection.capabilities)}{training_context}", ""))
+    if detection.family is not None:
+        lines.append((f"\n{target.model}: family {detection.family}, by {detection.family_why}", ""))
+    print_styled(lines)

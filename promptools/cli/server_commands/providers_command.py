@@ -1,0 +1,122 @@
+"""List the providers of the config and the kinds of server that are known, or explain one."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from dataclasses import asdict
+from typing import Any, cast
+
+from promptools.cli.shared_arguments import add_base_url, add_config, add_json, read_config
+from promptools.cli.terminal_output import print_json, print_styled, print_table
+from promptools.errors import without_credentials
+from promptools.profiles import Config, Provider, Target, families, kinds, load_builtin, resolve
+from promptools.wire.json_types import is_list
+
+NAME = "providers"
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("name", nargs="?", help="explain this provider, or this kind of server")
+    parser.add_argument("--model", metavar="M", help="explain this model there")
+    add_base_url(parser)
+    add_config(parser)
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """List everything, or explain what the arguments name."""
+    config = read_config(arguments.config)
+    if arguments.name or arguments.model or arguments.base_url:
+        target = resolve(arguments.model, provider=arguments.name, base_url=arguments.base_url, config=config)
+        if arguments.json:
+            print_json(_as_json(target))
+        else:
+            _explain(target)
+    elif arguments.json:
+        print_json(
+            {
+                "file": None if config.file == Config().file else config.file,
+                "default_provider": config.default_provider,
+                "providers": [_provider(each) for each in config.providers.values()],
+                "kinds": list(kinds()),
+                "families": list(families()),
+            }
+        )
+    else:
+        _list(config)
+    return 0
+
+
+def _list(config: Config) -> None:
+    if config.providers:
+        print_table(
+            f"Providers of {config.file}",
+            ("provider", "kind", "base_url", "models", "key"),
+            (_row(each, config.default_provider) for each in config.providers.values()),
+        )
+    else:
+        print_styled([(f"No providers: {config.file}", "dim")])
+    profiles = [load_builtin(kind) for kind in kinds()]
+    print_table(
+        "Kinds of server that promptools has facts about",
+        ("kind", "server", "listens by default", "facts"),
+        ((each.name, each.title, each.base_url or "", str(len(each.facts))) for each in profiles),
+    )
+    print_table(
+        "Families of models",
+        ("family", "models", "facts"),
+        ((each.name, each.title, str(len(each.facts))) for each in map(load_builtin, families())),
+    )
+
+
+def _explain(target: Target) -> None:
+    print_table(
+        f"{target.provider or 'No provider'}: {target.model or 'no model named'}",
+        ("what", "is"),
+        ((key, _text(value)) for key, value in asdict(target.profile).items()),
+    )
+    print_styled([("Why\n", "bold"), ("\n".join(f"- {reason}" for reason in target.reasons), "")])
+
+
+def _row(provider: Provider, default: str | None) -> tuple[str, ...]:
+    name = f"{provider.name} (default)" if provider.name == default else provider.name
+    models = [f"{model} (default)" if model == provider.default_model else model for model in provider.models]
+    if provider.default_model and provider.default_model not in provider.models:
+        models.append(f"{provider.default_model} (default)")
+    return name, provider.kind or "", without_credentials(provider.base_url or ""), "\n".join(models), _key(provider)
+
+
+def _key(provider: Provider) -> str:
+    if not provider.api_key_env:
+        return "none named"
+    return f"{provider.api_key_env} ({'set' if os.environ.get(provider.api_key_env) else 'not set'})"
+
+
+def _provider(provider: Provider) -> dict[str, Any]:
+    data = asdict(provider)
+    data["base_url"] = provider.base_url and without_credentials(provider.base_url)
+    data["key_set"] = bool(provider.api_key_env and os.environ.get(provider.api_key_env))
+    return data
+
+
+def _as_json(target: Target) -> dict[str, Any]:
+    data = asdict(target)
+    data["base_url"] = target.base_url and without_credentials(target.base_url)
+    data["profile"] = {key: _to_json_value(value) for key, value in data["profile"].items()}
+    return data
+
+
+def _text(value: Any) -> str:
+    value = _to_json_value(value)
+    if is_list(value):
+        return ", ".join(map(str, value))
+    return "" if value is None else str(value)
+
+
+def _to_json_value(value: Any) -> Any:
+    """Convert a set or tuple to a list."""
+    if isinstance(value, frozenset):
+        return sorted(cast("frozenset[str]", value))
+    return [*value] if isinstance(value, tuple) else value  # pyright: ignore[reportUnknownVariableType] - JSON values

@@ -1,0 +1,266 @@
+"""Run the proxy: any app that speaks the OpenAI API gets working tool calls from the server behind it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import socket
+from typing import TYPE_CHECKING, Any, get_args
+
+from promptools import dialects
+from promptools.cli.server_commands.detect_command import detect_server
+from promptools.cli.shared_arguments import (
+    add_base_url,
+    add_config,
+    add_detect,
+    add_provider,
+    at_least,
+    read_config,
+    read_text,
+    seconds,
+    seconds_or_none,
+)
+from promptools.cli.terminal_output import print_progress
+from promptools.errors import UsageError
+from promptools.modes.requests.options import Hold
+from promptools.profiles import load_builtin
+from promptools.profiles.profile import GENERIC
+from promptools.types import ModeName, Strictness
+
+if TYPE_CHECKING:
+    from promptools.proxy import Proxy
+    from promptools.types import Call, Reply
+
+NAME = "serve"
+
+_BACKLOG = 2048
+_OPTIONS = (
+    *("base_url", "provider", "mode", "dialect", "accept", "strictness", "hold", "deadline", "detect"),
+    *("escape", "allow_provider", "max_body", "max_reply", "max_tools", "heartbeat"),
+)
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    add_base_url(parser)
+    add_provider(parser)
+    add_config(parser)
+    add_detect(parser)
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
+    parser.add_argument(
+        "--port", type=_port, default=8100, help="port to listen on; 0 takes any free one (default: 8100)"
+    )
+    parser.add_argument("--mode", choices=get_args(ModeName), help="ask for tools in this mode only")
+    parser.add_argument("--dialect", choices=dialects.names(), metavar="NAME", help="dialect of prompt mode")
+    parser.add_argument(
+        "--accept", action="append", choices=dialects.names(), metavar="NAME", help="a dialect in which calls are read"
+    )
+    parser.add_argument("--strictness", choices=get_args(Strictness))
+    parser.add_argument(
+        "--hold", choices=get_args(Hold), help="all: stream nothing before the reply is known to be good"
+    )
+    parser.add_argument(
+        "--max-tools",
+        type=at_least(0, "tools"),
+        metavar="N",
+        help="most tools a request (default: 4096; 0: any)",
+    )
+    parser.add_argument(
+        "--no-escape",
+        dest="escape",
+        action="store_const",
+        const=False,
+        help="send control tokens in messages, results and tools as they are",
+    )
+    parser.add_argument(
+        "--heartbeat",
+        type=seconds_or_none,
+        metavar="SECONDS",
+        help="silence after which the client of a stream gets a comment; 0: never (default: 5)",
+    )
+    parser.add_argument("--deadline", type=seconds, metavar="SECONDS", help="bounds all that is sent for one request")
+    parser.add_argument(
+        "--max-reply",
+        type=at_least(1, "bytes"),
+        metavar="BYTES",
+        help="the most that is held of one reply (default: 64 MiB)",
+    )
+    parser.add_argument(
+        "--verbose", action="store_true", help="write a line to stderr for each exchange that was healed"
+    )
+    _add_access(parser)
+
+
+def _add_access(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments for access control and limits."""
+    parser.add_argument(
+        "--api-key-file", metavar="FILE", help="ask clients for one of the API keys in this file (one a line)"
+    )
+    parser.add_argument(
+        "--api-key",
+        metavar="KEY",
+        action="append",
+        default=[],
+        help="ask for this API key, or another that is given so; PROMPTOOLS_API_KEY and a file show it to nobody else",
+    )
+    parser.add_argument(
+        "--no-api-key",
+        action="store_true",
+        help="listen beyond this machine without one: whoever reaches it may use it",
+    )
+    parser.add_argument(
+        "--allowed-host",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="a name that requests over loopback may use too, where there is no API key ('*': any)",
+    )
+    parser.add_argument(
+        "--allow-provider",
+        action="store_true",
+        default=None,
+        help="let requests choose another provider of the config, with its key",
+    )
+    parser.add_argument(
+        "--max-body",
+        type=at_least(1, "bytes"),
+        metavar="BYTES",
+        help="the longest body of a chat completion (default: 64 MiB)",
+    )
+
+
+def _port(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 0 <= int(text[:6]) <= 65535:
+        raise argparse.ArgumentTypeError(f"a port is a number from 0 to 65535, not {text!r}")
+    return int(text)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until interrupted. The line `listening URL` on stdout means that it is up."""
+    from promptools.proxy import Proxy
+
+    config = read_config(arguments.config)
+    if not (arguments.base_url or arguments.provider or config.providers):
+        raise UsageError("the proxy does not know its server: add --base-url URL, or --config FILE with a provider")
+    settings: dict[str, Any] = {
+        name: getattr(arguments, name) for name in _OPTIONS if getattr(arguments, name) is not None
+    }
+    if arguments.verbose:
+        settings["on_reply"] = _log_if_healed
+    proxy = Proxy(
+        config=config,
+        api_keys=_keys(arguments),
+        allowed_hosts=(*arguments.allowed_host, arguments.host),
+        **settings,
+    )
+    listener = _listen(arguments.host, arguments.port, allow_remote=proxy.access.requires_key or arguments.no_api_key)
+    host, port = listener.getsockname()[:2]
+    print(f"forwarding to {proxy.base_url}")
+    if proxy.session.detect:
+        _print_server(proxy)
+    print(f"listening http://{f'[{host}]' if ':' in host else host}:{port}/v1", flush=True)
+    _serve(proxy, listener, verbose=arguments.verbose)
+    return 0
+
+
+def _print_server(proxy: Proxy) -> None:
+    """Print whether the server answers, which one it is, and the modes in which tools are offered."""
+    sights = proxy.session.context.detection_cache
+    _, seen = detect_server(proxy.base_url, proxy.target.model, proxy.authorization, sights)
+    target = proxy.session.resolve_target(
+        None, base_url=proxy.base_url, provider=proxy.session.provider, detection=seen
+    )
+    kind = target.profile.kind
+    title = "no kind that is known" if kind == GENERIC else load_builtin(kind).title
+    version = f" {seen.version}" if seen.version and seen.kind == kind else ""
+    answers = "it answers" if seen.answered else "it does not answer yet; requests fail until it does"
+    print(f"server: {title}{version}; {answers}")
+    if seen.answered and seen.kind not in {None, kind}:
+        print_progress(f"warning: the server says that it is {seen.kind}, the settings say {kind}")
+    options = proxy.session.context.options
+    modes = (options.mode,) if options and options.mode else target.profile.modes
+    print(f"modes: {', then '.join(modes)}{f' (for {target.model})' if target.model else ''}")
+
+
+def _log_if_healed(reply: Reply) -> None:
+    """Log how a reply was healed, if it was; never any text of the model."""
+    failed = [
+        f"{attempt.mode} failed ({attempt.outcome})"
+        for attempt in reply.trace.attempts
+        if attempt.outcome != "answered"
+    ]
+    native = reply.trace.mode == "native"
+    calls = [_describe_healed(call) for call in reply.calls if call.fixes or (native and call.dialect != "native")]
+    if failed or calls:
+        answered = f"answered in {reply.trace.mode} mode"
+        logging.getLogger("promptools").info("healed: %s", "; ".join([*failed, answered, *calls]))
+
+
+def _describe_healed(call: Call) -> str:
+    fixes = ", ".join(sorted({fix.kind for fix in call.fixes}))
+    return f"{call.name} read as {call.dialect}" + (f" with fixes: {fixes}" if fixes else "")
+
+
+def _keys(arguments: argparse.Namespace) -> list[str]:
+    """Collect the API keys that the arguments name."""
+    if arguments.api_key_file is None:
+        return [*arguments.api_key]
+    keys = read_text(arguments.api_key_file).split()
+    if not keys:
+        raise UsageError(f"{arguments.api_key_file!r} holds no API key; write one a line")
+    return [*arguments.api_key, *keys]
+
+
+def _serve(proxy: Proxy, listener: socket.socket, *, verbose: bool = False) -> None:
+    try:
+        import uvicorn
+    except ImportError as error:
+        raise UsageError("serving needs uvicorn: pip install 'promptools-compat[server]'") from error
+    logging.basicConfig(format="%(message)s", level=logging.WARNING)
+    if verbose:
+        logging.getLogger("promptools").setLevel(logging.INFO)
+    config = uvicorn.Config(proxy, log_level="warning", lifespan="on", timeout_graceful_shutdown=2)
+    logging.getLogger("uvicorn.error").addFilter(_is_not_cancellation)
+    config.server_header = config.date_header = (
+        False  # the upstream's own `Server` and `Date` fields pass; uvicorn must not add its own
+    )
+    uvicorn.Server(config).run(sockets=[listener])
+
+
+def _listen(host: str, port: int, *, allow_remote: bool) -> socket.socket:
+    """Listen on a host's first address; raise `UsageError` if that is a remote one, unless `allow_remote`."""
+    from promptools.proxy.access import is_loopback
+
+    family, address = _resolve_host(host, port)
+    if not (allow_remote or is_loopback(address[0])):
+        raise UsageError(
+            f"{host} can be reached from other machines, and without an API key all of them could use the proxy and the"
+            " server's key: set PROMPTOOLS_API_KEY or --api-key-file, or listen on 127.0.0.1; --no-api-key listens all"
+            " the same, for a proxy behind a gateway that checks who comes in"
+        )
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(address)
+        listener.listen(_BACKLOG)  # before `listening` is printed: connections from now on wait, and are not refused
+    except OSError as error:
+        listener.close()
+        raise UsageError(f"cannot listen on {host}:{port}: {error.strerror}; name another with --port") from error
+    return listener
+
+
+def _resolve_host(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
+    """Resolve a host once, so that the address that is checked is the one that is listened on."""
+    try:
+        infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, ValueError) as error:  # ValueError: it cannot be a host name at all
+        reason = getattr(error, "strerror", None) or "no name of a host"
+        raise UsageError(f"cannot listen on {host!r}: {reason}; name an address of this machine with --host") from error
+    first = next((info for info in infos if info[0] == socket.AF_INET), infos[0])
+    return first[0], first[4]
+
+
+def _is_not_cancellation(record: logging.LogRecord) -> bool:
+    """Filter out the tracebacks of responses that were cancelled because the proxy was stopped."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], asyncio.CancelledError)

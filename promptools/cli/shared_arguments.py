@@ -1,0 +1,146 @@
+"""Arguments that several commands share, and readers of the files that they name."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from promptools.errors import UsageError, clip
+from promptools.profiles import Config, find_config, load_config
+from promptools.wire.json_types import is_list, is_object
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Add `--json`."""
+    parser.add_argument("--json", action="store_true", help="print JSON, for scripts")
+
+
+def add_tools(parser: argparse.ArgumentParser) -> None:
+    """Add `--tools`."""
+    parser.add_argument("--tools", metavar="FILE", help="JSON: a list of tools, or a request body that holds one")
+
+
+def add_config(parser: argparse.ArgumentParser) -> None:
+    """Add `--config`."""
+    parser.add_argument("--config", metavar="FILE", help="promptools.toml or ppxai-config.json (default: searched for)")
+
+
+def add_detect(parser: argparse.ArgumentParser) -> None:
+    """Add `--no-detect`."""
+    parser.add_argument(
+        "--no-detect", dest="detect", action="store_false", help="do not look at what server it is before its first use"
+    )
+
+
+def add_provider(parser: argparse.ArgumentParser) -> None:
+    """Add `--provider`."""
+    parser.add_argument("--provider", metavar="NAME", help="a provider of the config, or a kind of server")
+
+
+def add_base_url(parser: argparse.ArgumentParser, *, required: bool = False) -> None:
+    """Add `--base-url`."""
+    about = "root of the server's API, as http://HOST:PORT/v1 (/v1 is added where there is no path)"
+    parser.add_argument("--base-url", type=_base_url, metavar="URL", required=required, help=about)
+
+
+def _base_url(text: str) -> str:
+    """Check a base URL; append /v1 if it has no path, not even a slash."""
+    from promptools.proxy.upstream_url import parse_base_url
+    from promptools.transport import installed_library
+
+    try:
+        parse_base_url(text, installed_library().module)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text if urlsplit(text).path else f"{text}/v1"
+
+
+def at_least(least: int, unit: str) -> Callable[[str], int]:
+    """Return an argparse type for whole numbers of at least `least`; `unit` is for its error message."""
+
+    def read(text: str) -> int:
+        if not (text.isascii() and text.isdigit() and len(text) < 16 and int(text) >= least):
+            raise argparse.ArgumentTypeError(f"{clip(text)!r} is no number of {unit}; write {least} or more")
+        return int(text)
+
+    return read
+
+
+def seconds(text: str) -> float:
+    """Parse a number of seconds above zero."""
+    number = seconds_or_none(text)
+    if number == 0:
+        raise argparse.ArgumentTypeError(f"{clip(text)!r} is no number of seconds above 0")
+    return number
+
+
+def seconds_or_none(text: str) -> float:
+    """Parse a number of seconds, zero included."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{clip(text)!r} is no number of seconds")
+    return number
+
+
+def add_endpoint(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that name a server and model, `--config` and `--no-detect`."""
+    add_provider(parser)
+    add_base_url(parser)
+    parser.add_argument("--api-key", metavar="KEY", help="key for --base-url (default: OPENAI_API_KEY, if set)")
+    parser.add_argument("--model", metavar="M", help="model to ask (default: the provider's)")
+    add_config(parser)
+    add_detect(parser)
+
+
+def read_text(name: str | None) -> str:
+    """Read a file, or standard input for None and `-`. Line endings are not converted."""
+    if name in (None, "-"):
+        return sys.stdin.buffer.read().decode("utf-8", errors="replace")
+    try:
+        return Path(str(name)).read_bytes().decode("utf-8", errors="replace")
+    except OSError as error:
+        raise UsageError(f"cannot read {name!r}: {error.strerror}") from error
+
+
+def read_json(name: str) -> Any:
+    """Read a JSON file."""
+    try:
+        return json.loads(read_text(name))
+    except ValueError as error:
+        raise UsageError(f"{name!r} is no JSON: {error}") from error
+
+
+def read_tools(name: str | None) -> list[Any] | None:
+    """Read the file of `--tools`; None without one. Raises `UsageError` if any of its tools is invalid."""
+    if name is None:
+        return None
+    data = read_json(name)
+    tools = data.get("tools") if is_object(data) else data
+    if not is_list(tools):
+        raise UsageError(f"{name!r} holds no list of tools: write one, or a request body with a 'tools' key")
+    from promptools.schema import Tools
+
+    Tools(tools, strict=True)
+    return tools
+
+
+def read_config(name: str | None) -> Config:
+    """Read the file of `--config`, else the first config found, else none; warnings are printed to stderr."""
+    path = Path(name) if name else find_config(os.environ, Path.cwd(), Path.home())
+    if path is None:
+        return Config()
+    if not path.is_file():
+        raise UsageError(f"there is no config file {str(path)!r}")
+    config = load_config(path)
+    for warning in config.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    return config

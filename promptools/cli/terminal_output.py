@@ -1,0 +1,78 @@
+"""Output of commands: JSON, tables and styled text, with Rich if it is installed, else in aligned columns."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+PLAIN_WIDTH = 140
+"""Width in columns if the output is no terminal."""
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON document."""
+    print(json.dumps(value, ensure_ascii=False, indent=2, default=str))
+
+
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table; nothing if it has no rows."""
+    rows = [list(row) for row in rows]
+    if not rows:
+        return
+    console = _console()
+    if console is None:
+        _print_columns(title, columns, rows)
+        return
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(
+        title=Text(title), box=box.ROUNDED, title_justify="left", show_lines=any("\n" in "".join(r) for r in rows)
+    )
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))  # Text, so that brackets in a cell are not parsed as markup
+    console.print(table)
+
+
+def print_styled(pieces: Iterable[tuple[str, str]]) -> None:
+    """Print `(text, style)` pieces one after the other; without styles if there is no Rich."""
+    console = _console()
+    if console is None:
+        print("".join(text for text, _ in pieces))
+        return
+    from rich.text import Text
+
+    console.print(Text.assemble(*pieces), soft_wrap=True)
+
+
+def print_progress(text: str) -> None:
+    """Print a progress message to stderr, so that stdout stays clean for pipes."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def _console() -> Console | None:
+    if importlib.util.find_spec("rich") is None:
+        return None
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH, highlight=False)
+
+
+def _print_columns(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    flat = [[cell.replace("\n", " / ") for cell in row] for row in (columns, *rows)]
+    widths = [max(map(len, column)) for column in zip(*flat, strict=True)]
+    print(f"\n{title}")
+    for index, row in enumerate(flat):
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        if index == 0:
+            print("-" * min(sum(widths) + 2 * len(widths), shutil.get_terminal_size().columns))

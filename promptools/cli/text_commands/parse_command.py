@@ -1,0 +1,152 @@
+"""Read a model's reply from a file or stdin and show the calls in it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from typing import get_args
+
+from promptools import dialects
+from promptools.cli.shared_arguments import add_json, add_tools, read_text, read_tools
+from promptools.cli.terminal_output import print_json, print_styled, print_table
+from promptools.engine.parser import ExplainingParser
+from promptools.errors import clip
+from promptools.parsing.events import CallEnd, Event, Reasoning, Text, WasReasoning, join
+from promptools.types import Discarded, Fix, Malformed, ParseAttempt, Reply, Span, Strictness
+
+NAME = "parse"
+
+STYLES = {
+    "content": "",
+    "reasoning": "italic dim",
+    "call": "bold green",
+    "malformed": "bold red",
+    "discarded": "yellow",
+}
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("file", nargs="?", help="the reply (default: stdin)")
+    add_tools(parser)
+    names = dialects.names()  # `promptools dialects` lists them: sixty are too many for a help text
+    parser.add_argument("--dialect", choices=names, metavar="NAME", help="read this dialect only")
+    parser.add_argument("--expect", choices=names, metavar="NAME", help="the dialect that the request asked for")
+    parser.add_argument(
+        "--accept", action="append", choices=names, metavar="NAME", help="a dialect to read, beside the one expected"
+    )
+    parser.add_argument("--strictness", choices=get_args(Strictness), default="balanced")
+    parser.add_argument("--finish-reason", metavar="WHY", help="what the server said: stop, length, ...")
+    parser.add_argument("--in-reasoning", action="store_true", help="the reply starts inside a reasoning block")
+    parser.add_argument("--json-answer", action="store_true", help="a JSON answer was asked for: bare JSON is no call")
+    parser.add_argument("--rescue", action="store_true", help="take a call that ends the reasoning, if nothing follows")
+    parser.add_argument(
+        "--explain", action="store_true", help="show every strategy that was tried, and what came of it"
+    )
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Parse the reply and print the result."""
+    text = read_text(arguments.file)
+    parser = ExplainingParser(
+        read_tools(arguments.tools),
+        dialect=arguments.dialect,
+        expect=arguments.expect,
+        strictness=arguments.strictness,
+        in_reasoning=arguments.in_reasoning,
+        json_answer=arguments.json_answer,
+        rescue=arguments.rescue or None,
+        accept=arguments.accept,
+    )
+    events = [*parser.feed(text), *parser.close(arguments.finish_reason)]
+    reply = parser.reply
+    if arguments.json:
+        print_json(reply.to_dict())
+        return 0
+    if arguments.explain:
+        _explain(text, events, (*reply.trace.tries, *parser.refusals))
+    _show(reply)
+    return 0
+
+
+def _show(reply: Reply) -> None:
+    print_table(
+        "Calls",
+        ("tool", "arguments", "dialect", "fixes"),
+        ((call.name, call.arguments_json, call.dialect, _fixes(call.fixes)) for call in reply.calls),
+    )
+    print_table(
+        "Malformed calls",
+        ("tool", "reason", "what the model should mend"),
+        ((call.name or "?", call.reason, call.message) for call in reply.malformed),
+    )
+    for title, text in (("Reasoning", reply.reasoning), ("Content", reply.content)):
+        if text.strip():
+            print_styled([(f"{title}\n", "bold"), (text.rstrip("\n"), "")])
+    if not reply.calls and not reply.malformed:
+        print_styled([("No call in this reply.", "dim")])
+
+
+def _explain(text: str, events: Iterable[Event], tries: Iterable[ParseAttempt]) -> None:
+    """Print a legend, the reply coloured by kind of part, its parts, and all attempts, rejected ones included."""
+    parts = spans(events)
+    print_styled([("The reply: ", "bold"), *((f"{kind} ", style) for kind, style in STYLES.items())])
+    print_styled([(text[span.start : span.end], STYLES[kind]) for span, kind in parts])
+    print_table(
+        "Its parts, in order",
+        ("what", "where", "text"),
+        ((kind, f"{span.start}-{span.end}", clip(repr(text[span.start : span.end]), 80)) for span, kind in parts),
+    )
+    print_table(
+        "Strategies, in order",
+        ("strategy", "on", "where", "outcome", "why", "characters"),
+        (
+            (
+                attempt.strategy,
+                _describe_span(text, attempt.span),
+                f"{attempt.span.start}-{attempt.span.end}",
+                attempt.outcome,
+                clip(attempt.why),
+                str(attempt.cost),
+            )
+            for attempt in sorted(tries, key=lambda each: each.span)
+        ),
+    )
+
+
+def _describe_span(text: str, span: Span) -> str:
+    """Return what an attempt began at: a fence, the whole reply, the beginning of a line, or the middle of one."""
+    tried = text[span.start : span.end]
+    if tried.lstrip().startswith(("```", "~~~")):
+        return "a fence"
+    if tried.strip() == text.strip():
+        return "the whole reply"
+    before = text[: span.start].rpartition("\n")[2]
+    return "amid a line" if before.strip() else "a line's beginning"
+
+
+def spans(events: Iterable[Event]) -> list[tuple[Span, str]]:
+    """Return the kind of every part of the text, in order; together the parts cover it."""
+    parts: list[tuple[Span, str]] = []
+    for event in join(events):
+        match event:
+            case Text(span=span):
+                parts.append((span, "content"))
+            case Reasoning(span=span):
+                parts.append((span, "reasoning"))
+            case CallEnd(span=span):
+                parts.append((span, "call"))
+            case Malformed(span=span):
+                parts.append((span, "malformed"))
+            case Discarded(span=span):
+                parts.append((span, "discarded"))
+            case WasReasoning(span=taken):
+                parts = [(s, "reasoning" if k == "content" and s.end <= taken.end else k) for s, k in parts]
+            case _:
+                pass
+    return sorted(parts)
+
+
+def _fixes(fixes: Iterable[Fix]) -> str:
+    return "\n".join(f"{fix.kind}: {fix.detail}" for fix in fixes) or "none"

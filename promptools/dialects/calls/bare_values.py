@@ -1,0 +1,60 @@
+"""Read values of dialects that write them as bare text: the schema decides whether `2` is a number or a string.
+
+That is the format, not a repair: the models are trained on values without quotes, so a conversion is no fix. Types are
+tried in the order null, integer, number, boolean, object, array, string, and the first that fits is taken, as vLLM
+0.32, SGLang 0.5 and Ollama do. Where the schema allows only strings the text is the value, also `007` and `null`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from promptools.dialects.calls.resolve import ParseOptions
+from promptools.jsontext.read import Unreadable
+from promptools.jsontext.read import read_value as read_json
+from promptools.schema.fitting.coerce import TYPE_ORDER, UNREADABLE, parse_text
+from promptools.types import Fix
+
+ANY_TYPE = frozenset(TYPE_ORDER)
+STRING_ONLY = frozenset(("string",))
+
+
+def read_parameter(rules: ParseOptions, tool: str, key: str, text: str) -> tuple[Any, tuple[Fix, ...]]:
+    """Read the bare text of a tool's parameter: its value, and the fixes made to read it. O(n) in characters.
+
+    A parameter that an offered tool does not declare is a string: nothing shows that it is more. If the tool declares
+    none at all, any type is tried.
+    """
+    tools = rules.tools
+    keys = tools.keys(tool) if tools is not None else frozenset[str]()
+    if not keys or tools is None:
+        return read_typed(text, frozenset())
+    return read_typed(text, tools.types(tool, key) if key in keys else STRING_ONLY)
+
+
+def read_typed(text: str, types: frozenset[str]) -> tuple[Any, tuple[Fix, ...]]:
+    """Read a value of one of the JSON types `types` (any, if empty); a text that fits none is a string."""
+    if types == STRING_ONLY:
+        return text, ()
+    bare = text.strip()
+    for kind in TYPE_ORDER:
+        if kind == "string" or kind not in (types or ANY_TYPE):
+            continue
+        value = parse_text(kind, bare)
+        if value is not UNREADABLE:
+            return value, ()
+        opener = {"object": "{", "array": "["}.get(kind)
+        if opener is not None and types and bare.startswith(opener):
+            repaired = _repaired(bare)
+            if repaired is not None:
+                return repaired
+    return text, ()
+
+
+def _repaired(text: str) -> tuple[Any, tuple[Fix, ...]] | None:
+    """Repair and read an object or a list that is not strict JSON; None if that fails."""
+    try:
+        value = read_json(text)
+    except Unreadable:
+        return None
+    return None if text[value.end :].strip() else (value.value, value.fixes)

@@ -1,0 +1,328 @@
+"""Read a JSON value as raw calls: the spellings of the envelope, wrappers, lists, and calls inside calls.
+
+An envelope is the object around the arguments: `{"name": ..., "arguments": {...}}`. Models spell its keys in dozens of
+ways, put it into a list or a wrapper (`{"tool_calls": [...]}`), nest it under `function`, or leave it out.
+`unresolved_calls` walks through all of these and returns one `UnresolvedCall` per call: the name, the arguments, and
+the other keys, each with its offsets in the source.
+
+Nothing here decides whether a call is *accepted* (see `settle`); it only tells what the JSON would call. A `JsonNode`
+keeps where a value is in the source, and whether that text is strict JSON, so that arguments that need no fix go out in
+the model's own spelling.
+
+Spellings were collected from model cards and from what servers' parsers accept (2023 to 2026).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import cache
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from promptools.errors import clip
+from promptools.jsontext.brackets import BracketScanner
+from promptools.jsontext.read import Unreadable, read_value
+from promptools.jsontext.strict import MemberSpans, read_object
+from promptools.schema.documents.graph import is_array, is_object
+from promptools.types import Fix
+
+NAME_KEYS = (
+    "tool",
+    "name",
+    "tool_name",
+    "function",
+    "function_name",
+    "action",
+    "command",
+    "recipient_name",
+    "toolName",
+)
+AMBIGUOUS_NAME_KEYS = frozenset({"action", "command"})
+"""Name keys that are parameters just as often: `{"command": "ls -l"}` names no tool."""
+ARGUMENT_KEYS = (
+    "arguments",
+    "parameters",
+    "args",
+    "input",
+    "action_input",
+    "params",
+    "kwargs",
+    "tool_input",
+    "parameter",
+    "toolInput",
+    "inputs",
+)
+WRAPPER_KEYS = ("tool_calls", "tool_call", "function_call", "calls", "actions", "tool_uses")
+METADATA_KEYS = frozenset(
+    {"id", "type", "index", "tool_call_id", "call_id", "thought", "thoughts", "reasoning", "explanation", "content"}
+)
+
+"""Keys beside a call that are no arguments."""
+
+RECORD_KEYS = frozenset({
+    "result", "results", "output", "outputs", "observation", "stdout", "stderr", "exit_code", "exitcode",
+    "returncode", "return_code", "success", "error", "status", "status_code", "ts", "time", "datetime", "timestamp",
+    "@timestamp", "date", "started_at", "finished_at", "ended_at", "completed_at", "created_at", "updated_at",
+    "duration", "duration_s", "duration_ms", "elapsed", "elapsed_s", "elapsed_ms", "took", "took_ms", "latency",
+    "latency_ms", "level", "severity", "loglevel", "log_level", "logger", "msg", "pid", "hostname", "trace_id",
+    "span_id", "request_id",
+})  # fmt: skip
+"""Keys of the record of an earlier call: in a log, or in a history with its results. A model that makes a call knows
+none of their values. Null and empty values do not count, nor does the `status` of items of OpenAI's Responses API."""
+
+if TYPE_CHECKING:
+    from promptools.schema import Tools
+
+FIRST_KEYS = frozenset((*NAME_KEYS, *ARGUMENT_KEYS, *WRAPPER_KEYS, *METADATA_KEYS, "role"))
+"""Keys that may come first in a call anywhere in prose."""
+
+_ARGUMENTS = frozenset(ARGUMENT_KEYS)
+_WRAPPERS = frozenset((*WRAPPER_KEYS, "function"))
+
+_NO_KEYS: frozenset[str] = frozenset()
+
+MAX_WRAPPERS = 16
+"""Levels of wrappers that are unwrapped: no model writes more, only an attack does."""
+
+MAX_LIST_OFFSETS = 4
+"""Offsets that are tried for the list in a wrapper: its key may also occur in a string before it."""
+
+
+@cache
+def _name_patterns() -> tuple[re.Pattern[str], ...]:
+    """Return the patterns of a name and its key, in any quotes; the most reliable key first."""
+    return tuple(re.compile(rf"""(["']){key}\1\s*+:\s*+(["'])([^"']{{1,256}})\2""") for key in NAME_KEYS)
+
+
+class JsonNode(NamedTuple):
+    """A JSON value and its span `source[start:end]`; `exact` if that text is the value as strict JSON."""
+
+    value: Any
+    source: str
+    start: int
+    end: int
+    exact: bool
+    member_spans: MemberSpans | None = None
+    """The spans of the values of an exact object's members, if known already."""
+    fixes: tuple[Fix, ...] = ()
+    closers_supplied: int = 0
+    """The number of missing closing brackets that were supplied; it and `fixes` are set if a value was read at once."""
+    repaired: str | None = None
+    """Its text as strict JSON if it was repaired while it was read; then `places` are offsets in this text."""
+
+    def text(self) -> str | None:
+        """Return the value's text as strict JSON if it is known: the model's own, or that with its errors repaired."""
+        return self.source[self.start : self.end] if self.exact else self.repaired
+
+
+class UnresolvedCall(NamedTuple):
+    """A call as one JSON object spells it, not judged yet. `node`: the object; `arguments`: None without such a key."""
+
+    node: JsonNode
+    name: str | None
+    arguments: JsonNode | None
+    siblings: Mapping[str, Any]
+    """The other members, which may be arguments written beside the name."""
+    fixes: tuple[Fix, ...] = ()
+    name_key: str = ""
+    record_keys: frozenset[str] = _NO_KEYS
+    """Keys beside the call that only the record of an earlier call has."""
+
+
+class NotACall(Exception):
+    """Raised where a value is no call; the message says why."""
+
+
+def read_node(
+    source: str, start: int, end: int, anchors: frozenset[str], *, close: bool = False, strict: bool = True
+) -> tuple[JsonNode, tuple[Fix, ...], int]:
+    """Read the value that starts at the bracket `source[start]`: its node, the fixes, the number of closers supplied.
+
+    O(n) in characters. `strict=False`: it is known not to be strict JSON. Raises `Unreadable`.
+    """
+    value = read_value(source[start:end], declared_keys=anchors, supply_closers=close, strict=strict)
+    exact = not value.fixes and not value.supplied_closers
+    node = JsonNode(
+        value.value, source, start, start + value.end, exact, value.member_spans, repaired=value.repaired_text
+    )
+    return node, value.fixes, value.supplied_closers
+
+
+def member_node(node: JsonNode, key: str) -> JsonNode:
+    """Return a member of an object with its span: the whole object's if the text is not strict JSON."""
+    value = node.value[key]
+    if not node.exact:
+        mended = None
+        if node.repaired is not None and node.member_spans:
+            start, end = node.member_spans[key]
+            mended = node.repaired[start:end]
+        return JsonNode(value, node.source, node.start, node.end, exact=False, repaired=mended)
+    places = node.member_spans
+    if places is None:
+        parsed = read_object(node.source, node.start)
+        assert parsed is not None  # strict JSON, as `read` found
+        places = parsed[1]
+    start, end = places[key]
+    return JsonNode(value, node.source, start, end, exact=True)
+
+
+def _wrapped_node(node: JsonNode, key: str, anchors: frozenset[str]) -> JsonNode:
+    """Return the member that wraps calls; a list gets its own span even if the text is not strict JSON.
+
+    Raises `NotACall` if that span is not found.
+    """
+    inner = member_node(node, key)
+    if node.exact or not is_array(inner.value):
+        return inner
+    brackets = re.compile(rf"""{key}["'“”‘’]?\s*+:\s*+(?=\[)""").finditer(node.source, node.start, node.end)
+    for bracket in islice(brackets, MAX_LIST_OFFSETS):
+        with suppress(Unreadable):
+            calls, _, _ = read_node(node.source, bracket.end(), node.end, anchors, close=True)
+            if calls.value == inner.value:
+                return calls
+    raise NotACall("where its list of calls stands is not certain")
+
+
+def list_nodes(node: JsonNode, anchors: frozenset[str]) -> Iterator[tuple[JsonNode, tuple[Fix, ...]]]:
+    """Yield the elements of a list, each with its span and its fixes. O(n).
+
+    Raises `NotACall` if an element is no object, `Unreadable` if it cannot be read by itself.
+    """
+    at = node.start + 1
+    limit = node.end
+    source = node.source
+    while True:
+        while at < limit and source[at] in " \t\r\n,":
+            at += 1
+        if at >= limit or source[at] == "]":
+            return
+        if source[at] not in "{[":
+            raise NotACall("the list holds something that is no object")
+        end = BracketScanner().feed(source[at:limit], 0)
+        if end is None:
+            raise Unreadable(limit, "the text ended inside a call", "truncated")
+        element, fixes, _ = read_node(source, at, at + end, anchors)
+        if source[element.end : at + end].strip():
+            raise NotACall("an element of the list is followed by something else")
+        yield element, fixes
+        at += end
+
+
+def unresolved_calls(
+    node: JsonNode, anchors: frozenset[str], tools: Tools | None, depth: int = 0
+) -> list[UnresolvedCall]:
+    """Read `node`, an object or a list, as raw calls, in order. O(n) for each level of wrappers.
+
+    Raises `NotACall` if it holds none, or anything besides calls, and `Unreadable` for a list with broken calls.
+    """
+    if depth > MAX_WRAPPERS:
+        raise NotACall("wrapped too deep")
+    if is_array(node.value):
+        calls: list[UnresolvedCall] = []
+        for element, fixes in list_nodes(node, anchors):
+            nested = unresolved_calls(element, anchors, tools, depth + 1)
+            calls += [_with_fixes(call, fixes) for call in nested]
+        if not calls:
+            raise NotACall("an empty list")
+        return calls
+    if not is_object(node.value):
+        raise NotACall("no object")
+    return _read_object(node, anchors, tools, depth)
+
+
+def _with_fixes(unresolved: UnresolvedCall, fixes: tuple[Fix, ...]) -> UnresolvedCall:
+    return unresolved._replace(fixes=(*fixes, *unresolved.fixes)) if fixes else unresolved
+
+
+def _read_object(node: JsonNode, anchors: frozenset[str], tools: Tools | None, depth: int) -> list[UnresolvedCall]:
+    keys: dict[str, Any] = node.value
+    if _WRAPPERS.isdisjoint(keys):  # the fast path: most calls have no wrapper
+        return [_read_call(node, tools)]
+    for wrapper in WRAPPER_KEYS:
+        inner = keys.get(wrapper)
+        if (is_object(inner) or is_array(inner)) and inner and _only_metadata(keys, wrapper):
+            return unresolved_calls(_wrapped_node(node, wrapper, anchors), anchors, tools, depth + 1)
+    function = keys.get("function")
+    if is_object(function) and not any(isinstance(keys.get(key), str) for key in ("tool", "name")):
+        inner_node = member_node(node, "function")
+        calls = unresolved_calls(inner_node, anchors, tools, depth + 1)
+        return [_with_sibling_arguments(calls[0], node)] if len(calls) == 1 else calls
+    return [_read_call(node, tools)]
+
+
+def _with_sibling_arguments(unresolved: UnresolvedCall, node: JsonNode) -> UnresolvedCall:
+    """Return a call found under `function`, with the arguments that may be beside it (Groq's Llama fine-tunes)."""
+    key = argument_key(node.value) if unresolved.arguments is None and not unresolved.siblings else None
+    unresolved = unresolved._replace(record_keys=unresolved.record_keys | _record_keys_in(node.value))
+    if key is None:
+        return unresolved._replace(node=node)
+    fix = Fix("unwrap", "the arguments stood beside the function")
+    return unresolved._replace(node=node, arguments=member_node(node, key), fixes=(*unresolved.fixes, fix))
+
+
+def _only_metadata(keys: Mapping[str, Any], wrapper: str) -> bool:
+    return all(key == wrapper or key in METADATA_KEYS or key in ("role", "finish_reason") for key in keys)
+
+
+def _read_call(node: JsonNode, tools: Tools | None) -> UnresolvedCall:
+    keys: dict[str, Any] = node.value
+    for name_key in NAME_KEYS:
+        name = keys.get(name_key)
+        if isinstance(name, str):
+            break
+    else:
+        return _read_unnamed(node, tools)
+    flat = keys.copy()
+    del flat[name_key]
+    arguments = argument_key(keys)
+    bare = name.strip()
+    fixes = () if bare == name else (Fix("name", f"{clip(name)!r} to {clip(bare)!r}"),)
+    return UnresolvedCall(
+        node, bare, member_node(node, arguments) if arguments else None, flat, fixes, name_key, _record_keys_in(keys)
+    )
+
+
+def _record_keys_in(keys: Mapping[str, Any]) -> frozenset[str]:
+    """Return the keys of an object that tell the outcome of a call."""
+    if RECORD_KEYS.isdisjoint(keys):
+        return _NO_KEYS
+    present = frozenset(key for key in RECORD_KEYS.intersection(keys) if keys[key] not in (None, ""))
+    return present - {"status"} if "type" in keys else present
+
+
+def argument_key(keys: Mapping[str, Any]) -> str | None:
+    """Return the key that holds the arguments: the most reliable one if there are several, None if there is none."""
+    if not _ARGUMENTS.isdisjoint(keys):
+        for key in ARGUMENT_KEYS:
+            if key in keys:
+                return key
+    return None
+
+
+def _read_unnamed(node: JsonNode, tools: Tools | None) -> UnresolvedCall:
+    """Read an object without a name key: the tool's name as the only key, or bare arguments."""
+    keys: dict[str, Any] = node.value
+    if tools is not None and len(keys) == 1:
+        (key,) = keys
+        if (is_object(keys[key]) or keys[key] is None or _holds_json(keys[key])) and tools.find(key) is not None:
+            return UnresolvedCall(node, key, member_node(node, key), {}, (), "key")
+    arguments = argument_key(keys)
+    if arguments is not None and is_object(keys[arguments]) and _only_metadata(keys, arguments):
+        return UnresolvedCall(node, None, member_node(node, arguments), {}, ())
+    return UnresolvedCall(node, None, node, {}, ())
+
+
+def _holds_json(value: object) -> bool:
+    """Whether `value` is a string that holds an object as strict JSON, and nothing else. O(n)."""
+    text = value.strip() if isinstance(value, str) else ""
+    parsed = read_object(text)
+    return parsed is not None and parsed[2] == len(text)
+
+
+def guess_name(raw: str, limit: int = 2000) -> str | None:
+    """Return the tool's name in the first `limit` characters of an unreadable envelope, None if there is none."""
+    head = raw[:limit]
+    match = next(filter(None, (pattern.search(head) for pattern in _name_patterns())), None)
+    return match[3] if match else None

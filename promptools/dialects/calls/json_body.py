@@ -1,0 +1,243 @@
+"""The JSON body of a call: its end is found while the text is streamed, then it is read as calls.
+
+`JsonBody` only finds where the value ends. `read_calls` turns its text into parts that tile it: a call or malformed
+call for each object, and the markup between them. For a body that cannot be read, `unreadable_part` decides whether
+that is a malformed call or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from promptools.dialects.calls.envelope import (
+    JsonNode,
+    NotACall,
+    UnresolvedCall,
+    guess_name,
+    member_node,
+    read_node,
+    unresolved_calls,
+)
+from promptools.dialects.calls.resolve import Evidence, ParseOptions, malformed_call, resolve_call
+from promptools.jsontext.brackets import BracketScanner
+from promptools.jsontext.read import Unreadable, read_complete_object
+from promptools.parsing.parts import Part
+from promptools.schema.documents.graph import is_object
+from promptools.types import Call, Fix, Malformed, MalformedReason
+
+UNREADABLE_REASONS = ("invalid_json", "truncated", "limit")
+"""Reasons for which the body may be readable if it ends elsewhere."""
+
+
+class JsonBody:
+    """Finds the end of a value that starts with `{` or `[`, without looking at any character twice.
+
+    An object is first parsed as JSON, strict or nearly so, at C speed. If it does not end in the first piece, its end
+    is found by counting brackets, as a list's always is.
+    """
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+        self._extent: BracketScanner | None = None
+        self.node: JsonNode | None = None
+        self.strict = True
+        """It may be strict JSON; False once the whole value was parsed as such in vain."""
+
+    def feed(self, piece: str, start: int, stop: int) -> int | None:
+        """Read `piece[start:stop]`; return the index in `piece` just past the value, None if it goes on."""
+        if stop < len(piece):
+            end = self._read(piece[start:stop], 0)
+            return None if end is None else end + start
+        return self._read(piece, start)
+
+    def _read(self, piece: str, start: int) -> int | None:
+        if self.node is not None:  # only its last bracket was missing, and more text comes
+            self.node, self._extent = None, BracketScanner()
+            self._extent.feed(self.raw)
+        first = self._extent is None
+        if self._extent is None:
+            parsed = read_complete_object(piece, start) if piece[start] == "{" else None
+            if parsed is not None:
+                value, end, fixes, closed, places, mended = parsed
+                self.node = JsonNode(value, piece, start, end, not fixes, places, fixes, closed, mended)
+                self._pieces.append(piece[start:] if closed else piece[start:end])
+                return None if closed else end
+            self._extent = BracketScanner()
+        stop = self._extent.feed(piece, start)
+        if first and stop is not None and piece[start] == "{":
+            self.strict = False
+        self._pieces.append(piece[start:stop])
+        return stop
+
+    @property
+    def has_text(self) -> bool:
+        """Whether any of its text has come; unlike `raw`, this does not join the pieces."""
+        return any(self._pieces)
+
+    @property
+    def raw(self) -> str:
+        """The value's text so far. Joins the pieces, so use it only once the value is read."""
+        if len(self._pieces) > 1:
+            self._pieces = ["".join(self._pieces)]
+        return self._pieces[0] if self._pieces else ""
+
+    def calls(
+        self,
+        rules: ParseOptions,
+        place: Evidence,
+        *,
+        close: bool = False,
+        stopped: bool = False,
+        name: str | None = None,
+    ) -> list[Part]:
+        """Read the value as calls with `read_calls`, reusing the node if it was parsed already."""
+        return read_calls(
+            self.raw, rules, place, node=self.node, strict=self.strict, close=close, stopped=stopped, name=name
+        )
+
+    def extend(self, text: str) -> None:
+        """Add text without looking for the end: for a body that does not end with its brackets."""
+        self._pieces.append(text)
+        self.node = None
+
+
+def read_calls(
+    raw: str,
+    rules: ParseOptions,
+    place: Evidence,
+    *,
+    node: JsonNode | None = None,
+    close: bool = False,
+    stopped: bool = False,
+    name: str | None = None,
+    strict: bool = True,
+    keys: tuple[str, str] | None = None,
+) -> list[Part]:
+    """Read the JSON value that `raw` starts with as calls, into parts that tile it, or the beginning of `raw`. O(n).
+
+    `close`: the text ended inside it, so closing brackets may be missing; `stopped`: the finish reason says that the
+    model was done; `name`: the tool that the markup around it names; `strict=False`: it is known not to be strict JSON;
+    `keys`: the family's keys for the name and the arguments; with an empty name key, the tool's name is the only key,
+    and its value the arguments. Raises `NotACall` if it is anything but calls.
+    """
+    if node is None or (node.closers_supplied and not close):
+        try:
+            node, fixes, closed = read_node(raw, 0, len(raw), rules.anchors, close=close, strict=strict)
+        except Unreadable as error:
+            return [unreadable_part(raw, rules, place, error.kind, error.reason, name)]
+    else:
+        fixes, closed = node.fixes, node.closers_supplied
+    if node.value == [] and place.sentinel:  # an empty list calls nothing, and is markup, not content
+        return [Part("markup", raw[: node.end - node.start])]
+    if not node.exact and rules.strictness == "strict" and not place.expected:
+        raise NotACall("strict takes no liberties with the body")
+    try:
+        raw_calls = [_by_keys(call, keys) if keys else call for call in _unresolved_calls(node, name, rules)]
+    except Unreadable as error:
+        return [unreadable_part(raw, rules, place, error.kind, error.reason, name)]
+    if fixes and any(call.fixes for call in raw_calls):
+        fixes = ()  # each element of a list was read by itself, and has its own fixes
+    if closed and not _may_supply_closers(raw_calls, closed, stopped):
+        return [unreadable_part(raw, rules, place, "truncated", "the text ended inside its arguments", name)]
+    parts = _split_parts(raw[: node.end - node.start], node.start, raw_calls, fixes, rules, place)
+    if closed and any(part.malformed for part in parts):  # what is missing may have been cut off
+        return [unreadable_part(raw, rules, place, "truncated", "the text ended inside its arguments", name)]
+    return parts
+
+
+def _unresolved_calls(node: JsonNode, name: str | None, rules: ParseOptions) -> list[UnresolvedCall]:
+    if name is not None and (is_object(node.value) or isinstance(node.value, str)):
+        return [UnresolvedCall(node, name or None, node, {})]
+    return unresolved_calls(node, rules.anchors, rules.tools)
+
+
+def _by_keys(unresolved: UnresolvedCall, keys: tuple[str, str]) -> UnresolvedCall:
+    """Read an object by the family's own keys, unless the usual ones make a complete call of it already."""
+    members = unresolved.node.value
+    if not is_object(members) or (unresolved.name is not None and unresolved.arguments is not None):
+        return unresolved
+    name_key, arguments_key = keys
+    if not name_key:
+        key = next(iter(members), "")
+        alone = len(members) == 1 and is_object(members[key])
+        return (
+            unresolved._replace(name=key, arguments=member_node(unresolved.node, key), name_key="key")
+            if alone
+            else unresolved
+        )
+    name = members.get(name_key)
+    if not isinstance(name, str):
+        return unresolved
+    flat = {key: value for key, value in members.items() if key != name_key}
+    arguments = member_node(unresolved.node, arguments_key) if arguments_key in members else None
+    return UnresolvedCall(unresolved.node, name.strip(), arguments, flat, unresolved.fixes, name_key)
+
+
+def _may_supply_closers(unresolved: list[UnresolvedCall], closed: int, stopped: bool) -> bool:
+    """Whether missing closing brackets may be supplied: the envelope's always, the arguments' if the model stopped."""
+    last = unresolved[-1]
+    if last.arguments is None:
+        return stopped and bool(last.siblings)
+    around = 0 if last.arguments is last.node else 1  # without an envelope the missing bracket is the arguments' own
+    return closed <= around or (stopped and bool(last.arguments.value))
+
+
+def _split_parts(
+    raw: str, base: int, unresolved: list[UnresolvedCall], fixes: tuple[Fix, ...], rules: ParseOptions, place: Evidence
+) -> list[Part]:
+    """Split `raw`, which is at offset `base` of its source, into one part per call and the markup around them."""
+    parts: list[Part] = []
+    at = 0
+    for call in unresolved:
+        outcome = resolve_call(call._replace(fixes=(*fixes, *call.fixes)) if fixes else call, rules, place)
+        start, end = (call.node.start - base, call.node.end - base) if len(unresolved) > 1 else (0, len(raw))
+        if start > at:
+            parts.append(Part("markup", raw[at:start]))
+        parts.append(call_part(outcome, raw[start:end]))
+        at = end
+    if at < len(raw):
+        parts.append(Part("markup", raw[at:]))
+    return parts
+
+
+def call_part(outcome: Call | Malformed, raw: str) -> Part:
+    """Return the part for a resolved call."""
+    if isinstance(outcome, Call):
+        return Part("call", raw, call=outcome)
+    return Part("malformed", raw, malformed=outcome)
+
+
+def unreadable_part(
+    raw: str, rules: ParseOptions, place: Evidence, reason: MalformedReason, text: str, named: str | None = None
+) -> Part:
+    """Return the malformed part for a body that cannot be read, if a call was certainly meant; else raise `NotACall`.
+
+    `named`: the tool that the markup around it names.
+    """
+    spelled = named or guess_name(raw)
+    name: str | None = None
+    if spelled is not None:
+        match = rules.tools.find(spelled) if rules.tools is not None else None
+        name = match[0].name if match else (spelled if rules.tools is None else None)
+    if rules.strictness == "strict" and not place.expected:
+        raise NotACall(f"it cannot be read ({text})")
+    if name is None and not place.expected and not (place.wrapped and reason == "truncated"):
+        raise NotACall(f"it cannot be read ({text}) and names no offered tool")
+    if name is None and spelled is None and not place.wrapped:
+        raise NotACall(f"it cannot be read ({text}) and names no tool")
+    return Part("malformed", raw, malformed=malformed_call(reason, text, place.dialect, name or spelled))
+
+
+def is_unreadable(parts: Sequence[Part]) -> bool:
+    """Whether one of the calls could not be read."""
+    return any(part.malformed is not None and part.malformed.reason in UNREADABLE_REASONS for part in parts)
+
+
+def as_invalid_json(part: Part, dialect: str) -> Part:
+    """Turn a truncated part into one of invalid JSON: its closing marker came, so it was not cut off."""
+    if part.malformed is None or part.malformed.reason != "truncated":
+        return part
+    malformed = malformed_call(
+        "invalid_json", "a string or bracket in it is never closed", dialect, part.malformed.name
+    )
+    return Part("malformed", part.raw, malformed=malformed)

@@ -1,0 +1,284 @@
+"""The contract of a dialect, and the candidate for bare JSON.
+
+A dialect is a text format for tool calls. Parsing one takes two steps, so that text can be streamed:
+
+1. The scanner searches the text for the dialect's `heads`. A `Head` matches the beginning of a call up to the first
+   character of its body, or a prefix of that at the end of the buffer, which the scanner holds back until more text
+   comes. `Head.begins` then says whether the match may be a call: yes, no, or more text is needed (None).
+2. `Dialect.candidate` makes a `Candidate` for the match, which is fed the body until it is decided. It leaves parts
+   that tile the text it took: calls, malformed calls, markup, or plain text if it was no call after all.
+
+A format in which every token belongs to a message with a header has `channels`, which split the reply into messages:
+Harmony only these, Muse heads within them too. The `render_*` methods write the format for prompt mode; a dialect
+without them can only be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
+
+from promptools.dialects.calls.envelope import NotACall
+from promptools.dialects.calls.json_body import JsonBody
+from promptools.dialects.calls.resolve import COMPLETE_FINISH_REASONS, Evidence, ParseOptions, malformed_call
+from promptools.dialects.calls.streaming import ArgumentStreamer
+from promptools.errors import UsageError, clip
+from promptools.parsing.messages import MessageSplitter
+from promptools.parsing.parts import Candidate, CandidateBase, Part, TriedStrategy, add_fix, total_length
+from promptools.parsing.scanner import RareLiteralMarker
+from promptools.types import Call, Fix, Result
+
+if TYPE_CHECKING:
+    from promptools.schema import Tools
+
+Tier = Literal["S", "A", "B", "C"]
+NAME_GATE: Final = r"[^\W\d]"
+"""The gate of a line head that begins with the name of an offered tool, perhaps in a namespace."""
+TAG_GATE: Final = r"<(?:[^\W\d]|\Z)"
+"""The gate of a line head that is a tag named after an offered tool."""
+MAX_SURPLUS_BRACKETS = 3
+"""Surplus closing brackets after a complete value that are discarded with it."""
+
+
+class HeadPredicate(Protocol):
+    """Decides whether the head `text[start:end]` may begin a call.
+
+    `fresh`: no text came before it, or the request asked for this dialect.
+    """
+
+    def __call__(self, text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+        """Return whether it may; None if more text is needed."""
+        ...
+
+
+class Head(NamedTuple):
+    r"""How a call begins, up to the first character of its body.
+
+    `pattern` starts with one of `literals` and matches the whole head, or a prefix of it at the end of the text (`\Z`),
+    so that the scanner knows what to hold back; it may look ahead a few hundred characters at most, and has no groups.
+    `body_starts` are the characters that a body may start with: a match that none of them follows is unfinished. A head
+    without a marker of its own is the beginning of the body, and `begins` decides whether that may be a call.
+    """
+
+    literals: tuple[str, ...]
+    pattern: str
+    body_starts: str = "{["
+    gate: str = ""
+    """A cheap pattern that must match where it begins; empty: the first two characters of a literal."""
+    begins: HeadPredicate | None = None
+    fenced: bool = False
+    """A code fence before it is its marker, and is passed to the candidate as the head."""
+    alias: str = ""
+    """What is passed to the candidate as the head where there is no marker."""
+    at_start: bool = False
+    """It is only valid where no text came before it."""
+    at_line_start: bool = False
+    r"""It is only valid at the beginning of a line, or of the content: `pattern` starts after the line's indent, and
+    marks with `\Z` where it may be cut; `literals` are left out. Its `gate` is fastest as literal text, or after a
+    lookahead at the first character, `(?=[...])`: lines that begin otherwise then cost next to nothing."""
+    unindented: bool = False
+    """A line head that may not be indented once text came before it: what is indented is code."""
+    fence_labels: tuple[str | None, ...] = ()
+    """The info strings of code fences in which it may occur, None for outside of any fence; empty: anywhere."""
+    tier: Tier | None = None
+    """Its own tier, where that is not the dialect's: such as what is left when a server strips special tokens."""
+    on_request: bool = False
+    """Its marker is also another dialect's, or none: it is searched for only if the request asked for this dialect."""
+    sure_pattern: str = ""
+    """The pattern of a head so specific that a call was begun even if the text ends right after it."""
+
+
+class MessageFormat(NamedTuple):
+    """How a reply that consists of messages with headers is recognized, and split into its messages."""
+
+    markers: tuple[str, ...]
+    """The tokens that a header may begin with."""
+    stripped_header: RareLiteralMarker
+    """Matches what may be a header whose tokens were stripped."""
+    begins: HeaderPredicate
+    make_splitter: Callable[[ParseOptions, bool], MessageSplitter]
+    """Makes a message splitter; true: the text begins inside a header."""
+
+
+class HeaderPredicate(Protocol):
+    """Decides whether a header begins at `text[at]`. `first`: no text came before it; `final`: none will follow."""
+
+    def __call__(self, text: str, at: int, rules: ParseOptions, *, first: bool, final: bool) -> bool | None:
+        """Return whether one does; None if more text is needed."""
+        ...
+
+
+class Dialect(Protocol):
+    """A text format for declaring tools, calling them and returning their results."""
+
+    @property
+    def name(self) -> str:
+        """The name by which requests and configuration refer to it."""
+        ...
+
+    @property
+    def models(self) -> str:
+        """The models that use it, as text for people."""
+        ...
+
+    @property
+    def typed(self) -> bool:
+        """Whether its arguments carry types of their own; False: only the tool's schema has them."""
+        ...
+
+    @property
+    def tier(self) -> Tier:
+        """How unmistakable its markers are: "S" special tokens, "A" readable tags, "B" ordinary text, "C" labels."""
+        ...
+
+    @property
+    def heads(self) -> tuple[Head, ...]:
+        """What its calls begin with, in search order."""
+        ...
+
+    @property
+    def channels(self) -> MessageFormat | None:
+        """How its messages are told apart, if a reply consists of messages with headers; else None."""
+        ...
+
+    @property
+    def closers(self) -> tuple[str, ...]:
+        """Closing markers that may occur alone, after a call whose opener was lost."""
+        ...
+
+    @property
+    def stop(self) -> tuple[str, ...]:
+        """Strings at which a server may stop generation in prompt mode."""
+        ...
+
+    def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+        """Return a candidate for the text after `head`: the first character it is fed is the first of the body."""
+        ...
+
+    def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
+        """Render the system-prompt block that declares the tools and the format."""
+        ...
+
+    def call_id(self, call: Call, number: int) -> str:
+        """Return the id by which the model knows a call; `number` calls came before it in the conversation."""
+        ...
+
+    def render_calls(self, calls: Sequence[Call]) -> str:
+        """Render calls as the model would write them."""
+        ...
+
+    def render_results(self, results: Sequence[Result]) -> str:
+        """Render results as one user turn."""
+        ...
+
+
+class Textual:
+    """Base class of most dialects: defaults for everything optional.
+
+    One without render methods can only be read: requesting it raises UsageError.
+    """
+
+    name: str
+    models: str = ""
+    typed: bool = True
+    """The text of an argument shows whether it is a number or a string; False: only the tool's schema does."""
+    tier: Tier = "A"
+    heads: tuple[Head, ...] = ()
+    channels: MessageFormat | None = None
+    closers: tuple[str, ...] = ()
+    stop: tuple[str, ...] = ()
+
+    def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
+        """Raise UsageError: the dialect can only be read."""
+        del tools, parallel, required
+        raise self._read_only_error("render_tools")
+
+    def call_id(self, call: Call, number: int) -> str:
+        """Return the call's own id: most formats have none."""
+        del number
+        return call.id
+
+    def render_calls(self, calls: Sequence[Call]) -> str:
+        """Raise UsageError: the dialect can only be read."""
+        del calls
+        raise self._read_only_error("render_calls")
+
+    def render_results(self, results: Sequence[Result]) -> str:
+        """Raise UsageError: the dialect can only be read."""
+        del results
+        raise self._read_only_error("render_results")
+
+    def _read_only_error(self, missing: str) -> UsageError:
+        return UsageError(
+            f"The dialect {self.name!r} is only read, it cannot be asked for: ask in another one, or write its method"
+            f" {missing!r}."
+        )
+
+
+class JsonCandidate(CandidateBase):
+    """One JSON value that may be calls, and surplus closing brackets after it; decided one character later."""
+
+    def __init__(self, rules: ParseOptions, place: Evidence, *, definite: bool) -> None:
+        super().__init__(definite=definite)
+        self._rules = rules
+        self._place = place
+        self._body = JsonBody()
+        self._streamer = ArgumentStreamer(rules) if definite and place.expected else None
+        self._ended = False
+        self._surplus = ""
+
+    def feed(self, piece: str, start: int) -> int | None:
+        """Read more of the value; see `Candidate`."""
+        at: int | None = start
+        if not self._ended:
+            at = self._body.feed(piece, start, len(piece))
+            self._ended = at is not None
+            if self._streamer is not None:
+                self.early += self._streamer.feed(piece[start:at], last=self._ended)
+        while at is not None and at < len(piece):
+            if piece[at] not in "}]" or len(self._surplus) == MAX_SURPLUS_BRACKETS:
+                self._decide(close=False, finish_reason=None)
+                return at
+            self._surplus += piece[at]
+            at += 1
+        return None
+
+    def close(self, finish_reason: str | None) -> None:
+        """Decide at the end of the text."""
+        self._decide(close=not self._ended, finish_reason=finish_reason)
+
+    def _decide(self, *, close: bool, finish_reason: str | None) -> None:
+        raw = self._body.raw
+        lossy = close and finish_reason == "length"
+        try:
+            stopped = finish_reason in COMPLETE_FINISH_REASONS
+            place = self._place if raw.startswith("{") else self._place._replace(at_start=False)
+            parts = self._body.calls(self._rules, place, close=close and not lossy, stopped=stopped)
+            self.parts = self._streamer.reconcile_parts(parts) if self._streamer is not None else parts
+            self.tries.append(trace_entry("json", len(raw), self.parts))
+            self.unread = raw[total_length(self.parts) :]
+            if self._surplus and not self.unread:
+                add_fix(reversed(self.parts), Fix("closer", f"{self._surplus!r} too many"))
+                self.parts.append(Part("markup", self._surplus))
+            else:
+                self.unread += self._surplus
+        except NotACall as no:
+            self.parts = [self._undecodable_part(raw + self._surplus, str(no))]
+            self.tries.append(TriedStrategy("json", "text", str(no), len(raw)))
+
+    def _undecodable_part(self, raw: str, why: str) -> Part:
+        """Return it as text; or, if the name was streamed already, as a malformed call."""
+        if self._streamer is not None and self._streamer.started:
+            return Part("malformed", raw, malformed=malformed_call("invalid_json", why, self._place.dialect, None))
+        return Part("text", raw)
+
+
+def trace_entry(strategy: str, size: int, parts: Sequence[Part]) -> TriedStrategy:
+    """Return the trace entry for a candidate of `size` characters that left `parts`."""
+    names: list[str] = []
+    for part in parts:
+        if part.malformed is not None:
+            return TriedStrategy(strategy, "malformed", clip(part.malformed.message), size)
+        if part.call is not None:
+            names.append(part.call.name)
+    return TriedStrategy(strategy, "call", ", ".join(names), size)

@@ -1,0 +1,153 @@
+"""DeepSeek V3, R1 and V3.1: `<｜tool▁call▁begin｜>`, with a fence (V3, R1) or without (V3.1).
+
+    <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather
+    ```json
+    {"city": "Oslo"}
+    ```<｜tool▁call▁end｜><｜tool▁calls▁end｜>
+
+    <｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>{"city": "Oslo"}<｜tool▁call▁end｜>
+
+One pattern reads both: after the separator comes a name on a line of its own, or the arguments. Source: the
+tokenizer configurations of DeepSeek-V3 (2024-12), R1 and V3.1 (2025-08); Cogito v2 writes the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from promptools.dialects.calls.resolve import Evidence, ParseOptions, dump
+from promptools.dialects.contract import Head, Textual, Tier
+from promptools.dialects.prefix_patterns import any_of, literal_text, optional_steps, sequence
+from promptools.dialects.readers.json_block.block_markers import Closers
+from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
+from promptools.dialects.readers.json_block.marked_json import FENCE
+from promptools.dialects.rendering.declaration import explain_tools
+from promptools.parsing.parts import Candidate
+from promptools.types import Call, Fix, Result
+
+if TYPE_CHECKING:
+    from promptools.schema import Tools
+
+CALLS, CALL, SEP = "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>"
+END, ENDS = "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"
+OUTPUT, OUTPUT_END = "<｜tool▁output▁begin｜>", "<｜tool▁output▁end｜>"
+
+_SPELLINGS = (("｜", "▁"), ("｜", "_"), ("｜", " "), ("｜", "\\_"), ("|", "▁"), ("|", " "), ("|", "\\_"))
+"""The bars and spaces of markers as they occur: `|` with `_` is Kimi's."""
+
+
+def _spelled(*marks: str) -> tuple[str, ...]:
+    """Return markers in every spelling, the trained ones first."""
+    return tuple(
+        dict.fromkeys(mark.replace("｜", bar).replace("▁", space) for bar, space in _SPELLINGS for mark in marks)
+    )
+
+
+_BAR = "[|｜]"
+_SPACE = any_of("▁", "_", " ", sequence(r"\\", "_"))
+_GAP = r"\s{0,16}"
+
+
+def _mark(*words: str) -> str:
+    """Return the pattern of a marker in every spelling."""
+    steps = [literal_text("<"), _BAR, literal_text("tool")]
+    for word in words:
+        steps += [_SPACE, literal_text(word)]
+    return sequence(*steps, _BAR, ">")
+
+
+_OPEN_ALL = any_of(_mark("calls", "begin"), _mark("calls"))
+_OPEN_ONE = _mark("call", "begin")
+_TYPE = rf"{_GAP}[^<>\n{{]{{0,128}}+{_GAP}"
+_LINE = optional_steps(r"[^<>\n{}`]{1,128}", r"[ \t]{0,8}(?:\r?\n)\s{0,16}")
+_HEAD = sequence(
+    any_of(sequence(_OPEN_ALL, _GAP, optional_steps(_OPEN_ONE)), _OPEN_ONE),
+    _TYPE,
+    _mark("sep"),
+    _GAP,
+    _LINE,
+    FENCE,
+)
+_ALONE = r"(?s:.*sep[|｜]>\s*(?:[\w./:-]+[ \t]*\n\s*)?(?:```\w*\s*)?)"
+"""Up to the separator, or to the code fence after the name."""
+_NAMES = re.compile(r"(?:<[^<>]*>\s*)+([^<>\n{]*)\s*<[^<>]*>\s*([^<>\n{}`]*)")
+_RESIDUE = sequence(
+    literal_text("function"),
+    r"[^\W\d][\w.-]{0,127}",
+    r"[ \t]{0,8}\r?\n",
+    "`",
+    "`",
+    "`",
+    optional_steps(literal_text("json")),
+    r"\s{0,16}",
+)
+
+CLOSERS = Closers(
+    right=(END,),
+    wrong=(*(each for each in _spelled(END, ENDS) if each != END), "</think>"),
+    openers=_spelled(CALL, CALLS),
+)
+UNMARKED = Closers(right=("```",), wrong=(), openers=())
+
+
+def _named(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+    """Whether the name joined to `function` is an offered tool, if the markers were stripped."""
+    del fresh
+    if rules.tools is None:
+        return False
+    line, newline, _ = text[start + len("function") : end].partition("\n")
+    name = line.strip()
+    if newline and rules.tools.find(name) is None:
+        return False
+    if end < len(text):
+        return text[end] == "{"
+    return None if newline or any(offered.startswith(name) for offered in rules.tools.names) else False
+
+
+class DeepSeek(Textual):
+    """`<｜tool▁call▁begin｜>name<｜tool▁sep｜>{...}<｜tool▁call▁end｜>`."""
+
+    name = "deepseek"
+    models = "DeepSeek V3, R1 and V3.1, Cogito v2"
+    tier: Tier = "S"
+    heads = (
+        Head(("<｜tool", "<|tool"), _HEAD, body_starts="{<", sure_pattern=_ALONE),
+        Head(("function",), _RESIDUE, body_starts="{", begins=_named, tier="B"),
+    )
+    closers = _spelled(ENDS, END, CALLS)
+    stop = (ENDS,)
+
+    def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+        """Read from the bracket of the arguments."""
+        if not head.startswith("<"):
+            name = head.partition("\n")[0].removeprefix("function").strip()
+            lost = Fix("marker", "the markers around its name are missing")
+            return JsonBlockReader(head, UNMARKED, rules, place, definite=definite, name=name, fixes=[lost])
+        names = _NAMES.match(head)
+        kind, line = (names[1].strip(), names[2].strip()) if names else ("", "")
+        marks = re.findall(r"<[^<>]*>", head)
+        misspelled = [mark for mark in marks if mark not in (CALLS, CALL, SEP)]
+        fixes = [Fix("marker", f"{misspelled[0]!r} is spelled otherwise")] if misspelled else []
+        closers = CLOSERS
+        return JsonBlockReader(head, closers, rules, place, definite=definite, name=line or kind, fixes=fixes)
+
+    def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
+        """Render the system-prompt block that declares the tools and the format."""
+        declared = "\n\n".join(
+            f"### {tool.name}\nDescription: {tool.description}\n\nParameters: {dump(tool.parameters)}" for tool in tools
+        )
+        return explain_tools(self.render_calls, tools, declared, parallel=parallel, required=required)
+
+    def render_calls(self, calls: Sequence[Call]) -> str:
+        """Render calls as V3.1 would write them; a name after the separator may be longer."""
+        return CALLS + "".join(_written(call) for call in calls) + ENDS
+
+    def render_results(self, results: Sequence[Result]) -> str:
+        """Render results as one user turn."""
+        return "".join(f"{OUTPUT}{result.content}{OUTPUT_END}" for result in results)
+
+
+def _written(call: Call) -> str:
+    return f"{CALL}{call.name}{SEP}{call.arguments_json}{END}"

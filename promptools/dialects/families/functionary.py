@@ -1,0 +1,265 @@
+r"""Functionary v3.2: `>>>name` and the arguments on the next line; and v2, whose messages have a recipient.
+
+    >>>all\nLet me look.\n>>>get_weather\n{"city": "Oslo"}
+    <|from|>assistant\n<|recipient|>get_weather\n<|content|>{"city": "Oslo"}
+
+The first `>>>` is in the prompt, and so are v2's first two tokens. `all` is the user. Source: MeetKai/functionary,
+prompt templates v2 and v3.2 (2024-01, 2024-08); v3.1 is Llama's `<function=...>`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+from promptools.dialects.calls.resolve import Evidence, ParseOptions
+from promptools.dialects.contract import NAME_GATE, Head, Textual, Tier
+from promptools.dialects.prefix_patterns import any_literal_text, any_of, literal_text, sequence
+from promptools.dialects.readers.interpreter_code import CODE_ALIAS, INTERPRETER_NAMES, CodeCandidate, find_interpreter
+from promptools.dialects.readers.json_block.block_markers import Closers
+from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
+from promptools.dialects.rendering.declaration import explain_tools, json_lines
+from promptools.parsing.parts import Candidate, CandidateBase, Part
+from promptools.types import Call, Result
+
+if TYPE_CHECKING:
+    from promptools.schema import Tools
+
+_NAME = r"[^\W\d][\w./:-]{0,127}+"
+_LINE = r"[ \t]{0,8}\r?\n"
+_FROM = sequence(literal_text("<|from|>"), r"[ \t]?", literal_text("assistant"), _LINE)
+_TO = any_of(sequence(_FROM, literal_text("<|recipient|>")), literal_text("<|recipient|>"))
+_CONTENT = literal_text("<|content|>")
+_NAMED = re.compile(r"(?:<\|from\|>\s*assistant\s*)?(?:<\|recipient\|>|>>>)?\s*([^\s<>]+)")
+_USER_HEADER = re.compile(rf"(?:(?:{_FROM})?<\|recipient\|>[ \t]?)?all{_LINE}<\|content\|>[ \t]?|(?:>>>)?all{_LINE}")
+_INTERPRETER = re.compile(rf">>>(?P<name>{'|'.join(INTERPRETER_NAMES)}){_LINE}")
+_CALL = re.compile(rf"^>>>({_NAME}){_LINE}\s{{0,8}}\{{", re.MULTILINE)
+ALL_ALIAS = "all"
+MAX_HELD = 4096
+"""Characters of content that are held back until the header of a call shows that the line before was one too."""
+
+CLOSERS = Closers(right=("<|stop|>",), wrong=(), openers=(">>>", "<|from|>", "<|recipient|>"), required=False)
+
+
+def _call_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+    """Whether the line is the name of an offered tool, with a bracket after it."""
+    del fresh
+    name = text[start:end].lstrip(">").partition("\n")[0].strip()
+    if rules.tools is None or end < len(text):
+        known = rules.tools is None or rules.tools.get(name) is not None
+        return known and text[end : end + 1] == "{" if end < len(text) else None
+    return None if any(offered.startswith(name) for offered in rules.tools.names) else False
+
+
+def _code_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+    """Whether the line names an interpreter that is offered, with code after it."""
+    del fresh
+    header = _INTERPRETER.fullmatch(text, start, end)
+    if header is None:
+        return None if end == len(text) else False
+    if find_interpreter(rules.tools, header["name"]) is None:
+        return False
+    return None if end == len(text) else text[end] != "{"
+
+
+def _stripped_call_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+    """Whether this is a header without its first tokens; if the tools are not known, any first word might be one."""
+    return rules.tools is not None and _call_begins(text, start, end, fresh=fresh, rules=rules)
+
+
+def _user_header_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+    """Whether this is a complete header of content for the user, and not a line of a program."""
+    del rules
+    if text[start] in ">a" and not fresh:
+        return False
+    return True if _USER_HEADER.fullmatch(text, start, end) else (None if end == len(text) else False)
+
+
+def _stripped_user_header_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+    """Whether this is v2's complete header for the user, without its first tokens."""
+    if "<|content|>" in text[start:end]:
+        return _user_header_begins(text, start, end, fresh=fresh, rules=rules)
+    return None if fresh and end == len(text) else False
+
+
+def _first_line_user_header_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+    """Whether the first line of the reply may be a header for the user without its marker."""
+    if rules.tools is None or rules.strictness == "strict" or rules.expect == "functionary":
+        return False
+    return _user_header_begins(text, start, end, fresh=fresh, rules=rules)
+
+
+class Functionary(Textual):
+    """`>>>name`, and the arguments on the next line."""
+
+    name = "functionary"
+    models = "Functionary v2 and v3.2"
+    tier: Tier = "B"
+    heads = (
+        Head(
+            (),
+            sequence(literal_text(">>>"), _NAME, _LINE, r"\s{0,8}"),
+            body_starts="{",
+            gate=">",
+            begins=_call_begins,
+            at_line_start=True,
+        ),
+        Head(
+            (),
+            sequence(literal_text(">>>"), any_literal_text(INTERPRETER_NAMES), _LINE),
+            body_starts="",
+            gate=">",
+            begins=_code_begins,
+            at_line_start=True,
+            alias=CODE_ALIAS,
+        ),
+        Head(
+            (),
+            sequence(literal_text(">>>"), literal_text("all"), _LINE),
+            body_starts="",
+            gate=">",
+            begins=_user_header_begins,
+            at_line_start=True,
+            tier="A",
+        ),
+        Head(
+            (),
+            sequence(_NAME, _LINE, r"\s{0,8}"),
+            body_starts="{",
+            gate=NAME_GATE,
+            begins=_call_begins,
+            at_line_start=True,
+            on_request=True,
+        ),
+        Head(
+            (),
+            sequence(_NAME, _LINE, _CONTENT, r"\s{0,8}"),
+            body_starts="{",
+            gate=NAME_GATE,
+            begins=_stripped_call_begins,
+            at_line_start=True,
+            at_start=True,
+            tier="A",
+        ),
+        Head(
+            (),
+            sequence(literal_text(ALL_ALIAS), _LINE, _CONTENT, r"[ \t]?"),
+            body_starts="",
+            gate="a",
+            begins=_stripped_user_header_begins,
+            at_line_start=True,
+            at_start=True,
+            tier="A",
+        ),
+        Head(
+            (),
+            sequence(literal_text(ALL_ALIAS), _LINE),
+            body_starts="",
+            gate="a",
+            begins=_first_line_user_header_begins,
+            at_line_start=True,
+            at_start=True,
+            tier="A",
+            alias=ALL_ALIAS,
+        ),
+        Head(
+            (),
+            sequence(literal_text(ALL_ALIAS), _LINE),
+            body_starts="",
+            gate="a",
+            begins=_user_header_begins,
+            at_line_start=True,
+            at_start=True,
+            on_request=True,
+        ),
+        Head(
+            ("<|from|>", "<|recipient|>"),
+            sequence(_TO, r"[ \t]?", _NAME, _LINE, _CONTENT, r"\s{0,8}"),
+            body_starts="{",
+            tier="S",
+        ),
+        Head(
+            ("<|from|>", "<|recipient|>"),
+            sequence(_TO, r"[ \t]?", literal_text("all"), _LINE, _CONTENT, r"[ \t]?"),
+            body_starts="",
+            begins=_user_header_begins,
+            tier="S",
+        ),
+    )
+    closers = ("<|stop|>",)
+
+    def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+        """Read from the bracket of the arguments; without a head, from the header for the user."""
+        if head == CODE_ALIAS:
+            return CodeCandidate(_INTERPRETER, rules, place, definite=definite)
+        if head == ALL_ALIAS:
+            return HeldHeaderCandidate(rules, definite=definite)
+        if not head:
+            return UserHeaderCandidate(definite=definite)
+        recipient = _NAMED.match(head)
+        return JsonBlockReader(head, CLOSERS, rules, place, definite=definite, name=recipient[1] if recipient else "")
+
+    def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
+        """Render the system-prompt block that declares the tools and the format."""
+        return explain_tools(self.render_calls, tools, json_lines(tools), parallel=parallel, required=required)
+
+    def render_calls(self, calls: Sequence[Call]) -> str:
+        """Render calls as the model would write them."""
+        return "\n".join(f">>>{call.name}\n{call.arguments_json}" for call in calls)
+
+    def render_results(self, results: Sequence[Result]) -> str:
+        """Render results as one user turn."""
+        return "\n".join(f"Result of {result.name}:\n{result.content}" for result in results)
+
+
+class UserHeaderCandidate(CandidateBase):
+    """The header of content for the user: markup, complete as soon as it comes."""
+
+    def feed(self, piece: str, start: int) -> int | None:
+        """Read the header."""
+        header = _USER_HEADER.match(piece, start)
+        assert header is not None
+        self.parts = [Part("markup", header[0])]
+        return header.end()
+
+    def close(self, finish_reason: str | None) -> None:
+        """Decide at the end of the text."""
+        del finish_reason
+
+
+class HeldHeaderCandidate(CandidateBase):
+    """A line `all`, which is a header if the header of a call follows, and else content."""
+
+    def __init__(self, rules: ParseOptions, *, definite: bool) -> None:
+        super().__init__(definite=definite)
+        self._rules = rules
+        self._text = ""
+        self._at = 0
+        """The offset before which no header of a call begins."""
+
+    def feed(self, piece: str, start: int) -> int | None:
+        """Read more text; see `Candidate`."""
+        end = min(len(piece), start + MAX_HELD - len(self._text))
+        self._text += piece[start:end]
+        for call in _CALL.finditer(self._text, self._at) if "{" in piece[start:end] else ():
+            tools = self._rules.tools
+            if tools is not None and tools.get(call[1]) is not None:
+                self._decide("markup")
+                return end
+        self._at = self._text.rfind("{") + 1  # a header has one, at its end
+        if len(self._text) < MAX_HELD:
+            return None
+        self._decide("text")
+        return end
+
+    def close(self, finish_reason: str | None) -> None:
+        """Decide at the end of the text."""
+        del finish_reason
+        self._decide("text")
+
+    def _decide(self, kind: Literal["markup", "text"]) -> None:
+        header = _USER_HEADER.match(self._text)
+        assert header is not None
+        self.parts = [Part(kind, header[0])]
+        self.unread = self._text[header.end() :]

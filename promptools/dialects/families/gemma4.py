@@ -1,0 +1,192 @@
+"""Gemma 4 and FunctionGemma: `call:NAME{...}` between special tokens, with special tokens as string delimiters.
+
+    <|tool_call>call:get_weather{city:<|"|>Oslo<|"|>,days:2}<tool_call|>
+    <start_function_call>call:get_weather{city:<escape>Oslo<escape>,days:2}<end_function_call>
+
+A server that strips the tokens leaves `call:get_weather{city:Oslo,days:2}`; Gemini's namespace leaks as
+`default_api:`. Source: chat templates of Gemma 4 (2026-04) and FunctionGemma (2025-12).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from promptools.dialects.calls.resolve import Evidence, ParseOptions, dump
+from promptools.dialects.contract import NAME_GATE, Head, Textual, Tier
+from promptools.dialects.readers.python_calls.python_heads import begins_with_marker
+from promptools.dialects.readers.python_calls.python_parts import CallLayout
+from promptools.dialects.readers.python_calls.python_reader import PythonCallReader
+from promptools.dialects.rendering.python_text import results_as_text, tools_as_json
+from promptools.parsing.parts import Candidate
+from promptools.schema.documents.graph import is_array, is_object
+from promptools.types import Call, Result
+
+if TYPE_CHECKING:
+    from promptools.schema import Tools
+
+_CALLEE = re.compile(
+    r"(?:(?:call|function|declaration|\w{1,32}(?=:default_api))?:[ \t]?)?(\w[\w.:/-]{0,127}+)[ \t]{0,8}+(?:\Z|\{)"
+)
+_BARE_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,100}")
+
+_NAME = r"[A-Za-z_][\w.-]{0,63}+"
+_KEY = r"[A-Za-z_][\w.-]{0,63}+\s{0,4}+"
+_BODY = rf"{_NAME}\{{\s{{0,16}}+(?:\}}|{_KEY}:)"
+"""A name, and the beginning of its object."""
+_BODY_CUT = rf"{_NAME}(?:\Z|\{{\s{{0,16}}+(?:\Z|{_KEY}\Z))"
+_SPACE_NAME = rf"(?:{_NAME}:[ \t]?)?(?:default_api:)?"
+_SPACE_CUT = rf"{_NAME}:[ \t]?(?:\Z|default_api:\Z)"
+_LINE = re.compile(rf"(?:({_NAME}):[ \t]?)??(default_api:)?({_NAME})\{{\s*(\}}?)")
+_LEAK = re.compile(rf"<(?:call|function)[:>](?:default_api:)?({_NAME})\{{")
+_LEAK_LAYOUT = CallLayout(closers=("/>", "</call>", "</function>", ">"), brackets=False)
+
+
+def _line_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+    """Whether a line begins with what is left of a call when the tokens are stripped."""
+    del fresh
+    if rules.tools is None:
+        return False
+    call = _LINE.match(text, start)
+    if call is None or text[end - 1] not in ":}":
+        return None if end == len(text) else False
+    prefix, namespace, name, empty = call.groups()
+    if prefix is None and namespace is None:  # the name alone: it must be exactly an offered tool's, and have arguments
+        return not empty and rules.tools.get(name) is not None
+    return (namespace is not None or prefix in ("call", "function")) and rules.tools.find(name) is not None
+
+
+def _leak_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+    """Whether a tag is made of fragments of the special tokens."""
+    del fresh
+    leak = _LEAK.match(text, start)
+    if leak is None or end == len(text):
+        return None
+    return rules.tools is not None and rules.tools.find(leak[1]) is not None
+
+
+class GemmaBlock(PythonCallReader):
+    """Calls written as `call:NAME{...}`, one after the other."""
+
+    opening_bracket = "{"
+
+    def _match_callee(self, text: str, at: int) -> tuple[str, int]:
+        callee = _CALLEE.match(text, at)
+        return (callee[1], callee.end()) if callee is not None else ("", at)
+
+    def _after_call(self, text: str, at: int, final: bool) -> int:
+        """Read what follows a call: another one, or the end."""
+        at = self._skip_space(text, at)
+        if at == len(text):
+            return at
+        rest = text[at : at + 5]
+        if "call:".startswith(rest) and rest != "call:" and not final:
+            return ~at
+        self._state = self._in_callee if rest == "call:" else self._after_calls
+        return at
+
+
+class Gemma4(Textual):
+    """`<|tool_call>call:NAME{key:<|"|>value<|"|>}<tool_call|>`."""
+
+    name = "gemma4"
+    models = "Gemma 4, and what leaks of Gemini's calls"
+    tier: Tier = "S"
+    opener, closer, quote = "<|tool_call>", "<tool_call|>", '<|"|>'
+    heads: tuple[Head, ...] = (
+        Head(
+            ("<|tool_call>",),
+            rf"<\|tool_call>\s{{0,64}}+(?:\Z|(?=call:|function:)|[a-z]{{1,8}}+\Z|(?=:?{_NAME}[:{{])|:?(?:{_NAME})?\Z)",
+            body_starts="c",
+            begins=begins_with_marker,
+        ),
+        Head(
+            ("<call:", "<function:", "<call>"),
+            r"<(?:call:|function:|call>)"
+            rf"(?:(?=(?:default_api:)?{_BODY})|\Z|(?:default_api:)?{_BODY_CUT}|default_api:\Z)",
+            body_starts="c",
+            begins=_leak_begins,
+            tier="B",
+        ),
+        Head(
+            (),
+            rf"{_SPACE_NAME}{_BODY}|{_SPACE_NAME}{_BODY_CUT}|{_SPACE_CUT}",
+            body_starts="",
+            gate=NAME_GATE,
+            begins=_line_begins,
+            at_line_start=True,
+            unindented=True,
+            tier="B",
+        ),
+    )
+    closers: tuple[str, ...] = ("<tool_call|>",)
+    stop: tuple[str, ...] = ("<|tool_response>",)
+
+    def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+        """Read from the name, or from the `call` before it."""
+        if head.startswith(("<call", "<function")):
+            return GemmaBlock(head, _LEAK_LAYOUT, rules, place, definite=definite)
+        if head:
+            return GemmaBlock(head, CallLayout(closers=(self.closer,), brackets=False), rules, place, definite=definite)
+        return GemmaBlock("", CallLayout(brackets=False), rules, place, definite=definite)
+
+    def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
+        """Render the system-prompt block that declares the tools and the format."""
+        how_many = "To call several, write one after the other." if parallel else "Call one function at a time."
+        when = "You must call a function in this turn." if required else "If no function is needed, answer in words."
+        return f"""You can call functions. Write a call as the word `call`, a colon, the function's name, and its \
+parameters in braces, like this, and nothing after it:
+
+call:function_name{{parameter:{self.quote}a string{self.quote},other:2}}
+
+Strings stand between two {self.quote}, keys and other values are bare. {how_many} {when}
+
+The functions are:
+
+{tools_as_json(tools)}"""
+
+    def render_calls(self, calls: Sequence[Call]) -> str:
+        """Render calls as the model would write them."""
+        return "".join(f"{self.opener}call:{call.name}{self._value(call.arguments)}{self.closer}" for call in calls)
+
+    def render_results(self, results: Sequence[Result]) -> str:
+        """Render results as one user turn."""
+        return results_as_text(results)
+
+    def _value(self, value: Any) -> str:
+        """Return a value in the format; a string that contains the delimiter is written as JSON."""
+        if isinstance(value, str):
+            return self._string(value)
+        if is_object(value):
+            members = (
+                f"{key if _BARE_KEY.fullmatch(key) else self._string(key)}:{self._value(member)}"
+                for key, member in value.items()
+            )
+            return f"{{{','.join(members)}}}"
+        if is_array(value):
+            return f"[{','.join(map(self._value, value))}]"
+        return dump(value)
+
+    def _string(self, text: str) -> str:
+        if self.quote not in text:
+            return f"{self.quote}{text}{self.quote}"
+        return dump(text).replace("<", "\\u003c")
+
+
+class FunctionGemma(Gemma4):
+    """`<start_function_call>call:NAME{key:<escape>value<escape>}<end_function_call>`."""
+
+    name = "functiongemma"
+    models = "FunctionGemma 270M"
+    opener, closer, quote = "<start_function_call>", "<end_function_call>", "<escape>"
+    heads: tuple[Head, ...] = (
+        Head(
+            ("<start_function_call>",),
+            rf"<start_function_call>\s{{0,64}}+(?:\Z|(?=call:)|[a-z]{{1,4}}+\Z|(?=:?{_NAME}[:{{])|:?(?:{_NAME})?\Z)",
+            body_starts="c",
+            begins=begins_with_marker,
+        ),
+    )
+    closers: tuple[str, ...] = ("<end_function_call>",)
+    stop: tuple[str, ...] = ("<start_function_response>",)

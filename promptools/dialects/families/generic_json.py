@@ -1,0 +1,105 @@
+"""The default dialect: a list of calls as JSON, or one JSON object per call, in a code fence or bare.
+
+    ```json
+    [
+      {"tool": "get_weather", "arguments": {"city": "Oslo"}}
+    ]
+    ```
+
+Its markers are braces, which also occur in prose: tier B, so position decides (see `promptools.engine`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from promptools.dialects.calls.envelope import FIRST_KEYS
+from promptools.dialects.calls.resolve import Evidence, ParseOptions, dump
+from promptools.dialects.contract import Head, JsonCandidate, Textual, Tier
+from promptools.dialects.readers.json_block.block_reader import JsonBlockReader, fence_closers
+from promptools.dialects.readers.json_block.encoded_reply import EncodedReplyReader
+from promptools.dialects.rendering.declaration import explain_tools
+from promptools.dialects.rendering.signature import describe
+from promptools.parsing.parts import Candidate
+from promptools.types import Call, Result
+
+_KEY = (
+    r'"[^"\\\n]{0,80}(?:"|\Z)'
+    r"|'[^'\\\n]{0,80}(?:'|\Z)"
+    r"|[“‘][^”’\n]{0,80}(?:[”’]|\Z)"
+    r"|[A-Za-z_][\w.-]{0,79}(?:\s{0,8}:|\s{0,8}\Z)"
+)
+_COMMENT = r"(?:/\Z|//[^\n]{0,80}(?:\n\s{0,64}|\Z))?"
+_OBJECT = rf"""\{{(?!\{{\{{)\{{?+\s{{0,64}}+(?=["'“‘A-Za-z_/]|\Z){_COMMENT}(?:\Z|{_KEY})"""
+_LIST = rf"\[\s{{0,64}}(?:\Z|{_OBJECT})"
+_STRING = r'"\s{0,8}(?:\Z|[{\[]\s{0,8}(?:\Z|\\\Z|\\"))'
+_COMPLETE = re.compile(
+    r"""(?:\[\s{0,64})?\{\{?\s{0,64}(?://[^\n]{0,80}\n\s{0,64})?(?:"([^"\\\n]{0,80})"|'([^'\\\n]{0,80})'|[“‘]([^”’\n]{0,80})[”’]|([A-Za-z_][\w.-]{0,79})\s{0,8}:)"""
+)
+
+if TYPE_CHECKING:
+    from promptools.schema import Tools
+
+
+def first_key(text: str, at: int, end: int) -> str | None:
+    """Return the first key of the object that the head `text[at:end]` opens, None if the head is unfinished."""
+    match = _COMPLETE.fullmatch(text, at, end)
+    return match[match.lastindex or 0] if match else None
+
+
+def _object_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+    key = first_key(text, start, end)
+    return None if key is None else fresh or _opens_call(key, rules)
+
+
+def _opens_call(key: str, rules: ParseOptions) -> bool:
+    """Whether an object whose first key is `key` may be a call, anywhere in prose."""
+    if key in FIRST_KEYS:
+        return True
+    return rules.tools is not None and (rules.tools.get(key) is not None or rules.strictness == "lenient")
+
+
+def _string_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+    del start, rules
+    return fresh and (True if text.startswith('\\"', end - 2) else None)
+
+
+class GenericJson(Textual):
+    """`{"tool": ..., "arguments": {...}}`, and every other spelling of it."""
+
+    name = "json"
+    models = "any model that is told to in its prompt; what many fall back to"
+    tier: Tier = "B"
+    heads: tuple[Head, ...] = (
+        Head(("{",), _OBJECT, body_starts="", gate=_OBJECT, begins=_object_begins, fenced=True),
+        Head(("[",), _LIST, body_starts="", gate=_LIST, begins=_object_begins, fenced=True),
+        Head(('"',), _STRING, body_starts="", gate=_STRING, begins=_string_begins, alias='"', at_start=True),
+    )
+    closers: tuple[str, ...] = ("<|python_tag|>",)  # Llama 3.1 prints it before bare JSON
+
+    def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+        """Read from the opening bracket; `head` is the code fence before it, or empty."""
+        if head == '"':
+            return EncodedReplyReader(rules, place, definite=definite)
+        if not head:
+            return JsonCandidate(rules, place, definite=definite)
+        run = head[: len(head) - len(head.lstrip(head[0]))]
+        return JsonBlockReader(head, fence_closers(run), rules, place, definite=definite)
+
+    def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
+        """Render the system-prompt block that declares the tools and the format."""
+        declared = "\n\n".join(describe(tool) for tool in tools)
+        return explain_tools(self.render_calls, tools, declared, parallel=parallel, required=required)
+
+    def render_calls(self, calls: Sequence[Call]) -> str:
+        """Render calls as the model would write them: one list, since small models end their turn after a fence."""
+        written = ",\n  ".join(f'{{"tool": {dump(call.name)}, "arguments": {call.arguments_json}}}' for call in calls)
+        return f"```json\n[\n  {written}\n]\n```"
+
+    def render_results(self, results: Sequence[Result]) -> str:
+        """Render results as one user turn."""
+        return "\n\n".join(
+            f"Tool {'error' if result.is_error else 'result'} ({result.name}):\n{result.content}" for result in results
+        )

@@ -1,0 +1,110 @@
+"""Harmony, the format of gpt-oss: reasoning, answers and calls are messages, each with a header.
+
+    <|channel|>analysis<|message|>Need it.<|end|><|start|>assistant<|channel|>commentary to=functions.get_weather
+    <|constrain|>json<|message|>{"city": "Oslo"}<|call|>                                      (in one line)
+
+`promptools.harmony` reads and writes the format; this module makes it a dialect. Source: openai/harmony,
+docs/format.md (0.0.8); for what models and servers make of it see `promptools.harmony.parsing.message_machine`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from promptools.dialects.calls.resolve import Evidence, ParseOptions
+from promptools.dialects.contract import MessageFormat, Textual, Tier
+from promptools.harmony.header_detection import harmony_header_begins
+from promptools.harmony.parsing import stripped_headers
+from promptools.harmony.rendering.recipients import FUNCTIONS, RecipientNames
+from promptools.parsing.parts import Candidate
+from promptools.types import Call, Result
+
+if TYPE_CHECKING:
+    from promptools.harmony.parsing.header import IsTool
+    from promptools.harmony.rendering.renderer import Message
+    from promptools.parsing.messages import MessageSplitter
+    from promptools.schema import Tools
+
+# every reply is searched for Harmony, so what only a Harmony reply needs is imported with the first one
+
+
+class HarmonyDialect(Textual):
+    """`<|start|>assistant<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>{...}<|call|>`."""
+
+    name = "harmony"
+    models = "gpt-oss, Beam"
+    tier: Tier = "S"
+
+    def __init__(self) -> None:
+        self.channels = CHANNELS
+
+    def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+        """Raise NotImplementedError: the dialect has no heads."""
+        raise NotImplementedError(f"{self.name} is read by its channels")
+
+    def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
+        """Render the system-prompt block that declares the tools and the format."""
+        from promptools.harmony.rendering.convert import convert
+        from promptools.harmony.rendering.renderer import content_text
+
+        message = convert([], tools).messages[-1]
+        how_many = "" if parallel else " Call one tool at a time."
+        when = " You must call a tool in this turn." if required else ""
+        return f"{content_text(message)}\n\nCalls to these tools must go to the commentary channel.{how_many}{when}"
+
+    def render_calls(self, calls: Sequence[Call]) -> str:
+        """Render calls as the model would write them."""
+        from promptools.harmony.rendering.renderer import render_messages
+
+        return render_messages((_call(call) for call in calls), reply_role=None, escape=str)
+
+    def render_results(self, results: Sequence[Result]) -> str:
+        """Render results as one user turn."""
+        from promptools.harmony.rendering.renderer import render_messages
+
+        return render_messages((_result(result) for result in results), reply_role=None, escape=str)
+
+
+def _call(call: Call) -> Message:
+    from promptools.harmony.control_tokens import escape_json
+    from promptools.harmony.rendering.renderer import Message
+
+    recipient = RecipientNames([call.name]).address_of(call.name).recipient
+    return Message("assistant", escape_json(call.arguments_json), "", "commentary", recipient, "<|constrain|>json")
+
+
+def _result(result: Result) -> Message:
+    from promptools.harmony.rendering.renderer import Message
+
+    recipient = RecipientNames([result.name]).address_of(result.name).recipient
+    return Message("tool", result.content, recipient, "commentary", "assistant")
+
+
+def offered_recipients(rules: ParseOptions) -> IsTool | None:
+    """Return a predicate for recipients whose tool is offered; None if the offered tools are not known."""
+    tools = rules.tools
+    if tools is None:
+        return None
+    return lambda name: tools.get(name) is not None or tools.get(name.removeprefix(f"{FUNCTIONS}.")) is not None
+
+
+def _header_begins(text: str, at: int, rules: ParseOptions, *, first: bool, final: bool) -> bool | None:
+    if text[at] == "<":  # one of the markers
+        return harmony_header_begins(text, at, first=first, final=final)
+    return stripped_headers.stripped_header_begins(text, at, offered_recipients(rules), first=first, final=final)
+
+
+def _make_splitter(rules: ParseOptions, inside: bool) -> MessageSplitter:
+    from promptools.dialects.families.harmony_messages import HarmonySplitter
+
+    del inside  # it makes no difference to a lenient parser
+    return HarmonySplitter(offered_recipients(rules))
+
+
+CHANNELS = MessageFormat(
+    markers=("<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>"),
+    stripped_header=stripped_headers.STRIPPED_HEADER,
+    begins=_header_begins,
+    make_splitter=_make_splitter,
+)

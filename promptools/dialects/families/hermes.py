@@ -1,0 +1,148 @@
+"""Hermes: JSON between `<tool_call>` tags, as Qwen 2.5, Qwen 3 and many fine-tunes are trained.
+
+    <tool_call>
+    {"name": "get_weather", "arguments": {"city": "Oslo"}}
+    </tool_call>
+
+Source: NousResearch/Hermes-Function-Calling (2024-03), the chat templates of Hermes 2 Pro, Qwen2.5 and Qwen3.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from promptools.dialects.calls.resolve import Evidence, ParseOptions, dump
+from promptools.dialects.contract import Head, Textual
+from promptools.dialects.prefix_patterns import any_literal_text, any_of, literal_text, sequence
+from promptools.dialects.readers.elements.yaml_reader import YAML_ALIAS, YamlReader, yaml_head
+from promptools.dialects.readers.json_block.block_reader import Closers, JsonBlockReader
+from promptools.dialects.rendering.declaration import explain_tools, json_lines
+from promptools.parsing.parts import Candidate
+from promptools.types import Call, Fix, Result
+
+TAGS = (
+    "tool_call",
+    "function_call",
+    "function_calls",
+    "tool_use",
+    "toolcall",
+    "functioncall",
+    "tool-use",
+    "tools",
+    "tool",
+    "call",
+    "function",
+    "action",
+)
+"""Tags that models put around the same JSON, the trained one first."""
+
+AMBIGUOUS_TAGS = ("json", "JSON", "xml", "response", "invoke", "functions", "tool_request")
+"""Tags with other uses: JSON in them needs as much evidence as JSON without tags."""
+
+_TAG = re.compile(rf"<({'|'.join((*TAGS, *AMBIGUOUS_TAGS))})\b")
+
+OTHER_CLOSERS = ("</tool_calls>", "</think>", "</tool_response>", "</response>")
+
+_BEFORE = (
+    r"(?:\Z|`{1,3}\Z|(?=[{\[])"
+    r"|```[\w+-]{0,16}\s{0,16}(?:\Z|(?=[{\[]))"
+    r"|[A-Za-z_][\w.:-]{0,63}\s{0,8}(?:\Z|(?=[{\[])))"
+)
+"""What may come between a marker and the bracket: a code fence, or the name on a line of its own."""
+_ELEMENTS = sequence(
+    literal_text("<tool_call>"),
+    r"\s{0,64}",
+    any_literal_text(("<name>", "<tool_name>")),
+    r"\s{0,16}",
+    r"[^\W\d][\w.:/-]{0,127}+",
+    r"\s{0,16}",
+    any_literal_text(("</name>", "</tool_name>")),
+    r"\s{0,16}",
+    any_literal_text(("<arguments>", "<parameters>")),
+    r"\s{0,64}",
+)
+"""The same with an element for the name and one for the arguments."""
+_NAMED = re.compile(r"<tool_call>\s*<(?:tool_)?name>\s*([\w.:/-]+)")
+_IN_ELEMENTS = Closers(right=("</arguments>", "</parameters>"), wrong=("</tool_call>",), openers=("<tool_call>",))
+
+if TYPE_CHECKING:
+    from promptools.schema import Tools
+
+
+@lru_cache(maxsize=32)
+def _closers(marker: str) -> Closers:
+    others = tuple(f"</{tag}>" for tag in TAGS if tag != marker)
+    return Closers(
+        right=(f"</{marker}>",),
+        wrong=(*others, *OTHER_CLOSERS),
+        openers=(f"<{marker}>",),
+        # granite-20b-functioncalling and glaive-function-calling are trained without a closer
+        line_end_closes=marker in {"function_call", "functioncall"},
+    )
+
+
+def closers_of(head: str) -> Closers:
+    """Return the closing tags for a head. Others occur in the wild: `</think>` (GLM), `</function>`."""
+    tag = _TAG.match(head)
+    assert tag is not None
+    return _closers(tag[1])
+
+
+class Hermes(Textual):
+    """`<tool_call>{"name": ..., "arguments": {...}}</tool_call>`."""
+
+    name = "hermes"
+    models = "Hermes 2 Pro to 4, Qwen2.5, QwQ, Qwen3, Granite 4, SmolLM3, Ernie 4.5, Falcon-H1 and many fine-tunes"
+    heads = (
+        Head(
+            tuple(f"<{tag}{end}" for tag in TAGS for end in "> \n"),
+            rf"<(?:{'|'.join(TAGS)})(?:\Z|(?:[ \n][^<>{{}}]{{0,200}})?(?:\Z|>\s{{0,64}}{_BEFORE}))",
+        ),
+        Head(("<tool_call>",), _ELEMENTS, body_starts="{"),
+        Head(
+            tuple(f"<{tag}>" for tag in AMBIGUOUS_TAGS),
+            any_of(*(sequence(literal_text(f"<{tag}>"), r"\s{0,64}") for tag in AMBIGUOUS_TAGS)),
+            tier="B",
+        ),
+        yaml_head("<tool_call>"),
+        yaml_head("<tool_calls>"),
+    )
+    closers = ("</tool_call>", "<tool_call>")
+    stop = ("<tool_response>",)
+
+    def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+        """Read from the bracket after the tag."""
+        if head.startswith(YAML_ALIAS):
+            return YamlReader(head.removeprefix(YAML_ALIAS), rules, place, definite=definite)
+        named = _NAMED.match(head)
+        if named is not None:
+            return JsonBlockReader(
+                head,
+                _IN_ELEMENTS,
+                rules,
+                place,
+                definite=definite,
+                name=named[1],
+                fixes=[Fix("marker", "its name is an element")],
+            )
+        return JsonBlockReader(head, closers_of(head), rules, place, definite=definite)
+
+    def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
+        """Render the system-prompt block that declares the tools and the format."""
+        return explain_tools(
+            self.render_calls, tools, f"<tools>\n{json_lines(tools)}\n</tools>", parallel=parallel, required=required
+        )
+
+    def render_calls(self, calls: Sequence[Call]) -> str:
+        """Render calls as the model would write them."""
+        return "\n".join(
+            f'<tool_call>\n{{"name": {dump(call.name)}, "arguments": {call.arguments_json}}}\n</tool_call>'
+            for call in calls
+        )
+
+    def render_results(self, results: Sequence[Result]) -> str:
+        """Render results as one user turn."""
+        return "\n".join(f"<tool_response>\n{result.content}\n</tool_response>" for result in results)

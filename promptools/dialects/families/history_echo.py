@@ -1,0 +1,112 @@
+"""Calls in the notation of a harness that printed earlier turns: a model that reads such a history copies it.
+
+    [Calling tool: get_weather({"city": "Oslo"})]
+    [Tool Call: get_weather] Arguments: {"city": "Oslo"}
+
+No model is trained on these, and logs look the same: they are read only at `lenient`, and never written. The `json`
+dialect is written instead, so that the next turn has a better example to copy.
+"""
+
+from __future__ import annotations
+
+import re
+
+from promptools.dialects.calls.resolve import PLAUSIBLE_NAME, Evidence, ParseOptions
+from promptools.dialects.contract import Head, Tier
+from promptools.dialects.families.generic_json import GenericJson
+from promptools.dialects.prefix_patterns import any_of, literal_text, sequence
+from promptools.dialects.readers.json_block.block_markers import Closers
+from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
+from promptools.parsing.parts import Candidate
+
+_NAME = r"[`\"']?[^\W\d][\w.-]{0,80}+[`\"']?"
+_SPACES = r"[ \t]{0,4}"
+_CALLING = sequence(literal_text("[Calling tool"), r"s?", r"\s{0,2}", ":", _SPACES, _NAME, _SPACES, r"\(?", r"\s{0,4}")
+_TOOL_CALL = sequence(
+    r"\[",
+    any_of(literal_text("Tool Call"), literal_text("Tool call"), literal_text("tool_call")),
+    _SPACES,
+    ":",
+    _SPACES,
+    _NAME,
+    _SPACES,
+    r"\]",
+    r"\s{0,8}",
+    rf"(?:{sequence(literal_text('Arguments'), ':')})?",
+    r"\s{0,8}",
+)
+_COUNTED = sequence(
+    literal_text("Tool call"),
+    r"[ \d]{0,4}",
+    ":",
+    _SPACES,
+    any_of(literal_text("calling "), literal_text("Calling ")),
+    _NAME,
+    " ",
+    literal_text("with"),
+    r"\s{1,4}",
+)
+_LISTED = sequence(literal_text("Calling tools:"), r"\s{0,8}")
+_PREVIOUS = sequence(
+    literal_text("[Previous assistant tool use]"),
+    r"\s{1,4}",
+    literal_text("Tool:"),
+    _SPACES,
+    _NAME,
+    r"\s{1,4}",
+    literal_text("Input:"),
+    r"\s{0,8}",
+)
+_WRENCH = sequence("🔧", r"\s{0,2}", _NAME, r"[ \t]{0,2}[:(]?\s{0,4}")
+_NAMED = re.compile(
+    r"(?:\[Calling tools?\s*:|\[[Tt]ool.[Cc]all\s*:|Tool call[ \d]*:\s*[Cc]alling |.*\sTool:|🔧)\s*[`\"']?([\w.-]+)",
+    re.DOTALL,
+)
+_BRACKETED = Closers(right=(")]",), wrong=(), openers=(), required=False)
+_BARE = Closers(right=("```",), wrong=(), openers=(), required=False)
+
+
+def _begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+    """Whether printed history is read at all, and names an offered tool."""
+    del fresh
+    if rules.strictness != "lenient":
+        return False
+    if end == len(text):
+        return None
+    named = _NAMED.match(text, start, end)
+    if text[end] not in "{[":
+        return False
+    if named is None:
+        return text.startswith("Calling tools", start)
+    return rules.tools is not None and PLAUSIBLE_NAME.match(named[1]) is not None and _offered(named[1], rules)
+
+
+def _offered(name: str, rules: ParseOptions) -> bool:
+    return rules.tools is not None and rules.tools.find(name) is not None
+
+
+def _line(pattern: str, gate: str) -> Head:
+    return Head((), pattern, gate=gate, begins=_begins, at_line_start=True)
+
+
+class HistoryEcho(GenericJson):
+    """`[Calling tool: NAME({...})]`, and other ways to print a call."""
+
+    name = "mimicry"
+    models = "none by training: models that copy a printed history"
+    tier: Tier = "C"
+    heads: tuple[Head, ...] = (
+        _line(any_of(_CALLING, _TOOL_CALL, _PREVIOUS), r"(?=[\[])"),
+        _line(any_of(_COUNTED, _LISTED), "(?=[TC])"),
+        _line(_WRENCH, "🔧"),
+        *(head._replace(on_request=True, tier="B") for head in GenericJson.heads),
+    )
+    closers: tuple[str, ...] = ()
+
+    def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+        """Read from the arguments, or from the list of calls."""
+        if head[:1] not in ("[", "T", "C", "🔧"):
+            return super().candidate(head, rules, place, definite=definite)
+        named = _NAMED.match(head)
+        closers = _BRACKETED if head.rstrip().endswith("(") else _BARE
+        return JsonBlockReader(head, closers, rules, place, definite=definite, name=named[1] if named else None)

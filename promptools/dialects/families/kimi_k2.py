@@ -1,0 +1,139 @@
+"""Kimi K2: `<|tool_call_begin|>functions.NAME:N<|tool_call_argument_begin|>{...}<|tool_call_end|>` in a section.
+
+    <|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{"city": "Oslo"}
+    <|tool_call_end|><|tool_calls_section_end|>                                                     (in one line)
+
+The header is the call's id. Models leave out the section, the end, the prefix, the number, and sometimes the name,
+which the arguments then have to show. Source: moonshotai/Kimi-K2-Instruct, docs/tool_call_guidance.md (2025-07), and
+Kimi K2 Thinking.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from promptools.dialects.calls.resolve import Evidence, ParseOptions
+from promptools.dialects.contract import NAME_GATE, Head, Textual, Tier
+from promptools.dialects.prefix_patterns import any_literal_text, any_of, literal_text, optional_steps, sequence
+from promptools.dialects.readers.json_block.block_markers import Closers
+from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
+from promptools.dialects.readers.json_block.marked_json import FENCE
+from promptools.dialects.rendering.declaration import explain_tools, json_lines
+from promptools.parsing.parts import Candidate
+from promptools.types import Call, Fix, Result
+
+if TYPE_CHECKING:
+    from promptools.schema import Tools
+
+SECTION, SECTION_END = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
+CALL, ARGUMENT, END = "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"
+SECTIONS = (SECTION, "<|tool_call_section_begin|>")
+SECTION_ENDS = (SECTION_END, "<|tool_call_section_end|>")
+
+_GAP = r"\s{0,16}"
+_SECTION_TEXT = r"[^<{]{0,200}+"
+"""Text between the section and its first call, which is not meant to be seen."""
+_HEADER = r"[^<{]{1,200}+"
+_OPENER = any_of(literal_text(CALL), sequence(any_literal_text(SECTIONS), _SECTION_TEXT, literal_text(CALL)))
+_FORM = re.compile(r"functions\.(.+):\d+\Z", re.DOTALL)
+_RESIDUE = sequence(
+    literal_text("functions."), r"[^\W\d][\w./-]{0,127}+", r"\s{0,4}", ":", r"\s{0,4}", r"\d{1,4}", r"\s{0,8}"
+)
+_RESIDUE_FORM = re.compile(r"(?:functions\.)?([^\W\d][\w./-]*)\s*:\s*\d+\s*")
+_INDEXED = sequence(r"[^\W\d][\w./-]{0,127}+", ":", r"\d{1,4}", r"[ \t]{0,8}")
+_INDEXED_FORM = re.compile(r"([^\W\d][\w./-]*):\d+[ \t]*")
+
+CLOSERS = Closers(right=(END,), wrong=(*SECTION_ENDS, "</think>"), openers=(CALL, *SECTIONS))
+UNMARKED = Closers(right=(), wrong=(END, *SECTION_ENDS), openers=("functions.",), required=False)
+
+
+def _indexed_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+    """Whether a name and its number are those of an offered tool."""
+    del fresh
+    if rules.tools is None:
+        return False
+    form = _INDEXED_FORM.fullmatch(text, start, end)
+    if form is None:
+        return None if end == len(text) else False
+    return rules.tools.get(form[1]) is not None
+
+
+class KimiK2(Textual):
+    """`<|tool_call_begin|>functions.NAME:N<|tool_call_argument_begin|>{...}<|tool_call_end|>`."""
+
+    name = "kimi_k2"
+    models = "Kimi K2, K2 Thinking, K2.5 and K2.6"
+    tier: Tier = "S"
+    heads = (
+        Head(
+            (CALL, *SECTIONS),
+            sequence(_OPENER, _HEADER, literal_text(ARGUMENT), _GAP, FENCE),
+            body_starts="{<",
+            sure_pattern=r"(?s:.*argument_begin\|>.*)",
+        ),
+        Head(
+            (CALL, *SECTIONS),
+            sequence(_OPENER, _HEADER, optional_steps(literal_text(ARGUMENT)), _GAP, FENCE),
+            body_starts="{",
+        ),
+        Head(("functions.",), _RESIDUE, body_starts="{", tier="B"),
+        Head(
+            (),
+            _INDEXED,
+            body_starts="{",
+            gate=NAME_GATE,
+            begins=_indexed_begins,
+            at_line_start=True,
+            unindented=True,
+            tier="B",
+        ),
+    )
+    closers = (*SECTION_ENDS, END, *SECTIONS)
+    stop = (SECTION_END,)
+
+    def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+        """Read from the bracket of the arguments."""
+        residue = _RESIDUE_FORM.fullmatch(head)
+        if residue is not None:
+            lost = Fix("marker", "the markers around its name are missing")
+            return JsonBlockReader(head, UNMARKED, rules, place, definite=definite, name=residue[1], fixes=[lost])
+        name, fixes = _name_in(head)
+        return JsonBlockReader(head, CLOSERS, rules, place, definite=definite, name=name, fixes=fixes)
+
+    def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
+        """Render the system-prompt block that declares the tools and the format."""
+        declared = f"<tools>\n{json_lines(tools)}\n</tools>"
+        return explain_tools(self.render_calls, tools, declared, parallel=parallel, required=required)
+
+    def call_id(self, call: Call, number: int) -> str:
+        """Return the header as the id, numbered from 0 through the conversation."""
+        return f"functions.{call.name}:{number}"
+
+    def render_calls(self, calls: Sequence[Call]) -> str:
+        """Render calls as the model would write them; those without an id of this form are numbered from 0."""
+        headers = (
+            call.id if re.fullmatch(rf"functions\.{re.escape(call.name)}:\d+", call.id) else self.call_id(call, number)
+            for number, call in enumerate(calls)
+        )
+        written = "".join(
+            f"{CALL}{header}{ARGUMENT}{call.arguments_json}{END}" for header, call in zip(headers, calls, strict=True)
+        )
+        return f"{SECTION}{written}{SECTION_END}"
+
+    def render_results(self, results: Sequence[Result]) -> str:
+        """Render results as one user turn."""
+        return "\n".join(f"## Return of {result.call_id}\n{result.content}" for result in results)
+
+
+def _name_in(head: str) -> tuple[str, list[Fix]]:
+    """Return the name in the header, empty if that is a mere number, and the fixes made to read it."""
+    header = head.partition(CALL)[2].partition("<")[0].partition("`")[0].strip()
+    form = _FORM.fullmatch(header)
+    fixes = [] if ARGUMENT in head else [Fix("marker", f"no {ARGUMENT!r}")]
+    if form is not None:
+        return form[1].strip(), fixes
+    if header.isdigit():
+        return "", fixes
+    return header, [*fixes, Fix("marker", f"the header is {header!r}, not 'functions.NAME:N'")]

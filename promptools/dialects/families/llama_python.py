@@ -1,0 +1,91 @@
+"""Llama's Python tag with a call after it: a built-in tool, or one of the app's in an `ipython` environment.
+
+    <|python_tag|>brave_search.call(query="oslo weather")<|eom_id|>
+    <|python_tag|>get_weather(city="Oslo")
+
+The same tag may precede code for an interpreter, which is a call if such a tool is offered
+(`promptools.dialects.readers.interpreter_code`); otherwise nothing but calls may follow the tag. A name that ends in
+`.call` is not a program's: content may follow such a call, and its tool need not be offered. Source: Llama 3.1 prompt
+format (Meta, 2024-07).
+"""
+
+from __future__ import annotations
+
+import re
+
+from promptools.dialects.calls.resolve import Evidence, ParseOptions
+from promptools.dialects.contract import Head, Tier
+from promptools.dialects.prefix_patterns import literal_text, sequence
+from promptools.dialects.readers.interpreter_code import CODE_ALIAS, CodeCandidate, find_interpreter
+from promptools.dialects.readers.python_calls.marked_python import MarkedPythonCalls
+from promptools.dialects.readers.python_calls.python_heads import begins_offered_call, begins_with_marker, marker_head
+from promptools.dialects.readers.python_calls.python_parts import CallLayout
+from promptools.dialects.readers.python_calls.python_reader import PythonCallReader
+from promptools.parsing.parts import Candidate
+
+_TAG = "<|python_tag|>"
+_MARKER = re.compile(r"<\|python_tag\|>(?P<name>)")
+_BUILT_IN_CALL = re.compile(r"\w+\.call[ \t]{0,8}\(")
+
+
+def _calls_begin(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+    """Whether calls follow the tag: if an interpreter is offered, the name of no offered tool is a program's."""
+    if find_interpreter(rules.tools) is None or _BUILT_IN_CALL.match(text, end):
+        return begins_with_marker(text, start, end, fresh=fresh, rules=rules)
+    return begins_offered_call(text, start, end, fresh=fresh, rules=rules)
+
+
+def _code_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+    """Whether code may follow the tag."""
+    del start, fresh
+    if find_interpreter(rules.tools) is None:
+        return False
+    return None if end == len(text) else text[end] not in "{["
+
+
+class LlamaPython(MarkedPythonCalls):
+    """`<|python_tag|>brave_search.call(query="oslo weather")`."""
+
+    name = "llama_python"
+    models = "Llama 3.1, 3.2 and 3.3 with built-in tools or an ipython environment"
+    tier: Tier = "S"
+    heads: tuple[Head, ...] = (
+        marker_head(_TAG)._replace(begins=_calls_begin),
+        Head((_TAG,), sequence(literal_text(_TAG), r"\s{0,16}"), body_starts="", begins=_code_begins, alias=CODE_ALIAS),
+    )
+    stop: tuple[str, ...] = ("<|eom_id|>",)
+    layout = CallLayout(one_per_line=True, whole_reply=True)
+    opener, between = _TAG, "; "
+
+    def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+        """Read from the call, or from the tag before code."""
+        if head == CODE_ALIAS:
+            return CodeCandidate(_MARKER, rules, place, definite=definite)
+        return _TaggedCall(head, self.layout, rules, place._replace(sentinel=False), definite=definite)
+
+    def call_format(self, *, parallel: bool) -> str:
+        """Return the instructions for writing a call."""
+        how_many = "Write a semicolon between several calls." if parallel else "Call one function at a time."
+        return f"""You can call functions. To do so, answer with your Python tag and a call, and nothing after it:
+
+function_name.call(parameter="value", other=2)
+
+{how_many}"""
+
+
+class _TaggedCall(PythonCallReader):
+    """Calls after the tag, and nothing else unless they are unmistakable."""
+
+    def _match_callee(self, text: str, at: int) -> tuple[str, int]:
+        name, end = super()._match_callee(text, at)
+        if _BUILT_IN.search(name):
+            self._place = self._place._replace(sentinel=True)
+        elif self._place.sentinel and text[end - 1] == "(" and not self._is_offered(name):
+            return "", at  # content or a program, after a call that counts
+        return name, end
+
+    def _is_offered(self, name: str) -> bool:
+        return self._rules.tools is not None and self._rules.tools.find(name) is not None
+
+
+_BUILT_IN = re.compile(r"\w\.call\Z")

@@ -1,0 +1,110 @@
+"""LM Studio, for models without a format of their own: JSON between `[TOOL_REQUEST]` and `[END_TOOL_REQUEST]`.
+
+MiniMax models there write `[TOOL_CALL]`, and arrows instead of JSON:
+
+    [TOOL_CALL]
+    {tool => "get_weather", args => {
+      --city "Oslo"
+    }}
+    [/TOOL_CALL]
+
+Calls in Python's syntax occur there too. Source: lmstudio.ai/docs, tool use (2024-12); reports of MiniMax M2 under LM
+Studio (2025-11).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from promptools.dialects.calls.bare_values import read_parameter
+from promptools.dialects.calls.envelope import JsonNode, UnresolvedCall
+from promptools.dialects.calls.json_body import call_part, unreadable_part
+from promptools.dialects.calls.resolve import Evidence, ParseOptions, resolve_call
+from promptools.dialects.readers.json_block.block_markers import Closers
+from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
+from promptools.dialects.readers.json_block.marked_json import MarkedJson
+from promptools.dialects.readers.python_calls.python_fallback import PythonFallbackReader
+from promptools.dialects.readers.python_calls.python_heads import CallsOrJson, begins_offered_call, marker_head
+from promptools.dialects.readers.python_calls.python_parts import CallLayout
+from promptools.parsing.parts import Candidate, Part
+from promptools.types import Fix, MalformedReason
+
+ARROWS = "[TOOL_CALL]"
+_ENDS = {"[TOOL_REQUEST]": "[END_TOOL_REQUEST]", ARROWS: "[/TOOL_CALL]"}
+_PYTHON = {opener: CallLayout(closers=(closer,), one_per_line=True) for opener, closer in _ENDS.items()}
+"""The layout of calls in Python's syntax after each opener."""
+_CALL = re.compile(r"""\{\s*tool\s*=>\s*(["'])([^"'\n]{1,128})\1\s*,\s*args\s*=>\s*""")
+_KEY = re.compile(r"\s*,?\s*--([\w.-]{1,128})(?:\s+|=)")
+_NEXT = re.compile(r"[\n{}]|,?\s--[\w.-]{1,128}[\s=]")
+"""Ends a bare value."""
+_END = re.compile(r"\s*,?\s*\}\s*\}\Z")
+_FIX = Fix("json", "arrows and dashes instead of JSON")
+_DECODER = json.JSONDecoder(strict=False)
+
+
+class LmStudio(MarkedJson):
+    """`[TOOL_REQUEST]{...}[END_TOOL_REQUEST]`."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "lmstudio",
+            _ENDS,
+            models="any model under LM Studio that has no format of its own",
+        )
+        self.heads = (*self.heads, *(marker_head(opener)._replace(begins=begins_offered_call) for opener in _PYTHON))
+
+    def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+        """Read from the opening bracket."""
+        opener = head[: head.index("]") + 1]
+        return CallsOrJson(
+            head,
+            lambda: PythonFallbackReader(head, _PYTHON[opener], rules, place, definite=definite),
+            lambda: self._json(head, rules, place, definite=definite),
+            definite=definite,
+        )
+
+    def _json(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+        if head.startswith(ARROWS):
+            return ArrowCandidate(head, self.closers_of(ARROWS), rules, place, definite=definite)
+        return super().candidate(head, rules, place, definite=definite)
+
+
+class ArrowCandidate(JsonBlockReader):
+    """A block whose body may be written with arrows."""
+
+    def __init__(self, head: str, closers: Closers, rules: ParseOptions, place: Evidence, *, definite: bool) -> None:
+        super().__init__(head, closers, rules, place, definite=definite)
+        self._context = rules, place
+
+    def read_unusual(self, raw: str) -> list[Part] | None:
+        """Read a body written with arrows; None if it is something else."""
+        call = _CALL.match(raw)
+        if call is None:
+            return None
+        members = read_arrows(raw, call.end(), call[2], self._context[0])
+        if members is None:
+            whole = raw.rstrip().endswith("}")
+            reason: MalformedReason = "invalid_json" if whole else "truncated"
+            return [unreadable_part(raw, *self._context, reason, "its arguments cannot be read", call[2])]
+        values = JsonNode(members, raw, 0, len(raw), exact=False)
+        return [call_part(resolve_call(UnresolvedCall(values, call[2], values, {}, (_FIX,)), *self._context), raw)]
+
+
+def read_arrows(raw: str, at: int, tool: str, rules: ParseOptions) -> dict[str, Any] | None:
+    """Read `--key value` from `raw[at]` to the last two brackets; None for anything else. O(n) in characters."""
+    values: dict[str, Any] = {}
+    if raw[at : at + 1] != "{":
+        return None
+    at += 1
+    while (key := _KEY.match(raw, at)) is not None:
+        try:
+            values[key[1]], at = _DECODER.raw_decode(raw, key.end())
+        except (ValueError, RecursionError):
+            delimiter = _NEXT.search(raw, key.end())
+            if delimiter is None or delimiter[0] == "{":
+                return None
+            values[key[1]] = read_parameter(rules, tool, key[1], raw[key.end() : delimiter.start()].strip())[0]
+            at = delimiter.start()
+    return values if _END.match(raw, at) else None

@@ -1,0 +1,126 @@
+"""MiniMax M3: a marker precedes every tag, and parameters are elements, nested as the arguments are.
+
+    ]<]minimax[>[<tool_call>
+    ]<]minimax[>[<invoke name="search">]<]minimax[>[<query>x]<]minimax[>[</query>]<]minimax[>[<tags>]<]minimax[>[<item>a
+    ]<]minimax[>[</item>]<]minimax[>[</tags>]<]minimax[>[</invoke>
+    ]<]minimax[>[</tool_call>
+
+Source: the chat template of MiniMax-M3 (2026), and its parsers in vLLM 0.32, SGLang 0.5.23 and llama.cpp.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from promptools.dialects.calls.resolve import Evidence, ParseOptions, dump
+from promptools.dialects.contract import Head, Textual, Tier
+from promptools.dialects.readers.elements.element_tree import ITEM, build_tree, read_members
+from promptools.dialects.readers.elements.nested_reader import MARK, MarkedTagTokenizer, NestedReader
+from promptools.dialects.readers.markup.first_tags import LOOKAHEAD_PATTERN
+from promptools.dialects.readers.markup.markup_call import MarkupGrammar
+from promptools.dialects.readers.markup.tag_tokenizer import Tag
+from promptools.dialects.rendering.declaration import shown_functions
+from promptools.dialects.rendering.example_calls import NAME_SLOT
+from promptools.dialects.rendering.markup_text import PARAMETER_SLOT, call_instructions, may_hold_tag, wrap_results
+from promptools.parsing.parts import Candidate
+from promptools.schema.documents.graph import is_array, is_object
+from promptools.types import Call, Result
+
+if TYPE_CHECKING:
+    from promptools.schema import Tools
+
+GRAMMAR = MarkupGrammar(
+    canonical=re.compile(re.escape(MARK) + r'(?:</?tool_call>|<invoke name="[^"<>]+">|</invoke>)'),
+    wrapper=(f"{MARK}<tool_call>", f"{MARK}</tool_call>"),
+    closers=(f"{MARK}</invoke>", ""),
+)
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}\Z", re.ASCII)
+
+
+def tag_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+    """Whether the opening tag of a block or of a call follows the marker."""
+    del fresh, rules
+    token = MarkedTagTokenizer().next(text[start:end], 0, final=False)
+    if token is None:
+        return None
+    return isinstance(token, Tag) and not token.close and token.kind in ("wrap", "call")
+
+
+class MiniMaxM3(Textual):
+    """`<tool_call><invoke name="..."><key>value</key></invoke></tool_call>`, a marker before each tag."""
+
+    name = "minimax_m3"
+    models = "MiniMax M3"
+    tier: Tier = "S"
+    heads = (Head((MARK,), re.escape(MARK) + LOOKAHEAD_PATTERN, body_starts="", begins=tag_begins),)
+    closers = (f"{MARK}</tool_call>", f"{MARK}</invoke>")
+    stop = (f"{MARK}</tool_call>",)
+
+    def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+        """Read from the marker."""
+        del head
+        return NestedReader(GRAMMAR, rules, place, definite=definite)
+
+    def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
+        """Render the system-prompt block that declares the tools and the format."""
+        listed = "\n".join(f"<tool>{dump(function)}</tool>" for function in shown_functions(tools))
+        return f"""# Tools
+
+You may call tools to help with the user's request. They are described here as JSON:
+<tools>
+{listed}
+</tools>
+
+A call is written in XML, with {MARK} before each of its tags, and an element for each parameter:
+
+{MARK}<tool_call>
+{MARK}<invoke name="{NAME_SLOT}">{MARK}{PARAMETER_SLOT}its value{MARK}</parameter name>{MARK}</invoke>
+{MARK}</tool_call>
+
+The items of a list are <item> elements, the members of an object are elements of their names.
+{call_instructions(parallel=parallel, required=required, several="Several calls are several <invoke> in one block.")}"""
+
+    def render_calls(self, calls: Sequence[Call]) -> str:
+        """Render calls as the model would write them, with a JSON body where elements would be read back otherwise."""
+        listed = "".join(f"{_invoke(call)}\n" for call in calls)
+        return f"{MARK}<tool_call>\n{listed}{MARK}</tool_call>"
+
+    def render_results(self, results: Sequence[Result]) -> str:
+        """Render results as one user turn."""
+        return wrap_results(results, "<response>", "</response>")
+
+
+def _invoke(call: Call) -> str:
+    inside = _elements(call.arguments)
+    if may_hold_tag(dump(call.arguments)) or not _reads_back(inside, call.arguments):
+        inside = call.arguments_json
+    return f'{MARK}<invoke name="{call.name}">{inside}{MARK}</invoke>'
+
+
+def _elements(values: Mapping[str, Any]) -> str:
+    return "".join(f"{MARK}<{key}>{_inside(value)}{MARK}</{key}>" for key, value in values.items())
+
+
+def _inside(value: Any) -> str:
+    if is_object(value):
+        return _elements(value)
+    if is_array(value):
+        return "".join(f"{MARK}<{ITEM}>{_inside(item)}{MARK}</{ITEM}>" for item in value)
+    return value if isinstance(value, str) else dump(value)
+
+
+def _reads_back(text: str, arguments: Mapping[str, Any]) -> bool:
+    """Whether elements are read back as these arguments without the help of a schema."""
+    if not all(map(_NAME.match, arguments)):
+        return False
+    tags, tokens, at = MarkedTagTokenizer(), list[Tag | str](), 0
+    while at < len(text):
+        token = tags.next(text, at, final=True)
+        assert token is not None
+        tokens.append(token)
+        at += len(token if isinstance(token, str) else token.raw)
+    root, fixes = build_tree(tokens, MARK)
+    return not fixes and json.dumps(read_members(root, {}, {})) == json.dumps(arguments)

@@ -1,0 +1,201 @@
+"""Mistral: `[TOOL_CALLS]`, then a list of calls (old), or a name and its arguments (since tokenizer v11).
+
+    [TOOL_CALLS][{"name": "get_weather", "arguments": {"city": "Oslo"}, "id": "aB3dE6gH9"}]
+    [TOOL_CALLS]get_weather[CALL_ID]aB3dE6gH9[ARGS]{"city": "Oslo"}
+    [TOOL_CALLS]get_weather[ARGS]{"city": "Oslo"}
+
+Source: mistral-common, tokenizers v3 to v13 (2024-05 to 2025-12), the chat templates of Small 3.2, Devstral and
+Ministral 3. Unclosed brackets were seen by SGLang.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from promptools.dialects.calls.resolve import Evidence, ParseOptions, dump
+from promptools.dialects.contract import NAME_GATE, Head, Textual, Tier
+from promptools.dialects.prefix_patterns import literal_text, optional_steps, sequence
+from promptools.dialects.readers.json_block.block_markers import Closers
+from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
+from promptools.dialects.readers.json_block.marked_json import FENCE, SPACE
+from promptools.dialects.readers.python_calls.python_fallback import PythonFallbackReader
+from promptools.dialects.readers.python_calls.python_heads import CallsOrJson, begins_offered_call, marker_head
+from promptools.dialects.readers.python_calls.python_parts import CallLayout
+from promptools.dialects.rendering.declaration import explain_tools, shown_functions
+from promptools.parsing.parts import Candidate
+from promptools.types import Call, Fix, Result
+
+if TYPE_CHECKING:
+    from promptools.schema import Tools
+
+MARK, CLOSER = "[TOOL_CALLS]", "[/TOOL_CALLS]"
+ID_LENGTH = 9
+
+_NAME = r"[^\W\d][\w.:/-]{0,127}+"
+_SPACES = r"\s{0,8}"
+_ID = optional_steps(literal_text("[CALL_ID"), r"\]?", _SPACES, r"[\w-]{0,64}", _SPACES)
+_ARGS = sequence(literal_text("[ARGS"), r"\]?", _SPACES)
+_MARKS = rf"(?:{re.escape(MARK)}\s{{0,8}}){{0,4}}"
+_OPENER = sequence(_MARKS + literal_text("[TOOL_CALLS"), r"\]?", _SPACES)
+
+_BEFORE = sequence(_NAME, r"[ \t]{0,8}", literal_text("[TOOL_CALLS"), r"\]?", _SPACES, optional_steps(_ARGS), FENCE)
+"""The name before the marker, and nothing between the marker and the arguments."""
+_NAME_FIRST = re.compile(rf"({_NAME})[ \t]*\[TOOL_CALLS")
+
+_HEAD = re.compile(
+    rf"(?:\[TOOL_CALLS\]?\s*)+(?:({_NAME})\s*(?:\[CALL_ID\]?\s*([\w-]*)\s*)?)?(?:\[ARGS\]?\s*)?(?:```[\w+-]*\s*)?"
+)
+_AGAIN = re.compile(sequence(rf"({_NAME})", _SPACES, _ID, _ARGS))
+_STRING = re.compile(r'[^"\\]*+(?:\\[\s\S][^"\\]*+)*+')
+"""The content of a JSON string, up to its end or an incomplete escape."""
+_RESIDUE = rf"{_NAME}(?:\Z|(?=\{{))"
+"""A name with the id appended: what is left if a server strips the markers."""
+
+CLOSERS = Closers(
+    right=(CLOSER,), wrong=("[/TOOL_CALL]", "[/THINK]"), openers=(MARK, "[TOOL_CALLS"), required=False, next_name=_AGAIN
+)
+
+
+_PYTHON = CallLayout(closers=(CLOSER, "[/TOOL_CALL]"), one_per_line=True)
+"""The layout of calls in Python's syntax after the marker, seen with third-party configurations."""
+
+
+def _residue_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+    """Whether a line begins with an offered tool's name, an id of nine characters, and a bracket."""
+    del fresh
+    word = text[start:end]
+    if rules.tools is None:
+        return False
+    if end < len(text):
+        whole = rules.tools.get(word) is not None
+        return not whole and rules.tools.get(word[:-ID_LENGTH]) is not None and word[-ID_LENGTH:].isalnum()
+    near = any(name.startswith(word) or word.startswith(name) for name in rules.tools.names)
+    return None if near else False
+
+
+def _name_first_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+    """Whether a line begins with an offered tool's name, the marker, and arguments."""
+    del fresh
+    if rules.tools is None:
+        return False
+    named = _NAME_FIRST.match(text, start)
+    word = named[1] if named is not None else text[start:end].partition("[")[0].rstrip()
+    marked = named is not None or len(word) < end - start
+    if not (rules.tools.find(word) is not None if marked else _may_be_offered(word, rules.tools)):
+        return False
+    return None if end == len(text) else named is not None and text[end] == "{"
+
+
+def _may_be_offered(word: str, tools: Tools) -> bool:
+    """Whether `word` is, or may grow into, the name of an offered tool."""
+    return any(name.startswith(word) for name in tools.names) or tools.find(word) is not None
+
+
+class Mistral(Textual):
+    """`[TOOL_CALLS]name[ARGS]{...}`, or a list after the marker."""
+
+    name = "mistral"
+    models = "Mistral, Mixtral, Nemo, Small, Large, Codestral, Devstral, Magistral, Ministral 3"
+    tier: Tier = "S"
+    heads = (
+        Head(
+            ("[TOOL_CALLS",),
+            sequence(_OPENER, _NAME, _SPACES, _ID, _ARGS, FENCE),
+            body_starts='{<["',
+            sure_pattern=r"(?s:.*\[ARGS\]?\s*)",
+        ),
+        Head(
+            ("[TOOL_CALLS",),
+            sequence(_OPENER, _NAME, _SPACES, _ID, FENCE),
+            body_starts="{",
+            sure_pattern=rf"{_MARKS}{_NAME}\s*",
+        ),
+        Head(("[TOOL_CALLS",), sequence(_OPENER, optional_steps(_ARGS), SPACE, FENCE)),
+        marker_head(MARK)._replace(begins=begins_offered_call),
+        Head((), _BEFORE, body_starts="{", gate=NAME_GATE, begins=_name_first_begins, at_line_start=True),
+        Head((), _RESIDUE, body_starts="{", gate=NAME_GATE, begins=_residue_begins, at_line_start=True, tier="B"),
+    )
+    closers = (CLOSER, MARK)
+    stop = ("[TOOL_RESULTS]",)
+
+    def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+        """Read from the bracket of the list, or of the arguments."""
+        before = _NAME_FIRST.match(head)
+        if before is not None:
+            moved = Fix("marker", "the name stands before the marker")
+            return MistralCandidate(head, CLOSERS, rules, place, definite=definite, name=before[1], fixes=[moved])
+        header = _HEAD.fullmatch(head)
+        if header is None:
+            lost = Fix("marker", "the markers around its name and id are missing")
+            return JsonBlockReader(head, CLOSERS, rules, place, definite=definite, name=head[:-ID_LENGTH], fixes=[lost])
+        fixes = [Fix("marker", "a bracket of its markers is missing")] if head.count("[") != head.count("]") else []
+        if header[1] is not None:
+            return MistralCandidate(head, CLOSERS, rules, place, definite=definite, name=header[1], fixes=fixes)
+        return CallsOrJson(
+            head,
+            lambda: PythonFallbackReader(head, _PYTHON, rules, place, definite=definite),
+            lambda: JsonBlockReader(head, CLOSERS, rules, place, definite=definite, fixes=fixes),
+            definite=definite,
+        )
+
+    def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
+        """Render the system-prompt block that declares the tools and the format."""
+        listed = dump([{"type": "function", "function": function} for function in shown_functions(tools)])
+        declared = f"[AVAILABLE_TOOLS]{listed}[/AVAILABLE_TOOLS]"
+        return explain_tools(self.render_calls, tools, declared, parallel=parallel, required=required)
+
+    def render_calls(self, calls: Sequence[Call]) -> str:
+        """Render calls as the model would write them, in the old form for a name that the new one cannot hold."""
+        return "".join(
+            f"{MARK}{call.name}[ARGS]{call.arguments_json}"
+            if re.fullmatch(_NAME, call.name)
+            else f'{MARK}[{{"name": {dump(call.name)}, "arguments": {call.arguments_json}}}]'
+            for call in calls
+        )
+
+    def render_results(self, results: Sequence[Result]) -> str:
+        """Render results as one user turn."""
+        return "".join(f"[TOOL_RESULTS]{result.content}[/TOOL_RESULTS]" for result in results)
+
+
+class MistralCandidate(JsonBlockReader):
+    """A name and its arguments, which may be in a JSON string.
+
+    A name alone at the end of the text is a call if it is an offered tool's.
+    """
+
+    _string: list[str] | None = None
+    """The string so far, with its opening quote."""
+    _escaped = False
+
+    def feed(self, piece: str, start: int) -> int | None:
+        """Read more text; see `Candidate`."""
+        if self._string is None and self._lacks_body and piece[start : start + 1] == '"':
+            self._string = []
+        if self._string is None or self._body.has_text:
+            return super().feed(piece, start)
+        begun = bool(self._string)
+        content = _STRING.match(piece, start + (self._escaped or not begun))
+        end = content.end() if content is not None else len(piece)
+        closed = piece[end : end + 1] == '"'
+        self._escaped = piece[end : end + 1] == "\\"
+        end = end + 1 if closed else len(piece)
+        self._string.append(piece[start:end])
+        if not closed:
+            return None
+        self._body.extend("".join(self._string))
+        self._body_ended()
+        return end if self._decided else super().feed(piece, end)
+
+    def close(self, finish_reason: str | None) -> None:
+        """Decide at the end of the text."""
+        tools, name = self._rules.tools, self._name or ""
+        if self._string and not self._body.has_text:
+            self._lookahead = "".join(self._string)
+            self._report_truncated()
+        elif self._lacks_body and "[ARGS" not in self.head and (tools is None or tools.find(name) is None):
+            self._give_up("no tool of that name is offered, and no arguments follow")
+        else:
+            super().close(finish_reason)

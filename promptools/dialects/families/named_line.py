@@ -1,0 +1,256 @@
+"""Bare calls: the name of an offered tool at the beginning of a line, and its arguments.
+
+    get_weather(city="Oslo")
+    get_weather{"city": "Oslo"}
+    get_weather
+    {"city": "Oslo"}
+    tool_name: get_weather
+    arguments: {"city": "Oslo"}
+
+Small models write this under any prompt, and it is what is left of other formats when a server strips their tokens. The
+name is the only evidence of a call: it must be spelled exactly as declared, and nothing but calls may follow.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from promptools.dialects.calls.envelope import NotACall
+from promptools.dialects.calls.json_body import JsonBody
+from promptools.dialects.calls.resolve import COMPLETE_FINISH_REASONS, Evidence, ParseOptions, malformed_call
+from promptools.dialects.contract import NAME_GATE, Head, Tier, trace_entry
+from promptools.dialects.readers.literals.python_names import (
+    PROGRAM_LABELS,
+    escape_fixes,
+    is_offered_name,
+    name_pattern,
+    unescape_name,
+)
+from promptools.dialects.readers.python_calls.marked_python import MarkedPythonCalls
+from promptools.dialects.readers.python_calls.python_parts import CallLayout
+from promptools.dialects.readers.python_calls.python_reader import PythonCallReader
+from promptools.dialects.rendering.python_text import python_calls
+from promptools.parsing.parts import Candidate, CandidateBase, Part, TriedStrategy, add_fix, total_length
+from promptools.types import Call
+
+_NAME = name_pattern("[A-Za-z_]", r"[\w.-]", 63)
+_LABEL = r"(?:tool_name|tool|function)"
+_GAP = r"[ \t]{0,8}+"
+_QUOTE = r"[\"'`*]{0,3}+"
+_NAMED = re.compile(rf"(?:{_LABEL}[ \t]*:[ \t]*{_QUOTE})?({_NAME})")
+_FIRST_KEY = re.compile(r"""\{\s*["']?([\w.-]+)["']?\s*:""")
+_FENCES = (None, "tool_call")
+
+
+def _sequence(*steps: str) -> str:
+    """Return the pattern of consecutive steps; at the end of the text the first few of them are enough."""
+    pattern = steps[-1]
+    for step in reversed(steps[:-1]):
+        pattern = rf"{step}(?:\Z|{pattern})"
+    return pattern
+
+
+_CALL = rf"{_NAME}(?:\Z|\(\s{{0,8}}+(?:\Z|(?=[^\s)])))"
+_EMPTY = rf"{_NAME}(?:\Z|\(\s{{0,8}}+(?:\Z|\)))"
+_OBJECT = rf"{_NAME}{_GAP}(?:\Z|(?=\{{)|\r?(?:\Z|\n\s{{0,16}}+(?:\Z|(?=\{{))))"
+_LABELLED = _sequence(
+    _LABEL, rf"{_GAP}:{_GAP}", _QUOTE, _NAME, rf"{_QUOTE}{_GAP}\r?", r"\n\s{0,16}", _QUOTE + r"[a-z]{1,10}+",
+    rf"{_QUOTE}{_GAP}:\s{{0,16}}+", r"(?=\{)",
+)  # fmt: skip
+_ARGUMENTS = re.compile(r"\n\W*(?:arguments|parameters|args|input)\W*\Z")
+
+
+def _offered(text: str, start: int, rules: ParseOptions) -> bool:
+    """Whether the name of an offered tool, spelled exactly as declared, is at `text[start]`."""
+    match = _NAMED.match(text, start)
+    return match is not None and is_offered_name(match[1], rules)
+
+
+def _undecided(rules: ParseOptions) -> bool | None:
+    """Return None, for more text is needed; False if the offered tools are not known."""
+    return None if rules.tools is not None else False
+
+
+def _begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+    del fresh
+    if end == len(text):
+        return _undecided(rules)
+    return _offered(text, start, rules)
+
+
+def _empty_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+    """Whether a call without arguments begins: prose mentions functions so, hence no text may come before it."""
+    if text[end - 1] != ")":
+        return _undecided(rules)
+    return fresh and _offered(text, start, rules)
+
+
+def _program_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+    """Whether a call begins in a code fence for programs, which must be the whole reply."""
+    return fresh and _begins(text, start, end, fresh=fresh, rules=rules)
+
+
+def _label_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+    del fresh
+    if end == len(text):
+        return _undecided(rules)
+    return _ARGUMENTS.search(text, start, end) is not None and _offered(text, start, rules)
+
+
+class NamedLine(MarkedPythonCalls):
+    """`get_weather(city="Oslo")`, or the name and a JSON object."""
+
+    name = "bare"
+    models = "small models under any prompt, and what servers leave of formats whose tokens they strip"
+    tier: Tier = "B"
+    heads: tuple[Head, ...] = (
+        Head(
+            (),
+            _CALL,
+            body_starts="",
+            gate=NAME_GATE,
+            begins=_begins,
+            at_line_start=True,
+            unindented=True,
+            fence_labels=_FENCES,
+        ),
+        Head(
+            (),
+            _EMPTY,
+            body_starts="",
+            gate=NAME_GATE,
+            begins=_empty_begins,
+            at_line_start=True,
+            unindented=True,
+            fence_labels=_FENCES,
+        ),
+        Head(
+            (),
+            _OBJECT,
+            body_starts="{",
+            gate=NAME_GATE,
+            begins=_begins,
+            at_line_start=True,
+            unindented=True,
+            fence_labels=_FENCES,
+        ),
+        Head(
+            (),
+            _LABELLED,
+            body_starts="{",
+            gate="tool|function",
+            begins=_label_begins,
+            at_line_start=True,
+            fence_labels=_FENCES,
+        ),
+        Head(
+            (),
+            _CALL,
+            body_starts="",
+            gate=NAME_GATE,
+            begins=_program_begins,
+            at_start=True,
+            at_line_start=True,
+            fence_labels=PROGRAM_LABELS,
+        ),
+        Head(
+            (),
+            _EMPTY,
+            body_starts="",
+            gate=NAME_GATE,
+            begins=_empty_begins,
+            at_start=True,
+            at_line_start=True,
+            fence_labels=PROGRAM_LABELS,
+        ),
+    )
+    layout = CallLayout(brackets=False, in_row=True)
+
+    def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+        """Read from the name, or from the object after it."""
+        if not head:
+            return PythonCallReader(head, self.layout, rules, place, definite=definite)
+        return NamedObjectCandidate(head, rules, place, definite=definite)
+
+    def call_format(self, *, parallel: bool) -> str:
+        """Return the instructions for writing a call."""
+        how_many = "Write one line for each call to call several." if parallel else "Call one function at a time."
+        return f"""You can call functions. To do so, end your answer with a line like this:
+
+function_name(parameter="value", other=2)
+
+{how_many}"""
+
+    def render_calls(self, calls: Sequence[Call]) -> str:
+        """Render calls as the model would write them."""
+        return "\n".join(python_calls(calls))
+
+
+class NamedObjectCandidate(CandidateBase):
+    """A JSON object of arguments after the name of its tool."""
+
+    def __init__(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> None:
+        super().__init__(definite=definite, head=head)
+        self._rules = rules
+        self._place = place
+        self._body = JsonBody()
+        match = _NAMED.match(head)
+        assert match is not None
+        self._name, self._fixes = unescape_name(match[1]), escape_fixes(match[1])
+
+    def feed(self, piece: str, start: int) -> int | None:
+        """Read more of the object; see `Candidate`."""
+        end = self._body.feed(piece, start, len(piece))
+        if end is not None:
+            self._decide(finish_reason=None, close=False)
+        return end
+
+    def close(self, finish_reason: str | None) -> None:
+        """Decide at the end of the text."""
+        self._decide(finish_reason=finish_reason, close=True)
+
+    def _decide(self, *, finish_reason: str | None, close: bool) -> None:
+        raw, head = self._body.raw, self.head
+        stopped = finish_reason in COMPLETE_FINISH_REASONS
+        try:
+            parts = self._body.calls(
+                self._rules, self._place, close=close and stopped, stopped=stopped, name=self._name
+            )
+            self._reject_foreign_arguments(parts)
+        except NotACall as no:
+            parts = self._truncated_part() if close else []
+            if not parts:
+                self.parts = [Part("text", head + raw)]
+                self.tries.append(TriedStrategy(self._place.dialect, "text", str(no), len(head + raw)))
+                return
+        for fix in self._fixes:
+            add_fix(parts, fix)
+        self.unread = raw[total_length(parts) :]
+        parts[0].raw = head + parts[0].raw
+        self.head = ""
+        self.parts = parts
+        self.tries.append(trace_entry(self._place.dialect, total_length(parts), parts))
+
+    def _truncated_part(self) -> list[Part]:
+        """Return the truncated call at the end of the text, if its first key is a parameter of the tool."""
+        tools, raw = self._rules.tools, self._body.raw
+        first_key = _FIRST_KEY.match(raw)
+        tool = tools.find(self._name) if tools is not None else None
+        if tools is None or tool is None or first_key is None or first_key[1] not in tools.keys(tool[0].name):
+            return []
+        malformed = malformed_call(
+            "truncated", "the text ended inside its arguments", self._place.dialect, tool[0].name
+        )
+        return [Part("malformed", raw, malformed=malformed)]
+
+    def _reject_foreign_arguments(self, parts: list[Part]) -> None:
+        """Raise `NotACall` if the arguments are no parameters of the tool: its name alone is not enough evidence."""
+        tools = self._rules.tools
+        malformed = parts[0].malformed
+        if malformed is None or self._place.expected or tools is None:
+            return
+        if malformed.call is None and not self._truncated_part():
+            raise NotACall("it cannot be read, and does not begin with a parameter of the tool")
+        if malformed.call is not None and tools.keys(malformed.call.name).isdisjoint(malformed.call.arguments):
+            raise NotACall("its arguments are none of the tool's")

@@ -1,0 +1,95 @@
+"""Pythonic: a list of Python calls, as Llama 3.2 and 4, ToolACE and many fine-tunes on BFCL's format are trained.
+
+    [get_weather(city="Oslo", days=2), ping()]
+
+Llama 4 may put it between `<|python_start|>` and `<|python_end|>`. Bare, its marker is a bracket: tier B.
+Source: Llama 4 and Llama 3.2 prompt formats (Meta, 2025-04, 2024-09), the model card of ToolACE-8B (2024-08).
+"""
+
+from __future__ import annotations
+
+import re
+
+from promptools.dialects.calls.resolve import PLAUSIBLE_NAME, Evidence, ParseOptions
+from promptools.dialects.contract import Head, Tier
+from promptools.dialects.families.tool_code import FENCE_LABEL
+from promptools.dialects.readers.json_block.block_reader import Closers, JsonBlockReader
+from promptools.dialects.readers.literals.python_names import PROGRAM_LABELS, unescape_name
+from promptools.dialects.readers.python_calls import quoted_calls
+from promptools.dialects.readers.python_calls.marked_python import MarkedPythonCalls
+from promptools.dialects.readers.python_calls.python_heads import SPACED_CALLEE, CallsOrJson, marker_head
+from promptools.dialects.readers.python_calls.python_parts import CallLayout
+from promptools.dialects.readers.python_calls.python_reader import PythonCallReader
+from promptools.parsing.parts import Candidate
+
+LIST_PATTERN = rf"\[\s{{0,64}}+(?:\Z|{SPACED_CALLEE}(?:\Z|\())"
+BARE_LAYOUT = CallLayout(brackets=True, spaced_names=True)
+_TOKENS_LAYOUT = CallLayout(closers=("<|python_end|>",), spaced_names=True, one_per_line=True)
+_TAG_LAYOUT = CallLayout(closers=("</tool_call>",), spaced_names=True, one_per_line=True)
+_CLOSERS = Closers(right=_TOKENS_LAYOUT.closers, wrong=(), openers=("<|python_start|>",))
+FENCES = (None, "", "json", "tool_call", FENCE_LABEL)
+_DATA = (None, "", "json")
+_NAME = re.compile(r"\[\s*([^(]*)\(")
+
+
+def list_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+    """Whether a bracket begins a list of calls: of an offered tool, or of any if no text came before."""
+    named = _NAME.fullmatch(text, start, end)
+    if named is None:
+        return None
+    if rules.tools is None:
+        return fresh and PLAUSIBLE_NAME.match(unescape_name(named[1].strip())) is not None
+    return rules.tools.find(unescape_name(named[1])) is not None
+
+
+def _program_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+    """Whether such a list begins in a code fence for programs, which must be the whole reply."""
+    return fresh and list_begins(text, start, end, fresh=fresh, rules=rules)
+
+
+class Pythonic(MarkedPythonCalls):
+    """`[get_weather(city="Oslo"), ping()]`."""
+
+    name = "pythonic"
+    models = "Llama 3.2, Llama 4, ToolACE, Gemma 3, fine-tunes on BFCL"
+    tier: Tier = "B"
+    heads = (
+        marker_head("<|python_start|>", json=True, spaced=True, tier="S"),
+        marker_head("<tool_call>", tier="A"),
+        Head(("[",), LIST_PATTERN, body_starts="", gate=LIST_PATTERN, begins=list_begins, fence_labels=FENCES),
+        Head(
+            ("[",),
+            LIST_PATTERN,
+            body_starts="",
+            gate=LIST_PATTERN,
+            begins=_program_begins,
+            at_start=True,
+            fence_labels=PROGRAM_LABELS,
+        ),
+        quoted_calls.string_list_head(_DATA),
+    )
+    closers = ("<|python_end|>",)
+    opener, closer, between = "[", "]", ", "
+    argument_rule = "Write each argument with its name, as a literal."
+
+    def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+        """Read from the list, or from its first call."""
+        if head == '"':
+            return quoted_calls.QuotedCallsReader(rules, place, definite=definite)
+        if not head:
+            return PythonCallReader(head, BARE_LAYOUT, rules, place, definite=definite)
+        if head.startswith("<tool"):
+            return PythonCallReader(head, _TAG_LAYOUT, rules, place, definite=definite)
+        return CallsOrJson(
+            head,
+            lambda: PythonCallReader(head, _TOKENS_LAYOUT, rules, place, definite=definite),
+            lambda: JsonBlockReader(head, _CLOSERS, rules, place, definite=definite),
+            definite=definite,
+        )
+
+    def call_format(self, *, parallel: bool) -> str:
+        """Return the instructions for writing a call."""
+        how_many = "one or more functions" if parallel else "one function"
+        return f"""You can call {how_many}. To do so, answer with nothing but a list of calls in Python's syntax:
+
+[function_name(parameter="value", other=2)]"""

@@ -1,0 +1,253 @@
+"""ReAct: a thought, an action and its input, each after a label at the beginning of a line.
+
+    Thought: I need the weather.
+    Action: get_weather
+    Action Input: {"city": "Oslo"}
+
+`Observation:` and its text are for the app to write. Source: Yao et al. 2022 (arXiv:2210.03629), LangChain's ReAct and
+structured chat agents, LlamaIndex's ReActAgent.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from promptools.dialects.calls.resolve import PLAUSIBLE_NAME, Evidence, ParseOptions, dump
+from promptools.dialects.contract import Head, Textual, Tier
+from promptools.dialects.labelled import AnswerLabel, ByFirstCharacter, LabelledCandidate
+from promptools.dialects.prefix_patterns import any_literal_text, sequence
+from promptools.dialects.readers.json_block.block_markers import Closers
+from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
+from promptools.dialects.readers.python_calls.python_fallback import PythonFallbackReader
+from promptools.dialects.readers.python_calls.python_parts import CallLayout
+from promptools.dialects.rendering.signature import describe
+from promptools.parsing.parts import Candidate, CandidateBase
+from promptools.types import Call, Result
+
+if TYPE_CHECKING:
+    from promptools.schema import Tools
+
+_GATE = r"(?=[*_ATF])(?:[*_]{0,2}(?:[AT]|Func|Fu?n?\Z)|[*_]{1,2}\Z)"
+_COLON = r"[ _#]?\d{0,3}[*_]{0,2}[ \t]{0,4}(?:\Z|:[*_]{0,2})"
+_ACTION = sequence(r"[*_]{0,2}", any_literal_text(("Action", "Tool", "Function")), _COLON)
+_QUOTE = r"[`\"']?"
+_NAME = rf"{_QUOTE}[^\W\d][\w.-]{{0,80}}+{_QUOTE}"
+_INPUTS: Final = (
+    "Action Input",
+    "Action_Input",
+    "ActionInput",
+    "Action Arguments",
+    "Tool Input",
+    "Tool_Input",
+    "Function Input",
+    "Arguments",
+    "Args",
+    "Parameters",
+    "Input",
+)
+_INPUT = sequence(r"[*_]{0,2}", any_literal_text(_INPUTS), _COLON)
+_FENCE = r"(?:`{1,2}\Z|```(?:\Z|[a-z]{0,8}\s{0,8}))?"
+_PAIR = sequence(_ACTION, r"[ \t]{0,8}", _NAME, r"[ \t]{0,8}\r?", r"\n", r"\s{0,8}", _INPUT)
+_CLOSERS = Closers(right=("```",), wrong=(), openers=(), required=False, next_call_markers=("\nAction:",))
+_BLOB_CLOSERS = Closers(right=("```", "<end_action>", "<end_code>"), wrong=(), openers=(), required=False)
+"""The stop strings of smolagents' ToolCallingAgent may close its object."""
+_NAMED = re.compile(rf"[^:]*:[*_]{{0,2}}\s*{_QUOTE}(\w[\w.-]*)")
+_FINAL = r"[*_]{0,2}F"
+_ANSWER = sequence(r"[*_]{0,2}", any_literal_text(("Final Answer",)), _COLON)
+_TEXT_LABELS = re.compile(r"[*_]{0,2}Action[^:]{0,8}:[^\n]*\n\s*[*_]{0,2}Action[ _]?Input")
+"""The labels after which plain text is an input: others occur in manuals too."""
+_NO_INPUT = rf"{_TEXT_LABELS.pattern}[^\n:]{{0,8}}:[*_]{{0,2}}[ \t]*"
+"""The same where the text ends after them: there is no input."""
+_CALL = r"[^\W\d][\w.-]{0,80}+[ \t]{0,4}\("
+_CALLEE = re.compile(r"[^\W\d][\w.-]{0,80}")
+_INLINE = CallLayout(brackets=False)
+
+
+def _is_offered(text: str, start: int, end: int, rules: ParseOptions) -> bool:
+    """Whether the action is an offered tool: `None`, `HarmonyEnd` and the like are not."""
+    match = _NAMED.match(text, start, end)
+    if match is None:
+        return False
+    if rules.tools is None:
+        return PLAUSIBLE_NAME.match(match[1]) is not None
+    return rules.tools.find(match[1]) is not None
+
+
+def _is_action(text: str, start: int, rules: ParseOptions) -> bool:
+    """Whether one label is evidence enough: the other labels occur as headings in manuals."""
+    return rules.expect == "react" or text.startswith(("Action", "**Action", "__Action"), start)
+
+
+def _object_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+    """Whether the input is an object."""
+    del fresh
+    return None if end == len(text) else text[end] == "{" and _is_offered(text, start, end, rules)
+
+
+def _blob_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+    """Whether the action is an object, which names its tool itself."""
+    del start, fresh, rules
+    return None if end == len(text) else text[end] == "{"
+
+
+def _text_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+    """Whether the input is plain text, of an offered tool: for any other tool that is not enough evidence."""
+    del fresh
+    if end == len(text):
+        return None
+    sure = rules.expect == "react" or _TEXT_LABELS.match(text, start, end) is not None
+    return sure and rules.tools is not None and text[end] not in "{`" and _is_offered(text, start, end, rules)
+
+
+def _call_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+    """Whether a call of an offered tool follows the label."""
+    del fresh
+    if end == len(text):
+        return None
+    callee = _CALLEE.match(text, end) if _is_action(text, start, rules) else None
+    return rules.tools is not None and callee is not None and rules.tools.find(callee[0]) is not None
+
+
+def _answer_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+    """Whether the label of a final answer is complete, with no text before it."""
+    del start, rules
+    return None if end == len(text) else fresh
+
+
+def _brackets_begin(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+    """Whether an offered tool and an opening bracket follow the label on its line."""
+    del fresh
+    if end == len(text):
+        return None
+    sure = rules.tools is not None and _is_action(text, start, rules)
+    return sure and text[end] == "[" and _is_offered(text, start, end, rules)
+
+
+class _WithoutInputCandidate(CandidateBase):
+    """Labels at the end of the text, with no input after them."""
+
+    def __init__(self, rules: ParseOptions, place: Evidence, *, definite: bool) -> None:
+        super().__init__(definite=definite)
+        self._context = rules, place
+        self._pieces: list[str] = []
+
+    def feed(self, piece: str, start: int) -> int | None:
+        """Read the labels."""
+        self._pieces.append(piece[start:])
+        return None
+
+    def close(self, finish_reason: str | None) -> None:
+        """Decide at the end of the text."""
+        labels = "".join(self._pieces)
+        named = _NAMED.match(labels)
+        inner = LabelledCandidate(labels, named[1] if named else "", *self._context, definite=self.definite)
+        inner.close(finish_reason)
+        self.parts, self.unread, self.tries = inner.parts, inner.unread, inner.tries
+
+
+class React(Textual):
+    """`Action: NAME`, `Action Input: {...}`."""
+
+    name = "react"
+    models = "any model that is told to in its prompt: LangChain's and LlamaIndex's ReAct agents"
+    tier: Tier = "C"
+    heads = (
+        Head(
+            (),
+            sequence(_PAIR, r"\s{0,16}", _FENCE),
+            body_starts="{",
+            gate=_GATE,
+            begins=_object_begins,
+            at_line_start=True,
+        ),
+        Head((), sequence(_PAIR, r"[ \t]{0,8}"), body_starts="\n", gate=_GATE, begins=_text_begins, at_line_start=True),
+        Head(
+            (), sequence(_PAIR, r"[ \t]{0,8}"), body_starts="", gate=_GATE, sure_pattern=_NO_INPUT, at_line_start=True
+        ),
+        Head(
+            (),
+            sequence(_ACTION, r"\s{0,16}", _FENCE),
+            body_starts="{",
+            gate=_GATE,
+            begins=_blob_begins,
+            at_line_start=True,
+        ),
+        Head(
+            (),
+            sequence(_ACTION, r"[ \t]{0,8}", _NAME),
+            body_starts="[",
+            gate=_GATE,
+            begins=_brackets_begin,
+            at_line_start=True,
+        ),
+        Head(
+            (),
+            sequence(_ACTION, rf"[ \t]{{0,8}}(?:(?={_CALL})|{_NAME}\Z)"),
+            body_starts="(",
+            gate=_GATE,
+            begins=_call_begins,
+            at_line_start=True,
+        ),
+        Head(
+            (),
+            sequence(_ANSWER, r"[ \t]{0,8}"),
+            body_starts="\n",
+            gate=_FINAL,
+            begins=_answer_begins,
+            at_line_start=True,
+            at_start=True,
+            on_request=True,
+        ),
+        Head((), _ANSWER, body_starts="\n", gate=_FINAL, begins=_answer_begins, at_line_start=True, on_request=True),
+    )
+    stop = ("Observation:",)
+
+    def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+        """Read from the input after the labels and the name, or from the name."""
+        if not head:
+            return _WithoutInputCandidate(rules, place, definite=definite)
+        if head.lstrip("*_").startswith("Final"):
+            return AnswerLabel(definite=definite, head=head)
+        return ByFirstCharacter(
+            head, lambda first: self._body(first, head, rules, place, definite=definite), definite=definite
+        )
+
+    def _body(self, first: str, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+        named = _NAMED.match(head)
+        name = named[1] if named else None
+        if first == "{":
+            # an answer may be an object that looks like a call's: it only counts if it names a tool
+            place = place if name is not None else place._replace(expected=False)
+            closers = _CLOSERS if name is not None else _BLOB_CLOSERS
+            return JsonBlockReader(head, closers, rules, place, definite=definite, name=name)
+        if name is None:
+            return PythonFallbackReader(head, _INLINE, rules, place, definite=definite)
+        return LabelledCandidate(head, name, rules, place, definite=definite)
+
+    def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
+        """Render the system-prompt block that declares the tools and the format."""
+        listed = "\n\n".join(describe(tool) for tool in tools)
+        several = " To use several at once, write one pair of lines for each." if parallel else ""
+        when = "You must use a tool in this turn." if required else "If no tool is needed, answer in plain words."
+        return f"""# Tools
+
+You can use tools. These are the tools:
+
+{listed}
+
+To use one, say what you are about to do, then end your message with these two lines, the input as one JSON object:
+
+Action: <the name of the tool>
+Action Input: {{"parameter": "value"}}
+
+Then stop: what the tool gives is told to you behind "Observation:", which you never write yourself.{several} {when}"""
+
+    def render_calls(self, calls: Sequence[Call]) -> str:
+        """Render calls as the model would write them."""
+        return "\n".join(f"Action: {call.name}\nAction Input: {dump(call.arguments)}" for call in calls)
+
+    def render_results(self, results: Sequence[Result]) -> str:
+        """Render results as one user turn."""
+        return "\n".join(f"Observation: {result.content}" for result in results)

@@ -1,0 +1,187 @@
+"""An element named after the tool: Cline, Roo and Kilo Code, MorphXML; and the same around lines of YAML.
+
+    <write_file>
+    <path>a.txt</path>
+    <content>
+    first line
+    </content>
+    </write_file>
+
+Its tags may be any words, HTML's too, so the tool must be offered, the tag must begin a line, and nothing but calls may
+follow (tier B). Source: the system prompts of Cline and Roo Code (2025), ai-sdk-tool-call-middleware (`morphXml`,
+`yamlXml`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from promptools.dialects.calls.resolve import Evidence, ParseOptions
+from promptools.dialects.contract import NAME_GATE, TAG_GATE, Head, Textual, Tier
+from promptools.dialects.prefix_patterns import sequence
+from promptools.dialects.readers.elements.element_reader import MCP_TOOL, ElementReader
+from promptools.dialects.readers.elements.element_value import strip_outer_newlines
+from promptools.dialects.rendering.signature import describe
+from promptools.dialects.rendering.value_text import escaped_json
+from promptools.parsing.parts import Candidate
+from promptools.types import Call, Result
+
+if TYPE_CHECKING:
+    from promptools.schema import Tools
+
+_WORD = r"[A-Za-z_][\w.-]{0,80}+"
+_ATTRIBUTE = r"""\s{1,8}+[\w.:-]{1,80}+\s{0,4}=\s{0,4}(?:"[^"\n]{0,256}+"|'[^'\n]{0,256}+')"""
+_PARTIAL_ATTRIBUTE = sequence(
+    r"\s{1,8}+", r"[\w.:-]{1,80}+", r"\s{0,4}", "=", r"\s{0,4}", r"""(?:"[^"\n]{0,256}+|'[^'\n]{0,256}+)\Z"""
+)
+"""An attribute that the end of the text cuts off."""
+_ATTRIBUTES = rf"(?:(?:{_ATTRIBUTE}){{0,6}}(?:{_PARTIAL_ATTRIBUTE}|\s{{0,8}}(?=/?(?:>|\Z)))|\s[^<>]{{0,400}}+)?"
+"""Attributes, whose values may contain brackets, or anything else in a tag."""
+ELEMENT: Final = sequence("<", _WORD, _ATTRIBUTES, r"/?", ">")
+_BARE = sequence(_WORD, r"[ \t]{0,8}\r?", r"\n", r"[ \t]{0,8}", rf"(?:(?=<{_WORD}>)|<(?:\Z|{_WORD}\Z))")
+_NAME = re.compile(_WORD)
+_UNFINISHED = re.compile(rf"<{_WORD}(?:{_ATTRIBUTE}){{0,6}}{_PARTIAL_ATTRIBUTE}")
+"""A tag that ends inside an attribute."""
+_SAFE = re.compile(rf"{_WORD}\Z")
+
+
+def element_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+    """Whether the tag at `text[start]` is an offered tool's."""
+    del fresh
+    tag = _NAME.match(text, start + 1)
+    if rules.tools is None or (tag is None and start + 1 < len(text)):
+        return False
+    if tag is not None and tag.end() < len(text):
+        if rules.tools.get(tag[0]) is None and tag[0] != MCP_TOOL:
+            return False
+        if end == len(text) and _UNFINISHED.fullmatch(text, start, end):
+            return None
+        return True if text[end - 1] == ">" else None if end == len(text) else False
+    prefix = tag[0] if tag is not None else ""
+    return None if any(name.startswith(prefix) for name in (*rules.tools.names, MCP_TOOL)) else False
+
+
+def _bare_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+    """Whether a tool's name is alone on its line, and the tag of one of its parameters follows."""
+    del fresh
+    tool = _NAME.match(text, start)
+    if rules.tools is None or tool is None:
+        return False
+    if tool.end() < len(text) and rules.tools.get(tool[0]) is None:
+        return False
+    if end == len(text):
+        return None
+    key = _NAME.match(text, end + 1)
+    return key is not None and key[0] in rules.tools.keys(tool[0])
+
+
+class ToolNameXml(Textual):
+    """`<NAME><KEY>VALUE</KEY></NAME>`."""
+
+    name = "tool_name_xml"
+    models = "models under Cline, Roo Code, Kilo Code or MorphXML prompts; Devstral"
+    tier: Tier = "B"
+    typed = False
+    heads: tuple[Head, ...] = (
+        Head((), ELEMENT, body_starts="<", gate=TAG_GATE, begins=element_begins, at_line_start=True),
+        Head((), _BARE, body_starts="<", gate=NAME_GATE, begins=_bare_begins, at_line_start=True),
+    )
+
+    def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+        """Read from the content after the opening tag."""
+        return ElementReader("", head, rules, place, definite=definite)
+
+    def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
+        """Render the system-prompt block that declares the tools and the format."""
+        listed = "\n\n".join(describe(tool) for tool in tools)
+        several = " To use several at once, write one behind the other." if parallel else ""
+        when = "You must use a tool in this turn." if required else "If no tool is needed, answer in plain words."
+        return f"""# Tools
+
+You can use these tools:
+
+{listed}
+
+{self._instructions()}{several} Never write a result yourself. {when}"""
+
+    def render_calls(self, calls: Sequence[Call]) -> str:
+        """Render calls as the model would write them.
+
+        Nothing is escaped between tags: if a string contains one of them, or would lose its line ends, the arguments of
+        that call are one JSON object.
+        """
+        return "\n".join(self._call(call) for call in calls)
+
+    def render_results(self, results: Sequence[Result]) -> str:
+        """Render results as one user turn."""
+        return "\n".join(f"[{result.name}] Result:\n{result.content}" for result in results)
+
+    def _instructions(self) -> str:
+        return """To use a tool, end your message with an element named after it, on a line of its own, that holds an
+element for each parameter, and nothing after it:
+
+<tool name>
+<parameter name>
+its value
+</parameter name>
+</tool name>
+
+Write values as they are, nothing escaped; lists and objects as JSON."""
+
+    def _call(self, call: Call) -> str:
+        lines = [self._argument(call.name, key, value) for key, value in call.arguments.items()]
+        if None in lines:
+            return f"<{call.name}>\n{escaped_json(call.arguments)}\n</{call.name}>"
+        return "\n".join((f"<{call.name}>", *(line for line in lines if line is not None), f"</{call.name}>"))
+
+    def _argument(self, name: str, key: str, value: Any) -> str | None:
+        """Return one argument as an element; None if it would not be read back."""
+        if not isinstance(value, str):
+            return f"<{key}>{escaped_json(value)}</{key}>" if _SAFE.match(key) else None
+        if "\r" in value or "&lt;" in value or not _SAFE.match(key):
+            return None
+        if re.search(rf"<[\s/]{{0,4}}(?:{re.escape(key)}|{re.escape(name)})", value):
+            return None
+        return (
+            f"<{key}>\n{value}\n</{key}>"
+            if "\n" in value or strip_outer_newlines(value) != value
+            else f"<{key}>{value}</{key}>"
+        )
+
+
+class ToolNameYaml(ToolNameXml):
+    """`<NAME>` around lines of `KEY: VALUE`."""
+
+    name = "tool_name_yaml"
+    models = "models under YAML-XML prompts"
+
+    def _instructions(self) -> str:
+        return """To use a tool, end your message with an element named after it, on a line of its own, that holds its
+arguments as YAML, and nothing after it:
+
+<tool name>
+parameter name: its value
+another: |
+  several
+  lines
+</tool name>
+
+Put strings that could be read as anything else into double quotes."""
+
+    def _call(self, call: Call) -> str:
+        if not all(map(_SAFE.match, call.arguments)):
+            return f"<{call.name}>\n{escaped_json(call.arguments)}\n</{call.name}>"
+        lines = (_yaml(key, value) for key, value in call.arguments.items())
+        return "\n".join((f"<{call.name}>", *lines, f"</{call.name}>"))
+
+
+_PLAIN = re.compile(r"[A-Za-z][\w ,./-]*\w\Z")
+
+
+def _yaml(key: str, value: Any) -> str:
+    """Return a line of YAML: plain text if it can only be a string, else JSON, which is valid YAML."""
+    if isinstance(value, str) and _PLAIN.match(value) and value not in ("null", "true", "false"):
+        return f"{key}: {value}"
+    return f"{key}: {escaped_json(value)}"

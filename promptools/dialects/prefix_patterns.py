@@ -1,0 +1,41 @@
+r"""Build patterns that also match a prefix of their text at the end of the buffer, so that it can be held back.
+
+Between any two steps `\Z` is the first alternative: `<tool` at the end of the text may become `<tool_call>`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+
+def sequence(*steps: str) -> str:
+    r"""Return the pattern of consecutive steps; at the end of the text the first few of them are enough."""
+    *before, last = steps
+    pattern = last
+    for step in reversed(before):
+        pattern = rf"{step}(?:\Z|{pattern})"
+    return pattern
+
+
+def literal_text(text: str) -> str:
+    """Return the pattern of a literal, complete or cut off by the end of the text; a complete one costs one step."""
+    if len(text) < 2:
+        return re.escape(text)
+    cut = sequence(*map(re.escape, text[:-1])) + r"\Z"
+    return f"(?>{re.escape(text)}|{cut})"
+
+
+def any_of(*patterns: str) -> str:
+    """Return the pattern of any one of these."""
+    return f"(?:{'|'.join(patterns)})"
+
+
+def optional_steps(*steps: str) -> str:
+    """Return the pattern of consecutive steps that may be left out together."""
+    return f"(?:{sequence(*steps)})?"
+
+
+def any_literal_text(texts: Iterable[str]) -> str:
+    """Return the pattern of any one of several literals, complete or cut off by the end of the text."""
+    return any_of(*map(literal_text, texts))

@@ -1,0 +1,1 @@
+"""Readers that several families share, one folder for each kind of body."""

@@ -1,0 +1,423 @@
+r"""A call that is an element named after its tool, with an element for each argument.
+
+    <write_file>
+    <path>a.txt</path>
+    <content>
+    x < y && z
+    </content>
+    </write_file>
+
+This is not XML: nothing is escaped, so a value may hold any tag, also those of its own call. Two rules decide:
+
+- Only tags of the tool and of its parameters are tags; everything else is text.
+- A closing tag ends a value only where another of these tags, or the tool's closing tag, follows. Tags that were
+  opened inside the value (`_open_values` of the same parameter, `_open_calls` of the same tool) take their closing tags
+  first.
+
+A file may itself end like a call, so the last end that fits wins: if prose follows the tool's closing tag the end is
+kept as `_possible_end`, and applied when the next call begins or the text ends.
+
+There are two states: between values (`_between`) and in one (`_in_value`). Instead of elements the body may be a
+JSON object, lines of YAML, or the bare text of the tool's only parameter (`_read_body`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from promptools.dialects.calls.bare_values import read_parameter
+from promptools.dialects.calls.resolve import COMPLETE_FINISH_REASONS, Evidence, ParseOptions
+from promptools.dialects.labelled import main_parameter
+from promptools.dialects.readers.elements.element_tags import ATTRIBUTE, HTML_ELEMENTS, element_tags
+from promptools.dialects.readers.elements.element_value import (
+    element_value,
+    list_value,
+    read_json_object,
+    read_undeclared,
+)
+from promptools.dialects.readers.elements.yaml_mapping import read_mapping
+from promptools.dialects.readers.key_value.tagged_text import FIRST_CHUNK, TaggedTextReader
+from promptools.parsing.known_tags import RESERVED_TAGS
+from promptools.parsing.parts import Part
+from promptools.types import Fix
+
+MCP_TOOL = "use_mcp_tool"
+"""Cline's way to call a tool of an MCP server: the tool's name and its arguments are elements."""
+ARGS_TAG = "args"
+"""Roo Code's element around the arguments."""
+XML_DIALECT, YAML_DIALECT = "tool_name_xml", "tool_name_yaml"
+"""The dialects of a call: XML, or YAML where its body turns out to be lines of YAML."""
+_MCP_KEYS = frozenset(("server_name", "tool_name", "arguments"))
+_ROOT = re.compile(r"\s*<?\s*([\w.-]+)")
+_KEY = re.compile(r"([\w.-]{1,80}+)(?::|(\Z))")
+"""The key at the beginning of a line of YAML, or what there is of it at the end of the text."""
+
+
+class _CallEnd(NamedTuple):
+    """Where a value may have ended: its size, and the index just past the tool's closing tag."""
+
+    size: int
+    at: int
+
+
+class ElementReader(TaggedTextReader):
+    """Reads one element, as a `promptools.parsing.parts.Candidate`; fed the text after its opening tag."""
+
+    def __init__(self, head: str, tag: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> None:
+        match = _ROOT.match(tag)
+        self._root = root = match[1] if match else ""
+        declared = rules.tools.keys(root) if rules.tools is not None else frozenset[str]()
+        self._keys = _MCP_KEYS if root == MCP_TOOL and not declared else declared
+        self._tags = element_tags(root, self._keys | {ARGS_TAG})
+        self._is_ambiguous = tag in RESERVED_TAGS
+        """The tag has another meaning too: it is a call only once its whole content fits the tool, and never before."""
+        super().__init__(head, "", self._tags, rules, place, definite=definite and not self._is_ambiguous)
+        self._pieces, self._base_offset = [tag], len(tag)
+        if "<" not in tag:
+            self._record_fix("the brackets of its first tag were lost")
+        self._rules = rules
+        self._tag = tag
+        self._state = self._between
+        self._key = ""
+        self._values: dict[str, str] = {}
+        self._list_key = ""
+        self._list_items: list[str] = []
+        """Items of the list that was named last: each further element of its name adds one."""
+        self._open_values = self._open_calls = 0
+        """Elements of the same name, and calls of the same tool, that are open inside the value."""
+        self._possible_end: _CallEnd | None = None
+        self._extra_closer_size = 0
+        """Characters of a second closing tag of the tool, after the one that ended the call."""
+        self._in_args = False
+        """An element around the arguments is open."""
+        self._saw_call_closer = False
+        """The tool's closing tag has come inside a value."""
+        self._finish_reason: str | None = None
+        self._is_open = False
+        self._has_text = False
+        """Text has come since the last tag that counted."""
+        self._begins_like_arguments = False
+        """The content has been seen to begin like arguments."""
+
+    def feed(self, piece: str, start: int) -> int | None:
+        """Read more text; see `Candidate`."""
+        if not self._open_call():
+            return start
+        if self._is_ambiguous and not self._begins_like_arguments and not self._begins_arguments(piece, start):
+            self._give_up("no arguments begin in it", len(self._tag))
+            return start
+        return super().feed(piece, start)
+
+    def _begins_arguments(self, piece: str, start: int) -> bool:
+        """Return whether the content may begin like arguments, as far as it is known."""
+        beginning = ("".join(self._pieces)[len(self._tag) :] + piece[start : start + FIRST_CHUNK]).lstrip()
+        if not beginning:
+            return True
+        match = _KEY.match(beginning)
+        if match is not None and match[2] is not None:
+            return any(parameter.startswith(match[1]) for parameter in self._keys)
+        self._begins_like_arguments = beginning[0] in "<{" or (match is not None and match[1] in self._keys)
+        return self._begins_like_arguments
+
+    def close(self, finish_reason: str | None) -> None:
+        """Decide at the end of the text."""
+        self._finish_reason = finish_reason
+        if not self._open_call():
+            return
+        self._run(self._held_text, final=True)
+        if self._decided:
+            return
+        if self._possible_end is not None and finish_reason != "length":
+            self._end_at(self._possible_end)
+        elif not self._call.meant and (self._saw_call_closer or (not self._values and self._state == self._between)):
+            self._give_up("nothing of a call stands in it", len(self._tag))
+        elif self._may_supply_closer(finish_reason):
+            self._finish(self._base_offset, self._base_offset, Fix("closer", f"no '</{self._root}>'"))
+        else:
+            self._finish_parts(
+                [self._malformed_part(self._call.as_truncated(), "".join(self._pieces))], self._base_offset
+            )
+
+    def _may_supply_closer(self, finish_reason: str | None) -> bool:
+        """Return whether the closing tag may be supplied: the model was done, and nothing but that tag was begun."""
+        begun = "".join(self._text_pieces).strip()
+        whole = not begun or begun.startswith("</")
+        return (
+            self._state == self._between and bool(self._values) and whole and finish_reason in COMPLETE_FINISH_REASONS
+        )
+
+    def _open_call(self) -> bool:
+        """Consume the opening tag; return whether the call goes on after it."""
+        if self._is_open:
+            return True
+        self._is_open = True
+        if self._root != MCP_TOOL:
+            self.early += self._call.set_name(self._root) or []
+        for key, double, single in ATTRIBUTE.findall(self._tag):
+            if key in self._keys:
+                self._add_argument(key, double or single)
+            elif not self._call.meant:
+                self._give_up(f"{key!r} is no parameter", len(self._tag))
+                return False
+        if self._tag.endswith("/>"):
+            self._finish(len(self._tag), len(self._tag), None)
+        return not self._decided
+
+    def _on_last_text(self, rest: str) -> None:
+        self._add_text(rest)
+
+    def _add_text(self, words: str) -> None:
+        super()._add_text(words)
+        self._has_text = self._has_text or bool(words.strip())
+
+    # --- what a tag means ----------------------------------------------------------------------------------------
+
+    def _between(self, kind: str, text: str, match: re.Match[str], final: bool) -> bool:
+        name = match["name"]
+        has_text = self._has_text
+        if name == ARGS_TAG and self._on_args_tag(kind):
+            return True
+        if kind == "close" and name == self._root:
+            return self._on_call_closer(text, match, final)
+        if kind == "close" or name not in self._keys or has_text:
+            if name == self._root and kind != "close" and self._values:  # the next call of the tool
+                self._finish(self._base_offset, self._base_offset, Fix("closer", f"no '</{self._root}>'"))
+            elif not self._values and not self._call.meant:
+                self._give_up("something else stands in it", len(self._tag))
+            elif kind == "close":
+                self._record_fix(f"{match[0]!r} too many")
+            else:
+                self._call.error = "something else stands between its arguments"
+                self._add_text(match[0])
+            return True
+        self._take_text()
+        self._key = name
+        if kind == "empty":
+            self._add_argument(name, "")
+        else:
+            self._state = self._in_value
+        return True
+
+    def _on_args_tag(self, kind: str) -> bool:
+        """Consume a tag of the element around the arguments; return whether it is one."""
+        opens = kind == "open" and not (self._values or self._in_args)
+        if ARGS_TAG in self._keys or self._has_text or not (opens or (kind == "close" and self._in_args)):
+            return False
+        if opens:
+            self._record_fix(f"the arguments stood in '<{ARGS_TAG}>'")
+        self._in_args = opens
+        return True
+
+    def _on_call_closer(self, text: str, match: re.Match[str], final: bool) -> bool:
+        """End the call at its closing tag, and at a second one after it."""
+        if self._keys and not self._open_calls:
+            after = self._tags.next_name(text, match.end())
+            if after is None and not final:
+                return False
+            if after == f"/{self._root}":
+                self._extra_closer_size = text.index(">", match.end()) + 1 - match.end()
+        body = self._take_text()
+        if body.strip() and not self._read_body(body):
+            if not self._call.meant:
+                self._give_up("what stands in it are no arguments", len(self._tag))
+                return True
+            self._call.error = "what stands in it are no arguments"
+        surplus = Fix("closer", f"'</{self._root}>' too many") if self._extra_closer_size else None
+        self._finish(self._base_offset, self._base_offset + len(match[0]) + self._extra_closer_size, surplus)
+        return True
+
+    def _read_body(self, body: str) -> bool:
+        """Read a body that has no elements; return whether it can be read as arguments."""
+        if self._values or self._root == MCP_TOOL:
+            return False
+        if body.lstrip().startswith("{"):
+            return self._add_object(read_json_object(body))
+        if body.lstrip().startswith("<") and self._accepts_undeclared():
+            return self._add_object(read_undeclared(body))
+        lines = read_mapping(body, self._keys)
+        if lines is not None:
+            self._add_yaml(lines)
+            return True
+        tool = self._call.tool
+        key = main_parameter(tool) if tool is not None and len(self._keys) == 1 else None
+        if key is None or self._is_ambiguous or (self._root in HTML_ELEMENTS and not self._call.meant):
+            return False
+        self._call.fixes.append(Fix("unwrap", f"the body was bare words: taken as {key!r}"))
+        self._add_argument(key, body)
+        return True
+
+    def _accepts_undeclared(self) -> bool:
+        """Return whether the tool takes arguments that its schema does not declare."""
+        tool = self._call.tool
+        named = self._root in HTML_ELEMENTS and not self._call.meant
+        takes = tool is not None and tool.parameters.get("additionalProperties") is not False
+        return takes and not (self._keys or named or self._is_ambiguous)
+
+    def _add_object(self, object_and_fixes: tuple[dict[str, Any], tuple[Fix, ...]] | None) -> bool:
+        if object_and_fixes is None or (self._is_ambiguous and not self._keys.issuperset(object_and_fixes[0])):
+            return False
+        self._call.value_fixes += object_and_fixes[1]
+        for key, value in object_and_fixes[0].items():
+            self._values.setdefault(key, "")
+            self.early += self._call.add_value(key, value)
+        return True
+
+    def _add_yaml(self, lines: dict[str, Any]) -> None:
+        """Add the values of lines of YAML; strings among them are typed by the schema."""
+        place = self._call.place
+        self._call.place = place._replace(dialect=YAML_DIALECT) if place.dialect == XML_DIALECT and lines else place
+        for key, text in lines.items():
+            value, fixes = read_parameter(self._rules, self._root, key, text) if isinstance(text, str) else (text, ())
+            self._values[key] = ""
+            self.early += self._call.add_value(key, value, fixes)
+
+    def _in_value(self, kind: str, text: str, match: re.Match[str], final: bool) -> bool:
+        name = match["name"]
+        if name == self._key and kind == "close":
+            ends = self._value_ends(text, match, final)
+            if ends is None:
+                return False
+            if ends:
+                self._end_value()
+                return True
+        elif name == self._root and kind == "open" and self._possible_end is not None and not self._open_calls:
+            self._end_at(self._possible_end)
+            return True
+        elif name == self._root and kind != "empty":
+            self._saw_call_closer = self._saw_call_closer or (kind == "close" and not self._open_calls)
+            self._open_calls = max(0, self._open_calls + (1 if kind == "open" else -1))
+        elif kind == "open" and name in self._keys:
+            if self._possible_end is not None and not self._open_calls:
+                self._call.error = f"the closers in {self._key!r} belong to no tags of its own: it may be of two calls"
+            self._open_values += name == self._key
+        self._add_text(match[0])
+        return True
+
+    def _value_ends(self, text: str, match: re.Match[str], final: bool) -> bool | None:
+        """Return whether the value ends at its closing tag; None if more text is needed."""
+        if self._open_calls:
+            return False
+        after = self._tags.next_name(text, match.end())
+        if after is None and not final:
+            return None
+        if after == f"/{self._root}":
+            return self._ends_with_call(text, match, final, match.start())
+        if after == f"/{ARGS_TAG}" and ARGS_TAG not in self._keys:
+            after = self._tags.next_name(text, text.index(">", match.end()) + 1)
+            if after is None and not final:
+                return None
+            after = None if after == f"/{self._root}" else after
+        if self._open_values:
+            self._open_values -= 1
+            return False
+        if after == f"/{self._key}":
+            return self._ends_at_doubled_closer(text, match, final)
+        return after is None or (after in self._keys and self._may_follow_value(after))
+
+    def _may_follow_value(self, key: str) -> bool:
+        """Return whether an element of this parameter may follow the value, rather than be part of its text."""
+        if key == self._key or key not in self._values or self._is_list(key):
+            return True
+        types = self._types(self._key)
+        return bool(types) and "string" not in types
+
+    def _ends_at_doubled_closer(self, text: str, match: re.Match[str], final: bool) -> bool | None:
+        """Return whether the value ends at a closing tag doubled before the tool's; None: more text is needed."""
+        second = self._tags.pattern.match(text, text.index("<", match.end()))
+        assert second is not None
+        after = self._tags.next_name(text, second.end())
+        if after is None and not final:
+            return None
+        return after == f"/{self._root}" and self._ends_with_call(text, second, final, match.start())
+
+    def _ends_with_call(self, text: str, match: re.Match[str], final: bool, value_end: int) -> bool | None:
+        """Return whether the tool's closing tag after a value's is the last one; None if more text is needed.
+
+        Text after it may still be part of the value.
+        """
+        end = self._tags.call_end.match(text, match.end())
+        if end is None or (end.end() == len(text) and not final):
+            return None if end is not None or not final else False
+        last = end.end() == len(text) or text[end.end()] in "<`"
+        inner, self._open_values = self._open_values, max(0, self._open_values - 1)
+        if last and not inner:
+            return True
+        closer = text.index(">", text.index("<", match.end())) + 1
+        self._possible_end = _CallEnd(self._text_size, self._base_offset + closer - value_end)
+        return False
+
+    # --- the outcome ---------------------------------------------------------------------------------------------
+
+    def _is_list(self, key: str) -> bool:
+        """Return whether a parameter is a list, so that its element may repeat."""
+        types = self._types(key)
+        return "array" in types and "string" not in types
+
+    def _types(self, key: str) -> frozenset[str]:
+        return self._rules.tools.types(self._root, key) if self._rules.tools is not None else frozenset[str]()
+
+    def _add_argument(self, key: str, text: str) -> None:
+        if self._list_items and key == self._list_key:
+            self._list_items.append(text)
+            return
+        self._add_list()
+        if key in self._values and self._is_list(key):
+            self._call.error = f"{key!r} stood twice, apart from each other"
+        self._values[key] = text
+        if self._root == MCP_TOOL and self._call.tool is None:
+            return  # their tool is known only at the end
+        if self._is_list(key):
+            self._list_key, self._list_items = key, [text]
+            return
+        value, fixes = element_value(self._rules, self._root, key, text)
+        self.early += self._call.add_value(key, value, fixes)
+
+    def _add_list(self) -> None:
+        """Add the list that is now complete."""
+        items, self._list_items = self._list_items, []
+        if len(items) == 1:
+            value, fixes = element_value(self._rules, self._root, self._list_key, items[0])
+            self.early += self._call.add_value(self._list_key, value, fixes)
+        elif items:
+            self.early += self._call.add_value(
+                self._list_key, list_value(self._rules, self._root, self._list_key, items)
+            )
+
+    def _end_value(self, size: int | None = None) -> None:
+        value = self._take_text()
+        self._add_argument(self._key, value if size is None else value[:size])
+        self._open_values, self._has_text = 0, False
+        self._possible_end = None
+        self._state = self._between
+
+    def _end_at(self, ending: _CallEnd) -> None:
+        self._end_value(ending.size)
+        self._finish(ending.at, ending.at, None)
+
+    def _is_too_little(self) -> bool:
+        return not self._values
+
+    def _finish_parts(self, parts: Sequence[Part], end: int) -> None:
+        if self._is_ambiguous and (not self._values or any(part.malformed is not None for part in parts)):
+            self._give_up("what is in it does not fit the tool", end)
+            return
+        super()._finish_parts(parts, end)
+
+    def _give_up(self, why: str, end: int) -> None:
+        super()._give_up(why, len(self._tag) if self._is_ambiguous else end)
+
+    def _check_call(self) -> None:
+        self._add_list()
+        if self._root != MCP_TOOL:
+            return
+        tools, name = self._rules.tools, self._values.get("tool_name", "").strip()
+        if tools is not None and tools.find(name) is None and tools.get(MCP_TOOL) is not None:
+            self.early += self._call.set_name(MCP_TOOL) or []
+            for key, text in self._values.items():
+                self.early += self._call.add_value(key, *element_value(self._rules, MCP_TOOL, key, text))
+            return
+        self.early += self._call.set_name(name) or []
+        if not self._add_object(read_json_object(self._values.get("arguments", "").strip() or "{}")):
+            self._call.error = "its arguments are no JSON object"

@@ -1,0 +1,96 @@
+"""The markers around a block: the tool that an opening marker names, and what may take the closing marker's place."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+from typing import Final
+
+from promptools.parsing.known_tags import RESULT_OPENERS
+
+_GAP = r"[\s,;}\]]*"
+GAP_AFTER_FENCE = re.compile(_GAP)
+"""What may come between a value and its closing marker once a code fence inside the block has been closed."""
+RESULT_TAGS: Final = tuple(token for token in RESULT_OPENERS if token.startswith("<"))
+"""What a model that keeps generating makes up after a call without its closing marker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Closers:
+    """What may come where the closing marker belongs: the right one, others seen there, or the next block's opener."""
+
+    right: tuple[str, ...]
+    wrong: tuple[str, ...]
+    openers: tuple[str, ...]
+    required: bool = True
+    """A missing closing marker is recorded as a fix."""
+    line_end_closes: bool = False
+    """The end of the body's last line may replace the right marker, whatever follows."""
+    next_name: re.Pattern[str] | None = None
+    r"""What precedes another body of the same block: a name, its only group, and what may follow that. By `\Z` the
+    pattern matches an unfinished one as well.
+    """
+    next_call_markers: tuple[str, ...] = ()
+    """What begins the next call of a format without openers; searched for only in a body that may be broken."""
+    markers: tuple[str, ...] = field(init=False)
+    longest: int = field(init=False)
+    pattern: re.Pattern[str] = field(init=False)
+    body_end: re.Pattern[str] = field(init=False)
+    """Matches what may end a broken body."""
+    gap: re.Pattern[str] = field(init=False)
+    """Matches what may come between a value and what closes it."""
+
+    def __post_init__(self) -> None:
+        marks = tuple(sorted((*self.right, *self.wrong, *self.openers), key=len, reverse=True))
+        object.__setattr__(self, "markers", marks)
+        inner = tuple(sorted((*marks, *self.next_call_markers), key=len, reverse=True))
+        object.__setattr__(self, "longest", max(map(len, inner), default=1))
+        object.__setattr__(self, "pattern", re.compile("|".join(map(re.escape, marks)) or r"(?!)"))
+        object.__setattr__(self, "body_end", re.compile("|".join(map(re.escape, inner)) or r"(?!)"))
+        fence = "" if marks and marks[0][0] in "`~" else f"(?:```)?{_GAP}"
+        object.__setattr__(self, "gap", re.compile(_GAP + fence))
+
+
+class MarkerSearch:
+    """Finds closing and opening markers in text that arrives in pieces, even where a marker is cut."""
+
+    def __init__(self, closers: Closers) -> None:
+        self._pattern = closers.body_end
+        self._longest = closers.longest
+        self._tail = ""
+
+    def find(self, piece: str, at: int) -> tuple[int, str]:
+        """Return the end index and the text of the next marker in `piece[at:]`; `(len(piece), "")` if there is none."""
+        tail, self._tail = self._tail, ""
+        if tail:
+            match = self._pattern.search(tail + piece[at : at + self._longest])
+            if match is not None and match.end() > len(tail):
+                return at + match.end() - len(tail), match[0]
+        match = self._pattern.search(piece, at)
+        if match is not None:
+            return match.end(), match[0]
+        self._tail = (tail + piece[max(at, len(piece) - self._longest + 1) :])[1 - self._longest :]
+        return len(piece), ""
+
+
+@lru_cache(maxsize=16)
+def fence_closers(run: str) -> Closers:
+    """Return what closes a code fence that was opened by `run`."""
+    return Closers(right=(run,), wrong=(), openers=())
+
+
+@cache
+def _name_patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Return the patterns of a name among the marker's attributes, and of a name on a line of its own."""
+    attribute = r"""\s(?:name|tool|function)\s*=\s*(?:"([^"<>]*)"|'([^'<>]*)'|([^\s"'<>=]+))"""
+    return re.compile(attribute), re.compile(r">\s*([A-Za-z_][\w.:-]*)\s*\Z")
+
+
+def name_in_marker(head: str) -> str | None:
+    """Return the name that the marker's attributes give, or None."""
+    if ">" not in head:  # a fence or a bracket has no attributes
+        return None
+    attribute, line = _name_patterns()
+    match = attribute.search(head) or line.search(head)
+    return next(group for group in match.groups() if group is not None) if match else None

@@ -1,0 +1,363 @@
+r"""A call as its name, then keys and values between tags, as GLM and its relatives write it.
+
+    <tool_call>get_weather
+    <arg_key>city</arg_key>
+    <arg_value>Oslo</arg_value>
+    </tool_call>
+
+Nothing in a value is escaped, so a value may hold any of these tags. Of the calls of a server under load 5 to 17 % have
+tags that are missing, doubled or of another kind (GLM 4.5).
+
+One method per state takes each tag: `_in_name`, `_between` (two arguments), `_in_key`, `_after_key` (after a key),
+`_in_type` and `_in_value`. Outside of values a wrong tag is repaired and recorded as a fix, or makes the call
+malformed. Inside a value these rules hold:
+
+- A closing tag ends the value only where structure follows: another tag, a key with its closing tag, or the end.
+- A whole call quoted in the value (`_open_calls`), and a value opened in it (`_open_values`), take their own closing
+  tags.
+- A key's opening tag, or the call's closing tag, ends a value without its closing tag only where the schema and what
+  follows allow it. A possible end that is not certain yet is kept as `_possible_end` and applied if nothing better
+  comes.
+
+A call that was repaired is malformed if a value still holds a tag: then where the value ends is uncertain.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from promptools.dialects.calls.resolve import COMPLETE_FINISH_REASONS, Evidence, ParseOptions
+from promptools.dialects.readers.key_value.pair_tags import PairTags
+from promptools.dialects.readers.key_value.tagged_text import TaggedTextReader
+from promptools.types import Fix
+
+KEY_LIMIT = 256
+"""Longest key in characters."""
+
+_CALL_ENDS = ("call/", "outer/", "think/", "stop", "call")
+_AFTER_VALUE = frozenset((*_CALL_ENDS, "key", "value/", "key/"))
+_AFTER_CALL = frozenset(("call", "call/", "outer/", "stop"))
+
+
+class ValueEnd(NamedTuple):
+    """Where a value may have ended, if nothing better comes: its size, and the index just past the call's text.
+
+    `sure`: the call ended there in any case; else only if the server reports that the model was done.
+    """
+
+    size: int
+    at: int
+    sure: bool
+
+
+class PairReader(TaggedTextReader):
+    """Reads one call between two markers, as a `promptools.parsing.parts.Candidate`."""
+
+    def __init__(self, head: str, tags: PairTags, rules: ParseOptions, place: Evidence, *, definite: bool) -> None:
+        opener = tags.opener(tags.call)
+        begin = head.find(opener) + len(opener)
+        name = head[begin:].lstrip() if begin >= len(opener) else ""
+        super().__init__(head[: len(head) - len(name)], name, tags, rules, place, definite=definite)
+        self._tags = tags
+        self._finish_reason: str | None = None
+        self._state = self._in_name
+        self._key = self._type_name = ""
+        self._open_calls = self._open_values = 0
+        """Calls, and values, that are open inside the value."""
+        self._possible_end: ValueEnd | None = None
+        self._pieces_at_end = 0
+        """Length of `_words` when the closing tag of the possible ending came."""
+
+    def close(self, finish_reason: str | None) -> None:
+        """Decide at the end of the text."""
+        self._finish_reason = finish_reason
+        self._run(self._held_text, final=True)
+        if self._decided:
+            return
+        ending = self._possible_end
+        done = finish_reason in COMPLETE_FINISH_REASONS
+        if self._state == self._between and done and not self._text_between():
+            self._finish(self._base_offset, self._base_offset, self._missing_closer_fix())
+        elif (
+            ending is not None and self._state == self._in_value and finish_reason != "length" and (ending.sure or done)
+        ):
+            self._end_value_at(ending)
+        elif self._state == self._in_name and not self._call.may_be_tool_name("".join(self._text_pieces).strip()):
+            self._give_up("what stands where the name belongs is none", self._base_offset)
+        else:
+            self._finish_parts(
+                [self._malformed_part(self._call.as_truncated(), "".join(self._pieces))], self._base_offset
+            )
+
+    def _on_last_text(self, rest: str) -> None:
+        """Read what the text ends with: a closing tag that was cut short, or text."""
+        closer = self._tags.closer(self._tags.call)
+        cut = len(rest) > 2 and closer.startswith(rest) and self._finish_reason != "length"
+        if cut and (self._state == self._between or (self._state == self._in_name and self._set_name())):
+            self._finish(
+                self._base_offset, self._base_offset + len(rest), Fix("closer", f"only {rest!r} of {closer!r}")
+            )
+        elif not self._decided:
+            self._add_text(rest)
+
+    # --- what a tag means in each state --------------------------------------------------------------------------
+
+    def _in_name(self, kind: str, text: str, match: re.Match[str], final: bool) -> bool:
+        if kind == "call" and self._key_ahead(text, match.end()) is None and not final:
+            return False
+        if kind == "key/":
+            return self._split_glued_name()
+        if not self._set_name():
+            return True
+        self._state = self._between
+        return self._between(kind, text, match, final)
+
+    def _set_name(self) -> bool:
+        name = self._take_text().strip().removesuffix("\\n").rstrip()
+        started = self._call.set_name(name)
+        if started is None:
+            self._give_up(f"{name!r} is no tool", self._base_offset)
+            return False
+        self.early += started
+        return True
+
+    def _split_glued_name(self) -> bool:
+        """Split the name from the first key, whose opening tag is missing."""
+        parted = self._call.split_glued_key(self._take_text().strip())
+        if parted is None:
+            self._give_up("what stands where the name belongs is none", self._base_offset)
+            return True
+        self.early += self._call.set_name(parted[0]) or []
+        self._key = parted[1]
+        self._record_fix("the first key had no opener")
+        self._state = self._after_key
+        return True
+
+    def _between(self, kind: str, text: str, match: re.Match[str], final: bool) -> bool:
+        if kind == "call":
+            ahead = self._key_ahead(text, match.end())
+            if ahead is None and not final:
+                return False
+            if ahead:
+                self._record_fix(f"{match[0]!r} stood where a key's opener belongs")
+                kind = "key"
+        rest = self._text_between()
+        self._take_text()
+        if kind == "key/" and self._may_be_next_key(rest):
+            self._key = rest
+            self._record_fix(f"the key {rest!r} had no opener")
+            self._state = self._after_key
+            return True
+        if rest:
+            self._call.error = "words stand between its arguments"
+        if kind in _CALL_ENDS:
+            return self._end_call(kind, text, match, final)
+        if kind in ("key", "value", "type"):
+            self._key = self._type_name = ""
+            self._state = {"key": self._in_key, "value": self._in_value, "type": self._in_type}[kind]
+            if kind == "value":
+                self._call.error = "a value has no key"
+        elif kind != "sep" or self._call.arguments:
+            self._record_fix(f"{match[0]!r} too many")
+        return True
+
+    def _text_between(self) -> str:
+        """Return the text between two tags, without layout."""
+        return "".join(self._text_pieces).replace("\\n", "").strip()
+
+    def _end_call(self, kind: str, text: str, match: re.Match[str], final: bool) -> bool:
+        """End the call at a tag."""
+        end = self._base_offset + len(match[0])
+        if kind == "call/":
+            if self._tags.suffix:  # its wrapper's closer cannot be known beforehand
+                after = self._tags.kind_at(text, match.end())
+                if after is None and not final:
+                    return False
+                if after == "outer/":
+                    end = self._base_offset + text.index(">", text.index("<", match.end())) + 1 - match.start()
+            self._finish(self._base_offset, end, None)
+        elif kind in ("call", "stop"):
+            self._finish(self._base_offset, self._base_offset, self._missing_closer_fix())
+        else:
+            self._finish(self._base_offset, end, Fix("closer", f"closed by {match[0]!r}"))
+        return True
+
+    def _in_key(self, kind: str, text: str, match: re.Match[str], final: bool) -> bool:
+        key = self._take_text().replace("\\n", "").strip()
+        if kind in ("key", *_CALL_ENDS):
+            return self._drop_key(kind, text, match, final)
+        self._key = key
+        self._call.error = self._call.error or ("" if key and len(key) <= KEY_LIMIT else "a key is no key")
+        if kind in ("key/", "value/", "type"):
+            self._state = self._in_type if kind == "type" else self._after_key
+        else:
+            self._state = self._in_value
+        if kind != "key/":
+            self._record_fix(f"the key {key!r} was ended by {match[0]!r}")
+        return True
+
+    def _drop_key(self, kind: str, text: str, match: re.Match[str], final: bool) -> bool:
+        """Drop a key that has no value."""
+        if kind == "call" and self._key_ahead(text, match.end()) is None and not final:
+            return False
+        self._record_fix("a key had no value")
+        self._state = self._between
+        return self._between(kind, text, match, final)
+
+    def _after_key(self, kind: str, text: str, match: re.Match[str], final: bool) -> bool:
+        between = "".join(self._text_pieces)
+        if not between.replace("\\n", "").strip():
+            if kind in ("key", *_CALL_ENDS):
+                return self._drop_key(kind, text, match, final)
+            if kind in ("value", "type"):
+                self._take_text()
+                self._state = self._in_value if kind == "value" else self._in_type
+                return True
+            if kind in ("key/", "type/", "sep"):
+                self._record_fix(f"{match[0]!r} too many")
+                return True
+        elif kind == "value":
+            self._call.error = "words stand between a key and its value"
+        self._text_pieces, self._text_size = [between.lstrip()], len(between.lstrip())
+        self._record_fix(f"the value of {self._key!r} had no opener")
+        self._state = self._in_value
+        return self._in_value(kind, text, match, final)
+
+    def _in_type(self, kind: str, _text: str, match: re.Match[str], _final: bool) -> bool:
+        type_name = self._take_text().strip()
+        if kind == "type/":
+            self._type_name, self._state = type_name, self._after_key
+        else:
+            self._call.error = "a type has no closer"
+            self._text_pieces, self._state = [match[0]], self._in_value
+        return True
+
+    # --- inside a value ------------------------------------------------------------------------------------------
+
+    def _in_value(self, kind: str, text: str, match: re.Match[str], final: bool) -> bool:
+        taken: bool | None = False
+        if kind == "value/":
+            taken = self._on_value_closer(text, match, final)
+        elif kind == "call":
+            taken = self._on_call_opener(text, match, final)
+        elif self._open_calls:
+            self._open_calls -= kind == "call/"
+        elif kind in ("call/", "outer/"):
+            taken = self._on_call_closer(text, match, final)
+        elif kind == "key":
+            taken = self._on_next_key(text, match, final)
+        elif kind == "value":
+            self._open_values += 1
+        if taken is False:
+            self._add_text(match[0])
+        return taken is not None
+
+    def _on_value_closer(self, text: str, match: re.Match[str], final: bool) -> bool | None:
+        """Treat a value's closing tag as its end if structure follows and nothing inside is open.
+
+        None if more text is needed.
+        """
+        after = self._tags.kind_at(text, match.end())
+        if after is None and not final:
+            return None
+        ahead = self._key_ahead(text, match.end()) if after == "" else ""
+        if ahead is None and not final:
+            return None
+        structural = after is None or after in _AFTER_VALUE or self._may_be_next_key(ahead or "")
+        if structural and not self._open_values and not self._open_calls:
+            self._end_value()
+            return True
+        if not self._open_calls:
+            self._open_values -= 1 if self._open_values else 0
+        if self._possible_end is None or not self._possible_end.sure:
+            self._possible_end = ValueEnd(self._text_size, self._base_offset + len(match[0]), sure=False)
+            self._pieces_at_end = len(self._text_pieces) + 1
+        return False
+
+    def _on_call_opener(self, text: str, match: re.Match[str], final: bool) -> bool | None:
+        """Treat the next call as the end of one that was closed, or count a call that is quoted in the value."""
+        begins = self._tags.begins_call(text, match.end())
+        if begins is None and not final:
+            return None
+        if not begins:
+            return False
+        if self._possible_end is not None and self._possible_end.sure and not self._open_calls:
+            self._end_value_at(self._possible_end)
+            return True
+        self._open_calls += 1
+        return False
+
+    def _on_call_closer(self, text: str, match: re.Match[str], final: bool) -> bool | None:
+        """Treat the call's closing tag as the value's end if nothing but structure follows."""
+        after = self._tags.kind_at(text, match.end())
+        if after is None and not final:
+            return None
+        end = self._base_offset + len(match[0])
+        ending = ValueEnd(self._size_without_layout(), end, sure=True)
+        if self._possible_end is not None and self._only_space_since(self._possible_end):
+            ending = self._possible_end._replace(at=end, sure=True)
+        if (after is None and self._finish_reason != "length") or after in _AFTER_CALL:
+            self._end_value_at(ending)
+            return True
+        if self._possible_end is None or not self._possible_end.sure:
+            self._possible_end = ending
+        return False
+
+    def _only_space_since(self, ending: ValueEnd) -> bool:
+        """Return whether only white space has come since a closing tag in the value."""
+        near = self._text_size - ending.size < KEY_LIMIT
+        return near and not ending.sure and not "".join(self._text_pieces[self._pieces_at_end :]).strip()
+
+    def _on_next_key(self, text: str, match: re.Match[str], final: bool) -> bool | None:
+        """Treat the next key as the end of a value without its closing tag, if the tool has it and the call has not."""
+        ahead = self._key_ahead(text, match.end())
+        if ahead is None and not final:
+            return None
+        if not ahead or not self._call.lacks(ahead) or ahead == self._key:
+            return False
+        self._call.fixes.append(Fix("closer", f"no {self._tags.closer('arg_value')!r}"))
+        self._end_value(self._size_without_layout())
+        self._state = self._in_key
+        return True
+
+    def _may_be_next_key(self, key: str) -> bool:
+        """Return whether this is a parameter of the tool that may come next, only without its opening tag."""
+        return self._call.tool is not None and key not in (self._key, "") and self._call.lacks(key)
+
+    def _key_ahead(self, text: str, at: int) -> str | None:
+        """Return the key at `text[at]` with its closing tag; "" if there is none, None if more text is needed."""
+        match = self._tags.key_pattern.match(text, at)
+        if match is None:
+            return None if at == len(text) else ""
+        if match[0].endswith(self._tags.closer("arg_key")):
+            return match[1].strip()
+        return None if match.end() == len(text) else ""
+
+    def _size_without_layout(self) -> int:
+        """Return the size of a value without its closing tag: a line break before the next tag is layout."""
+        last = "".join(self._text_pieces[-2:])
+        return self._text_size - (len(last) - len(last.removesuffix("\n").removesuffix("\r")))
+
+    def _end_value(self, size: int | None = None) -> None:
+        value = self._take_text()
+        if self._key:
+            self.early += self._call.add_text(self._key, value if size is None else value[:size], self._type_name)
+        self._key = self._type_name = ""
+        self._open_values = self._open_calls = 0
+        self._possible_end = None
+        self._state = self._between
+
+    def _end_value_at(self, ending: ValueEnd) -> None:
+        """End the value, and the call, where both may have ended."""
+        self._end_value(ending.size)
+        self._finish(ending.at, ending.at, Fix("closer", f"no {self._tags.closer('arg_value')!r} before the end"))
+
+    def _check_call(self) -> None:
+        values = [value for value in self._call.arguments.values() if isinstance(value, str)]
+        tags = [tag for text in (*values, *self._call.arguments) for tag in self._tags.pattern.findall(text)]
+        if self._call.fixes and any("arg_" in tag for tag in tags):
+            self._call.error = "what stands in it is not certain: a tag is part of a value"
+
+    def _missing_closer_fix(self) -> Fix:
+        return Fix("closer", f"no {self._tags.closer(self._tags.call)!r}")

@@ -1,0 +1,1 @@
+"""Literals in calls that are code: Python's, and Gemma's objects."""

@@ -1,0 +1,417 @@
+r"""The objects of Gemma's calls, read as they come: bare keys, strings between special tokens, bare values.
+
+    {city:<|"|>Oslo<|"|>,days:2,opts:{deep:true},tags:[<|"|>a<|"|>]}
+
+Servers strip the special tokens, so a bare value may be a string too. It ends before a comma that a key follows, or at
+the bracket that closes its object; its type comes from the schema.
+
+The reader is a stack of `_GemmaBracket`, one for each open bracket, and is at any time in a string (`_delimiter` is
+what closes it), in a bare value (`_in_bare`), or between values. A method returns True, or None, if more text is
+needed, and leaves `at` where it stopped.
+
+Where the closing token of the block comes, nothing was cut off, so missing brackets before it are supplied.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any, Final
+
+from promptools.dialects.calls.bare_values import read_typed
+from promptools.dialects.calls.resolve import dump
+from promptools.dialects.prefix_patterns import any_literal_text
+from promptools.dialects.readers.literals.gemma_tokens import (
+    CLOSING_TOKENS,
+    closing_token_at,
+    find_next_block,
+    read_unclosed_string,
+)
+from promptools.dialects.readers.literals.python_arguments import MAX_BRACKET_DEPTH, LiteralError
+from promptools.jsontext.strings import FixLog, decode_string
+
+STRING_DELIMITERS: Final = ('<|"|>', "<escape>")
+"""Tokens around a string: Gemma 4's and FunctionGemma's."""
+RUNS_INTO_CALL: Final = "a string without its delimiter runs into the next call"
+
+_LONGEST = max(map(len, STRING_DELIMITERS))
+_SPACE = re.compile(r"[\s\ufeff\u200b]*+")
+_KEY = re.compile(r"([^\W\d][\w.-]{0,127}+)\s{0,16}+(?:\Z|:)")
+_NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,300}+)(?:\.\d++)?+(?:[eE][+-]?\d++)?+")
+_NEXT_KEY = re.compile(r",\s{0,16}+(?:\Z|\}|[\"'<]|([^\W\d][\w.-]{0,127}+)\s{0,16}+(?:\Z|:))")
+_INSIDE = {quote: re.compile(rf"[^{quote}\\]*+(?:\\.[^{quote}\\]*+)*+", re.DOTALL) for quote in "\"'"}
+_AFTER_MEMBER = re.compile(
+    rf"\s{{0,64}}+(?:\Z|[}}:]|{any_literal_text(CLOSING_TOKENS)}|,\s{{0,16}}+(?:\Z|[}}\"'<]|[^\W\d][\w.-]{{0,127}}+\s{{0,16}}+(?:\Z|:)))"
+)
+_CROSSED = re.compile(r"<\||\|>|<(?:start|end)_function_call>|\}\s{0,16}+call:")
+"""What a string with a guessed end must not hold: tokens, or the next call."""
+_AFTER_ITEM = re.compile(r"\s{0,64}+(?:\Z|[,\]])")
+_SINGLE = re.compile(r"'[^'\\]*+'")
+_EVENT = re.compile(r"[,{}\[\]<]")
+
+
+def _end_of_key(text: str, at: int, key: str) -> int | None:
+    """Return the index just past a key and its colon, or past what there is of them; None if the key is not there."""
+    if not text.startswith(key, at):
+        return None
+    space = _SPACE.match(text, at + len(key))
+    assert space is not None
+    if space.end() == len(text):
+        return space.end()
+    return space.end() + 1 if text[space.end()] == ":" else None
+
+
+@dataclass(slots=True)
+class _GemmaBracket:
+    """An open bracket, and what it holds so far."""
+
+    kind: str
+    items: list[str] = field(default_factory=list[str])
+    key: str | None = None
+    value: str | None = None
+    """JSON of the value, or the key, that was read last."""
+    string: str | None = None
+    """That value, if it is a string that may be a key."""
+
+
+class GemmaObject:
+    """Reads from after an object's first brace to its last; has the interface of `Arguments`. O(n) in characters."""
+
+    def __init__(
+        self, keys: frozenset[str], types: Callable[[str], frozenset[str]], *, token_closes: bool = False
+    ) -> None:
+        """Begin after the first brace; `token_closes`: a token closes the block that the call is in."""
+        self._declared = keys
+        self._token_closes = token_closes
+        self._spaced = sorted((key for key in keys if len(key.split()) > 1), key=len, reverse=True)
+        self._types = types
+        self._stack = [_GemmaBracket("{")]
+        self._delimiter = ""
+        """What closes the string that is open."""
+        self._in_bare = False
+        self._bare_depth = 0
+        """Brackets open inside a bare value."""
+        self._pieces: list[str] = []
+        self._uncertain = False
+        self._is_complete = False
+        """What was read last cannot grow any more."""
+        self.fix_log = FixLog()
+        self.members: list[str] = []
+        self.keys: list[str] = []
+        self.positional: list[str] = []
+        self.at: int = 0
+
+    def feed(self, text: str, at: int, *, final: bool = False) -> bool:
+        """Consume `text[at:]` up to `self.at`; return whether the last brace has come. Raise `LiteralError`."""
+        self.at = at
+        while self._stack and self.at < len(text):
+            if self._consume(text, final):
+                break
+        return not self._stack
+
+    @property
+    def has_arguments(self) -> bool:
+        """Whether there is a member, or the beginning of one."""
+        return bool(self.members or (self._stack and (self._stack[0].key or self._stack[0].value)))
+
+    def close_missing_bracket(self) -> bool:
+        """Close an object that lacks only its last brace; return whether that was possible."""
+        if len(self._stack) != 1 or self._delimiter or self._in_bare or not self._is_complete:
+            return False
+        if self._stack[-1].value is None or self._stack[-1].key is None:  # a comma or a key begins a member
+            return False
+        self._close(self._stack[-1])
+        return True
+
+    def end_string(self) -> str | None:
+        """Close a last string, and the brackets around it, before the closing token; return what came after.
+
+        The brackets may be at the end of the string. None if there is no such string, or if its end is uncertain.
+        """
+        frame = self._stack[-1] if self._stack else None
+        keyed = frame is not None and (frame.kind == "[" or frame.key is not None)
+        if not self._token_closes or not keyed or self._uncertain or self._delimiter in ("", "'"):
+            return None
+        missing = self._missing()
+        last = read_unclosed_string("".join(self._pieces), missing)
+        if last is None:
+            return None
+        self.fix_log.add("no delimiter behind a string", "marker")
+        if not last.bracketed:
+            self.fix_log.add(f"missing {missing} supplied", "closer")
+        self._set_string(decode_string(last.text, self.fix_log) if self._delimiter == '"' else last.text)
+        self._delimiter = ""
+        self._close_all()
+        return last.after
+
+    def _missing(self) -> str:
+        """Return the brackets that close what is open."""
+        return "".join("}" if frame.kind == "{" else "]" for frame in reversed(self._stack))
+
+    def _close_all(self) -> None:
+        while self._stack:
+            self._close(self._stack[-1])
+
+    def _at_closing_token(self, text: str, final: bool) -> bool | None:
+        """Return whether the block is closed here; None if more text is needed."""
+        return closing_token_at(text, self.at, final=final) if self._token_closes and text[self.at] == "<" else False
+
+    def _close_at_token(self, frame: _GemmaBracket, text: str, final: bool) -> bool | None:
+        """Close all brackets where the block is closed, unless a key lacks its value; None if more text is needed."""
+        if frame.kind == "{" and (frame.key is None) != (frame.value is None):
+            return False
+        token = self._at_closing_token(text, final)
+        if token:
+            self.fix_log.add(f"missing {self._missing()} supplied", "closer")
+            self._close_all()
+        return token
+
+    def _consume(self, text: str, final: bool) -> bool:
+        """Consume the next piece; return whether more text is needed."""
+        if self._delimiter:
+            return self._more_string(text, final)
+        if self._in_bare:
+            return self._more_bare(text, final)
+        space = _SPACE.match(text, self.at)
+        assert space is not None
+        self.at = space.end()
+        if self.at == len(text):
+            return True
+        frame = self._stack[-1]
+        ends = self._close_at_token(frame, text, final)
+        if ends is not False:
+            return ends is None
+        if frame.value is not None:
+            self._after_value(frame, text[self.at])
+            return False
+        if frame.kind == "{" and frame.key is None and text[self.at] not in "\"'<":
+            return self._read_key(frame, text, final)
+        return self._read_value(frame, text, final)
+
+    # --- keys and values -------------------------------------------------------------------------------------------
+
+    def _read_key(self, frame: _GemmaBracket, text: str, final: bool) -> bool:
+        if text[self.at] == "}":
+            self.at += 1
+            self._close(frame)
+            return False
+        for key in self._spaced:
+            if len(text) - self.at < len(key) and not final and key.startswith(text[self.at :]):
+                return True
+            end = _end_of_key(text, self.at, key)
+            if end is not None:
+                if end == len(text) and text[end - 1] != ":" and not final:
+                    return True
+                frame.key, self.at = key, end
+                return False
+        match = _KEY.match(text, self.at)
+        if match is None:
+            raise LiteralError(f"{text[self.at]!r} begins no key", start=self.at)
+        if text[match.end() - 1] != ":":
+            if final:
+                self.at = len(text)
+            return True
+        frame.key = match[1]
+        self.at = match.end()
+        return False
+
+    def _read_value(self, frame: _GemmaBracket, text: str, final: bool) -> bool:
+        rest = text[self.at : self.at + _LONGEST]
+        self._pieces, self._is_complete = [], False
+        for delimiter in STRING_DELIMITERS:
+            if rest.startswith(delimiter):
+                self._delimiter = delimiter
+                self.at += len(delimiter)
+                return False
+            if delimiter.startswith(rest) and not final:
+                return True
+        char = rest[0]
+        if char == '"' or (char == "'" and self._token_closes):  # without the tokens it may be an apostrophe
+            self._delimiter = char
+            self._uncertain = False
+            self.at += 1
+        elif char in "{[":
+            if len(self._stack) > MAX_BRACKET_DEPTH:
+                raise LiteralError(f"more than {MAX_BRACKET_DEPTH} levels of brackets", "limit", self.at)
+            self._stack.append(_GemmaBracket(char))
+            self.at += 1
+        elif char == "]" and frame.kind == "[":
+            self.at += 1
+            self._close(frame)
+        elif char in ",}]":
+            raise LiteralError(f"{char!r} stands where a value belongs", start=self.at)
+        else:
+            self._in_bare, self._bare_depth = True, 0
+        return False
+
+    def _after_value(self, frame: _GemmaBracket, char: str) -> None:
+        """Consume what follows a value, or a key in quotes."""
+        if char == ":" and frame.kind == "{" and frame.key is None and frame.string is not None:
+            frame.key, frame.value, frame.string = frame.string, None, None
+        elif char == "," and (frame.key is not None or frame.kind == "["):
+            self._store(frame)
+        elif char == ("}" if frame.kind == "{" else "]") and (frame.key is not None or frame.kind == "["):
+            self.at += 1
+            self._close(frame)
+            return
+        else:
+            raise LiteralError(f"{char!r} follows a value", start=self.at)
+        self.at += 1
+
+    # --- strings ---------------------------------------------------------------------------------------------------
+
+    def _more_string(self, text: str, final: bool) -> bool:
+        """Consume more of a string; return whether more text is needed."""
+        if self._delimiter in "\"'":
+            return self._more_quoted(text, final)
+        end = text.find(self._delimiter, self.at)
+        if end < 0:
+            end = len(text) if final else max(self.at, len(text) - len(self._delimiter) + 1)
+            self._pieces.append(text[self.at : end])
+            self.at = end
+            return True
+        self._pieces.append(text[self.at : end])
+        self.at = end
+        body = "".join(self._pieces)
+        crossed = find_next_block(body) if self._token_closes else -1
+        if crossed >= 0:
+            after = _SPACE.match(text, end + len(self._delimiter))
+            assert after is not None
+            if after.end() == len(text) and not final:
+                return True
+            if text[after.end() : after.end() + 1] not in (",", "}", "]", ":", "<"):
+                raise LiteralError(RUNS_INTO_CALL, "quotes", overrun=len(body) - crossed)
+        self.at = end + len(self._delimiter)
+        self._delimiter = ""
+        self._set_string(body)
+        return False
+
+    def _more_quoted(self, text: str, final: bool) -> bool:
+        """Consume more of a string in plain quotes, up to a quote after which its object may go on."""
+        quote = self._delimiter
+        inside = _INSIDE[quote].match(text, self.at)
+        assert inside is not None
+        self._pieces.append(inside[0])
+        self.at = end = inside.end()
+        if end == len(text) or text[end] != quote:
+            return True
+        after = (_AFTER_MEMBER if self._stack[-1].kind == "{" else _AFTER_ITEM).match(text, end + 1)
+        if after is not None and after.end() == len(text) and not final:
+            return True
+        self.at = end + 1
+        if after is None:
+            self._uncertain = True
+            self.fix_log.add("unescaped quotes in a string")
+            self._pieces.append(quote)
+            return False
+        self._delimiter = ""
+        body = "".join(self._pieces)
+        if quote == "'":
+            self.fix_log.add("single quotes")
+        if self._uncertain and _CROSSED.search(body):
+            raise LiteralError("a string without its closing quote runs into what follows the call", "quotes")
+        if quote == "'":
+            body = body.replace("\\'", "'")
+        inner = body.replace('"', '\\"') if self._uncertain and "\\" not in body else body
+        self._set_string(decode_string(inner, self.fix_log))
+        return False
+
+    def _set_string(self, text: str) -> None:
+        frame = self._stack[-1]
+        frame.value, frame.string = dump(text), text
+        self._is_complete = True
+
+    def _more_bare(self, text: str, final: bool) -> bool:
+        """Consume more of a value without quotes; return whether more text is needed."""
+        event = _EVENT.search(text, self.at)
+        if event is None:
+            self._pieces.append(text[self.at :])
+            self.at = len(text)
+            return True
+        at = event.start()
+        self._pieces.append(text[self.at : at])
+        self.at = at
+        ends = self._at_closing_token(text, final) if text[at] == "<" else self._ends_bare(text, at, final)
+        if ends is None:
+            return True
+        if ends:
+            self._in_bare = False
+            self._set_bare("".join(self._pieces).strip())
+            return False
+        self._bare_depth += (text[at] in "{[") - (text[at] in "}]")
+        self._pieces.append(text[at])
+        self.at = at + 1
+        return False
+
+    def _ends_bare(self, text: str, at: int, final: bool) -> bool | None:
+        """Return whether a bare value ends before `text[at]`; None if more text is needed."""
+        if text[at] in "{[" or self._bare_depth:
+            return False
+        if text[at] != "," or self._stack[-1].kind == "[":
+            return True
+        match = _NEXT_KEY.match(text, at)
+        if match is None:
+            return False
+        if match.end() == len(text) and not final:
+            return None
+        root = len(self._stack) == 1 and bool(self._declared)
+        return match[1] is None or not root or match[1] in self._declared
+
+    def _set_bare(self, text: str) -> None:
+        frame = self._stack[-1]
+        for delimiter in STRING_DELIMITERS:
+            if text.endswith(delimiter):
+                text = text.removesuffix(delimiter)
+                self.fix_log.add("no delimiter before a string", "marker")
+            if delimiter in text:
+                raise LiteralError("a delimiter stands in a value", start=self.at)
+        if _CROSSED.search(text):
+            raise LiteralError("a broken delimiter stands in a value", start=self.at)
+        if not text:
+            raise LiteralError("a value is missing", start=self.at)
+        root = len(self._stack) == 1 and frame.key in self._declared
+        types = self._types(frame.key) if root and frame.key is not None else frozenset[str]()
+        if (not types or "number" in types) and _NUMBER.fullmatch(text) and isfinite(float(text)):
+            frame.value = text
+            return
+        if _SINGLE.fullmatch(text):
+            self.fix_log.add("single quotes")
+            frame.value = dump(text[1:-1])
+            return
+        value: Any
+        value, fixes = read_typed(text, types)
+        for fix in fixes:
+            self.fix_log.add(fix.detail, fix.kind)
+        if isinstance(value, str):
+            self.fix_log.add("no delimiters around a string", "marker")
+        frame.value = dump(value)
+
+    # --- brackets --------------------------------------------------------------------------------------------------
+
+    def _store(self, frame: _GemmaBracket) -> None:
+        value, key = frame.value, frame.key
+        assert value is not None
+        frame.value = frame.string = frame.key = None
+        if frame.kind == "[":
+            frame.items.append(value)
+            return
+        assert key is not None
+        member = f"{dump(key)}: {value}"
+        if frame is self._stack[0]:
+            self.members.append(member)
+            self.keys.append(key)
+        else:
+            frame.items.append(member)
+
+    def _close(self, frame: _GemmaBracket) -> None:
+        if frame.key is not None and frame.value is None:
+            raise LiteralError("a key has no value", start=self.at)
+        if frame.value is not None:
+            self._store(frame)
+        self._stack.pop()
+        self._is_complete = True
+        if self._stack:
+            inner = ", ".join(frame.items)
+            self._stack[-1].value = f"{{{inner}}}" if frame.kind == "{" else f"[{inner}]"

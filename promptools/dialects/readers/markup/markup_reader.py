@@ -1,0 +1,258 @@
+"""Calls as markup, `call(name) / parameter(key) value / end`, read as they come: the reader of the XML families.
+
+The format has no escaping, so a value may hold any tag. What ends a value is judged by what follows: a closing tag
+counts only before another tag of the call, or the end; a parameter's opening tag counts only if the tool has such a
+parameter and it is still missing; a call inside a value takes its own closing tags. A value that nothing closes is
+never an argument.
+
+The states, one method each, and the modules that hold them:
+
+    _outside    before the first call: wrapper, call, a name outside of its tag, JSON        here
+    _naming     after a call's opening tag without a name                                    here
+    _in_call    between parameters                                                           here
+    _keying     after a parameter's opening tag without a name                               block_value
+    _in_value   in a value                                                                   block_value
+    _ending     after what looks like the end of a value                                     block_value
+    _between    after a call; its last value may be reopened if its closing tag comes here   here
+    _skipping   in what is not a call, up to its end                                         block_end
+"""
+
+from __future__ import annotations
+
+import re
+
+from promptools.dialects.calls.resolve import Evidence, ParseOptions
+from promptools.dialects.contract import Textual
+from promptools.dialects.readers.markup.end_states import EndStates
+from promptools.dialects.readers.markup.markup_block import CallSegment
+from promptools.dialects.readers.markup.markup_call import MarkupCall, MarkupGrammar
+from promptools.dialects.readers.markup.markup_streamer import MarkupStreamer
+from promptools.dialects.readers.markup.tag_tokenizer import Tag, begins_broken_tag, is_blank, read_tag, strip_blank
+from promptools.dialects.readers.markup.value_states import NAMING_ELEMENTS, inline_value
+from promptools.errors import clip
+from promptools.parsing.parts import Candidate
+from promptools.types import Fix
+
+MAX_STRAY_TEXT = 1000
+"""Characters of text between calls, inside their wrapper, before the block is given up."""
+LOST_OPENING_TAG = re.compile(r"\s*(?:function|invoke)\s*=\s*[\"']?([^\s<>\"'={}]{1,128})[\"']?\s*>")
+
+
+class MarkupReader(EndStates):
+    """Reads a block of calls, or one call without a wrapper, as a `promptools.parsing.parts.Candidate`."""
+
+    # --- around calls --------------------------------------------------------------------------------------------
+
+    def _before_calls(self, token: Tag | str) -> None:
+        """In the wrapper, before its first call."""
+        if isinstance(token, str):
+            self._text_before_calls(token)
+            return
+        name = self._name_in_text() if token.kind == "element" else self._wrapper_name
+        match token.kind:
+            case "noise":
+                self._outside_text = []
+            case "cut":
+                self._cut_tag = token.raw
+            case "wrap" if not token.close:
+                self._record_spelling(token)
+                self._in_wrapper, self._wrapper_name = True, token.name
+                self._outside_text = self._outside_text if self._has_outside_text() else []
+            case "call" if not token.close and (token.name is not None or not self._has_outside_text()):
+                self._record_spelling(token)
+                self._open_call(self._index, token.name)
+                if token.empty:
+                    self._end_call(self._index + 1)
+            case "param" | "element" if not token.close and name is not None:
+                self._pending_fixes.append(Fix("marker", "the name stood outside of the tag"))
+                self._open_call(self._index, name)
+                self._in_call(token)
+            case _:
+                self._finish_as_text(self._index, f"{clip(token.raw, 40)!r} stands where a call belongs")
+
+    def _text_before_calls(self, piece: str) -> None:
+        self._outside_text.append(piece)
+        text = "".join(self._outside_text)
+        lost = LOST_OPENING_TAG.match(text)
+        if lost is not None:
+            self._put_back(len(text) - lost.end())
+            self._pending_fixes.append(Fix("marker", f"no '<' before {clip(lost[0].strip(), 40)!r}"))
+            self._open_call(self._index - len(self._outside_text) + 1, lost[1])  # it may have come in several tokens
+        elif self._grammar.json_calls and text.strip()[:1] in ("{", "["):
+            self._put_back(len(strip_blank(piece)))
+            self._start_json(None)
+        elif len(text) > MAX_STRAY_TEXT:
+            self._put_back(len(text) - MAX_STRAY_TEXT)
+            self._finish_as_text(self._index + 1, "no call follows the opener")
+
+    def _name_in_text(self) -> str | None:
+        """Return the tool that the text before a tag names, or None."""
+        name = "".join(self._outside_text).strip()
+        known = self._rules.tools is not None and self._rules.tools.get(name) is not None
+        return name if known else None
+
+    def _between(self, token: Tag | str) -> None:
+        """In the wrapper, after a call."""
+        if isinstance(token, str):
+            self._outside_text.append(token)
+            if not is_blank(token) and sum(map(len, self._outside_text)) > MAX_STRAY_TEXT:
+                self._finish(self._segments[-1].end, self._missing_wrapper_fix())
+            return
+        match token.kind:
+            case "noise":
+                self._outside_text = []
+            case "wrap" if token.close:
+                self._finish(self._index + 1, self._spelling_fix(token))
+            case "call" if not token.close:
+                self._pending_fixes += (
+                    [Fix("marker", "words stood between the calls")] if self._has_outside_text() else []
+                )
+                self._record_spelling(token)
+                self._open_call(self._index, token.name)
+                if token.empty:
+                    self._end_call(self._index + 1)
+            case "param" | "element" if token.close and self._reopen_index is not None and self._has_outside_text():
+                if begins_broken_tag("".join(self._outside_text)) or self._parameter_began():
+                    self._call, self._call_start = None, self._segments[-1].end
+                    self._give_up("its first tag cannot be read", token)
+                else:
+                    self._reopen_value(token)
+            case "cut":
+                self._cut_tag = token.raw
+            case "wrap" | "end":
+                self._finish(self._segments[-1].end, self._missing_wrapper_fix())
+            case _:
+                self._outside_text.append(token.raw)
+
+    def _has_outside_text(self) -> bool:
+        return any(not is_blank(text) for text in self._outside_text)
+
+    def _parameter_began(self) -> bool:
+        """Return whether a parameter has begun since the last call, so that another call follows it."""
+        tags = (read_tag(raw, 0) for raw in self._tokens[self._segments[-1].end : self._index])
+        return any(tag is not None and tag.kind == "param" and not tag.close for tag in tags)
+
+    def _reopen_value(self, token: Tag) -> None:
+        """Make the text after the call the rest of its last value, which is closed only here."""
+        assert self._reopen_index is not None
+        begin = self._reopen_index
+        call = self._segments.pop().call
+        assert isinstance(call, MarkupCall)
+        call.revoke_last()
+        self._call = call
+        for raw in self._tokens[begin + len(self._value_pieces) : self._index]:
+            self._add_to_value(raw)
+        self._state = self._in_value
+        self._in_value(token)
+
+    def _open_call(self, at: int, name: str | None) -> None:
+        self._call_start = at
+        self._outside_text = []
+        self._reopen_index = None
+        if self._emits_calls and self._segments:
+            self._emit_before(at)
+        if name is None:
+            self._state = self._in_nameless_call
+            return
+        self._call = call = MarkupCall(name, self._grammar, self._rules)
+        for fix in self._pending_fixes:
+            call.record_fix(fix)
+        self._pending_fixes = []
+        self._streamer = MarkupStreamer(call, self._grammar.trim) if self._may_stream else None
+        if self._rules.tools is not None:
+            keys = self._rules.tools.keys(call.tool.name) if call.tool is not None else self._rules.tools.all_keys
+            self._tags.elements = NAMING_ELEMENTS | keys | {name}
+        self._state = self._in_call
+
+    def _in_nameless_call(self, token: Tag | str) -> None:
+        """After a call's opening tag without a name: the name is the text that follows."""
+        if isinstance(token, str):
+            self._outside_text.append(token)
+            return
+        name = "".join(self._outside_text).strip()
+        if token.kind == "element" and not token.close and not name and token.name in NAMING_ELEMENTS:
+            self._outside_text = []
+        elif name and (token.kind in ("call", "element") if token.close else token.kind == "param"):
+            self._pending_fixes.append(Fix("marker", "the name stood outside of the tag"))
+            self._open_call(self._call_start, name)
+            if not token.close:
+                self._in_call(token)
+        else:
+            self._give_up("the call has no name", token)
+
+    def _end_call(self, end: int, fix: Fix | None = None) -> None:
+        """End the call before index `end`."""
+        call = self._call
+        assert call is not None
+        if fix is not None:
+            call.record_fix(fix)
+        if not self._in_wrapper and not self._grammar.unwrapped and not self._segments:
+            call.record_fix(Fix("marker", f"no {self._grammar.wrapper[0]!r}"))
+        self._segments.append(CallSegment(self._call_start, end, call, [], self._streamer))
+        self._call = None
+        self._outside_text = []
+        self._state = self._between
+        if not self._in_wrapper:
+            self._finish(end)
+
+    # --- in a call -----------------------------------------------------------------------------------------------
+
+    def _in_call(self, token: Tag | str) -> None:
+        """In a call, outside of values."""
+        call = self._call
+        assert call is not None
+        if isinstance(token, str):
+            self._text_in_call(token, call)
+            return
+        match token.kind:
+            case "param" | "element" if not token.close:
+                self._open_value(token, call)
+            case "param":
+                call.record_fix(Fix("closer", f"{clip(token.raw, 40)!r} too many"))
+                if call.holds_opener:
+                    call.error = "a value holds the opener of a parameter, whose closer may be this one"
+            case "element" if token.name != call.written_name:
+                pass
+            case "call" if not token.close and token.empty and token.name and inline_value(token) is not None:
+                call.record_fix(Fix("marker", f"the parameter {token.name!r} was written as a call"))
+                self._stream_param(token.name, verbatim=False)
+                call.add(token.name, inline_value(token) or "", inline=True)
+            case "noise":
+                pass
+            case "cut":
+                self._cut_tag = token.raw
+            case _:
+                self._on_call_end(token, call)
+
+    def _on_call_end(self, tag: Tag, call: MarkupCall) -> None:
+        """Consume a tag that ends the call: its own closing tag, or one that shows that it is missing."""
+        if tag.close and tag.kind in ("call", "element"):
+            self._record_spelling(tag)
+            self._end_call(self._index + 1)
+        elif tag.kind in ("call", "wrap") or (tag.kind == "end" and call.values):
+            self._end_call(self._index, self._missing_closer_fix(0))
+            if not self._decided:
+                self._between(tag)
+        else:
+            self._give_up(f"{clip(tag.raw, 40)!r} stands in the call", tag)
+
+    def _text_in_call(self, text: str, call: MarkupCall) -> None:
+        if is_blank(text):
+            return
+        bare = strip_blank(text)
+        if bare[0] == "{" and not call.values:
+            self._put_back(len(bare))
+            self._start_json(call.written_name)
+        else:
+            self._give_up("words stand between the parameters", text)
+
+
+class MarkupDialect(Textual):
+    """A dialect of the XML family, defined by its `grammar`."""
+
+    grammar: MarkupGrammar
+
+    def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+        """Start reading at the first tag, the wrapper's or the call's."""
+        del head
+        return MarkupReader(self.grammar, rules, place, definite=definite)

@@ -1,0 +1,102 @@
+"""How Python calls after a marker begin, and which body follows the marker: calls or JSON."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from promptools.dialects.calls.resolve import ParseOptions
+from promptools.dialects.contract import Head, Tier
+from promptools.dialects.readers.literals.python_names import name_pattern, unescape_name
+from promptools.parsing.parts import Candidate, CandidateBase
+
+CALLEE = name_pattern(r"\w", r"[\w.:/-]", 80)
+SPACED_CALLEE = name_pattern(r"\w", r"[\w.:/ -]", 80)
+_CALLEE = re.compile(rf"(?:\[\s{{0,16}}+)?({CALLEE})[ \t]{{0,8}}+\(")
+_FIRST_OF_BODY = re.compile(r"\s*+(?:\[\s*+)?+(\S)")
+
+
+def begins_with_marker(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+    """Return True once something follows a marker that alone begins calls."""
+    del start, fresh, rules
+    return True if end < len(text) else None
+
+
+def begins_offered_call(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+    """Return whether the first call after a marker that JSON may also follow is of an offered tool."""
+    del start, fresh
+    match = _CALLEE.match(text, end)
+    if match is None:
+        return None if end == len(text) else False
+    return rules.tools is not None and rules.tools.find(unescape_name(match[1])) is not None
+
+
+def marker_head(*openers: str, json: bool = False, spaced: bool = False, tier: Tier | None = None) -> Head:
+    """Return the head of calls after one of these markers; `json`: objects may follow them too.
+
+    After a sentinel a bracket is enough, so that a reply that breaks off there is not text.
+    """
+    name = SPACED_CALLEE if spaced else CALLEE
+    bracket = r"(?:\[\s{0,16}+)?"
+    first = [rf"{bracket}{name}[ \t]{{0,8}}+\(", *([r"\{"] if json else []), *([r"\["] if tier == "S" else [])]
+    unfinished = rf"{bracket}(?:\Z|{name}[ \t]{{0,8}}+\Z)"
+    finished = rf"(?={'|'.join(first)})"
+    marker = "|".join(map(re.escape, openers))
+    return Head(
+        openers,
+        rf"(?:{marker})\s{{0,64}}+(?:{finished}|{unfinished})",
+        body_starts="[",
+        begins=begins_with_marker,
+        tier=tier,
+    )
+
+
+class CallsOrJson(CandidateBase):
+    """A body that may be calls or JSON: its first characters decide which reader takes it."""
+
+    def __init__(
+        self, head: str, calls: Callable[[], Candidate], json: Callable[[], Candidate], *, definite: bool
+    ) -> None:
+        super().__init__(definite=definite, head=head)
+        self._calls = calls
+        self._json = json
+        self._held_text = ""
+        self._inner: Candidate | None = None
+
+    def feed(self, piece: str, start: int) -> int | None:
+        """Read more text; see `Candidate`."""
+        if self._inner is not None:
+            self._inner.head = self.head
+            end = self._inner.feed(piece, start)
+            self._mirror(self._inner)
+            return end
+        held, self._held_text = self._held_text, self._held_text + piece[start:]
+        match = _FIRST_OF_BODY.match(self._held_text)
+        if match is None:
+            return None
+        self._inner = inner = self._choose(match)
+        end = inner.feed(self._held_text, 0)
+        self._mirror(inner)
+        if end is None:
+            return None
+        assert end >= len(held)  # a bracket and white space do not decide it
+        return start + end - len(held)
+
+    def close(self, finish_reason: str | None) -> None:
+        """Decide at the end of the text."""
+        if self._inner is None:
+            self._inner = self._calls()
+            self._inner.feed(self._held_text, 0)
+        self._inner.head = self.head
+        self._inner.close(finish_reason)
+        self._mirror(self._inner)
+
+    def _choose(self, match: re.Match[str]) -> Candidate:
+        return self._json() if match[1] == "{" else self._calls()
+
+    def _mirror(self, inner: Candidate) -> None:
+        """Copy the state of the inner candidate."""
+        self.parts, self.unread, self.head, self.definite = inner.parts, inner.unread, inner.head, inner.definite
+        self.early += inner.early
+        inner.early = []
+        self.tries = inner.tries

@@ -1,0 +1,101 @@
+"""Write calls as markup that is read back the same: values between tags, or all of them as one JSON object."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from promptools.dialects.calls.bare_values import read_typed
+from promptools.dialects.calls.resolve import dump
+from promptools.types import Call, Result
+
+PARAMETER_SLOT = "<parameter name>"
+"""The placeholder of an example for the model's own text."""
+
+_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}\Z", re.ASCII)
+_MARKUP = re.compile(r"<\s*/?\s*[A-Za-z!|｜\]]|[|｜]\s*>|\]<\]|</|<\Z")
+"""What might be mistaken for a tag: such a value is written as JSON."""
+
+
+def may_hold_tag(text: str) -> bool:
+    """Return whether a text might hold a tag."""
+    return _MARKUP.search(text) is not None
+
+
+def bare_text(
+    key: str, value: Any, *, has_type: bool = False, keeps_space: bool = True, may_hold_tags: bool = False
+) -> str | None:
+    """Write a value as bare text; None if it could be read back as another.
+
+    `has_type`: its tag gives its type; `keeps_space`: white space around it is kept; `may_hold_tags`: it may hold tags.
+    """
+    if _KEY.match(key) is None:
+        return None
+    text = value if isinstance(value, str) else dump(value)
+    if ("\r" in text or may_hold_tag(text)) and not may_hold_tags:
+        return None
+    if text != text.strip() and not keeps_space:
+        return None
+    if has_type:
+        return text
+    parsed, fixes = read_typed(text, frozenset())
+    return text if not fixes and _same_json(parsed, value) else None
+
+
+def _same_json(one: Any, other: Any) -> bool:
+    return one is other or json.dumps(one) == json.dumps(other)
+
+
+def render_parameters(
+    call: Call,
+    parameter: Callable[[str, str, bool], str],
+    *,
+    has_type: bool = False,
+    keeps_space: bool = True,
+    may_hold_tags: bool = False,
+) -> str:
+    """Write the parameters of a call, each by `parameter`, or as one JSON object if one of them cannot be bare text.
+
+    `parameter` takes the name, the text, and whether it is a string; the rest is as in `bare_text`. The schema is not
+    at hand, so a value whose text could be read as another is not written as bare text, unless `has_type` tags give its
+    type.
+    """
+    lines: list[str] = []
+    for key, value in call.arguments.items():
+        text = bare_text(key, value, has_type=has_type, keeps_space=keeps_space, may_hold_tags=may_hold_tags)
+        if text is None:
+            return f"{call.arguments_json}\n" if keeps_space else call.arguments_json
+        lines.append(parameter(key, text, isinstance(value, str)))
+    return "".join(lines)
+
+
+def render_invoke(call: Call, tag_prefix: str = "") -> str:
+    """Write a call as `<invoke name="...">` with its parameters; `before`: the prefix of each tag's name."""
+
+    def parameter(key: str, text: str, _string: bool) -> str:
+        return f'<{tag_prefix}parameter name="{key}">{text}</{tag_prefix}parameter>\n'
+
+    return f'<{tag_prefix}invoke name="{call.name}">\n{render_parameters(call, parameter)}</{tag_prefix}invoke>'
+
+
+def wrap_results(results: Sequence[Result], before: str, after: str) -> str:
+    """Write results between tags, one after the other."""
+    return "\n".join(f"{before}{result.content}{after}" for result in results)
+
+
+def wrap_cdata(text: str) -> str:
+    """Wrap a text with markup in CDATA sections."""
+    if not text or not ("&" in text or "<" in text or "]]>" in text or text != text.strip() or "\n" in text):
+        return text
+    return f"<![CDATA[{text.replace(']]>', ']]]]><![CDATA[>')}]]>"
+
+
+def call_instructions(
+    *, parallel: bool, required: bool, several: str = "Several calls stand one after the other."
+) -> str:
+    """Return the sentences of the prompt on how many calls the model may make, and when."""
+    how_many = several if parallel else "Make one call at a time."
+    when = "Call a tool in this turn." if required else "If no tool is needed, answer in plain words."
+    return f"{how_many} Write nothing after the calls, and never a result yourself. {when}"

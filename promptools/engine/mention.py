@@ -1,0 +1,178 @@
+r"""Whether a call is only mentioned, by the text before it: in a program, a log, a patch, or announced as an example.
+
+    assert parse('<tool_call>...')              a string literal, or an argument
+    2026-11-01 12:00:00 INFO call: <tool_call>  a log
+    +<tool_call>                                a patch
+    Never write:\n```\n<tool_call>              announced as what is not to be done
+
+Only unambiguous evidence counts. "I call it like this:" announces a real call, as do most sentences that end in a
+colon; what counts is a whole sentence saying that what follows is an example, is wrong, or was not run.
+"""
+
+from __future__ import annotations
+
+import re
+
+from promptools.dialects.calls.resolve import ParseOptions
+from promptools.dialects.readers.literals.python_names import is_offered_name
+
+CONTEXT = 256
+"""Characters before a call that are searched."""
+
+_OPEN_QUOTE = re.compile(r"(?:\A|[^\w\"'])[bfruBFRU]{0,2}([\"'])(?:\1\1)?\Z")
+_LITERAL = re.compile(r"[=(\[{,][ ]?[bfruBFRU]{0,2}([\"'])(?!\1)(?:\\.|(?!\1)[^\\\n])*+\Z")
+_ARGUMENT = re.compile(r"\w\(\Z")
+_TEMPLATE = re.compile(r"(?:[=(\[{,:]|\breturn) ?`[^`\n]*\Z")
+_TYPOGRAPHIC = re.compile(r"[“„«「『]\Z")
+_TRIPLE = re.compile(r"(?:\"\"\"|''')\Z")
+_LONG = re.compile(r"<<[-~]?[ ]?[\"']?\w+[\"']?[ ]*\Z|\w[\"']?:[ ]+[|>][+-]?[ ]*\Z")
+"""A line that ends by opening a long string: a shell's here-document, or a block of YAML."""
+_CELL = re.compile(r"[ ]{0,3}\|(?:.*\|)?[ ]+\Z")
+_HTML = re.compile(
+    r"<(?:pre|code|samp|kbd|blockquote)(?:\s[^<>\n]{0,64})?>\s{0,8}\Z|<!--\s{0,8}\Z|<!\[CDATA\[\s{0,8}\Z"
+)
+_ROLE = r"[ ]{0,3}(?:\*\*|#{1,6} )?"
+_ANSWERS = re.compile(
+    rf"(?:\A|\n){_ROLE}(?:assistant|ai|bot|model|agent)(?:\*\*:|:(?:\*\*)?)\s{{0,8}}\Z", re.IGNORECASE
+)
+_ASKS = re.compile(rf"(?:\A|\n){_ROLE}(?:user|human)(?:\*\*:|:)", re.IGNORECASE)
+_CLOCK = r"\d{1,2}:\d{2}:\d{2}"
+_LEVEL = r"(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|CRITICAL|FATAL)"
+_LOGGED = re.compile(
+    rf"[\[(]?(?:\d{{4}}[-/]\d\d[-/]\d\d[T ]{_CLOCK}|[A-Z][a-z]{{2}}[ ]{{1,2}}\d{{1,2}} {_CLOCK}"
+    rf"|{_CLOCK}[.,]\d{{3}}\b|{_CLOCK}\]?[ ]{_LEVEL}\b|{_CLOCK}\][ ]|{_LEVEL}[\]:|])"
+)
+_PATCHED = re.compile(r"[+-]\Z|@@ -\d+")
+_INDENT = re.compile(r"(?:[ ]{4}|\t)[ \t]*\Z")
+_ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,3}[.)])[ \t]")
+
+_EMPTY_LINE = re.compile(r"\n[ \t\r]*\n")
+_CALLED = re.compile(
+    r"[ \t]{0,64}(?:[^\W\d]\w{0,63}[ \t]{0,4}=[ \t]{0,4}|print[ \t]?\([ \t]{0,4})?(?:await[ \t]{1,4})?"
+    r"(\w[\w.\\-]{0,127}+)[ \t]{0,4}\("
+)
+"""A line that begins with a call, perhaps assigned, printed or awaited."""
+
+_IT = r"(?:it|this|that|them|these|any of (?:it|this|them))"
+_DO = (
+    r"(?:write|do|use|send|call|run|make|print|answer|reply|say|output|format|type|emit|produce|copy|execute|invoke"
+    r"|try)\b"
+)
+_WHO = r"(?:(?:please|so|and|but|also|you|we|models|agents|one) )*(?:(?:should|must|may) )?"
+_NOT = r"(?:do not|don['’]?t|never|not|mustn['’]t|shouldn['’]t) (?:ever )?"
+_IS = r"(?:(?:this|that|the following|it) (?:is|would be) )?(?:an? )?"
+_SHOWN = r"(?:(?:as|here is|here['’]s|this is|below is|see|consider) )?(?:an?|one|another) "
+_REST = r"[^,;:.!?\n]{0,48}"
+_NO_PLAN = r"(?!.*\b(?:I|we)(?:['’]ll| will| am going| are going| want| need)\b)"
+_EXAMPLES = (
+    rf"{_NO_PLAN}{_SHOWN}(?:[a-z-]+ )?examples?\b{_REST}",
+    r"for (?:example|instance)",
+    r"e\.? ?g\.?",
+    r"(?:some )?examples?(?: (?:call|tool call|usage|format|output|\d+))?",
+    r"for (?:documentation|illustration)(?: purposes)?(?: only)?",
+    r"zum beispiel|z\. ?b\.|beispiel|par exemple|exemple|por ejemplo|ejemplo|per esempio|esempio|por exemplo|exemplo",
+    r"например|пример|例如|比如|示例|例子|例|たとえば|例えば|예를 들어|예시",
+)
+_FORBIDDEN = rf"{_WHO}(?:do not|don['’]?t|never) (?:ever )?{_DO}{_REST}"
+_WRONG = (
+    rf"{_WHO}{_NOT}{_DO}{_REST}",
+    rf"{_WHO}avoid (?:writing|doing|using|sending|calling|making|printing)\b{_REST}",
+    rf"{_IS}(?:wrong|bad|incorrect|invalid|not valid|malformed)(?: (?:call|example|format|way|syntax|one|answer))?",
+    r"(?:instead of|rather than|not)(?: like)?(?: this| that)?",
+    rf"so nicht|nicht so|(?:schreib|mach)\w* (?:(?:das|es|sie) )*(?:nicht|nie)\b{_REST}",
+    rf"ne (?:l['’]|le |les )?(?:fai[st]|écri|utilis|appel|lanc|envo)\w* (?:pas|jamais)\b{_REST}",
+    rf"(?:no (?:lo|la|los)|nunca) (?:haga|escriba|use|llame|env[ií]|ejecute)\w*{_REST}",
+    r"(?:请)?(?:不要|别|切勿)(?:这样|那样)?(?:写|做|用|使用|调用)[^，。：:\n]{0,16}",
+)
+_BESIDE = r"(?: ?\([^()]{0,80}\))?"
+_ANNOUNCED = re.compile(rf"(?:{'|'.join((*_EXAMPLES, *_WRONG))}){_BESIDE} ?", re.IGNORECASE)
+_FORBIDS = re.compile(rf"{_FORBIDDEN}{_BESIDE} ?", re.IGNORECASE)
+_NOT_RUN = re.compile(
+    r"\b(?:I|we) (?:did not|didn['’]t|have not|haven['’]t|will not|won['’]t|do not|don['’]t|am not going to)"
+    rf" (?:actually )?(?:run|ran|execute|executed|call|called|make|made|send|sent|invoke|invoked) {_IT}\)?\Z"
+    r"|\(not (?:executed|run|called)\)\Z",
+    re.IGNORECASE,
+)
+_SENTENCE_ENDS = re.compile(r"[.!?。！？] ")
+MAX_SENTENCE = 160
+"""Characters of a sentence that may announce a call."""
+
+
+def is_mentioned(before: str, *, fenced: bool, sentinel: bool, expected: bool) -> bool:
+    """Whether a call is only mentioned, by the text before it, or before the fence that it is first in.
+
+    A call of the `expected` dialect is meant in a fence and at the beginning of a line. A `sentinel` (an opener that is
+    a special token) outside a fence is the model's own, whatever the sentence before it announces.
+    """
+    if in_line(before):
+        return True
+    return not expected and (in_block(before) or ((fenced or not sentinel) and is_announced(before)))
+
+
+def may_be_mentioned(before: str) -> bool:
+    """Whether a call may be only mentioned, whatever its dialect and the expected one."""
+    return in_line(before) or in_block(before) or is_announced(before)
+
+
+def in_line(before: str) -> bool:
+    """Whether the call is in a string literal, an argument, a log or a patch, by the text before it on its line."""
+    above, _, line = before.rpartition("\n")
+    if not line.strip() and _opens_long_string(above[above.rfind("\n") + 1 :]):
+        return True
+    if _TYPOGRAPHIC.search(line):
+        return len(before.strip()) > 1
+    quote = _OPEN_QUOTE.search(line)
+    if quote is not None and line.count(quote[1]) % 2:
+        return bool(before.strip("\"' \n"))  # unless the whole reply is in quotes
+    if _LITERAL.search(line) or _TEMPLATE.search(line) or _ARGUMENT.search(line):
+        return True
+    return len(line) < CONTEXT and bool(_LOGGED.match(line.lstrip()) or _PATCHED.match(line) or _CELL.match(line))
+
+
+def continues_program(before: str, since: int | None, rules: ParseOptions) -> bool:
+    """Whether a call by a tool's name follows another line of code, so that both are lines of one program.
+
+    `since`: characters since the end of the last text that began with a tool's name, None if there was none.
+    """
+    if since is not None and since <= len(before):
+        between = before[len(before) - since :]
+        _, _, lines = between.partition("\n")  # the first line belongs to that call
+        if not lines.strip(" \t\r\n,;") or not _EMPTY_LINE.search(between):
+            return True
+    above = before.rstrip(" \t").split("\n")[-2:]
+    called = _CALLED.match(above[0]) if len(above) > 1 and not above[1] else None
+    return called is not None and is_offered_name(called[1], rules)
+
+
+def _opens_long_string(line: str) -> bool:
+    """Whether a line ends by opening a long string: a closing delimiter is alone, or after its opener."""
+    if _TRIPLE.search(line):
+        mark = line[-3:]
+        return len(line) > len(mark) and line.count(mark) % 2 == 1
+    return _TEMPLATE.search(line) is not None or _LONG.search(line) is not None
+
+
+def in_block(before: str) -> bool:
+    """Whether the call is in an HTML block, a transcript, or Markdown's indented code (not a list item's indent)."""
+    if _HTML.search(before) or (_ANSWERS.search(before) and _ASKS.search(before)):
+        return True
+    text, _, indent = before.rpartition("\n")
+    if not _INDENT.match(indent) or text[text.rfind("\n") + 1 :].strip():
+        return False
+    paragraph = text.rstrip()
+    return bool(paragraph) and not _ITEM.match(paragraph[paragraph.rfind("\n") + 1 :])
+
+
+def is_announced(before: str) -> bool:
+    """Whether the last sentence before the call says that it is an example, is wrong, or was not made."""
+    above = before.rstrip().rstrip("*_ ")
+    if above[-1:] not in (":", "："):
+        return False
+    line = " ".join(above[above.rfind("\n") + 1 : -1].strip(" \t*_#>").split())
+    ends = [match.end() for match in _SENTENCE_ENDS.finditer(line)]
+    sentence = line[ends[-1] if ends else 0 :]
+    if len(sentence) > MAX_SENTENCE:
+        return False
+    if _ANNOUNCED.fullmatch(sentence) or _NOT_RUN.search(sentence):
+        return True
+    return _FORBIDS.fullmatch(sentence.rpartition(", ")[2]) is not None

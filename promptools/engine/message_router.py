@@ -1,0 +1,296 @@
+"""Replies in a format whose messages have headers: reasoning, content and calls are messages of their own.
+
+From the first header on, the dialect's cutter takes all text and yields segments (`promptools.parsing.messages`): for a
+message `Opened`, `Said` and `Ended`, and `Outside` for text outside of messages. `MessageRouter` routes them:
+
+    reasoning           to the output, verbatim
+    content             to an engine that parses it as prose, since models put calls of other dialects there
+    the text of a call  to the argument streamer, and as a whole to the argument parser at the message's end
+    another role        left out; once the assistant has spoken, so is all that follows
+
+The header of a call is emitted with its first text. Text before the first header is ambiguous until a header shows
+whether it was reasoning; `decided` is true once nothing can change it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal, assert_never
+
+from promptools.dialects.calls.json_body import call_part
+from promptools.dialects.calls.named_arguments import read_arguments
+from promptools.dialects.calls.resolve import Evidence, ParseOptions, malformed_call
+from promptools.dialects.calls.streaming import ArgumentStreamer
+from promptools.dialects.contract import trace_entry
+from promptools.engine.state import QUOTED
+from promptools.parsing.messages import Content, MessageEnd, MessageStart, Outside, Segment
+from promptools.parsing.parts import Part, total_length
+from promptools.types import Fix, ParseAttempt, Span
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from promptools.dialects.contract import Dialect
+    from promptools.engine.state import StateMachine
+    from promptools.harmony.parsing.tokenizer import Piece
+    from promptools.parsing.emitter import Emitter
+
+COMPLETE_REASONS = frozenset(("stop", "tool_calls", "function_call"))
+"""Finish reasons of a complete reply: servers leave out the token that ended its last message."""
+
+
+class MessageRouter:
+    """Routes segments to the output, in order. `prose` makes the engine that parses the content of one message."""
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        rules: ParseOptions,
+        out: Emitter,
+        new_engine: Callable[[int], StateMachine],
+        *,
+        in_header: bool,
+    ) -> None:
+        assert dialect.channels is not None
+        self._splitter = dialect.channels.make_splitter(rules, in_header)
+        self._dialect = dialect
+        self._rules = rules
+        self._out = out
+        self._new_engine = new_engine
+        self._engine: StateMachine | None = None
+        self._open_message: MessageStart | None = None
+        self._call_text: list[str] = []
+        self._streamer: ArgumentStreamer | None = None
+        self._sources = rules.sources
+        self._maybe_quoted = False
+        """The call may be quoted from the conversation: nothing of it is emitted before its end."""
+        self._firm = True
+        """Calls remain calls whatever follows."""
+        self._after_quoted_call = False
+        """The last call was quoted, so the space after it is text."""
+        self._expected = in_header or rules.expect == dialect.name
+        self._assistant_began = False
+        """The assistant has begun a message."""
+        self._addressed_user = False
+        """It has addressed the user: text before a call is content, too."""
+        self._has_reasoning = False
+        """Its reasoning has a header: text without one is no reasoning."""
+        self._noted_fixes: tuple[Fix, ...] = ()
+        self._other_role = False
+        """Another role speaks: all that follows is made up, and left out."""
+        self._offset = 0
+
+    @property
+    def decided(self) -> bool:
+        """Whether no later header can turn the text so far into reasoning."""
+        return self._addressed_user or self._has_reasoning
+
+    def feed(self, text: str) -> None:
+        """Feed a chunk of text."""
+        self._route(self._splitter.feed(text), None)
+
+    def feed_pieces(self, pieces: Iterable[Piece]) -> None:
+        """Feed Harmony whose control tokens are known as such."""
+        from promptools.dialects.families.harmony_messages import (
+            HarmonySplitter,  # already imported if the cutter is one
+        )
+
+        assert isinstance(self._splitter, HarmonySplitter), f"{self._dialect.name} is no Harmony"
+        self._sources = None  # a known control token is never a quote
+        self._route(self._splitter.feed_pieces(pieces), None)
+
+    def close(self, finish_reason: str | None) -> None:
+        """End the text; `finish_reason` is the server's."""
+        self._route(self._splitter.close(), finish_reason)
+        self._end_prose(finish_reason)
+
+    def _route(self, segments: list[Segment], finish_reason: str | None) -> None:
+        for segment in segments:
+            if self._other_role:
+                self._out.add_discarded(segment.raw, "result")
+            else:
+                self._route_one(segment, finish_reason)
+            self._offset += len(segment.raw)
+
+    def _route_one(self, segment: Segment, finish_reason: str | None) -> None:
+        match segment:
+            case MessageStart():
+                self._begin_message(segment)
+            case Content(raw):
+                self._add_content(raw)
+            case MessageEnd():
+                self._end_message(segment, finish_reason)
+            case Outside(_, raw, fixes) if self._open_message is not None and self._open_message.kind == "call":
+                # a second <|message|> before the arguments: emitted with them, as the header is
+                self._open_message = self._open_message._replace(
+                    raw=self._open_message.raw + raw, fixes=(*self._open_message.fixes, *fixes)
+                )
+            case Outside(kind, raw, fixes):
+                if kind == "words" or (kind == "space" and self._after_quoted_call):
+                    self._feed_prose(raw)
+                else:
+                    self._end_prose(None)
+                    self._out.add_discarded(raw, kind)
+                if fixes != self._noted_fixes:  # text in several chunks is noted once
+                    self._noted_fixes = fixes
+                    for fix in fixes:
+                        self._out.add_fix(fix)
+            case _:
+                assert_never(segment)
+
+    # --- messages ------------------------------------------------------------------------------------------------
+
+    def _begin_message(self, opened: MessageStart) -> None:
+        self._end_prose(None)
+        self._noted_fixes, self._after_quoted_call = (), False
+        if not self._assistant_began and self._out.at_start:
+            self._out.accept_before_header()
+        self._open_message = opened
+        if opened.kind == "other" and self._assistant_began:
+            self._other_role = True
+            self._out.add_discarded(opened.raw, "result")
+            self._add_fixes(opened)
+            return
+        if opened.final and not self._addressed_user and not self._has_reasoning and self._out.has_text:
+            self._out.reclassify_as_reasoning("")
+        self._has_reasoning = self._has_reasoning or opened.kind == "thoughts"
+        self._assistant_began = self._assistant_began or opened.kind != "other"
+        self._addressed_user = self._addressed_user or (opened.kind == "words" and not opened.ambiguous)
+        self._addressed_user = self._addressed_user or (opened.kind == "call" and self._out.has_text)
+        if opened.kind == "call":
+            self._call_text = []
+            self._maybe_quoted = self._sources is not None and self._sources.may_contain_prefix(opened.raw)
+            self._streamer = (
+                ArgumentStreamer(self._rules, opened.name) if self._expected and not self._maybe_quoted else None
+            )
+            return
+        zone: Literal["text", "reasoning"] = "reasoning" if opened.kind == "thoughts" else "text"
+        self._out.add_message_boundary(opened.raw, zone, delimited=opened.delimited)
+        if opened.kind != "other":
+            self._out.separate_messages(zone)
+        self._add_fixes(opened)
+
+    def _add_fixes(self, opened: MessageStart) -> None:
+        """Add the fixes of a message that is not a call."""
+        if opened.kind == "other":
+            self._out.add_fix(Fix("marker", f"{self._dialect.name}: a message of somebody else's was left out"))
+        elif not self._expected:
+            became = "reasoning" if opened.kind == "thoughts" else "content"
+            self._out.add_fix(Fix("marker", f"{self._dialect.name}: the markers around {became} were taken out"))
+        for fix in opened.fixes:
+            self._out.add_fix(fix)
+
+    def _add_content(self, raw: str) -> None:
+        assert self._open_message is not None
+        match self._open_message.kind:
+            case "thoughts":
+                self._out.add_text(raw)
+            case "words" if self._open_message.text_only:
+                self._out.add_text(raw)
+            case "words":
+                self._feed_prose(raw)
+            case "call":
+                if not self._call_text and not self._maybe_quoted:
+                    self._out.add_message_boundary(
+                        self._open_message.raw, "text", delimited=self._open_message.delimited
+                    )
+                self._call_text.append(raw)
+                if self._streamer is not None:
+                    for early in self._streamer.feed(raw):
+                        self._out.emit_early(early)
+            case _:  # another role speaks
+                self._out.add_discarded(raw, "debris")
+
+    def _end_message(self, ended: MessageEnd, finish_reason: str | None) -> None:
+        opened, self._open_message = self._open_message, None
+        assert opened is not None
+        if opened.kind == "call":
+            opened = opened._replace(fixes=(*opened.fixes, *ended.fixes))
+            if self._maybe_quoted and self._is_quotation(opened, ended):
+                self._write_quoted(opened, ended)
+                return
+            self._parse_arguments(
+                opened, done=ended.complete or (finish_reason in COMPLETE_REASONS and not ended.in_header)
+            )
+        self._end_prose(None if ended.complete else finish_reason)
+        self._out.add_message_boundary(ended.raw, "text", delimited=opened.delimited)
+
+    def _is_quotation(self, opened: MessageStart, ended: MessageEnd) -> bool:
+        """Whether a call is quoted from the conversation; if not, emit the header that was held."""
+        assert self._sources is not None
+        if ended.complete and self._sources.contain_call("".join((opened.raw, *self._call_text, ended.raw))):
+            return True
+        if self._call_text:
+            self._out.add_message_boundary(opened.raw, "text", delimited=opened.delimited)
+        return False
+
+    def _write_quoted(self, opened: MessageStart, ended: MessageEnd) -> None:
+        """Take a quoted call as text; if no text precedes it, it is a call unless text follows."""
+        raw = "".join((opened.raw, *self._call_text, ended.raw))
+        if self._out.has_text:
+            at = self._out.offset
+            self._out.add_text(raw)
+            self._out.add_try(ParseAttempt(self._dialect.name, Span(at, at + len(raw)), "text", QUOTED, len(raw)))
+        else:
+            self._firm = False
+            self._out.add_parts([Part("markup", opened.raw)], definite=False)
+            self._parse_arguments(opened, done=True)
+            self._out.add_parts([Part("markup", ended.raw)], definite=False)
+            self._firm = True
+        self._after_quoted_call = True
+
+    def _parse_arguments(self, opened: MessageStart, *, done: bool) -> None:
+        """Parse the arguments of a call whose message is over; not `done`: it was cut off."""
+        raw = "".join(self._call_text)
+        live, self._streamer, self._call_text = self._streamer, None, []
+        evidence = Evidence(self._dialect.name, wrapped=True, expected=True)
+        if not done and raw.strip()[:1] not in ("{", "[", '"'):
+            # plain text may be an argument, but not a part of it, and not a part of a header
+            malformed = malformed_call(
+                "truncated", "the text ended before its arguments", evidence.dialect, opened.name
+            )
+            self._emit([Part("malformed", raw or opened.raw, malformed=malformed)], opened)
+            return
+        if raw.lstrip().startswith("<"):
+            from promptools.dialects.families.harmony_xml import OPENER, read_parameters  # rare: loaded when needed
+
+            if raw.lstrip().startswith(OPENER):
+                self._emit(
+                    [call_part(read_parameters(opened.name, raw, self._rules, evidence, ended=done), raw)], opened
+                )
+                return
+        read = read_arguments(opened.name, raw, self._rules, evidence, ended=done, content_follows=True)
+        parts: list[Part] = []
+        at = 0
+        for result, end in zip(read.calls, read.ends, strict=True):
+            outcome = live.reconcile(result) if live is not None and not parts else result
+            parts.append(call_part(outcome, raw[at:end] or opened.raw))
+            at = end
+        self._emit(parts, opened)
+        if at < len(raw):
+            self._feed_prose(raw[at:])
+
+    def _emit(self, parts: list[Part], opened: MessageStart) -> None:
+        for part in parts:
+            if part.call is not None and opened.fixes:
+                part.call = replace(part.call, fixes=(*opened.fixes, *part.call.fixes))
+        self._out.add_parts(parts, definite=self._firm)
+        size = total_length(parts)
+        at = self._out.offset
+        attempt = trace_entry(self._dialect.name, size, parts)
+        self._out.add_try(
+            ParseAttempt(attempt.strategy, Span(at - size, at), attempt.outcome, attempt.why, attempt.cost)
+        )
+
+    # --- prose ---------------------------------------------------------------------------------------------------
+
+    def _feed_prose(self, raw: str) -> None:
+        if self._engine is None:
+            self._engine = self._new_engine(self._offset)
+        self._engine.feed(raw)
+
+    def _end_prose(self, finish_reason: str | None) -> None:
+        prose, self._engine = self._engine, None
+        if prose is not None:
+            prose.finish(finish_reason)
+            prose.release()

@@ -1,0 +1,410 @@
+"""The public parser: text in, events out, in one piece or in chunks.
+
+`Engine` is a state machine over the model's text (`state.py` has its theory). In *prose* it searches for the next
+marker: a reasoning tag, a run of backticks, the head of a dialect, a brace. From a head on, a candidate of that dialect
+takes the text until it is decided. Candidates of tier S and A are calls at once; those of tier B (bare JSON) are
+tentative: they are calls if only calls, fences and white space follow, and otherwise become text again, byte for byte.
+
+Once a header of a format with channels (Harmony, Muse) is found, `MessageRouter` takes over for the rest of the reply.
+
+Held back are: the longest suffix that may become a marker (at most a few hundred characters), trailing white space
+(`MAX_HELD_SPACE`), an undecided candidate, and a tentative call until the reply ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache, partial
+from typing import TYPE_CHECKING
+
+from promptools import dialects as registry
+from promptools.dialects.calls.resolve import ParseOptions
+from promptools.engine import fast_path
+from promptools.engine.code import CodeStates
+from promptools.engine.message_router import MessageRouter
+from promptools.engine.prose import ProseStates
+from promptools.engine.reasoning import ReasoningStates, StandaloneResult
+from promptools.engine.scan_plan import ScanPlan, content_plan, default_plan, plan_for
+from promptools.errors import UsageError, clip
+from promptools.parsing.emitter import Emitter
+from promptools.parsing.events import Event, Reasoning, Text, WasReasoning
+from promptools.parsing.quotable_texts import QuotableTexts
+from promptools.types import NewId, ParseAttempt, Reply, RestoreArguments, Strictness
+
+if TYPE_CHECKING:
+    from promptools.dialects.contract import Dialect
+    from promptools.harmony.parsing.tokenizer import Piece
+    from promptools.parsing.parts import Candidate
+    from promptools.schema import Tools
+    from promptools.schema.tool_definition import ToolLike
+
+MAX_RESYNCS = 8
+"""Candidates, open at the end of the text, whose unread rest is parsed again; the rest of any further one is text."""
+
+
+class Engine(CodeStates, ReasoningStates, ProseStates):
+    """Parses prose: a reply, or the content of one message of it."""
+
+    def __init__(self, rules: ParseOptions, plan: ScanPlan, out: Emitter, at: int = 0) -> None:
+        super().__init__(rules, plan, out, at)
+        self._held_call, self._trailing_calls, self._rescue_tail, self._verdicts, self._mentioned_tags = (
+            [],
+            [],
+            [],
+            {},
+            {},
+        )
+        if plan.header_dialects:
+            self._state = self._reply_start
+
+    def begin_in_reasoning(self) -> None:
+        """Start inside a reasoning zone whose opener the chat template printed."""
+        self._enter_reasoning("</think>")
+        self._state = self._reasoning_start
+
+    def finish(self, finish_reason: str | None) -> None:
+        """End the text, and decide on everything held back; `finish_reason` is the server's."""
+        self._truncated = finish_reason == "length"
+        if self._carry:
+            self._run(self._carry, final=True)
+        self._resolve_open(finish_reason)
+
+    def _resolve_open(self, finish_reason: str | None) -> None:
+        """Decide what is open at the end of the text, until nothing is: each decision may open something else."""
+        left = MAX_RESYNCS
+        while True:
+            if self._held_call:
+                self._resolve_held_call(finish_reason)
+            elif self._trailing_calls:
+                self._rescue_trailing_calls()
+            elif self._candidate is not None:
+                left -= 1
+                self._close_candidate(self._candidate, finish_reason, again=left > 0)
+            elif self._rescue_tail:
+                self._end_rescue()
+            else:
+                return
+
+    def _close_candidate(self, candidate: Candidate, finish_reason: str | None, *, again: bool) -> None:
+        """Close the candidate that is open at the end of the text; `again`: parse the text that it did not take."""
+        candidate.close(finish_reason)
+        self._finish_candidate(candidate, self._fed)
+        rest, self._unread = self._unread, ""
+        if again:
+            self._run(rest, final=True)
+        else:
+            self._out.add_text(rest)
+
+    def _parse_standalone(self, text: str, finish_reason: str | None) -> StandaloneResult:
+        """Parse `text` as a reply of its own, by the same rules."""
+        return StandaloneParser(self._rules, self._plan).read(text, finish_reason)
+
+
+class StandaloneParser(Engine):
+    """Parses the text held in a reasoning zone as a reply of its own, to see whether it ends in calls.
+
+    That text may have such a zone in turn, whose call begins another text to be parsed alone. It is not parsed again
+    but begins a new level, with an output of its own, so that all levels together cost one pass over the text. Calls
+    are not rescued.
+    """
+
+    def __init__(self, rules: ParseOptions, plan: ScanPlan) -> None:
+        super().__init__(rules._replace(rescue=False), plan, _silent_output())
+        self.follows_text = True
+        self._levels: list[tuple[Emitter, int]] = []
+        """The output of each finished level, and the characters from its beginning to the end of the text."""
+        self._level_size = 0
+
+    def read(self, text: str, finish_reason: str | None) -> StandaloneResult:
+        """Parse the whole text. O(n) in characters."""
+        self._level_size = len(text)
+        self._run(text, final=True)
+        self._resolve_open(finish_reason)
+        self.release()
+        self._levels.append((self._out, self._level_size))
+        return self._combine_levels(finish_reason)
+
+    def _resolve_unclosed(self, text: str, at: int) -> int:
+        """Begin another level, with an empty output."""
+        self._levels.append((self._out, self._level_size))
+        self._out, self._level_size = _silent_output(), len(text) - at
+        self._frame_closer, self._mentioned_tags, self._reasoning_closed, self._at_line_start = "", {}, False, True
+        self._state = self._reply_start if self._plan.header_dialects else self._prose
+        return at
+
+    def _combine_levels(self, finish_reason: str | None) -> StandaloneResult:
+        """Combine the levels, from the last to the first: one that ends in calls is part of the one before."""
+        result = StandaloneResult(False, False, False, frozenset(), {})
+        for out, size in reversed(self._levels):
+            out.end(finish_reason)
+            reply = out.reply
+            meant = result.has_calls and not result.has_text
+            deeper = result if meant else StandaloneResult(False, False, False, frozenset(), result.verdicts)
+            result = StandaloneResult(
+                has_calls=bool(reply.calls) or deeper.has_calls,
+                has_text=bool(reply.content),
+                has_malformed=bool(reply.malformed) or deeper.has_malformed,
+                dialects=deeper.dialects.union(call.dialect for call in reply.calls),
+                verdicts=result.verdicts,
+            )
+            result.verdicts[size] = result.has_calls and not result.has_text
+        return result
+
+
+def _silent_output() -> Emitter:
+    """Return an output that makes no events."""
+    out = Emitter(None)
+    out.emits_events = False
+    return out
+
+
+class StreamParser:
+    """Parses one model reply as it streams: `feed` chunks, then `close`; `reply` is available at any time.
+
+    `tools`: the offered ones; None means unknown, so names are not checked; an empty list means that none is offered.
+    `dialect`: the only dialect to parse. With `harmony`, the reply begins inside a header, as that of a completions
+    endpoint does.
+    `expect`: the dialect that the request asked for (default: `dialect`), whose block is a call even if prose follows.
+    `strictness`: `strict`, `balanced` or `lenient`.
+    `in_reasoning`: the chat template printed the opening tag of the reasoning.
+    `json_answer`: the request asked for JSON, so bare JSON is the answer.
+    `rescue`: whether a call that ends the reasoning of an otherwise empty reply was meant (None: only in dialects whose
+    models are known to do so).
+    `accept`: the dialects that are read beside the expected one (None: all).
+    `sources`: texts of the conversation, such as users' messages and tools' results: a call that is quoted from one of
+    them is text, unless it is the whole reply.
+    `new_id`: makes the ids of calls (default: a digest of the text up to the call).
+    `restore`: as in `promptools.types.RestoreArguments`.
+
+    O(n) in characters. Raises UsageError for invalid options and for text after `close`; never for the model's text.
+    """
+
+    _is_whole = False
+    _explains = False
+
+    def __init__(
+        self,
+        tools: Tools | list[ToolLike] | None = None,
+        *,
+        dialect: str | None = None,
+        expect: str | None = None,
+        strictness: Strictness = "balanced",
+        in_reasoning: bool = False,
+        json_answer: bool = False,
+        rescue: bool | None = None,
+        accept: Iterable[str] | None = None,
+        sources: Iterable[str] = (),
+        new_id: NewId | None = None,
+        restore: RestoreArguments | None = None,
+    ) -> None:
+        if strictness not in ("strict", "balanced", "lenient"):
+            raise UsageError(f"strictness is {strictness!r}; wanted is 'strict', 'balanced' or 'lenient'.")
+        if new_id is not None and not callable(new_id):
+            raise UsageError(f"new_id is {new_id!r}; wanted is a function without arguments that gives an id.")
+        prepared = _prepare_tools(tools)
+        anchors = prepared.all_keys if prepared is not None else frozenset[str]()
+        if expect is not None:
+            registry.get(expect)
+        else:
+            expect = dialect
+        self._rules = rules = ParseOptions(
+            prepared,
+            strictness,
+            expect,
+            json_answer,
+            anchors,
+            rescue,
+            self._is_whole,
+            accept=_checked_accept(accept),
+            sources=_checked_sources(sources),
+            restore=restore,
+        )
+        self._plan = plan_for(rules, dialect)
+        self._out = Emitter(new_id)
+        self._out.emits_events = not self._is_whole
+        self._out.records_refusals = self._explains
+        self._closed = False
+        self._engine = Engine(rules, self._plan, self._out)
+        self._router: MessageRouter | None = None
+        """The parser of the rest, once a message with a header was found."""
+        self._held_events: list[Event] | None = None
+        """Events held until the first header of a reply that must have one shows whether its text was reasoning."""
+        if in_reasoning:
+            self._engine.begin_in_reasoning()
+        elif dialect is not None and registry.get(dialect).channels is not None:
+            self._router = self._new_router(registry.get(dialect), in_header=True)
+            self._held_events = []
+
+    def feed(self, chunk: str) -> list[Event]:
+        """Feed a chunk of the reply, and return the events that became certain."""
+        if self._closed:
+            raise UsageError("The parser was fed after close(); make a new StreamParser for the next reply.")
+        if not isinstance(chunk, str):
+            raise UsageError(f"The parser was fed {type(chunk).__name__}; decode the reply to str first.")
+        if self._router is not None:
+            self._router.feed(chunk)
+        elif chunk:
+            self._engine.feed(chunk)
+            self._switch_to_messages()
+        return self._drain()
+
+    def feed_pieces(self, pieces: Iterable[Piece]) -> list[Event]:
+        """Feed Harmony whose control tokens are known as such; `dialect` must be `harmony`."""
+        assert self._router is not None, "only Harmony has control tokens"
+        self._router.feed_pieces(pieces)
+        return self._drain()
+
+    def close(self, finish_reason: str | None = None) -> list[Event]:
+        """End the reply, and return the remaining events; a second close returns none."""
+        if self._closed:
+            return []
+        self._closed = True
+        if self._router is None:
+            self._engine.finish(finish_reason)
+            self._switch_to_messages()
+        if self._router is not None:
+            self._router.close(finish_reason)
+        self._out.end(finish_reason)
+        self._engine.release()
+        return self._drain()
+
+    @property
+    def reply(self) -> Reply:
+        """The reply as parsed so far; complete after `close`."""
+        return self._out.reply
+
+    def _drain(self) -> list[Event]:
+        """Return the events that are certain."""
+        events = self._out.drain()
+        if self._held_events is None:
+            return events
+        self._held_events += events
+        waits = any(isinstance(event, Text) for event in self._held_events)
+        if waits and not self._closed and self._router is not None and not self._router.decided:
+            return []
+        events, self._held_events = self._held_events, None if waits else []
+        return _with_reasoning(events)
+
+    def _switch_to_messages(self) -> None:
+        """Change over to messages with headers, if one was found."""
+        if self._engine.found_header is not None:
+            dialect, rest = self._engine.found_header
+            self._router = self._new_router(dialect, in_header=False)
+            self._router.feed(rest)
+
+    def _new_router(self, dialect: Dialect, *, in_header: bool) -> MessageRouter:
+        # the plan of a pinned dialect has no other one, but a message's content may
+        plan = content_plan(plan_for(self._rules, None) if in_header else self._plan)
+        return MessageRouter(
+            dialect, self._rules, self._out, partial(Engine, self._rules, plan, self._out), in_header=in_header
+        )
+
+
+def _with_reasoning(events: list[Event]) -> list[Event]:
+    """Return held events with text that proved to be reasoning turned into it."""
+    end = max((event.span.end for event in events if isinstance(event, WasReasoning)), default=0)
+    return [
+        Reasoning(event.text, event.span) if isinstance(event, Text) and event.span.end <= end else event
+        for event in events
+        if not isinstance(event, WasReasoning)
+    ]
+
+
+class _WholeReplyParser(StreamParser):
+    """A parser of whole replies, which makes no events."""
+
+    _is_whole = True
+
+    def read(self, text: str, finish_reason: str | None) -> Reply:
+        """Parse a whole reply."""
+        self.feed(text)
+        self.close(finish_reason)
+        return self.reply
+
+
+class ExplainingParser(StreamParser):
+    """A parser that records what looked like the head of a call and began none."""
+
+    _explains = True
+
+    @property
+    def refusals(self) -> list[ParseAttempt]:
+        """The heads that began no call, in the order in which they were tried."""
+        return self._out.refusals
+
+
+def _checked_accept(names: Iterable[str] | None) -> frozenset[str] | None:
+    """Return the dialects to accept, None for all. Raises UsageError for an unknown name."""
+    if names is None:
+        return None
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise UsageError(f"accept is {clip(repr(names))}; wanted are the names of dialects, or None.")
+    given = tuple(names)
+    wrong = registry.unknown(given)
+    if wrong:
+        raise UsageError(f"accept: {wrong}.")
+    return frozenset(given)
+
+
+def _checked_sources(texts: Iterable[str]) -> QuotableTexts | None:
+    """Return what a reply may quote, None for nothing. Raises UsageError for anything but an iterable of texts."""
+    if isinstance(texts, str) or not isinstance(texts, Iterable):
+        raise UsageError(f"sources is {clip(repr(texts))}; wanted are the texts that the reply may quote.")
+    return None if texts == () else QuotableTexts(texts)
+
+
+def _prepare_tools(tools: Tools | list[ToolLike] | None) -> Tools | None:
+    if tools is None:
+        return None
+    return _tools_class().prepare(tools)
+
+
+@cache  # even a repeated import costs as much as a dozen steps
+def _tools_class() -> type[Tools]:
+    from promptools.schema.tools import Tools
+
+    return Tools
+
+
+def parse(
+    text: str,
+    tools: Tools | list[ToolLike] | None = None,
+    *,
+    dialect: str | None = None,
+    expect: str | None = None,
+    strictness: Strictness = "balanced",
+    finish_reason: str | None = None,
+    in_reasoning: bool = False,
+    json_answer: bool = False,
+    rescue: bool | None = None,
+    accept: Iterable[str] | None = None,
+    sources: Iterable[str] = (),
+    new_id: NewId | None = None,
+) -> Reply:
+    """Parse a whole reply: `StreamParser`, which explains the options, fed once and closed. O(n) in characters.
+
+    Raises UsageError for invalid options.
+
+    >>> parse('{"tool": "add", "arguments": {"a": 1, "b": 2}}').calls[0].arguments
+    {'a': 1, 'b': 2}
+    """
+    plain = expect in fast_path.EXPECTED_DIALECTS and dialect is None and strictness == "balanced" and new_id is None
+    plain = plain and accept is None and sources == ()
+    if plain and not (in_reasoning or json_answer) and isinstance(text, str):
+        prepared = _prepare_tools(tools)
+        reply = fast_path.parse_plain(text, prepared, default_plan(expect), finish_reason) if prepared else None
+        if reply is not None:
+            return reply
+    parser = _WholeReplyParser(
+        tools,
+        dialect=dialect,
+        expect=expect,
+        strictness=strictness,
+        in_reasoning=in_reasoning,
+        json_answer=json_answer,
+        rescue=rescue,
+        accept=accept,
+        sources=sources,
+        new_id=new_id,
+    )
+    return parser.read(text, finish_reason)

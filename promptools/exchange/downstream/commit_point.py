@@ -1,0 +1,244 @@
+"""The commit point: which of one choice's events go to a streaming client now, and which are held back.
+
+A stream cannot be taken back, so each choice has one point of no return, and two states:
+
+    open        only the role and reasoning have been sent; a failed attempt can be dropped (`discard_attempt`) and
+                replaced by another, whose reasoning follows in the same stream
+    committed   the first content character, the first complete and valid call, or the start of a call that is
+                streamed live has been sent; a failure is now an error inside the stream
+
+Invariant: before the commit, nothing was sent that a later attempt could contradict. So whatever may still turn out to
+be wrong is held: white space before anything else; all text while a call or an answer in a certain form is required
+and no call has been sent; text after a malformed call, until a valid one comes; malformed calls and discarded text
+themselves; everything under `hold="all"`. After a commit `finish` sends what is held: the text alone if the reply is
+good, else all of the model's own text in its order. Without one it sends the whole reply.
+
+A live call that turns out malformed cannot be held any more: its JSON is left open (`failed_live_call`), and an error
+follows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from promptools.parsing.emitter import SPACE
+from promptools.parsing.events import CallArgs, CallEnd, CallStart, Event, Reasoning, Text, WasReasoning
+from promptools.types import Discarded, Malformed, Span
+from promptools.wire.json_types import as_list
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from promptools.modes.requests.tool_request import ToolRequest
+    from promptools.types import Call, Reply
+    from promptools.wire.chat_decoder import Envelope
+
+_NO_SPAN = Span(0, 0)
+
+
+class ChoiceWriter(Protocol):
+    """Encodes the events of one choice as chunks of the client's API."""
+
+    def role(self, content: str | None = "") -> dict[str, Any] | None:
+        """Return the chunk that opens a stream; None if the API has none."""
+        ...
+
+    def write(self, event: Event, logprobs: Any = None) -> list[dict[str, Any]]:
+        """Return the chunks for `event`, those of text with its log probabilities."""
+        ...
+
+    def finish(self, reply: Reply, *, logprobs: Any = None) -> dict[str, Any]:
+        """Return the chunk that ends the choice."""
+        ...
+
+
+class ChoiceStream:
+    """The stream of one choice to the client; `writer` makes its `ChoiceWriter` from the envelope."""
+
+    def __init__(
+        self, request: ToolRequest, writer: Callable[[Envelope], ChoiceWriter], *, begun: bool = False
+    ) -> None:
+        self.committed = False
+        self.failed_live_call: Malformed | None = None
+        """The live call that failed: its JSON is left open, and an error has to follow.
+
+        Not set for a call that was cut off, which the finish reason can signal too.
+        """
+        self._request = request
+        self._make_writer = writer
+        self._writer: ChoiceWriter | None = None
+        self._role_sent = begun
+        self._held: list[Event] = []
+        self._after_malformed = False
+        self._reasoning_end = -1
+        """The offset in the text at which the last reasoning ended."""
+        self._in_reasoning = False
+        """Whether the closing tag of the reasoning is yet to come."""
+        self._live_calls: set[int] = set()
+        self._sent_call_ids: set[str] = set()
+        self._logprobs: list[Any] = []
+
+    @property
+    def has_open_call(self) -> bool:
+        """Whether a call has been sent in part."""
+        return bool(self._live_calls)
+
+    def add_events(self, events: Iterable[Event], envelope: Envelope, logprobs: Any = None) -> list[dict[str, Any]]:
+        """Return the chunks that may be sent now."""
+        if logprobs:
+            self._logprobs.append(logprobs)
+        return [chunk for event in events for chunk in self._add_event(event, envelope)]
+
+    def discard_attempt(self) -> None:
+        """Discard what is held of a failed attempt."""
+        self._held.clear()
+        self._logprobs.clear()
+        self._after_malformed = False
+
+    def finish(self, reply: Reply, envelope: Envelope, *, valid: bool = True) -> list[dict[str, Any]]:
+        """Return the last chunks: what was held, calls that were not sent yet, the finish reason.
+
+        `valid` is false if the reply has no valid call and the model's own text is the content.
+        """
+        chunks = self._send_held(valid, envelope) if self.committed else self._send_reply(reply, envelope)
+        for position, call in enumerate(reply.calls):
+            if call.id not in self._sent_call_ids:
+                chunks += self._write(CallEnd(-1 - position, call, call.span), envelope)
+        writer = self._writer_for(envelope)
+        role = None if self._role_sent else writer.role()
+        return [*chunks, *([role] if role else []), writer.finish(reply, logprobs=self._take_logprobs())]
+
+    # -- one event
+
+    def _add_event(self, event: Event, envelope: Envelope) -> list[dict[str, Any]]:
+        if self._request.options.hold == "all":
+            return []
+        match event:
+            case Reasoning():
+                return self._send_reasoning(event, envelope)
+            case Text():
+                return self._add_text(event, envelope)
+            case CallStart(index=index) if self._is_streamed_live(event):
+                self._live_calls.add(index)
+                self._sent_call_ids.add(event.id)
+                return self._commit(event, envelope)
+            case CallArgs(index=index) if index in self._live_calls:
+                return self._write(event, envelope)
+            case CallEnd(index=index) if index in self._live_calls:
+                self._live_calls.discard(index)
+                return self._write(event, envelope)
+            case CallEnd(call=call) if self._may_be_called(call):
+                self._sent_call_ids.add(call.id)
+                return self._commit(event, envelope)
+            case Malformed():
+                self._in_reasoning = False
+                self._add_malformed(event)
+            case WasReasoning():
+                return self._send_held_as_reasoning(envelope)
+            case Discarded() if self._in_reasoning or event.span.start == self._reasoning_end:
+                self._in_reasoning = self._in_reasoning and event.why != "markup"  # markup here is the closing tag
+            case Discarded():
+                self._held.append(event)
+            case _:
+                pass
+        return []
+
+    def _send_reasoning(self, event: Reasoning, envelope: Envelope) -> list[dict[str, Any]]:
+        """Send reasoning; drop its held tags, which are no part of the text that a failed call falls back to."""
+        start = event.span.start
+        while self._held and isinstance(last := self._held[-1], Discarded) and last.span.end == start:
+            start = -1 if last.why == "markup" else last.span.start
+            self._held.pop()
+        self._reasoning_end, self._in_reasoning = event.span.end, True
+        return self._write(event, envelope)
+
+    def _add_text(self, event: Text, envelope: Envelope) -> list[dict[str, Any]]:
+        self._in_reasoning = False
+        uncertain = (
+            self._request.choice.forced or self._request.checks_response_format or self._after_malformed
+        ) and not self._sent_call_ids
+        if uncertain or (not self.committed and not event.text.strip()):
+            self._held.append(event)
+            return []
+        return self._commit(event, envelope)
+
+    def _add_malformed(self, event: Malformed) -> None:
+        if event.index not in self._live_calls:
+            self._after_malformed = True
+            self._held.append(event)
+        elif event.reason != "truncated":
+            self.failed_live_call = event
+
+    def _is_streamed_live(self, event: CallStart) -> bool:
+        tool = self._request.tools.get(event.name)
+        live = event.early or self._request.options.arguments == "live"
+        if not live or self._request.legacy or tool is None or tool.strict:
+            return False
+        return self._request.choice.name in {None, event.name}
+
+    def _may_be_called(self, call: Call) -> bool:
+        return self._request.choice.name in {None, call.name}
+
+    def _send_held_as_reasoning(self, envelope: Envelope) -> list[dict[str, Any]]:
+        """Send held text as reasoning, which it turned out to be; what was already sent stays text."""
+        held, self._held = self._held, []
+        reasoning = "".join(event.text for event in held if isinstance(event, Text))
+        reasoning = reasoning.lstrip(SPACE) if self._reasoning_end < 0 else reasoning
+        return self._write(Reasoning(reasoning, _NO_SPAN), envelope) if reasoning else []
+
+    # -- writing
+
+    def _commit(self, event: Event, envelope: Envelope) -> list[dict[str, Any]]:
+        """Send held text, then `event`: the point of no return."""
+        self.committed = True
+        held, self._held = self._held, []
+        texts = [held_event for held_event in held if isinstance(held_event, Text)]
+        return [chunk for part in (*texts, event) for chunk in self._write(part, envelope)]
+
+    def _send_held(self, valid: bool, envelope: Envelope) -> list[dict[str, Any]]:
+        """Send what was held after the commit: the text alone, or if not `valid` all of the model's text in order."""
+        held, self._held = self._held, []
+        parts = [
+            event.text if isinstance(event, Text) else _raw_text(event)
+            for event in sorted(held, key=lambda event: event.span)
+            if isinstance(event, Text) or not valid
+        ]
+        text = "".join(parts)
+        return self._write(Text(text, _NO_SPAN), envelope) if text else []
+
+    def _send_reply(self, reply: Reply, envelope: Envelope) -> list[dict[str, Any]]:
+        """Send a whole reply, of which at most the reasoning was sent before."""
+        events: list[Event] = []
+        if self._request.options.hold == "all" and reply.reasoning:
+            events.append(Reasoning(reply.reasoning, _NO_SPAN))
+        if reply.content:
+            events.append(Text(reply.content, _NO_SPAN))
+        self._held = []
+        return [chunk for event in events for chunk in self._write(event, envelope)]
+
+    def _write(self, event: Event, envelope: Envelope) -> list[dict[str, Any]]:
+        writer = self._writer_for(envelope)
+        chunks = writer.write(event, self._take_logprobs() if isinstance(event, Text) else None)
+        if chunks and not self._role_sent:
+            self._role_sent = True
+            role = writer.role("" if isinstance(event, Text) else None)
+            return [role, *chunks] if role else chunks
+        return chunks
+
+    def _writer_for(self, envelope: Envelope) -> ChoiceWriter:
+        """Return the writer; the first attempt that sends anything sets the envelope of the whole stream."""
+        if self._writer is None:
+            self._writer = self._make_writer(envelope)
+        return self._writer
+
+    def _take_logprobs(self) -> Any:
+        """Return the log probabilities since the last text, merged into one object."""
+        pending, self._logprobs = self._logprobs, []
+        if len(pending) < 2:
+            return pending[0] if pending else None
+        keys = dict.fromkeys(key for logprobs in pending for key in logprobs)
+        return {key: [item for logprobs in pending for item in as_list(logprobs.get(key))] for key in keys}
+
+
+def _raw_text(event: Event) -> str:
+    return event.raw if isinstance(event, (Malformed, Discarded)) else ""

@@ -1,0 +1,86 @@
+"""Error responses to the client: our own errors as HTTP, the upstream's error unchanged, and errors inside a stream."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from promptools.exchange.downstream.response_writer import response_headers
+from promptools.exchange.effects import Head
+from promptools.exchange.upstream.upstream_reply import get_header
+
+if TYPE_CHECKING:
+    from promptools.errors import UsageError
+    from promptools.exchange.exchange_state import ExchangeState, Steps
+    from promptools.exchange.upstream.failure import Failure
+
+_JSON = "application/json"
+_MODEL_KINDS = frozenset({"malformed", "truncated", "unknown_tool", "choice"})
+LONGER_CONTEXT_HINT = (
+    "Shorten it, or give the model a longer context (Ollama: num_ctx, up to num_ctx_limit in its profile; vLLM: "
+    "--max-model-len; llama.cpp: --ctx-size; SGLang: --context-length; LM Studio: in the model's settings)"
+)
+
+
+def respond_bad_request(state: ExchangeState, error: UsageError) -> Steps[None]:
+    """Respond to an invalid request with HTTP 400, and tell the SDK not to retry it."""
+    body = state.client_api.encode_error(str(error), kind="UsageError", code="usage")
+    head = Head(400, (("content-type", _JSON), ("x-should-retry", "false")))
+    yield from state.emit(state.client_api.encode_stream_error(body) if state.head_sent else body, lambda: head)
+
+
+def respond_failure(state: ExchangeState, failure: Failure, mode: str) -> Steps[None]:
+    """Respond to a request that failed for good.
+
+    Raises the shell's own exception if the server did not respond, so that the SDK retries as it would without us.
+    """
+    sends = len(state.attempts)
+    status, body = (
+        (400, _overflow_body(state, failure)) if failure.kind == "overflow" else (502, _error_body(state, failure))
+    )
+    head = Head(status, (*response_headers((), _JSON, mode, sends), ("x-should-retry", "false")))
+    if state.head_sent:
+        summary = f"promptools mode={mode} attempts={sends}"
+        yield from state.emit(state.client_api.encode_stream_error(body, summary), lambda: head)
+        return
+    deadline_passed = state.policy.seconds_left(state.now) == 0
+    if failure.error and not deadline_passed and (failure.kind in {"connect", "timeout"} or sends == 1):
+        raise failure.error
+    if _returns_server_error(failure, sends) and failure.opened:
+        body = state.client_api.encode_server_error(failure)
+        media_type = get_header(failure.opened.headers, "content-type") if body is failure.body else _JSON
+        head = Head(failure.opened.status, response_headers(failure.opened.headers, media_type or _JSON, mode, sends))
+    yield from state.emit(body, lambda: head)
+
+
+def _returns_server_error(failure: Failure, sends: int) -> bool:
+    """Whether to return the server's own error response: no remedy was tried, or none exists."""
+    if failure.opened is None or failure.opened.status < 400 or failure.kind == "overflow":
+        return False
+    return sends == 1 or failure.kind in {"refused", "crashed"}
+
+
+def _overflow_body(state: ExchangeState, failure: Failure) -> bytes:
+    """Return the error for a prompt that is too long: the same text and OpenAI's error code for every server."""
+    raised = "" if failure.context_limit is None else f"; it may be raised to {failure.context_limit} (num_ctx_limit)"
+    numbers = f"{failure.overflow}{raised}"
+    message = f"the conversation does not fit: {numbers}. {LONGER_CONTEXT_HINT}. Tried: {_attempts_text(state)}"
+    attempts = state.attempts
+    return state.client_api.encode_error(
+        message, kind="UpstreamError", code="context_length_exceeded", attempts=attempts
+    )
+
+
+def _attempts_text(state: ExchangeState) -> str:
+    return "; ".join(f"{n}. {attempt.mode} mode: {attempt.outcome}" for n, attempt in enumerate(state.attempts, 1))
+
+
+def _error_body(state: ExchangeState, failure: Failure) -> bytes:
+    attempts = state.attempts
+    if failure.kind in _MODEL_KINDS:
+        kind, what = "ModelError", "the model's reply cannot be used"
+    elif len(attempts) == 1:
+        kind, what = "UpstreamError", "the server failed"
+    else:
+        kind, what = "Exhausted", "every attempt failed"
+    message = f"{what} ({failure.kind}: {failure.why}). Tried: {_attempts_text(state)}"
+    return state.client_api.encode_error(message, kind=kind, code=failure.kind, attempts=attempts)

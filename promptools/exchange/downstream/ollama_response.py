@@ -1,0 +1,61 @@
+"""Responses in Ollama's own API: NDJSON lines, or one JSON body. They have a single choice."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from promptools.exchange.downstream.response_writer import JsonWriter, SseWriter, encode_json
+from promptools.wire.ollama import encode_response
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from promptools.exchange.downstream.commit_point import ChoiceWriter
+    from promptools.exchange.downstream.response_writer import Summary
+    from promptools.types import Reply
+    from promptools.wire.chat_decoder import Envelope
+
+NDJSON = "application/x-ndjson"
+
+
+class NdjsonWriter(SseWriter):
+    """Writes a stream of newline-delimited JSON."""
+
+    content_type = NDJSON
+    heartbeat = b""
+
+    def end(self, summary: Summary) -> bytes:
+        """Return the last line, with token counts and durations."""
+        last = self._held_chunk or {}
+        figures = encode_response.encode_usage(summary.usage, self._last_extra, summary.seconds)
+        return self._encode([_with_report(last | figures, summary)])
+
+    def _encode(self, bodies: Iterable[Mapping[str, Any]]) -> bytes:
+        return b"".join(b"%b\n" % encode_json(body) for body in bodies)
+
+    def _make_writer(self, index: int, envelope: Envelope) -> ChoiceWriter:  # noqa: ARG002 one signature for all streams
+        return encode_response.LineWriter(envelope)
+
+
+class OllamaJsonWriter(JsonWriter):
+    """Collects a whole response and writes it as one JSON body."""
+
+    def finish(self, index: int, reply: Reply, envelope: Envelope, extra: Mapping[str, Any], *, valid: bool) -> bytes:  # noqa: ARG002 one signature for all outlets
+        """Store the response body."""
+        message = encode_response.encode_message(reply.content, reply.reasoning, reply.calls)
+        self._choices[index] = encode_response.mark_done(
+            encode_response.encode_line(envelope, message, logprobs=self._logprobs.get(index)), reply
+        )
+        self._envelope = self._envelope or envelope
+        return b""
+
+    def end(self, summary: Summary) -> bytes:
+        """Return the whole response, with token counts and durations."""
+        extra = self._envelope.extra if self._envelope else {}
+        choice = self._choices.get(0, {})
+        body = {**choice, **encode_response.encode_usage(summary.usage, extra, summary.seconds)}
+        return encode_json(_with_report(body, summary))
+
+
+def _with_report(body: dict[str, Any], summary: Summary) -> dict[str, Any]:
+    return body if summary.report is None else body | {"promptools": summary.report}

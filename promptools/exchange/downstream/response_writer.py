@@ -1,0 +1,232 @@
+"""Write the response to the client: a stream of chunks as they become certain, or one JSON body at the end."""
+
+from __future__ import annotations
+
+import json
+import math
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from promptools.exchange.downstream.commit_point import ChoiceStream, ChoiceWriter
+from promptools.wire import chat_encoder
+from promptools.wire.chat_decoder import Envelope
+from promptools.wire.json_types import is_list, is_object
+from promptools.wire.sse import DONE, encode_comment, encode_event
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from promptools.exchange.effects import Headers
+    from promptools.modes.requests.tool_request import ToolRequest
+    from promptools.parsing.events import Event
+    from promptools.types import Malformed, Reply
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
+_REPLACED_HEADERS = frozenset({
+    "content-type", "content-length", "content-encoding", "transfer-encoding", "connection", "keep-alive", "trailer",
+    "etag", "content-md5", "digest",
+})  # fmt: skip
+"""Header fields that describe the upstream's bytes, which are not the ones that the client gets."""
+
+
+class Summary(NamedTuple):
+    """What the end of a response reports."""
+
+    usage: Mapping[str, Any] | None
+    """Summed over all attempts."""
+    report: Mapping[str, Any] | None
+    """The value of the `promptools` key; None: no such key."""
+    note: str
+    """A comment, for APIs that have comments."""
+    seconds: float
+    """How long the request took."""
+
+
+class ResponseWriter(Protocol):
+    """Writes the response to one request: methods return the bytes to send now. Choices are addressed by index."""
+
+    content_type: str
+    heartbeat: bytes
+    """Bytes without meaning that may be sent at any time; empty if the format has none."""
+
+    def add_events(self, index: int, events: Iterable[Event], envelope: Envelope, logprobs: Any) -> bytes:
+        """Add events of a choice, and return the bytes that may be sent now."""
+        ...
+
+    def committed(self, index: int) -> bool:
+        """Whether a choice is past its commit point."""
+        ...
+
+    def failed_live_call(self, index: int) -> Malformed | None:
+        """Return the call of a choice that failed after it was streamed in part, if any."""
+        ...
+
+    def has_open_call(self, index: int) -> bool:
+        """Whether a call of a choice has been sent in part."""
+        ...
+
+    def discard_attempt(self, index: int) -> None:
+        """Discard what is held of a failed attempt."""
+        ...
+
+    def finish(self, index: int, reply: Reply, envelope: Envelope, extra: Mapping[str, Any], *, valid: bool) -> bytes:
+        """End a choice with its reply; for `valid` see `Line.finish`."""
+        ...
+
+    def end(self, summary: Summary) -> bytes:
+        """End the response."""
+        ...
+
+
+class SseWriter:
+    """Writes server-sent events; other stream formats override `_encode` and `_make_writer`."""
+
+    content_type = "text/event-stream; charset=utf-8"
+    heartbeat = encode_comment("keep-alive")
+
+    def __init__(self, request: ToolRequest, *, begun: bool = False) -> None:
+        self._request = request
+        self._begun = begun
+        self._streams: dict[int, ChoiceStream] = {}
+        self._held_chunk: dict[str, Any] | None = None
+        self._last_extra: Mapping[str, Any] = {}
+        self._envelope: Envelope | None = None
+
+    def add_events(self, index: int, events: Iterable[Event], envelope: Envelope, logprobs: Any) -> bytes:
+        """Add events of a choice, and return the bytes that may be sent now."""
+        sent = self._stream(index).add_events(events, self._envelope or envelope, logprobs)
+        if sent:
+            self._envelope = self._envelope or envelope
+        return self._encode(sent)
+
+    def committed(self, index: int) -> bool:
+        """Whether a choice is past its commit point."""
+        return self._stream(index).committed
+
+    def failed_live_call(self, index: int) -> Malformed | None:
+        """Return the call of a choice that failed after it was streamed in part, if any."""
+        return self._stream(index).failed_live_call
+
+    def has_open_call(self, index: int) -> bool:
+        """Whether a call of a choice has been sent in part."""
+        return self._stream(index).has_open_call
+
+    def discard_attempt(self, index: int) -> None:
+        """Discard what is held of a failed attempt."""
+        self._stream(index).discard_attempt()
+
+    def finish(self, index: int, reply: Reply, envelope: Envelope, extra: Mapping[str, Any], *, valid: bool) -> bytes:
+        """End a choice; its last chunk is held until `end` or the end of another choice."""
+        self._envelope = self._envelope or envelope
+        previous_last = [self._last_chunk()] if self._held_chunk else []
+        *sent, self._held_chunk = self._stream(index).finish(reply, self._envelope, valid=valid)
+        self._last_extra = extra
+        return self._encode([*previous_last, *sent])
+
+    def end(self, summary: Summary) -> bytes:
+        """Return the last chunk, the comment and `[DONE]`."""
+        last = [self._last_chunk()] if self._held_chunk else []
+        if self._request.include_usage and summary.usage is not None:
+            last.append(chat_encoder.encode_usage_chunk(self._envelope or Envelope(), summary.usage))
+        if summary.report is not None and last:
+            last[-1] = {**last[-1], "promptools": summary.report}
+        return self._encode(last) + encode_comment(summary.note) + encode_event(DONE)
+
+    def _last_chunk(self) -> dict[str, Any]:
+        """Return the last chunk, with the extra fields of the server's last chunk."""
+        last = self._held_chunk or {}
+        return {**last, **{key: value for key, value in self._last_extra.items() if key not in last}}
+
+    def _encode(self, bodies: Iterable[Mapping[str, Any]]) -> bytes:
+        return b"".join(b"data: %b\n\n" % encode_json(body) for body in bodies)
+
+    def _make_writer(self, index: int, envelope: Envelope) -> ChoiceWriter:
+        return chat_encoder.ChunkWriter(envelope, index, live=True, legacy=self._request.legacy)
+
+    def _stream(self, index: int) -> ChoiceStream:
+        if index not in self._streams:
+            self._streams[index] = ChoiceStream(self._request, partial(self._make_writer, index), begun=self._begun)
+        return self._streams[index]
+
+
+class JsonWriter:
+    """Collects the choices of a whole reply and writes them as one JSON body."""
+
+    content_type = "application/json"
+    heartbeat = b""
+
+    def __init__(self, request: ToolRequest) -> None:
+        self._request = request
+        self._choices: dict[int, dict[str, Any]] = {}
+        self._envelope: Envelope | None = None
+        self._logprobs: dict[int, Any] = {}
+
+    def add_events(self, index: int, events: Iterable[Event], envelope: Envelope, logprobs: Any) -> bytes:  # noqa: ARG002 one signature for all outlets
+        """Store the log probabilities; the reply itself comes with `finish`."""
+        if logprobs:
+            self._logprobs[index] = logprobs
+        return b""
+
+    def committed(self, index: int) -> bool:  # noqa: ARG002 one signature for all outlets
+        """Return False: nothing is sent before the end."""
+        return False
+
+    def failed_live_call(self, index: int) -> Malformed | None:  # noqa: ARG002 one signature for all outlets
+        """Return None: no call is streamed."""
+        return None
+
+    def has_open_call(self, index: int) -> bool:  # noqa: ARG002 one signature for all outlets
+        """Return False: no call is sent in part."""
+        return False
+
+    def discard_attempt(self, index: int) -> None:
+        """Discard what is held of a failed attempt."""
+        self._logprobs.pop(index, None)
+
+    def finish(self, index: int, reply: Reply, envelope: Envelope, extra: Mapping[str, Any], *, valid: bool) -> bytes:  # noqa: ARG002 one signature for all outlets
+        """Store a choice."""
+        logprobs = self._logprobs.get(index)
+        self._choices[index] = chat_encoder.encode_choice(reply, index, logprobs=logprobs, legacy=self._request.legacy)
+        self._envelope = self._envelope or envelope
+        return b""
+
+    def end(self, summary: Summary) -> bytes:
+        """Return the whole reply; what a stream puts in a comment is in the headers here."""
+        choices = [self._choices[index] for index in sorted(self._choices)]
+        body = chat_encoder.encode_completion(self._envelope or Envelope(), choices, summary.usage)
+        if summary.report is not None:
+            body["promptools"] = summary.report
+        return encode_json(body)
+
+
+def response_headers(upstream: Headers, content_type: str, mode: str, attempts: int) -> Headers:
+    """Return the headers of our response: the upstream's that still apply, the content type, mode and attempts."""
+    kept = tuple((key, value) for key, value in upstream if key.lower() not in _REPLACED_HEADERS)
+    return (
+        *kept,
+        ("content-type", content_type),
+        ("x-promptools-mode", mode),
+        ("x-promptools-attempts", str(attempts)),
+    )
+
+
+def encode_json(body: Mapping[str, Any]) -> bytes:
+    """Encode JSON in UTF-8 without ASCII escapes.
+
+    Lone surrogates, which UTF-8 cannot encode, are escaped; NaN and infinity, which JSON lacks, become null.
+    """
+    try:
+        return _ENCODER.encode(body).encode()
+    except UnicodeEncodeError:
+        return json.dumps(body).encode()
+    except ValueError:
+        return encode_json(_without_nan(body))
+
+
+def _without_nan(value: Any) -> Any:
+    """Return a copy of a JSON value with null for NaN and infinity. Recurses as deep as the value."""
+    if is_object(value):
+        return {key: _without_nan(item) for key, item in value.items()}
+    if is_list(value):
+        return [_without_nan(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

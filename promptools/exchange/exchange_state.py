@@ -1,0 +1,231 @@
+"""The state of one client request: clock, attempts, usage and notes; and the generators that run single effects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from promptools.errors import clip, without_credentials
+from promptools.exchange.effects import (
+    Abandon,
+    Compute,
+    Computed,
+    Effect,
+    EffectResult,
+    Emit,
+    Failed,
+    Head,
+    Headers,
+    Opened,
+    Piece,
+    Probe,
+    Probed,
+    Read,
+    Request,
+    Send,
+    Tick,
+    Wait,
+)
+from promptools.fallback import RetryPolicy
+from promptools.profiles.server_detection import server_root
+from promptools.types import Attempt, Reply, ServerInfo
+from promptools.wire.chat_encoder import add_usage
+
+if TYPE_CHECKING:
+    from promptools.exchange.context import ClientRequest, Context
+    from promptools.exchange.upstream.failure import Failure
+    from promptools.profiles.server_detection import ProbeResponse
+
+T = TypeVar("T")
+Steps: TypeAlias = Generator[Effect, EffectResult, T]
+"""A sub-generator of an exchange, run with `yield from`, that returns a `T`."""
+
+LARGE_REQUEST = 64 * 1024
+"""Bytes from which a request is prepared in a thread: about a hundred tools, some 15 ms of work if they are new."""
+_CHAT = "/chat/completions"
+_HOP_BY_HOP = frozenset({"content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer", "upgrade"})
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """What the client is sent after so many seconds without a byte, so that no proxy or client times out."""
+
+    seconds: float
+    data: bytes
+    head: Callable[[], Head]
+
+
+class ExchangeState:
+    """Runs single effects for one request, and records what they did."""
+
+    def __init__(self, client: ClientRequest, context: Context) -> None:
+        self.request = client.request
+        self.client_api = client.client_api
+        self.context = context
+        self.now = client.at
+        self.url: str | None = None
+        self.headers: Headers = ()
+        self.provider_model: tuple[str, str] = ("", "")
+        """The provider, or its base URL, and the model."""
+        self.policy = RetryPolicy(client.at, stop=context.stop, wait=context.wait, deadline=context.deadline)
+        self.attempts: list[Attempt] = []
+        self.notes: list[str] = []
+        self.usage: dict[str, Any] | None = None
+        self.opened: Opened | None = None
+        """The last response's status and headers."""
+        self.head_sent = False
+        self.heartbeat: Heartbeat | None = None
+        """None: nothing is sent to the client before there is content."""
+        self.seen: ServerInfo | None = None
+        """What probing the server found, if it was probed."""
+        self._started_at = self._attempt_started_at = self._last_emit_at = client.at
+
+    @property
+    def seconds(self) -> float:
+        """The seconds that the request has taken so far."""
+        return self.now - self._started_at
+
+    # -- effects
+
+    def probe(self, requests: tuple[Request, ...], seconds: float) -> Steps[tuple[ProbeResponse | None, ...]]:
+        """Send small requests concurrently, and return their responses; None for one that failed or took too long."""
+        result = yield from self._perform(Probe(requests, seconds))
+        assert isinstance(result, Probed), result
+        return result.answers
+
+    def send(self, body: bytes, path: str = "chat/completions", method: str = "POST") -> Steps[Opened | Failed]:
+        """Open an upstream request with this body; for `path` see `ClientApi.path`."""
+        self._attempt_started_at = self.now
+        self.policy.count_attempt()
+        url = route_url(self.url or self.request.url, path)
+        headers = upstream_headers(self.request.headers, self.headers)
+        request = Request(method, url, headers, body)
+        result = yield from self._perform(Send(request, self.policy.seconds_left(self.now)))
+        if self.opened is not None and isinstance(result, Failed) and result.kind == "closed":
+            # uvicorn closes the connection after an HTTP 500 without announcing it: the next request on it fails
+            self.notes.append("the server had closed the connection after its last answer: sent again on another")
+            result = yield from self._perform(Send(request, self.policy.seconds_left(self.now)))
+        assert isinstance(result, (Opened, Failed)), result
+        if isinstance(result, Opened):
+            self.opened = result
+        elif result.kind == "connect":
+            self.context.detection_cache.evict(server_root(api_base(url)))
+        return result
+
+    def read(self) -> Steps[bytes | Failed | None]:
+        """Return the next chunk of the body, None at its end, or how it broke off."""
+        result = yield from self._perform(Read())
+        if isinstance(result, Piece):
+            return result.data
+        return result if isinstance(result, Failed) else None
+
+    def read_all(self, limit: int | None = None) -> Steps[bytes]:
+        """Return the rest of the body, up to the first chunk that exceeds `limit` bytes, or to where it breaks off."""
+        limit = self.context.max_reply if limit is None else limit
+        chunks: list[bytes] = []
+        size = 0
+        while size <= limit and isinstance(chunk := (yield from self.read()), bytes):
+            chunks.append(chunk)
+            size += len(chunk)
+        return b"".join(chunks)
+
+    def abandon(self) -> Steps[None]:
+        """Close the open upstream request."""
+        self.now = (yield Abandon()).at
+
+    def wait(self, seconds: float) -> Steps[None]:
+        """Sleep; for zero seconds no effect is yielded."""
+        if seconds > 0:
+            yield from self._perform(Wait(seconds))
+
+    def compute(self, work: Callable[[], T]) -> Steps[T]:
+        """Call a function that only computes and return its result; for a large request in a `Compute` effect."""
+        if len(self.request.body) < LARGE_REQUEST:
+            return work()
+        result = yield Compute(work)
+        self.now = result.at
+        assert isinstance(result, Computed), result
+        if result.error is not None:
+            raise result.error
+        value: T = result.value
+        return value
+
+    def emit(self, data: bytes, head: Callable[[], Head]) -> Steps[None]:
+        """Send bytes to the client, and the head before the first of them."""
+        if not self.head_sent:
+            self.head_sent = True
+            self.now = (yield Emit(head())).at
+        if data:
+            self.now = (yield Emit(data)).at
+        self._last_emit_at = self.now
+
+    def send_heartbeat(self) -> Steps[None]:
+        """Send the heartbeat if it is due."""
+        beat = self.heartbeat
+        if beat is not None and self.now - self._last_emit_at >= beat.seconds:
+            yield from self.emit(beat.data, beat.head)
+
+    def _perform(self, effect: Effect) -> Steps[EffectResult]:
+        """Run an effect and return its result; while it is pending, heartbeats go out."""
+        while isinstance(result := (yield effect), Tick):
+            self.now = result.at
+            yield from self.send_heartbeat()
+        self.now = result.at
+        return result
+
+    # -- account
+
+    def record(self, mode: str, failure: Failure | None, usage: dict[str, Any] | None) -> None:
+        """Record the outcome of an attempt."""
+        opened = failure.opened if failure else self.opened
+        status = opened.status if opened else None
+        outcome, why = (failure.kind, failure.why) if failure else ("answered", "")
+        self.attempts.append(Attempt(mode, status, outcome, why, self.now - self._attempt_started_at, usage))
+        self.usage = add_usage(self.usage, usage)
+
+    def note_remedy(self, failure: Failure, remedy: str) -> None:
+        """Add what is done about a failed attempt to the trace and the log."""
+        same_kind = (i for i, attempt in reversed(list(enumerate(self.attempts))) if attempt.outcome == failure.kind)
+        number = next(same_kind, len(self.attempts) - 1)
+        failed = self.attempts[number]
+        self.attempts[number] = replace(failed, why="; ".join(filter(None, (failed.why, remedy))))
+        if self.context.log:
+            status = "no answer" if failure.status is None else f"HTTP {failure.status}"
+            provider, model = (
+                without_credentials(self.provider_model[0].partition("?")[0]),
+                clip(self.provider_model[1]),
+            )
+            self.context.log(
+                f"promptools: send {number + 1} in {failed.mode} mode failed: {failure.kind} ({status}); {remedy}"
+                f" (provider {provider!r}, model {model!r})"
+            )
+
+    def with_trace(self, reply: Reply, mode: str) -> Reply:
+        """Return `reply` with the attempts and notes in its trace."""
+        notes = (*dict.fromkeys((*self.notes, *reply.trace.notes)),)
+        return reply.with_trace(attempts=tuple(self.attempts), mode=mode, notes=notes, seen=self.seen)
+
+
+def api_base(url: str) -> str:
+    """Return the base URL of a server from the URL of its Chat Completions, or of one of Ollama's own routes."""
+    address = url.partition("?")[0].rstrip("/")
+    root, api, _ = address.rpartition("/api/")
+    if address.endswith(_CHAT) or not api:
+        return address.removesuffix(_CHAT)
+    return server_root(root) + "/v1"
+
+
+def route_url(url: str, path: str) -> str:
+    """Return the URL of another route of the server whose Chat Completions, or one of Ollama's routes, is `url`."""
+    address, mark, query = url.partition("?")
+    base = api_base(url)
+    target = server_root(base) + path if path.startswith("/") else f"{base}/{path}"
+    return url if target == address.rstrip("/") else target + mark + query
+
+
+def upstream_headers(client: Headers, route: Headers) -> Headers:
+    """Return the client's fields, overridden by the route's; a blank value in the route removes the field."""
+    dropped = _HOP_BY_HOP | {key.lower() for key, _ in route}
+    kept = tuple(pair for pair in client if pair[0].lower() not in dropped)
+    return (*kept, *(pair for pair in route if pair[1]))

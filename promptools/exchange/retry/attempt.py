@@ -1,0 +1,224 @@
+"""One attempt: send the request in one mode, stream what is certain to the client, and judge the reply at its end.
+
+`AttemptRunner.run` goes through these phases, and stops at the first that fails:
+
+    send      no connection, or an HTTP error status                      -> Failure
+    read      chunks -> deltas -> the mode's readers -> events -> client; ends at the end of the body, at the server's
+              end marker, at a broken connection, an error in the body, the size limit, or a live call that failed
+    judge     broken connection, error, size limit, garbled or cut body   -> Failure
+    verify    each choice against the request                             -> its verdict
+
+A failure before `verify` concerns all choices. Text that was held is then sent only for a choice past its commit point,
+for which no retry is possible. Choices have two indexes: the server counts those of one request from 0, the client
+those of its own request; `_client_index` maps the first to the second.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from promptools.exchange.downstream.response_writer import ResponseWriter, encode_json, response_headers
+from promptools.exchange.effects import Failed, Head, Opened
+from promptools.exchange.retry.mode_registry import get_mode
+from promptools.exchange.upstream.failure import Failure, failure_of_connection, failure_of_error, failure_of_status
+from promptools.exchange.upstream.upstream_reply import ReplyDecoder, get_header, is_stream
+from promptools.exchange.upstream.upstream_request import encode_request
+from promptools.modes.replies.reply_reader import MAX_TRAILING_SPACE
+from promptools.modes.replies.verdict import HARMONY_CALL, Verdict, judge_reply
+from promptools.parsing.events import Text
+from promptools.wire.chat_decoder import Envelope
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from promptools.exchange.exchange_state import ExchangeState, Steps
+    from promptools.exchange.retry.attempt_plan import AttemptPlan
+    from promptools.modes.mode import ChoiceReader
+    from promptools.parsing.events import Event
+
+AttemptOutcome: TypeAlias = "Failure | dict[int, Verdict]"
+"""The failure of the whole attempt, or the verdict on each choice; a choice that the server never sent is missing."""
+
+
+OVER_NOTE = f"the read was ended after a whole call and {MAX_TRAILING_SPACE} characters of white space"
+CALL_FINISH_REASONS = frozenset({"tool_calls", "function_call"})
+
+
+class AttemptRunner:
+    """One attempt for some choices of a request."""
+
+    def __init__(self, state: ExchangeState, plan: AttemptPlan, writer: ResponseWriter, indices: Sequence[int]) -> None:
+        self._state = state
+        self._plan = plan
+        self._writer = writer
+        upstream = get_mode(plan.mode).prepare(plan.request)
+        self._request = encode_request(upstream, plan.request)
+        self._names = upstream.client_names
+        self._notes = (*upstream.notes, *self._request.notes)
+        new_id = state.context.new_id
+        self.readers: dict[int, ChoiceReader] = {
+            index: get_mode(plan.mode).reader(plan.request, upstream, new_id) for index in indices
+        }
+        self._client_index = dict(enumerate(indices))
+        # the server counts its choices from 0, whatever their index is for the client
+        self.decoder = ReplyDecoder(
+            plan.request.stream,
+            self._request.wire,
+            self._default_envelope,
+            choices=len(self._client_index),
+            limit=state.context.max_reply,
+        )
+
+    def _default_envelope(self) -> Envelope:
+        context = self._state.context
+        created = int(context.wall_clock().timestamp()) if context.wall_clock is not None else 0
+        return Envelope(f"chatcmpl-{context.new_id()}", self._plan.request.model, created)
+
+    def run(self) -> Steps[AttemptOutcome]:
+        """Send the request, read the reply and judge it."""
+        if self._request.context_limit is not None:
+            self._plan.note_known_context()
+        self._state.notes.extend((*self._plan.notes, *self._notes))
+        self._plan.notes.clear()
+        body = yield from self._state.compute(partial(encode_json, self._request.body))
+        opened = yield from self._state.send(body, self._request.path)
+        if isinstance(opened, Failed):
+            return failure_of_connection(opened)
+        if not 200 <= opened.status < 300:
+            body = yield from self._state.read_all()
+            if not body and self._state.policy.seconds_left(self._state.now) == 0:
+                return Failure("timeout", f"the deadline passed before the text of an HTTP {opened.status} came")
+            return replace(
+                failure_of_status(opened, body, self._request.wire), context_limit=self._request.context_limit
+            )
+        self.decoder.streamed = is_stream(opened.headers, asked=self._plan.request.stream)
+        broke = yield from self._read()
+        self._state.notes.extend(f"the server's JSON was read with a liberty: {fix}" for fix in self.decoder.fixes)
+        return (yield from self._judge(opened, broke))
+
+    def head(self) -> Head:
+        """Return the head of the response to the client, with the headers of this attempt."""
+        opened = self._state.opened
+        headers = opened.headers if opened and 200 <= opened.status < 300 else ()  # none of a failed attempt's
+        sends = self._state.policy.state.attempt_number
+        return Head(200, response_headers(headers, self._writer.content_type, self._plan.mode, sends))
+
+    def _read(self) -> Steps[Failed | None]:
+        """Read to the end of the reply or an error, sending what is certain; return how it broke off, if it did."""
+        while True:
+            chunk = yield from self._state.read()
+            if isinstance(chunk, Failed):
+                return chunk
+            for delta in self.decoder.close() if chunk is None else self.decoder.feed(chunk):
+                index = self._client_index.get(delta.index or 0)
+                if index is not None:
+                    yield from self._send_events(index, self.readers[index].feed(delta), delta.logprobs)
+                if self.decoder.streamed and self._is_over():
+                    self._state.notes.append(OVER_NOTE)
+                    yield from self._state.abandon()
+                    return None
+            if chunk is None:
+                return None
+            if (
+                self.decoder.server_error
+                or self.decoder.decode_error
+                or self.decoder.limit_error
+                or self._live_call_failed()
+            ):
+                yield from self._state.abandon()
+                return None
+            yield from self._state.send_heartbeat()  # all chunks so far may belong to a call that is not complete yet
+            if self.decoder.done:  # the server may keep the connection open: do not wait for it to close
+                return None
+
+    def _send_events(self, index: int, events: list[Event], logprobs: Any = None) -> Steps[None]:
+        data = self._writer.add_events(index, events, self.decoder.envelope, logprobs)
+        if data:
+            yield from self._state.emit(data, self.head)
+
+    def _is_over(self) -> bool:
+        """Whether every choice has ended, or continues with nothing but white space after a call."""
+        if not any(reader.may_stop for reader in self.readers.values()):
+            return False
+        return all(
+            self.readers[index].may_stop or sent in self.decoder.finish_reasons
+            for sent, index in self._client_index.items()
+        )
+
+    def _live_call_failed(self) -> bool:
+        return any(self._writer.failed_live_call(index) for index in self.readers)
+
+    def _judge(self, opened: Opened, broke: Failed | None) -> Steps[AttemptOutcome]:
+        decoder = self.decoder
+        part = next(iter(self.readers.values())).reply
+        if broke:
+            yield from self._flush_text()
+            return failure_of_connection(broke, opened, part)
+        if decoder.server_error:
+            yield from self._flush_text()
+            return failure_of_error(decoder.server_error, opened, decoder.body, part, decoder.wire)
+        if decoder.limit_error:
+            yield from self._flush_text()
+            return Failure("too_large", decoder.limit_error, opened=opened, partial_reply=part)
+        if decoder.decode_error:
+            yield from self._flush_text()
+            coding = get_header(opened.headers, "content-encoding")  # one that was decoded is no longer in the headers
+            why = f"{decoder.decode_error}; its content-encoding is {coding!r}" if coding else decoder.decode_error
+            return Failure("garbled", why, opened=opened, body=decoder.body, partial_reply=part)
+        if decoder.streamed and not (self._plan.request.stream or decoder.finish_reasons or decoder.done):
+            # a server that streams although no stream was requested
+            return Failure("cut", "the stream ended without a finish reason", opened=opened, partial_reply=part)
+        verdicts: dict[int, Verdict] = {}
+        for sent, index in self._received_choices().items():
+            finish = decoder.finish_reasons.get(sent)
+            if self.readers[index].may_stop and finish in {None, "length"}:
+                finish = "stop"  # only white space was cut off
+            if finish is None and (decoder.done or not decoder.streamed):
+                finish = "stop"  # some servers signal the end without a finish reason
+            if finish in CALL_FINISH_REASONS and self._plan.request.choice.kind == "none":
+                finish = "stop"  # Ollama ignores tool_choice none; its calls are left out, its text is kept
+            rest = self.readers[index].close(finish)
+            if finish is not None or self._writer.committed(index):  # after a cut, the rest may be half a tag
+                yield from self._send_events(index, rest)
+            verdicts[index] = self._verify(sent, index)
+        return verdicts
+
+    def _received_choices(self) -> dict[int, int]:
+        """Return the choices to judge: all, unless the server sent some of them complete and nothing of the others."""
+        decoder = self.decoder
+        received = {sent: index for sent, index in self._client_index.items() if sent in decoder.seen_choices}
+        complete = (
+            not decoder.streamed or decoder.done or bool(decoder.finish_reasons)
+        )  # else the others may have been cut off
+        return received if received and complete else self._client_index
+
+    def _flush_text(self) -> Steps[None]:
+        """Send the text that was held when the stream broke, for choices past their commit point; drop calls."""
+        for index, reader in self.readers.items():
+            if self._writer.committed(index):
+                yield from self._send_events(index, [event for event in reader.close(None) if isinstance(event, Text)])
+
+    def _verify(self, server_index: int, index: int) -> Verdict:
+        reader, decoder = self.readers[index], self.decoder
+        stop = decoder.stop_reasons.get(server_index)
+        return judge_reply(
+            self._plan.request,
+            reader.reply,
+            raw=reader.raw,
+            stop_reason=stop,
+            usage=decoder.usage,
+            harmony=self._plan.mode == "harmony",
+            names=self._names,
+        )
+
+    def call_signalled(self, index: int) -> bool:
+        """Whether the server signalled a call in this choice; False in harmony mode, where we parse the calls."""
+        if self._plan.mode == "harmony":
+            return False
+        sent = next(server_index for server_index, own_index in self._client_index.items() if own_index == index)
+        return (
+            self.decoder.stop_reasons.get(sent) == HARMONY_CALL
+            or self.decoder.finish_reasons.get(sent) in CALL_FINISH_REASONS
+        )

@@ -1,0 +1,246 @@
+"""Choose the next attempt: the modes in their order, the remedies for a failure, and the circuit breaker.
+
+A plan is the current attempt (`mode`, and `request`, the request with all adaptations so far) and what is left to try.
+After a failure, `plan_next` takes the first remedy in `REMEDIES` that changes anything: move to the next mode, adapt
+the request, feed the error back to the model (`correct`), or send the same again.
+
+Each remedy uses something up, so a plan ends even without a stop policy: a mode, one of the corrections, an adaptation
+(once per mode; `tool_choice` a few times, each with a weaker choice), or the single repetition.
+
+The breaker is consulted when a mode is chosen. It records every success, and of the failures those in `COUNTED_KINDS`
+that the plan answers with another mode, a repetition or nothing. It is ignored if a mode is forced, or if it would
+leave no mode at all.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from promptools.errors import UsageError
+from promptools.exchange.retry.adapt import adapt_request
+from promptools.exchange.retry.mode_registry import get_mode
+from promptools.fallback import COUNTED_KINDS, LASTING_KINDS, REMEDIES, Adaptation, BreakerKey, Remedy
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from promptools.exchange.context import Context
+    from promptools.exchange.upstream.failure import Failure
+    from promptools.modes.requests.tool_request import ToolRequest
+    from promptools.types import ModeName
+
+ADAPTATION_NOTES: dict[Adaptation, str] = {
+    "relax_schema": "sent again with relaxed schemas",
+    "tool_choice": "sent again asking for less by `tool_choice`",
+    "functions_only": "sent again without the tools that are no functions",
+    "ids": "sent again with call ids of nine letters and digits",
+    "object_history": "sent again with past arguments as objects",
+    "roles": "sent again with roles that alternate",
+    "no_reasoning": "sent again without the reasoning parameters",
+    "null_content": "sent again with empty strings in place of null",
+    "plain_content": "sent again with content as plain strings",
+    "no_stream_options": "sent again without `stream_options`",
+    "no_parallel": "sent again without `parallel_tool_calls`",
+    "format": "the answer is asked for again in its form, without tools",
+    "fit": "sent again with a context that holds the prompt",
+}
+
+
+def _allows_harmony_last(request: ToolRequest, modes: Sequence[ModeName]) -> bool:
+    """Whether harmony mode may be tried last although it is not among the modes."""
+    return request.profile.raw_last and request.profile.raw is not None and "harmony" not in modes
+
+
+class AttemptPlan:
+    """What to send now (`mode`, `request`), and what to send next after a failure."""
+
+    def __init__(
+        self,
+        request: ToolRequest,
+        modes: Sequence[ModeName],
+        provider_model: tuple[str, str],
+        context: Context,
+        at: float,
+    ) -> None:
+        self.request = request
+        self.notes: list[str] = []
+        self._provider_model = provider_model
+        self._context = context
+        self._breaker = context.breaker
+        self._corrections_left = request.options.max_corrections
+        self._forced = request.options.mode is not None
+        self._repeated = False
+        self._adaptations_used: set[tuple[ModeName, Adaptation]] = set()
+        self._harmony_left = _allows_harmony_last(request, modes) and not self._forced
+        self._mode_before: ModeName | None = None
+        self._modes_left = list(modes)
+        self._known_context: int | None = None
+        self._apply_known_context(context.context_sizes.get(provider_model, at))
+        self._uses_breaker = not self._forced
+        self.mode: ModeName = self._pop_mode(at) or self._ignore_breaker(modes)
+
+    def _apply_known_context(self, size: int | None) -> None:
+        """Apply the context size known from an earlier request: what it was raised to, or what the server reported."""
+        if size is None:
+            return
+        if self.request.profile.raw == "completions":
+            self.request = replace(self.request, profile=replace(self.request.profile, context=size))
+        elif self.request.profile.num_ctx == "fit":
+            self.request = replace(self.request, num_ctx=size)
+            self._known_context = size
+
+    def note_known_context(self) -> None:
+        """Add a note, once, that the context of an earlier request is requested again."""
+        if self._known_context is not None:
+            reason = "an earlier request needed it, and another makes the model load anew"
+            self.notes.append(f"num_ctx {self._known_context} was asked for: {reason}")
+        self._known_context = None
+
+    @property
+    def key(self) -> BreakerKey:
+        """The breaker's key for the current mode."""
+        return self._key(self.mode)
+
+    def _key(self, mode: ModeName) -> BreakerKey:
+        return BreakerKey(*self._provider_model, mode)
+
+    def for_single_choice(self, request: ToolRequest) -> AttemptPlan:
+        """Return a copy of this plan, in its current state, for one choice alone."""
+        shared = {id(instance): instance for instance in (self._context, self._breaker)}
+        plan = deepcopy(self, {**shared, id(self.request): request})
+        plan.notes = []
+        return plan
+
+    def record_success(self, at: float) -> None:
+        """Record a good reply in the current mode."""
+        self._breaker.record_success(self.key)
+        if self.request.num_ctx is not None:
+            self._context.context_sizes.put(self._provider_model, self.request.num_ctx, at)
+
+    def record_failure(self, failure: Failure, at: float) -> None:
+        """Record a failure that is the server's with the breaker, not one that the model may correct."""
+        if failure.kind not in COUNTED_KINDS or (failure.verdict is not None and failure.verdict.retry_with_feedback):
+            return
+        self._breaker.record_failure(self.key, at, why=failure.kind, lasting=failure.kind in LASTING_KINDS)
+
+    def plan_next(self, failure: Failure, at: float) -> str | None:
+        """Choose what to send after a failure, and return a description of it; None if nothing is left to try."""
+        steps = REMEDIES[failure.kind]
+        if failure.kind == "harmony" and self._harmony_left:
+            self._harmony_left = False
+            self._modes_left.append("harmony")
+        for step in steps:
+            description = self._apply(step, failure, at)
+            if description:
+                return description
+        if "next" in steps:
+            self.record_failure(failure, at)
+        return self._return_to_mode_before(failure)
+
+    def skip_mode(self, why: str, at: float) -> bool:
+        """Skip harmony mode, which cannot render this request; return whether there is another mode to try."""
+        mode = self._pop_mode(at) if self.mode == "harmony" and not self._forced else None
+        if mode is None:
+            return False
+        self.notes.append(f"harmony mode was passed over: {why}")
+        self.mode = mode
+        return True
+
+    def _apply(self, step: Remedy, failure: Failure, at: float) -> str | None:
+        match step:
+            case "salvage":
+                return None
+            case "correct":
+                return self._correct(failure)
+            case "next":
+                return self._next_mode(failure, at)
+            case "again":
+                return self._retry_same(failure, at)
+            case _:
+                return self._adapt(step, failure, at)
+
+    def _correct(self, failure: Failure) -> str | None:
+        verdict = failure.verdict
+        if verdict is None or not verdict.retry_with_feedback or self._corrections_left < 1:
+            return None
+        self._corrections_left -= 1
+        self.request = self.request.with_feedback(verdict.feedback)
+        return "the model is asked to mend it"
+
+    def _adapt(self, step: Adaptation, failure: Failure, at: float) -> str | None:
+        # `tool_choice` may be applied repeatedly, each time weaker; `mend` returns None when it cannot get weaker
+        if step != "tool_choice" and (self.mode, step) in self._adaptations_used:
+            return None
+        adapted = adapt_request(step, self.request, failure, self.mode)
+        if adapted is None:
+            return None
+        if adapted.profile.context != self.request.profile.context and adapted.profile.context is not None:
+            self._context.context_sizes.put(self._provider_model, adapted.profile.context, at)
+        self._adaptations_used.add((self.mode, step))
+        self.request = adapted
+        if step == "fit" and adapted.num_ctx is None:
+            room = f"{adapted.tokens_left} tokens" if adapted.tokens_left is not None else "what is left"
+            return f"sent again for an answer of {room}"
+        return f"{ADAPTATION_NOTES[step]} (num_ctx {adapted.num_ctx})" if step == "fit" else ADAPTATION_NOTES[step]
+
+    def _next_mode(self, failure: Failure, at: float) -> str | None:
+        if not self._modes_left or (failure.verdict and not failure.verdict.retry_elsewhere):
+            return None
+        self.record_failure(failure, at)
+        mode = self._pop_mode(at)
+        if mode == "harmony" and not self._can_render():
+            mode = self._pop_mode(at)
+        if mode is None:
+            return None
+        self._mode_before, self.mode = self.mode if "again" in REMEDIES[failure.kind] else None, mode
+        self.request = replace(self.request, feedback=())
+        return f"{mode} mode is tried"
+
+    def _can_render(self) -> bool:
+        """Whether harmony mode can render a request that another mode failed on."""
+        profile = self.request.profile
+        if profile.raw == "completions" and "harmony" not in profile.modes:
+            # only vLLM and SGLang fail in this way, and both strip the markers from a reply unless asked for token ids
+            self.request = replace(self.request, profile=replace(profile, raw_ids=True))
+        try:
+            get_mode("harmony").prepare(self.request)
+        except UsageError as error:
+            self.notes.append(f"harmony mode was passed over: {error}")
+            return False
+        return True
+
+    def _return_to_mode_before(self, failure: Failure) -> str | None:
+        """Return from a missing raw endpoint to the previous mode, once: another sample may succeed there."""
+        if failure.kind != "no_raw" or self._mode_before is None or self._repeated:
+            return None
+        self._repeated = True
+        self.mode = self._mode_before
+        return f"{self.mode} mode is tried once more"
+
+    def _retry_same(self, failure: Failure, at: float) -> str | None:
+        if self._repeated:
+            return None
+        self._repeated = True
+        self.record_failure(failure, at)
+        return "the same is sent once more"
+
+    def _pop_mode(self, at: float) -> ModeName | None:
+        """Remove and return the next mode that the breaker admits; the next at all if the breaker is ignored."""
+        while self._modes_left:
+            mode = self._modes_left.pop(0)
+            key = self._key(mode)
+            if not self._uses_breaker or self._breaker.allows(key, at):
+                return mode
+            self.notes.append(f"{mode} mode was skipped: it failed lately ({self._breaker.why(key)})")
+        return None
+
+    def _ignore_breaker(self, modes: Sequence[ModeName]) -> ModeName:
+        """Return the first mode although all are open: there is a request to serve, so the breaker is ignored."""
+        self._uses_breaker = False
+        first, *self._modes_left = modes
+        self.notes[:] = [
+            f"every mode failed lately ({self._breaker.why(self._key(first))}): they are tried all the same"
+        ]
+        return first

@@ -1,0 +1,89 @@
+"""Recover calls from the text of an error, which the failed attempt has already generated."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from promptools.exchange.retry.mode_registry import get_mode
+from promptools.fallback import REMEDIES, salvage
+from promptools.jsontext.read import Unreadable, read_value
+from promptools.modes.replies.verdict import judge_reply
+from promptools.types import Call, Fix, Reply, Span
+from promptools.wire.chat_decoder import Delta
+from promptools.wire.json_types import is_object
+
+if TYPE_CHECKING:
+    from promptools.exchange.retry.attempt_plan import AttemptPlan
+    from promptools.exchange.upstream.failure import Failure
+    from promptools.modes.requests.tool_request import ToolRequest
+    from promptools.types import NewId, Tool
+
+RECOVERED_NOTE = "the call was read out of the server's error text"
+
+
+def recover_calls(plan: AttemptPlan, failure: Failure, new_id: NewId) -> Reply | None:
+    """Return the reply that a failure still contains: what came before the error, and the calls in the error's text.
+
+    None unless every call in the text is valid and the whole reply is what the request asked for.
+    """
+    text = salvage(failure.text) if "salvage" in REMEDIES[failure.kind] and plan.request.choice.kind != "none" else None
+    if text is None:
+        return None
+    if text.kind == "arguments":
+        call = _infer_call(plan.request, text.text, new_id)
+        reply = Reply(calls=(call,)) if call else Reply()
+    else:
+        reply = _parse_reply(plan, text.text, new_id)
+    if not reply.calls or reply.malformed:
+        return None
+    part = failure.partial_reply or Reply()
+    whole = replace(
+        reply,
+        calls=(*part.calls, *reply.calls)[: None if plan.request.parallel_calls else 1],
+        content=part.content or reply.content,
+        reasoning=part.reasoning + reply.reasoning,
+        finish_reason="tool_calls",
+    ).with_trace(notes=(*reply.trace.notes, RECOVERED_NOTE))
+    verdict = judge_reply(plan.request, whole)
+    return verdict.reply if verdict.ok else None
+
+
+def _parse_reply(plan: AttemptPlan, text: str, new_id: NewId) -> Reply:
+    """Parse reply text with the reader of the plan's mode."""
+    mode = get_mode(plan.mode)
+    reader = mode.reader(plan.request, mode.prepare(plan.request), new_id)
+    reader.feed(Delta(content=text))
+    reader.close("stop")
+    return reader.reply
+
+
+def _infer_call(request: ToolRequest, text: str, new_id: NewId) -> Call | None:
+    """Build a call from arguments without a name, if they fit one tool; never of a dangerous tool."""
+    try:
+        value = read_value(text, declared_keys=request.offered.all_keys)
+    except Unreadable:
+        return None
+    # Ollama 0.32 prints a stray `]` after the arguments (ollama#17638)
+    stray = text[value.end :].strip()
+    if not is_object(value.value) or stray.strip("]}"):
+        return None
+    tool, why = _infer_tool(request, value.value)
+    if tool is None or tool.dangerous:
+        return None
+    checked = request.offered.check(tool, value.value)
+    if checked.errors:
+        return None
+    fixes = value.fixes + checked.fixes + ((Fix("closer", "a stray closer after the arguments"),) if stray else ())
+    written = json.dumps(checked.arguments, ensure_ascii=False) if fixes else text.strip()
+    return Call(new_id(), tool.name, checked.arguments, written, (*fixes, why), Span(0, 0), "")
+
+
+def _infer_tool(request: ToolRequest, arguments: dict[str, object]) -> tuple[Tool | None, Fix]:
+    """Return the only tool that may be called, else the only one whose schema the arguments fit, and the fix note."""
+    offered = request.offered
+    if len(offered) == 1:
+        return offered[0], Fix("infer", "the server's error lost the name; only this tool may be called")
+    match = offered.infer(arguments)
+    return match[0] if match else None, Fix("infer", "the server's error lost the name; only this tool's schema fits")

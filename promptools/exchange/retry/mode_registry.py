@@ -1,0 +1,58 @@
+"""The modes, by name, and which of them a request may be sent in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from promptools.errors import UsageError
+from promptools.modes.harmony_mode import HarmonyMode
+from promptools.modes.native_mode import NativeMode
+from promptools.modes.prompt_mode import PromptMode
+
+if TYPE_CHECKING:
+    from promptools.modes.mode import Mode
+    from promptools.modes.requests.tool_request import ToolRequest
+    from promptools.types import ModeName
+
+MODES: dict[ModeName, Mode] = {
+    "native": cast("Mode", NativeMode()),
+    "harmony": cast("Mode", HarmonyMode()),
+    "prompt": cast("Mode", PromptMode()),
+}
+HARMONY_FAMILY = "gpt-oss"
+"""The family of models trained on Harmony."""
+
+
+def get_mode(name: ModeName) -> Mode:
+    """Return a mode by its name."""
+    return MODES[name]
+
+
+def modes_for(request: ToolRequest, *, tools: bool) -> tuple[ModeName, ...]:
+    """Return the modes to try, in order: the one that the request forces, else those that the profile lists.
+
+    A request that does not concern `tools` is the same in native and in prompt mode, so one of them is enough.
+    Raises `UsageError` if the profile lists no mode, or if harmony mode is wanted and not possible.
+    """
+    profile, forced = request.profile, request.options.mode
+    wanted: tuple[ModeName, ...] = (forced,) if forced else profile.modes
+    if not wanted:
+        raise UsageError(f"the profile lists no mode; set `modes` to some of {', '.join(map(repr, MODES))}")
+    others: tuple[ModeName, ...] = tuple(name for name in wanted if name != "harmony")
+    if others == wanted:
+        return wanted if tools else wanted[:1]
+    if profile.raw is None and not others:
+        raise UsageError(
+            f"harmony mode needs a raw endpoint, and none is known of a server of kind {profile.kind!r}. Say what"
+            " server it is (provider=, or `kind` in the config), or set `raw` in its profile, as"
+            " docs/reference/harmony-mode.md has it"
+        )
+    if profile.family != HARMONY_FAMILY and not forced:
+        raise UsageError(
+            f"the profile of model {request.model!r} lists harmony mode, gpt-oss' own format, and the model's family is"
+            f" {profile.family or 'not known'}. Set family = {HARMONY_FAMILY!r} on it in the config if it is one, or"
+            " leave harmony out of `modes`"
+        )
+    if profile.raw is None:
+        return others if tools else others[:1]
+    return wanted if tools else (*others[:1], "harmony")

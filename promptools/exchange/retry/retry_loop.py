@@ -1,0 +1,247 @@
+"""The retry loop: attempt after attempt until each choice has a reply, or nothing is left to try.
+
+One attempt covers all choices of the request. The good ones are finished at once; if one of several failed, each failed
+choice is served on its own from then on, by a copy of the plan. For a failure `_handle_failure` takes the first option
+that
+applies:
+
+    1. the error's text contains a valid call       the choice is finished with it, and nothing is sent again
+    2. a choice is past its commit point            no retry: finish with what there is, else fail
+    3. the plan and the retry policy allow it       drop what is held, wait, and make another attempt
+    4. nothing is left to try                       finish with the last reply that may be shown, else fail
+
+A choice is done when it is in `replies`; `serve` returns the failure that left one without a reply.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from promptools.errors import UsageError
+from promptools.exchange.downstream.response_writer import Summary, response_headers
+from promptools.exchange.effects import Head
+from promptools.exchange.retry.attempt import AttemptRunner
+from promptools.exchange.retry.call_recovery import recover_calls
+from promptools.exchange.upstream.failure import Failure, failure_of_live_call, failure_of_verdict
+from promptools.wire.chat_decoder import Envelope
+from promptools.wire.chat_encoder import CUT_OFF_REASONS, finish_reason
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from promptools.exchange.context import Context
+    from promptools.exchange.downstream.response_writer import ResponseWriter
+    from promptools.exchange.exchange_state import ExchangeState, Steps
+    from promptools.exchange.retry.attempt_plan import AttemptPlan
+    from promptools.modes.replies.verdict import Verdict
+    from promptools.modes.requests.tool_request import ToolRequest
+    from promptools.types import Malformed, Reply
+
+
+class RetryLoop:
+    """Serves the choices of one request; with `strict`, calls that remain invalid are an error, not content."""
+
+    def __init__(self, state: ExchangeState, writer: ResponseWriter, *, strict: bool = False) -> None:
+        self._state = state
+        self._writer = writer
+        self._strict = strict
+        self.replies: dict[int, Reply] = {}
+        self.mode = ""
+        self._last_presentable: dict[int, Failure] = {}
+        self._attempt: AttemptRunner | None = None
+
+    @property
+    def context(self) -> Context:
+        """What is shared from request to request."""
+        return self._state.context
+
+    @property
+    def now(self) -> float:
+        """The shell's clock."""
+        return self._state.now
+
+    def head(self) -> Head:
+        """Return the head of the response, of the current attempt if there is one."""
+        if self._attempt is not None:
+            return self._attempt.head()
+        sends = len(self._state.attempts)
+        return Head(200, response_headers((), self._writer.content_type, self._state.attempts[-1].mode, sends))
+
+    def traced_replies(self) -> list[Reply]:
+        """Return the replies in the order of their choices, with attempts and notes in their traces."""
+        return [self._state.with_trace(self.replies[index], self.mode) for index in sorted(self.replies)]
+
+    def end(self, request: ToolRequest) -> Steps[None]:
+        """End the response to the client."""
+        assert self._attempt is not None
+        sends = len(self._state.attempts)
+        report = _trace_report(self.traced_replies()) if request.options.trace else None
+        comment = f"promptools mode={self.mode} attempts={sends}"
+        data = self._writer.end(Summary(self._state.usage, report, comment, self._state.seconds))
+        yield from self._state.emit(data, self._attempt.head)
+
+    def serve(self, plan: AttemptPlan, indices: Sequence[int], failure: Failure | None = None) -> Steps[Failure | None]:
+        """Serve these choices, beginning after `failure` if there was one; return the final failure, if any."""
+        while True:
+            if failure is None:
+                outcome = yield from self._run_attempt(plan, indices)
+                if not isinstance(outcome, Failure):
+                    return (yield from self._serve_singly(plan, outcome))
+                failure = outcome
+            again = yield from self._handle_failure(plan, indices, failure)
+            if not again:
+                return None if all(index in self.replies for index in indices) else failure
+            failure = None
+
+    def _run_attempt(self, plan: AttemptPlan, indices: Sequence[int]) -> Steps[Failure | dict[int, Failure | None]]:
+        """Make one attempt; return its failure, or with several choices the failure of each that failed.
+
+        A choice that the server never sent is in the mapping with None.
+        """
+        self._attempt = attempt = yield from self._state.compute(partial(self._prepare_attempt, plan, indices))
+        self.mode = plan.mode
+        outcome = yield from attempt.run()
+        if isinstance(outcome, Failure):
+            self._state.record(plan.mode, outcome, attempt.decoder.usage)
+            return outcome
+        failed = yield from self._finish_good(attempt, outcome)
+        first = next(iter(failed.values()), None)
+        self._state.record(plan.mode, first, attempt.decoder.usage)
+        if first is None:
+            plan.record_success(self.now)
+        if first and len(indices) == 1:
+            return first
+        if len(outcome) < len(indices):  # some servers send one choice whatever `n` is, even if the profile disagrees
+            note = f"the server sent {len(outcome)} of {len(indices)} choices: the others were asked for one by one"
+            self._state.notes.append(note)
+        return {index: failed.get(index) for index in indices if index in failed or index not in outcome}
+
+    def _prepare_attempt(self, plan: AttemptPlan, indices: Sequence[int]) -> AttemptRunner:
+        """Prepare the attempt in the first mode that can express the request; raise `UsageError` if none can."""
+        while True:
+            try:
+                return AttemptRunner(self._state, plan, self._writer, indices)
+            except UsageError as error:
+                if not plan.skip_mode(str(error), self.now):
+                    raise
+
+    def _finish_good(self, attempt: AttemptRunner, verdicts: Mapping[int, Verdict]) -> Steps[dict[int, Failure]]:
+        """Finish the choices that are good, and return the failures of the others."""
+        failed: dict[int, Failure] = {}
+        opened = self._state.opened
+        assert opened is not None
+        for index, verdict in verdicts.items():
+            live = self._writer.failed_live_call(index) or self._cut_live_call(index, verdict.reply)
+            if live:
+                failed[index] = failure_of_live_call(live, verdict.reply, opened)
+            elif verdict.ok:
+                yield from self._finish_choice(index, verdict.reply, valid=True)
+            else:
+                failed[index] = failure_of_verdict(verdict, opened, call_signalled=attempt.call_signalled(index))
+        return failed
+
+    def _cut_live_call(self, index: int, reply: Reply) -> Malformed | None:
+        """Return the call that was sent in part and cut off, unless the finish reason tells the client so."""
+        if not self._writer.has_open_call(index) or finish_reason(reply) in CUT_OFF_REASONS:
+            return None
+        return next((call for call in reply.malformed if call.reason == "truncated"), None)
+
+    def _serve_singly(self, plan: AttemptPlan, failed: Mapping[int, Failure | None]) -> Steps[Failure | None]:
+        """Serve each choice that failed, or was never sent, on its own; return the first final failure."""
+        for index, failure in failed.items():
+            fatal = yield from self.serve(plan.for_single_choice(single_choice(plan.request)), [index], failure)
+            if fatal:
+                return fatal
+        return None
+
+    def _handle_failure(self, plan: AttemptPlan, indices: Sequence[int], failure: Failure) -> Steps[bool]:
+        """Handle a failure; return whether to make another attempt, for which the plan is then ready."""
+        if len(indices) == 1 and not self._writer.has_open_call(indices[0]):
+            reply = recover_calls(plan, failure, self._state.context.new_id)
+            if reply:
+                self._state.note_remedy(failure, reply.trace.notes[-1])
+                yield from self._finish_choice(indices[0], reply, valid=True)
+                return False
+        if any(self._writer.committed(index) for index in indices):
+            plan.record_failure(failure, self.now)
+            self._state.note_remedy(failure, "too much has gone to the client to begin again")
+            yield from self._finish_with_failed(indices, failure)
+            return False
+        if self._may_show(failure):
+            self._last_presentable |= dict.fromkeys(indices, failure)
+        remedy = plan.plan_next(failure, self._state.now)
+        pause = self._state.policy.next_wait(self._state.now) if remedy else None
+        if remedy and isinstance(pause, float):
+            self._state.note_remedy(failure, remedy)
+            for index in indices:
+                self._writer.discard_attempt(index)
+            yield from self._state.wait(pause)
+            return True
+        self._state.note_remedy(failure, pause if isinstance(pause, str) else "nothing is left to try")
+        yield from self._finish_with_failed(
+            indices, failure if _is_retried_by_sdk(failure) else self._last_presentable.get(indices[0], failure)
+        )
+        return False
+
+    def _finish_with_failed(self, indices: Sequence[int], failure: Failure) -> Steps[None]:
+        """Finish a choice with the content of a failed reply, if that may be shown; else leave it unfinished."""
+        verdict = failure.verdict
+        if verdict is None or len(indices) > 1 or not self._may_show(failure):
+            return
+        reply = verdict.reply.with_trace(notes=(*verdict.reply.trace.notes, f"{failure.kind}: {failure.why}"))
+        yield from self._finish_choice(indices[0], reply, valid=bool(reply.calls))
+
+    def _may_show(self, failure: Failure) -> bool:
+        return failure.verdict is not None and _presentable(failure, failure.verdict, strict=self._strict)
+
+    def _finish_choice(self, index: int, reply: Reply, *, valid: bool) -> Steps[None]:
+        """End a choice with its reply."""
+        attempt = self._attempt
+        envelope = attempt.decoder.envelope if attempt else Envelope()
+        tail = attempt.decoder.last_extra if attempt else {}
+        self.replies[index] = replace(reply, finish_reason=finish_reason(reply))
+        data = self._writer.finish(index, reply, envelope, tail, valid=valid)
+        if data and attempt:
+            yield from self._state.emit(data, attempt.head)
+
+
+def _is_retried_by_sdk(failure: Failure) -> bool:
+    """Whether the SDK should see the failure, so that it retries the whole request."""
+    return failure.kind in {"connect", "timeout"} or failure.status in {408, 409, 429}
+
+
+def _presentable(failure: Failure, verdict: Verdict, *, strict: bool) -> bool:
+    """Whether the content of a failed reply may be sent to the client as the answer."""
+    if failure.kind in {"malformed", "truncated", "unknown_tool"}:
+        return not strict
+    if failure.kind == "swallowed":  # reasoning without content: poor, but it may be the complete reply
+        return bool(verdict.reply.reasoning) and not failure.call_signalled
+    return failure.kind in {"choice", "empty_calls", "format"}
+
+
+def single_choice(request: ToolRequest) -> ToolRequest:
+    """Return a copy of a request for one choice alone."""
+    return replace(request, n=1, body={key: value for key, value in request.body.items() if key != "n"})
+
+
+def _trace_report(replies: Sequence[Reply]) -> dict[str, Any]:
+    """Return the value of the `promptools` key: mode, attempts and notes, and the fixes of each choice."""
+    trace = replies[0].trace
+    return {
+        "mode": trace.mode,
+        "attempts": [attempt.to_dict() for attempt in trace.attempts],
+        "notes": list(trace.notes),
+        "seen": trace.seen.to_dict() if trace.seen else None,
+        "choices": [
+            {
+                "index": index,
+                "fixes": {call.id: [fix.to_dict() for fix in call.fixes] for call in reply.calls},
+                "dialects": {call.id: call.dialect for call in reply.calls},
+                "malformed": [call.to_dict() for call in reply.malformed],
+                "tries": [attempt.to_dict() for attempt in reply.trace.tries],
+            }
+            for index, reply in enumerate(replies)
+        ],
+    }

@@ -1,0 +1,143 @@
+"""A client's request, parsed and routed once: its server, the server's profile, and whether the body may be changed.
+
+Once the server is known, `ClientApi.read` converts the client's request into a Chat Completions body. From then on
+nothing depends on the client's API until the response is written.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from promptools.errors import UsageError
+from promptools.exchange.downstream.response_writer import encode_json
+from promptools.exchange.retry.adapt import REASONING_KEYS, without_reasoning
+from promptools.exchange.upstream.detection import resolve_route
+from promptools.modes.requests.options import Options
+from promptools.modes.requests.tool_request import ToolRequest, involves_tools, parse_request
+from promptools.wire.json_types import as_list, as_object, as_text, is_object
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from promptools.exchange.context import Route
+    from promptools.exchange.downstream.client_api import ClientApi
+    from promptools.exchange.exchange_state import ExchangeState, Steps
+    from promptools.profiles import Target
+
+
+@dataclass(frozen=True, slots=True)
+class RoutedRequest:
+    """A client request, parsed and routed."""
+
+    body: dict[str, Any]
+    """The client's body in the form of Chat Completions, with the model's real name and the config's defaults."""
+    route: Route
+    url: str
+    """The URL that the request is sent to."""
+    defaults: Options
+    has_tools: bool
+    """Whether the request concerns tools."""
+    unchanged_body: bytes | None
+    """The body to forward unchanged; None when the request has to be rewritten."""
+    notes: tuple[str, ...] = ()
+    """The parts of the request that Chat Completions cannot express."""
+
+    @property
+    def provider_model(self) -> tuple[str, str]:
+        """The provider (or its base URL, or the request's URL) and the model, as in the breaker's keys."""
+        target = self.route.target
+        return target.provider or target.base_url or self.url, as_text(self.body.get("model"))
+
+    def parse(self, state: ExchangeState) -> Steps[ToolRequest]:
+        """Parse and validate the body, and add notes on what is left out; raise `UsageError` if it is invalid."""
+        target, context = self.route.target, state.context
+        marks, system_prompt = target.marks or None, target.system_prompt or ""
+        parse = partial(
+            parse_request, self.body, target.profile, self.defaults, marks=marks, system_prompt=system_prompt
+        )
+        request = yield from state.compute(parse)
+        if not state.client_api.streams_arguments:
+            request = replace(request, options=request.options.override({"arguments": "whole"}))
+        state.notes.extend(request.notes)
+        reduced = None if target.profile.thinking else without_reasoning(request)
+        if reduced:
+            state.notes.append("the reasoning parameters were left out: the model does not take them")
+        today = context.wall_clock().date().isoformat() if context.wall_clock is not None else None
+        return replace((reduced or request).with_date(today), vocabulary=context.vocabulary)
+
+
+def open_request(state: ExchangeState) -> Steps[RoutedRequest]:
+    """Parse and route a request. A body that is not a JSON object is forwarded: the server knows best how to refuse it.
+
+    Raises `UsageError` for invalid options or more tools than `Context.max_tools`.
+    """
+    request, context, front = state.request, state.context, state.client_api
+    defaults = context.options or Options()
+    parsed = yield from state.compute(partial(_parse_json, request.body))
+    data = as_object(parsed)
+    _check_tool_count(data, context.max_tools)
+    options = defaults.override(data.get("promptools"))
+    route = context.route(as_text(data.get("model")) or None, options.provider)
+    if not is_object(parsed):
+        return RoutedRequest(
+            data, route, route.url or request.url, defaults, has_tools=False, unchanged_body=request.body
+        )
+    route = yield from resolve_route(state, route, route.target.model or as_text(data.get("model")))
+    client_body = {**route.target.defaults, **data}
+    if route.target.model:
+        client_body["model"] = route.target.model
+    body, notes = front.decode_request(client_body, route.target.profile)
+    tools = involves_tools(body)
+    body = _override_descriptions(body, route.target.descriptions)
+    rewrite = tools or "promptools" in data or options.mode is not None or _needs_rewrite(body, route.target, front)
+    unchanged = request.body if client_body == data else encode_json(client_body)
+    payload = None if rewrite else unchanged
+    return RoutedRequest(body, route, route.url or request.url, defaults, tools, payload, notes)
+
+
+def _parse_json(body: bytes) -> Any:
+    """Parse JSON; None if it is invalid."""
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _check_tool_count(body: dict[str, Any], limit: int | None) -> None:
+    """Raise `UsageError` if the request offers more tools than the operator allows."""
+    for key in ("tools", "functions"):
+        offered = len(as_list(body.get(key)))
+        if limit is not None and offered > limit:
+            raise UsageError(
+                f"{key!r} holds {offered} tools; at most {limit} are taken here. "
+                "Offer those that the request needs, or "
+                f"have the limit raised: it is the option max_tools, --max-tools of `promptools serve`"
+            )
+
+
+def _override_descriptions(body: dict[str, Any], descriptions: Mapping[str, str]) -> dict[str, Any]:
+    """Return a copy of `body` in which `descriptions` replace those of the tools they name."""
+    if not descriptions or not as_list(body.get("tools")):
+        return body
+    return {**body, "tools": [_override_description(tool, descriptions) for tool in body["tools"]]}
+
+
+def _override_description(tool: Any, descriptions: Mapping[str, str]) -> Any:
+    function = as_object(as_object(tool).get("function"))
+    description = descriptions.get(as_text(function.get("name")))
+    return tool if description is None else {**tool, "function": {**function, "description": description}}
+
+
+def _needs_rewrite(body: dict[str, Any], target: Target, client_api: ClientApi) -> bool:
+    """Whether the server cannot take the client's bytes unchanged.
+
+    It speaks another API, the config's defaults (keys of Chat Completions) do not fit the client's API, or the model
+    refuses the reasoning parameters.
+    """
+    profile = target.profile
+    if profile.wire != client_api.wire or (client_api.wire != "chat" and target.defaults):
+        return True
+    return not profile.thinking and any(key in body for key in REASONING_KEYS)

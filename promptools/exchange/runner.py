@@ -1,0 +1,110 @@
+"""The exchange itself: one client request from start to end, as a generator."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING, TypeAlias
+
+from promptools.errors import UsageError
+from promptools.exchange.downstream.error_responses import respond_bad_request, respond_failure
+from promptools.exchange.effects import Effect, EffectResult, Head
+from promptools.exchange.exchange_state import ExchangeState, Heartbeat
+from promptools.exchange.retry.attempt_plan import AttemptPlan
+from promptools.exchange.retry.mode_registry import modes_for
+from promptools.exchange.retry.retry_loop import RetryLoop, single_choice
+from promptools.exchange.routed_request import open_request
+from promptools.exchange.upstream.passthrough import PassthroughMonitor, forward
+from promptools.types import Reply
+
+if TYPE_CHECKING:
+    from promptools.exchange.context import ClientRequest, Context
+    from promptools.exchange.exchange_state import Steps
+    from promptools.exchange.routed_request import RoutedRequest
+    from promptools.exchange.upstream.failure import Failure
+    from promptools.modes.requests.tool_request import ToolRequest
+
+Exchange: TypeAlias = Generator[Effect, EffectResult, Reply | None]
+
+
+def run(request: ClientRequest, context: Context) -> Exchange:
+    """Run one request: yield effects, receive their results, and return the reply (None: no reply was read).
+
+    Of several choices the first is returned; `context.on_reply` is called with each. Raises only what a shell passed in
+    as `Failed.error`, and only before anything was emitted.
+    """
+    state = ExchangeState(request, context)
+    try:
+        routed = yield from open_request(state)
+        state.url, state.headers = routed.route.url, routed.route.headers
+        state.provider_model = routed.provider_model
+        state.notes.extend(routed.notes)
+        replies = (
+            yield from _serve(state, routed)
+            if routed.unchanged_body is None
+            else _forward(state, routed, routed.unchanged_body)
+        )
+    except UsageError as error:
+        yield from respond_bad_request(state, error)
+        return None
+    if context.on_reply:
+        for reply in replies:
+            context.on_reply(reply)
+    return replies[0] if replies else None
+
+
+def _forward(state: ExchangeState, routed: RoutedRequest, payload: bytes) -> Steps[list[Reply]]:
+    """Forward a request unchanged; if the server loses the reply before any content was forwarded, retry it."""
+    streamed, swallows = routed.body.get("stream") is True, routed.route.target.profile.swallows
+    watch = PassthroughMonitor(streamed=streamed, swallows=swallows, wire=state.client_api.wire)
+    failure = yield from forward(state, payload, watch)
+    if failure is None:
+        return []
+    state.record("native", failure, None)
+    if watch.has_content or failure.kind in {"connect", "timeout"} or not routed.body:
+        yield from respond_failure(state, failure, "native")
+        return []
+    return (yield from _serve(state, routed, failure, watch))
+
+
+def _serve(
+    state: ExchangeState,
+    routed: RoutedRequest,
+    failure: Failure | None = None,
+    monitor: PassthroughMonitor | None = None,
+) -> Steps[list[Reply]]:
+    """Serve a request with retries, beginning after `failure` if it was forwarded first; return all its replies."""
+    request = yield from routed.parse(state)
+    writer = state.client_api.response_writer(request, begun=state.head_sent)
+    loop = RetryLoop(state, writer, strict=request.options.on_malformed == "error")
+    if request.options.heartbeat and writer.heartbeat:
+        state.heartbeat = Heartbeat(request.options.heartbeat, writer.heartbeat, loop.head)
+    fatal = yield from _serve_choices(loop, routed, request, failure)
+    if fatal is None:
+        yield from loop.end(request)
+        return loop.traced_replies()
+    opened = failure.opened if failure else None
+    if monitor and opened and fatal.kind == "swallowed" == (failure.kind if failure else ""):
+        # the retry was as empty as the first reply: then that reply is forwarded unchanged
+        head = Head(opened.status, opened.headers)
+        yield from state.emit(monitor.held, lambda: head)
+        return []
+    yield from respond_failure(state, fatal, loop.mode)
+    lost = fatal.verdict.reply if fatal.verdict else fatal.partial_reply or Reply()
+    return [*loop.traced_replies(), state.with_trace(lost, loop.mode)]
+
+
+def _serve_choices(
+    loop: RetryLoop, routed: RoutedRequest, request: ToolRequest, failure: Failure | None
+) -> Steps[Failure | None]:
+    """Serve every choice: all in one request if the server supports `n`, else one by one. Return a final failure."""
+    modes = modes_for(request, tools=routed.has_tools)
+    if request.request_count == 1:
+        plan = AttemptPlan(request, modes, routed.provider_model, loop.context, loop.now)
+        return (yield from loop.serve(plan, range(request.n), failure))
+    for index in range(request.n):
+        plan = AttemptPlan(single_choice(request), modes, routed.provider_model, loop.context, loop.now)
+        fatal = yield from loop.serve(plan, [index], failure)
+        if fatal:
+            return fatal
+        failure = None
+    return None

@@ -1,0 +1,195 @@
+"""Probe a server before the first request to it, to detect what software and which model it runs.
+
+`look` probes when the cache has no valid result, within `PROBE_TIMEOUT` in all; a server that does not respond is
+treated as unknown. A probe has up to three rounds of small requests: which server it is, then its version if the
+software is known, then (Ollama only) what the model can do. Results are cached in `DetectionCache` by server, model and
+the kind that the config names; the result for the server alone only if it is certain, so that a server that is still
+starting is probed again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+from typing import TYPE_CHECKING
+
+from promptools.exchange.effects import Request
+from promptools.exchange.exchange_state import ExchangeState, api_base, upstream_headers
+from promptools.profiles.server_detection import (
+    OLLAMA,
+    is_kind_final,
+    is_server_final,
+    kind_requests,
+    model_requests,
+    read_kind,
+    read_model,
+    read_models,
+    read_server,
+    read_version,
+    server_requests,
+    server_root,
+    version_requests,
+    with_model,
+)
+from promptools.types import ServerInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from promptools.exchange.context import ClientRequest, Context, Route
+    from promptools.exchange.effects import Headers
+    from promptools.exchange.exchange_state import Steps
+    from promptools.profiles.model_descriptions import ModelDescription
+    from promptools.profiles.server_detection import ProbeRequest, ProbeResponse
+
+PROBE_TIMEOUT = 2.0
+"""The time limit for all probes of a server together."""
+DEADLINE_SHARE = 0.25
+"""The share of a deadline that probing may take: a server may be slow to respond to probes and still serve requests."""
+ANY_NAME_TTL = 60.0
+"""Seconds for which results hold for a server that answers to any model name: it may load another model meanwhile."""
+_REPLACED_HEADERS = frozenset({"accept", "accept-encoding", "content-type", "user-agent"})
+
+
+class DetectionCache:
+    """A cache of probe results by the server's root, the model (empty: the server alone), and the config's `kind`.
+
+    At most `limit` are kept; the oldest are evicted first. Threads may share it: each step is one operation of a dict.
+    """
+
+    def __init__(self, *, limit: int = 1024) -> None:
+        self.limit = limit
+        self._entries: dict[tuple[str, str, str], tuple[ServerInfo, tuple[ModelDescription, ...], float]] = {}
+
+    def get(self, root: str, model: str = "", kind: str = "", *, at: float = 0.0) -> ServerInfo | None:
+        """Return the cached result if it is still valid `at` that time; `kind` is the one that the config names."""
+        seen, _, until = self._entries.get((root, model, kind), (None, (), 0.0))
+        return seen if at < until else None
+
+    def models(self, root: str, kind: str = "") -> tuple[ModelDescription, ...]:
+        """Return the models that the server listed, as it described them."""
+        entry = self._entries.get((root, "", kind))
+        return entry[1] if entry else ()
+
+    def put(
+        self,
+        root: str,
+        model: str,
+        seen: ServerInfo,
+        kind: str = "",
+        models: tuple[ModelDescription, ...] = (),
+        *,
+        at: float = 0.0,
+    ) -> None:
+        """Cache a result."""
+        key = (root, model, kind)
+        self._entries.pop(key, None)
+        until = at + ANY_NAME_TTL if any(described.serves_any_name for described in models) else inf
+        self._entries[key] = (replace(seen, seconds=0.0), models, until)
+        if len(self._entries) > self.limit:
+            for old in tuple(self._entries)[: -self.limit]:
+                self._entries.pop(old, None)
+
+    def evict(self, root: str) -> None:
+        """Evict a server that cannot be reached any more: another may run there next."""
+        for key in [key for key in tuple(self._entries) if key[0] == root]:
+            self._entries.pop(key, None)
+
+
+def resolve_route(state: ExchangeState, route: Route, model: str) -> Steps[Route]:
+    """Probe the server of a route, unless it is known or in the cache; return the route resolved with the result."""
+    if route.resolve is None:
+        return route
+    base, began = api_base(route.url or state.request.url), state.now
+    kind = route.target.profile.kind if route.target.look == "model" else ""
+    cache, key = state.context.detection_cache, (server_root(base), model, kind)
+    seen = cache.get(*key, at=began)
+    if seen is None:
+        expired = cache.get(*key)
+        seen = yield from _Detector(_Prober(state, route.headers), cache, base, kind, began).detect(model)
+        if expired and not cache.get(*key, at=began):
+            seen = expired  # a server that is too busy to respond is most likely still the same
+        seen = replace(seen, seconds=state.now - began)
+    state.seen = seen
+    return replace(route, target=route.resolve(seen))
+
+
+def probe_server(request: ClientRequest, context: Context, model: str) -> Steps[tuple[Route, ServerInfo]]:
+    """Probe the server of a request without sending the request; return the route and the result."""
+    state = ExchangeState(request, context)
+    route = yield from resolve_route(state, context.route(model or None, None), model)
+    return route, state.seen or ServerInfo(why="what server it is has been settled")
+
+
+class _Detector:
+    """The probe of one server; `kind` is empty if the config names none."""
+
+    def __init__(self, prober: _Prober, cache: DetectionCache, base: str, kind: str, started_at: float) -> None:
+        self._prober, self._cache, self._base, self._kind, self._started_at = prober, cache, base, kind, started_at
+        self._root = server_root(base)
+
+    def detect(self, model: str) -> Steps[ServerInfo]:
+        """Detect the server, and the model that answers to the name `model`."""
+        seen, listed = self._cached(), self._cache.models(self._root, self._kind)
+        if seen is None:
+            seen, listed = yield from self._detect_server()
+        if not model:
+            return seen
+        if seen.kind == OLLAMA:
+            return (yield from self._detect_model(seen, model))
+        detected = with_model(seen, listed, model)
+        if self._cached():
+            self._cache.put(self._root, model, detected, self._kind, listed, at=self._started_at)
+        return detected
+
+    def _cached(self) -> ServerInfo | None:
+        """Return the cached result for the server itself."""
+        return self._cache.get(self._root, "", self._kind, at=self._started_at)
+
+    def _detect_server(self) -> Steps[tuple[ServerInfo, tuple[ModelDescription, ...]]]:
+        """Detect the server, or only its details if the config names its kind; cache the result if it is certain."""
+        named = self._kind
+        questions = kind_requests(self._base, named) if named else server_requests(self._base)
+        answers = (yield from self._prober(questions)) if questions else ()
+        seen = read_kind(named, questions, answers) if named else read_server(questions, answers)
+        certain = is_kind_final(answers) if named else is_server_final(seen, answers)
+        more = () if named else version_requests(self._base, seen)
+        if more:
+            seen = read_version(seen, more, (yield from self._prober(more)))
+        listed = read_models(questions, answers)
+        if certain:
+            self._cache.put(self._root, "", seen, named, listed, at=self._started_at)
+        return seen, listed
+
+    def _detect_model(self, seen: ServerInfo, model: str) -> Steps[ServerInfo]:
+        """Detect what one of Ollama's models can do; one that is not installed yet is probed again the next time."""
+        questions = model_requests(self._base, model)
+        answers = yield from self._prober(questions)
+        seen = read_model(seen, questions, answers, model)
+        if any(answer and answer.status == 200 for answer in answers):
+            self._cache.put(self._root, model, seen, self._kind)
+        return seen
+
+
+class _Prober:
+    """Sends probes with the client's own headers, credentials included, within the time that is left for probing."""
+
+    def __init__(self, state: ExchangeState, route: Headers) -> None:
+        self._state = state
+        fields = upstream_headers(state.request.headers, route)
+        kept = tuple(pair for pair in fields if pair[0].lower() not in _REPLACED_HEADERS)
+        # close: a server with a single worker would block on a connection that is kept alive
+        probe_headers = (("accept", "application/json"), ("connection", "close"), ("user-agent", "promptools"))
+        self._headers = (*kept, *probe_headers)
+        left = state.policy.seconds_left(state.now)
+        self._deadline = state.now + (PROBE_TIMEOUT if left is None else min(PROBE_TIMEOUT, DEADLINE_SHARE * left))
+
+    def __call__(self, questions: Sequence[ProbeRequest]) -> Steps[tuple[ProbeResponse | None, ...]]:
+        seconds = self._deadline - self._state.now
+        if seconds <= 0:
+            return (None,) * len(questions)
+        return (yield from self._state.probe(tuple(self._request(question) for question in questions), seconds))
+
+    def _request(self, question: ProbeRequest) -> Request:
+        content_type = (("content-type", "application/json"),) if question.body else ()
+        return Request(question.method, question.url, (*self._headers, *content_type), question.body)

@@ -1,0 +1,126 @@
+"""A failed attempt: its kind, and everything of it that may still be used."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from promptools.errors import clip
+from promptools.fallback import FailureKind, Overflow, classify, read_overflow
+from promptools.wire.chat_decoder import ErrorBody, error_of
+
+if TYPE_CHECKING:
+    from promptools.exchange.effects import Failed, Opened
+    from promptools.modes.replies.verdict import Verdict, VerdictKind
+    from promptools.profiles.profile import Api
+    from promptools.types import Malformed, Reply
+
+
+OLLAMA_APIS: frozenset[Api] = frozenset({"ollama", "generate"})
+"""Ollama's own APIs, whose errors are a plain string."""
+_RAW_APIS: frozenset[Api] = frozenset({"completions", "llamacpp", "generate"})
+_UNSUPPORTED_STATUSES = frozenset({400, 404, 405, 415, 422, 501})
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One failed attempt, or one failed choice of it."""
+
+    kind: FailureKind
+    why: str
+    """One line for the trace."""
+    text: str = ""
+    """The server's full error text."""
+    opened: Opened | None = None
+    body: bytes = b""
+    """The server's error response, unchanged."""
+    wire: Api = "chat"
+    """The API that the response came from."""
+    error: BaseException | None = None
+    """The shell's own exception."""
+    verdict: Verdict | None = None
+    """The verdict on a reply that was read to its end."""
+    partial_reply: Reply | None = None
+    """What was read before the failure."""
+    call_signalled: bool = False
+    """Whether the server signalled a call and sent none."""
+    overflow: Overflow = field(default_factory=Overflow)
+    """The token counts of a prompt that is longer than the context."""
+    context_limit: int | None = None
+    """How far we may raise the context, in tokens, if it is too short; None if that is not up to us."""
+
+    @property
+    def status(self) -> int | None:
+        """The HTTP status of the response; None without one."""
+        return self.opened.status if self.opened else None
+
+
+def failure_of_status(opened: Opened, body: bytes, wire: Api = "chat") -> Failure:
+    """Return the failure for a response whose HTTP status is an error."""
+    text = body.decode("utf-8", "replace")
+    try:
+        problem = error_of(json.loads(text))
+    except (ValueError, RecursionError):
+        problem = None
+    return failure_of_error(problem or ErrorBody(text), opened, body, wire=wire)
+
+
+def failure_of_error(
+    problem: ErrorBody, opened: Opened, body: bytes, partial_reply: Reply | None = None, wire: Api = "chat"
+) -> Failure:
+    """Return the failure for an error that the server reports, under any HTTP status."""
+    why = clip(" ".join(problem.message.split())) or "an error without a text"
+    overflow = read_overflow(problem.message, prompt=problem.prompt_tokens, context=problem.context_tokens)
+    kind = classify(problem.message)
+    # vLLM's parsers raise arbitrary Python exceptions, and only the 500 identifies them (vllm#10589, vllm#36849)
+    if kind == "refused" and 500 in {opened.status, problem.status}:
+        kind = "crashed"
+    # Ollama refuses a request by its status; an error after a 200 means that the model, or its parser, failed
+    if kind == "refused" and wire in OLLAMA_APIS and opened.status == 200:
+        kind = "cut"
+    if kind == "refused" and wire in _RAW_APIS and opened.status in _UNSUPPORTED_STATUSES:
+        kind = "no_raw"
+    return Failure(kind, why, problem.message, opened, body, wire, partial_reply=partial_reply, overflow=overflow)
+
+
+def failure_of_connection(failed: Failed, opened: Opened | None = None, partial_reply: Reply | None = None) -> Failure:
+    """Return the failure for a connection that was not made, or broke."""
+    if failed.kind == "timeout":
+        kind: FailureKind = "timeout"
+    else:
+        kind = "cut" if opened else "connect"
+    return Failure(
+        kind,
+        f"{failed.kind}: {clip(failed.text)}",
+        failed.text,
+        opened,
+        error=failed.error,
+        partial_reply=partial_reply,
+    )
+
+
+_KIND_BY_VERDICT: dict[VerdictKind, FailureKind] = {
+    "malformed": "malformed",
+    "truncated": "truncated",
+    "unknown_tool": "unknown_tool",
+    "no_call": "choice",
+    "forbidden": "choice",
+    "swallowed": "swallowed",
+    "empty_calls": "empty_calls",
+    "format": "format",
+    "cut": "cut",
+}
+
+
+def failure_of_verdict(verdict: Verdict, opened: Opened, *, call_signalled: bool = False) -> Failure:
+    """Return the failure for a reply that is not what the request asked for."""
+    return Failure(
+        _KIND_BY_VERDICT[verdict.kind], verdict.reason, opened=opened, verdict=verdict, call_signalled=call_signalled
+    )
+
+
+def failure_of_live_call(call: Malformed, reply: Reply, opened: Opened) -> Failure:
+    """Return the failure for a call that broke after part of it was streamed; nothing of its reply can be returned."""
+    why = f"{call.name or 'a call'}: {call.reason}, after its arguments had been streamed"
+    return Failure("malformed", why, opened=opened, partial_reply=reply)

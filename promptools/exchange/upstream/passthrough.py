@@ -1,0 +1,183 @@
+"""Forward requests that do not concern tools byte for byte, and watch the reply for failures that a retry can fix.
+
+Such failures are an error in `RETRIED_KINDS`, under any status, a stream that is cut, and a reply that the server
+swallowed (tokens were spent, but nothing was sent). They can be retried only while the client has seen no content, so a
+reply has two phases:
+
+    before content   a stream's events are parsed, and forwarded as they come, except those from the first that would
+                     end it (error, finish reason, end marker); a whole reply is held. If the reply turns out to be
+                     lost, what is held is discarded and the retry loop takes over.
+    after content    bytes are forwarded unparsed; only the end of the stream is looked for
+
+The first content, call or refusal ends the first phase, and so do more than `MAX_HELD` bytes held: a lost reply is
+smaller.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from promptools.exchange.effects import Failed, Head, Opened
+from promptools.exchange.retry.attempt import CALL_FINISH_REASONS
+from promptools.exchange.upstream.failure import Failure, failure_of_connection, failure_of_error, failure_of_status
+from promptools.exchange.upstream.stream_end import StreamEndDetector
+from promptools.exchange.upstream.upstream_reply import ReplyDecoder
+from promptools.modes.replies.verdict import HARMONY_CALL, MAX_EMPTY_TOKENS
+from promptools.profiles.profile import Wire
+from promptools.wire.json_types import as_int
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from promptools.exchange.exchange_state import ExchangeState, Steps
+    from promptools.wire.chat_decoder import Delta
+
+RETRIED_KINDS = frozenset({"harmony", "server_parser", "overflow"})
+"""Errors caused by the model's output, not by the request; and overflow, whose text differs on every server."""
+MAX_HELD = 1 << 20
+"""The most bytes of a reply that are held until it has content; a longer one is forwarded, as a lost one is smaller."""
+_DELIMITERS: dict[Wire, re.Pattern[bytes]] = {"chat": re.compile(rb"\r\n\r\n|\n\n|\r\r"), "ollama": re.compile(rb"\n")}
+"""The end of an event (SSE), or of a line (NDJSON)."""
+
+
+class PassthroughMonitor:
+    """Parses a reply as it is forwarded, until content has been seen; from then on bytes are forwarded unparsed."""
+
+    def __init__(self, *, streamed: bool, swallows: bool, wire: Wire = "chat") -> None:
+        self.has_content = False
+        """Whether content, a call or a refusal has been seen, or more than `MAX_HELD` bytes."""
+        self._decoder = ReplyDecoder(streamed=streamed, wire=wire)
+        self._end_detector = StreamEndDetector(wire)
+        self._delimiter = _DELIMITERS[wire]
+        self._swallows = swallows
+        self._buffer = bytearray()
+        self._searched = 0
+        self._held = bytearray()
+        self._has_reasoning = False
+        self._closed = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the server has signalled the end of the stream; it may keep the connection open."""
+        return self._end_detector.seen
+
+    def feed(self, data: bytes) -> bytes:
+        """Return the bytes that may be forwarded now that `data` has arrived."""
+        if self._decoder.streamed:
+            self._end_detector.feed(data)
+        if self.has_content:
+            return data
+        if not self._decoder.streamed:
+            self._held += data
+            return self._release() if len(self._held) > MAX_HELD else b""
+        self._buffer += data
+        safe = b""
+        while not self.has_content and (block := self._next_block()):
+            self._inspect(self._decoder.feed(block))
+            if self._is_ending():
+                self._held += block
+            else:
+                safe += block
+        if self.has_content or len(self._held) + len(self._buffer) > MAX_HELD:
+            safe += self._release()
+        return safe
+
+    def _release(self) -> bytes:
+        """Return what is held, and stop holding anything from now on."""
+        held = self.held
+        self.has_content = True
+        self._held.clear()
+        self._buffer.clear()
+        return held
+
+    def _next_block(self) -> bytes:
+        """Remove and return the next complete event or line; empty if there is none. No byte is searched twice."""
+        delimiter = self._delimiter.search(self._buffer, self._searched)
+        if delimiter is None:
+            self._searched = max(0, len(self._buffer) - 3)  # a chunk boundary may split the delimiter
+            return b""
+        block = bytes(self._buffer[: delimiter.end()])
+        del self._buffer[: delimiter.end()]
+        self._searched = 0
+        return block
+
+    def end(self) -> bytes:
+        """Parse what is held at the end of the reply; unless there is a `failure`, the `held` may be forwarded."""
+        if not self.has_content:
+            held = self._buffer if self._decoder.streamed else self._held
+            self._inspect([*self._decoder.feed(bytes(held)), *self._decoder.close()])
+        self._closed = True
+        return b""
+
+    @property
+    def held(self) -> bytes:
+        """The bytes that are held."""
+        return bytes(self._held + self._buffer)
+
+    def failure(self, opened: Opened) -> Failure | None:
+        """Return what is wrong with the reply so far; None if nothing is, or nothing that a retry can fix."""
+        decoder = self._decoder
+        if self.has_content:
+            return None
+        if decoder.server_error:
+            failure = failure_of_error(decoder.server_error, opened, b"")
+            return failure if failure.kind in RETRIED_KINDS else None
+        if not self._closed or decoder.decode_error:
+            return None
+        if decoder.streamed and not decoder.finish_reasons and not decoder.done:
+            return Failure("cut", "the stream ended without a finish reason", opened=opened)
+        lost = decoder.stop_reasons.get(0) == HARMONY_CALL or decoder.finish_reasons.get(0) in CALL_FINISH_REASONS
+        if lost or self._is_swallowed():
+            return Failure("swallowed", "an answer without content", opened=opened, call_signalled=lost)
+        return None
+
+    def _inspect(self, deltas: Sequence[Delta]) -> bool:
+        for delta in deltas:
+            self._has_reasoning = self._has_reasoning or bool(delta.reasoning)
+            self.has_content = self.has_content or bool(delta.content.strip() or delta.tool_calls or delta.refusal)
+        return self.has_content
+
+    def _is_ending(self) -> bool:
+        decoder = self._decoder
+        return bool(decoder.server_error or decoder.finish_reasons or decoder.done)
+
+    def _is_swallowed(self) -> bool:
+        if not self._swallows or set(self._decoder.finish_reasons.values()) - {"stop"}:
+            return False
+        spent = as_int((self._decoder.usage or {}).get("completion_tokens"))
+        return self._has_reasoning or (spent is not None and spent > MAX_EMPTY_TOKENS)
+
+
+def forward(state: ExchangeState, body: bytes, monitor: PassthroughMonitor) -> Steps[Failure | None]:
+    """Send `body` and forward the response; return the failure if no content was forwarded and a retry may help."""
+    opened = yield from state.send(body, state.client_api.path)
+    if isinstance(opened, Failed):
+        return failure_of_connection(opened)
+    head = Head(opened.status, opened.headers)
+    if not 200 <= opened.status < 300:
+        error_body = yield from state.read_all(MAX_HELD)
+        error = failure_of_status(opened, error_body)
+        if error.kind in RETRIED_KINDS:
+            return error
+        yield from state.emit(error_body, lambda: head)
+        while len(error_body) > MAX_HELD and isinstance(chunk := (yield from state.read()), bytes):
+            yield from state.emit(chunk, lambda: head)
+        return None
+    while True:
+        chunk = yield from state.read()
+        if isinstance(chunk, Failed):
+            return failure_of_connection(chunk, opened)
+        data = monitor.end() if chunk is None else monitor.feed(chunk)
+        over = chunk is None or monitor.is_over
+        if over and chunk is not None:
+            monitor.end()
+        if data:
+            yield from state.emit(data, lambda: head)
+        failure = monitor.failure(opened)
+        if failure:
+            yield from state.abandon()
+            return failure
+        if over:
+            yield from state.emit(monitor.held, lambda: head)
+            return None

@@ -1,0 +1,275 @@
+"""Decode one upstream reply from bytes to deltas; whole or streamed, of any API, the result is the same.
+
+A stream is split into events (SSE) or lines (NDJSON), each parsed as JSON as it completes; a whole reply is buffered
+and parsed by `close`. What belongs to one choice becomes a delta. What belongs to the reply (envelope, usage, finish
+and stop reasons, an error) is kept as an attribute of the decoder.
+
+Decoding ends for good, and what follows is not read, at the first of four: `server_error` (the server reports an
+error), `decode_error` (not JSON, where content may be lost), `limit_error` (more than `limit` was buffered) and `done`
+(the server signalled the end).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from promptools.wire import chat_decoder
+from promptools.wire.chat_decoder import Delta, Envelope, ErrorBody
+from promptools.wire.json_types import as_count
+from promptools.wire.lenient_json import decode_json
+from promptools.wire.ndjson import LineDecoder
+from promptools.wire.ollama import decode_response as ollama
+from promptools.wire.raw import completions_endpoint, generate_endpoint, llamacpp_endpoint
+from promptools.wire.sse import DONE, ServerSentEvent, SseDecoder
+
+if TYPE_CHECKING:
+    from promptools.exchange.effects import Headers
+    from promptools.profiles.profile import Api
+
+
+class _ReplyFormat(NamedTuple):
+    """The functions that read an API's replies."""
+
+    read_reply: Callable[[Any], list[Delta]]
+    read_chunk: Callable[[Any], list[Delta]]
+    read_envelope: Callable[[Any], Envelope]
+    is_ndjson: bool = False
+    """Whether a stream consists of lines (NDJSON) rather than events (SSE)."""
+    ends_with_finish: bool = False
+    """Whether nothing follows the finish reason."""
+
+
+REPLY_FORMATS: Mapping[Api, _ReplyFormat] = {
+    "chat": _ReplyFormat(chat_decoder.decode_reply, chat_decoder.decode_chunk, chat_decoder.decode_envelope),
+    "ollama": _ReplyFormat(
+        ollama.decode_reply, ollama.decode_reply, ollama.decode_envelope, is_ndjson=True, ends_with_finish=True
+    ),
+    "completions": _ReplyFormat(
+        completions_endpoint.decode_reply, completions_endpoint.decode_reply, chat_decoder.decode_envelope
+    ),
+    "llamacpp": _ReplyFormat(
+        llamacpp_endpoint.decode_reply,
+        llamacpp_endpoint.decode_reply,
+        llamacpp_endpoint.decode_envelope,
+        ends_with_finish=True,
+    ),
+    "generate": _ReplyFormat(
+        generate_endpoint.decode_reply,
+        generate_endpoint.decode_reply,
+        generate_endpoint.decode_envelope,
+        is_ndjson=True,
+        ends_with_finish=True,
+    ),
+}
+
+
+MAX_REPLY = 1 << 26
+"""Bytes: about 16 million tokens in a whole reply, about a million in a stream with one token per event."""
+_STRING_OVERHEAD = 60
+"""Bytes of overhead of a string, on top of its characters."""
+
+
+def get_header(headers: Headers, name: str) -> str:
+    """Return the first field of that name, in any case; empty if there is none."""
+    return next((value for key, value in headers if key.lower() == name), "")
+
+
+@dataclass(slots=True)
+class ReplyDecoder:
+    """Decodes the body of an HTTP 200 response, and keeps what the reply says outside its choices."""
+
+    streamed: bool
+    """Whether the body is a stream, of events or of lines."""
+    wire: Api = "chat"
+    """The API whose reply it is."""
+    default_envelope: Callable[[], Envelope] = Envelope
+    """Return defaults for the id, model and time that the server leaves out."""
+    choices: int = 1
+    """The number requested. The index of a single choice is ignored: some servers number its chunks."""
+    envelope: Envelope = field(default_factory=Envelope)
+    server_error: ErrorBody | None = None
+    """The error that the body reports; nothing after it is read."""
+    usage: dict[str, Any] | None = None
+    seen_choices: set[int] = field(default_factory=set[int])
+    """The indexes of the choices that any delta was received for."""
+    finish_reasons: dict[int, str] = field(default_factory=dict[int, str])
+    """Finish reasons by choice."""
+    stop_reasons: dict[int, str | int] = field(default_factory=dict[int, "str | int"])
+    """vLLM's stop reasons by choice."""
+    last_extra: dict[str, Any] = field(default_factory=dict[str, Any])
+    """The extra fields of the server's last chunk, such as `timings`."""
+    done: bool = False
+    """Whether the server signalled the end of the stream."""
+    decode_error: str | None = None
+    """Why the body, or the rest of it, is not a valid reply; nothing after it is read."""
+    limit: int = MAX_REPLY
+    """The most that is buffered: bytes of a whole reply or of one line or event, characters of a stream's content."""
+    limit_error: str | None = None
+    """The message that the limit was exceeded; nothing after it is read."""
+    fixes: dict[str, None] = field(default_factory=dict[str, None])
+    """Descriptions of the fixes that were needed to parse the server's JSON, without duplicates."""
+    _sse: SseDecoder = field(default_factory=SseDecoder)
+    _lines: LineDecoder = field(default_factory=LineDecoder)
+    _body_chunks: list[bytes] = field(default_factory=list[bytes])
+    _envelope_read: bool = False
+    _buffered: int = 0
+    """How much of the limit is used."""
+    _usage_by_choice: dict[int | None, dict[str, Any]] = field(default_factory=dict[int | None, dict[str, Any]])
+    """The last usage by choice; under None, the usage of all choices together."""
+
+    @property
+    def body(self) -> bytes:
+        """The unchanged bytes of a whole reply."""
+        return b"".join(self._body_chunks)
+
+    def feed(self, data: bytes) -> list[Delta]:
+        """Return the deltas that `data` completes."""
+        if self.streamed:
+            deltas = [delta for event in self._split(data) for delta in self._decode_event(event)]
+            self._check_limit(self._lines.buffered + self._sse.buffered)
+            return deltas
+        self._body_chunks.append(data)
+        self._buffered += len(data)
+        self._check_limit(0)
+        return []
+
+    def _check_limit(self, releasable: int) -> None:
+        """Check what is buffered, plus `releasable` that may be released again, against the limit."""
+        if self._buffered + releasable > self.limit and self.limit_error is None:
+            self._body_chunks.clear()
+            self.limit_error = f"the reply is longer than {self.limit:,} bytes; a higher max_reply lets it through"
+
+    def close(self) -> list[Delta]:
+        """Return the remaining deltas at the end of the body."""
+        if self.streamed:
+            return [delta for event in self._split(None) for delta in self._decode_event(event)]
+        bodies = self._parse_json(self.body.decode("utf-8", "replace"))
+        if len(bodies) != 1:
+            self.decode_error = "the reply is not JSON"
+            return []
+        self._set_envelope(bodies[0])
+        return self._record(self._select_choices(REPLY_FORMATS[self.wire].read_reply(bodies[0])))
+
+    def _split(self, data: bytes | None) -> list[ServerSentEvent]:
+        """Return the events, or the lines as events, that `data` completes; None ends the body."""
+        if REPLY_FORMATS[self.wire].is_ndjson:
+            lines = self._lines.close() if data is None else self._lines.feed(data)
+            return [ServerSentEvent(data=line) for line in lines]
+        return self._sse.close() if data is None else self._sse.feed(data)
+
+    def _decode_event(self, event: ServerSentEvent) -> list[Delta]:
+        """Return the deltas of one event or line; a comment has none."""
+        if self.server_error or self.decode_error or self.limit_error or self.done or not event.data:
+            return []
+        if event.data.lstrip().startswith(DONE):
+            self.done = True
+            return []
+        deltas = [delta for body in self._json_values(event) for delta in self._decode_chunk(body)]
+        self._buffered += sum(map(_memory_size, deltas)) + (
+            len(event.data) if any(delta.logprobs for delta in deltas) else 0
+        )
+        self._check_limit(0)
+        return deltas
+
+    def _json_values(self, event: ServerSentEvent) -> list[Any]:
+        """Parse the JSON values of an event; unreadable data that may contain part of the reply ends the decoding."""
+        if "{" not in event.data:
+            return []
+        bodies = self._parse_json(event.data)
+        # raw lines, which are no SSE fields, are ignored unless they may be JSON or a `data` field without its colon
+        if not bodies and (event.event != "raw" or event.data.lstrip().startswith(("{", "data"))):
+            self.decode_error = "a part of the stream is not JSON"
+        return bodies
+
+    def _parse_json(self, text: str) -> list[Any]:
+        try:
+            decoded = decode_json(text)
+        except ValueError:
+            return []
+        self.fixes |= dict.fromkeys(decoded.fixes)
+        return decoded.values
+
+    def _decode_chunk(self, body: Any) -> list[Delta]:
+        """Return the deltas of a chunk."""
+        shapes = REPLY_FORMATS[self.wire]
+        deltas = self._record(self._select_choices(shapes.read_chunk(body)))
+        if deltas and not self._envelope_read:  # Azure's first chunk has no choices and no id, model or time
+            self._envelope_read = True
+            self._set_envelope(body)
+        if any(delta.finish_reason for delta in deltas):
+            self.last_extra = dict(shapes.read_envelope(body).extra)
+            # in these APIs the finish reason comes with the last line or event
+            self.done = self.done or (shapes.ends_with_finish and len(self.finish_reasons) >= self.choices)
+        return deltas
+
+    def _select_choices(self, deltas: list[Delta]) -> list[Delta]:
+        """Set the index of a single choice to 0; others that were not requested are dropped, as clients do."""
+        if self.choices > 1:
+            return deltas
+        first = next((delta.index for delta in deltas if delta.index is not None), None)
+        return [
+            delta if delta.index is None else replace(delta, index=0)
+            for delta in deltas
+            if delta.index in {None, first}
+        ]
+
+    def _set_envelope(self, body: Any) -> None:
+        envelope = REPLY_FORMATS[self.wire].read_envelope(body)
+        if not (envelope.id and envelope.model and envelope.created):
+            spare = self.default_envelope()
+            envelope = replace(
+                envelope,
+                id=envelope.id or spare.id,
+                model=envelope.model or spare.model,
+                created=envelope.created or spare.created,
+            )
+        self.envelope = envelope
+
+    def _record(self, deltas: list[Delta]) -> list[Delta]:
+        """Record errors, usage and finish reasons; return the deltas that belong to choices."""
+        for delta in deltas:
+            if delta.error:
+                self.server_error = delta.error
+                return []
+            if delta.usage is not None:
+                self._usage_by_choice[delta.index] = delta.usage
+                self.usage = _sum_usage(self._usage_by_choice.values())
+            if delta.index is None:
+                continue
+            self.seen_choices.add(delta.index)
+            if delta.finish_reason:
+                self.finish_reasons[delta.index] = delta.finish_reason
+            if delta.stop_reason is not None:
+                self.stop_reasons[delta.index] = delta.stop_reason
+        return [delta for delta in deltas if delta.index is not None]
+
+
+def _memory_size(delta: Delta) -> int:
+    """Return roughly how many bytes of memory the text of a delta takes."""
+    calls = sum(
+        _STRING_OVERHEAD + len(call.arguments) + len(call.id or "") + len(call.name or "") for call in delta.tool_calls
+    )
+    text = len(delta.content) + len(delta.reasoning) + len(delta.refusal)
+    return calls + (_STRING_OVERHEAD + text if text else 0)
+
+
+def _sum_usage(usages: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Sum the usage of several choices, counting the prompt once, as OpenAI's API does."""
+    first, *others = usages
+    if not others:
+        return first
+    completion = sum(as_count(usage.get("completion_tokens")) or 0 for usage in (first, *others))
+    return first | {
+        "completion_tokens": completion,
+        "total_tokens": (as_count(first.get("prompt_tokens")) or 0) + completion,
+    }
+
+
+def is_stream(headers: Headers, *, asked: bool) -> bool:
+    """Whether a reply is a stream: by its content type, else by what was asked for."""
+    media_type = get_header(headers, "content-type").lower()
+    if "event-stream" in media_type or "ndjson" in media_type:
+        return True
+    return asked and "json" not in media_type

@@ -1,0 +1,279 @@
+"""The table of known failures: what a server's error text means, and which remedies may help.
+
+The text decides, never the HTTP status: the same Harmony error has been seen as 500, 503, 400, as a body under 200 and
+as an event in a stream. Rules are tried from top to bottom and the first match wins, so a rule whose text quotes the
+model (`raw='...'`, `at pos 12: ...`) comes before those that the quoted text could match by chance.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal, TypeAlias
+
+FailureKind = Literal[
+    # reported by the server
+    "server_parser",  # its parser failed on the model's call; the call's text may be inside the error
+    "harmony",  # its Harmony parser failed on the model's tokens
+    "no_native_tools",  # it does not support tools, or not with the options it was started with
+    "no_raw",  # its raw endpoint does not exist, or refuses the request
+    "beside_tools",  # it refuses, together with tools, something that it takes without them
+    "schema",  # it cannot turn a tool's schema into a grammar
+    "tool_choice",  # it refuses this `tool_choice`
+    "tool_type",  # it refuses a tool that is not a function
+    "ids",  # it requires another format of tool call ids
+    "history",  # it cannot read the tool calls in the conversation so far
+    "roles",  # its template requires another order of roles
+    "template",  # its chat template failed
+    "reasoning_param",  # it refuses a reasoning parameter for this model
+    "tool_media",  # it refuses an image inside a tool result
+    "null_content",  # it requires a string where `content` was null
+    "content_parts",  # it requires a string where `content` was a list of parts
+    "stream_options",  # it does not know `stream_options`
+    "parallel",  # it does not know `parallel_tool_calls`
+    "overflow",  # the prompt is longer than its context
+    "crashed",  # any other HTTP 500: its parser may have failed on the model's call
+    "refused",  # any other error: forwarded unchanged
+    # observed in the server's behaviour
+    "cut",  # the stream ended without a `finish_reason`
+    "swallowed",  # tokens were spent, nothing was sent: the server dropped the model's call
+    "empty_calls",  # it signals calls and sends none
+    "garbled",  # the reply does not follow the API
+    "too_large",  # the reply is longer than the limit
+    "connect",  # no connection
+    "timeout",  # no response in time
+    # the model's
+    "malformed",  # every call is malformed
+    "truncated",  # the reply was cut inside its only call
+    "unknown_tool",  # a tool that was not offered
+    "choice",  # the reply violates `tool_choice`
+    "format",  # the answer violates `response_format`
+]
+
+Adaptation = Literal[
+    "relax_schema",  # send simpler copies of the tools' schemas
+    "tool_choice",  # weaken it: named, then required with that tool alone, then auto with an instruction
+    "functions_only",  # leave out tools that are not functions
+    "ids",  # nine letters and digits, which every server takes
+    "object_history",  # arguments in the history as objects, not strings
+    "roles",  # merge neighbouring messages so that roles alternate
+    "no_reasoning",  # leave out the reasoning parameters
+    "null_content",  # "" instead of null
+    "plain_content",  # parts joined to a string
+    "no_stream_options",
+    "no_parallel",
+    "fit",  # request a longer context, where the API can
+    "format",  # request the answer in its format, without tools: a grammar may then enforce it
+]
+"""One change of the request, in the same mode."""
+
+RetryAction = Literal[
+    "salvage",  # extract the call from the error's text, without another generation
+    "correct",  # ask again in the same mode, with the errors as feedback
+    "next",  # the next mode
+    "again",  # the same request once more, if no mode is left: another sample may succeed
+]
+Remedy: TypeAlias = Adaptation | RetryAction
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One row: error text that matches `pattern`, anywhere and case-insensitively, is a failure of this kind."""
+
+    kind: FailureKind
+    pattern: str
+    source: str
+
+
+RULES: tuple[Rule, ...] = (
+    Rule("server_parser", r"error parsing tool call", "Ollama 0.11 to 0.32: ollama#12064, ollama#17638"),
+    Rule("server_parser", r"failed to parse input at pos \d+", "llama.cpp: llama.cpp#23838, #20761"),
+    Rule("server_parser", r"does not match the expected .{0,40}format", "llama.cpp b10500 and later, peg-native"),
+    Rule("history", r"failed to parse tool call arguments as json", "llama.cpp: broken arguments in the history"),
+    Rule("server_parser", r"failed to parse tool call", "LM Studio 0.3.23: lmstudio-bug-tracker#942"),
+    Rule("server_parser", r"xml syntax error on line", "Ollama qwen3-coder parser: ollama#12380"),
+    Rule(
+        "server_parser",
+        r"failed to parse (?:json|xml|laguna|function call|arguments).{0,200}"
+        r"(?:invalid character|unexpected end|value looks like|syntax error)",
+        "Ollama 0.32.15: its qwen3, glm46, laguna and olmo3 parsers",
+    ),
+    Rule(
+        "server_parser",
+        r"incomplete glm tool call|mismatched arg_key and arg_value|required argument .{1,80} is missing for tool"
+        r"|tool .{1,80} is not declared|\Atool '.{1,80}' not found\Z|\Aempty function name\Z",
+        "Ollama 0.32.15: its glm46, qwen3 and ministral parsers",
+    ),
+    Rule("server_parser", r"returned invalid tool call arguments", "Ollama 0.32 over llama-server"),
+    Rule("server_parser", r"unexpected empty grammar stack", "llama.cpp's grammar, seen through Ollama 0.32"),
+    Rule("server_parser", r"tool call parsing failed|failed to create tool parser", "Ollama: ollama#15315, #11155"),
+    Rule("server_parser", r"\Aeof\Z", "Ollama 0.32 qwen3-coder parser on a JSON body"),
+    Rule("server_parser", r"\Afailed to parse json: ", "Ollama 0.32 qwen3 parsers: what follows is Go's own error"),
+    Rule("harmony", r"structure_info not used with harmonyparser", "SGLang: sglang#19074"),
+    Rule("harmony", r"harmonyerror|harmony parser", "openai-harmony under vLLM: vllm#23567, vllm#51977"),
+    Rule("harmony", r"unexpected tokens remaining in message header", "openai-harmony: vllm#51977, harmony#38"),
+    Rule("harmony", r"could not decode header", "openai-harmony"),
+    Rule("harmony", r"unexpected eos while waiting for message header", "openai-harmony"),
+    Rule("harmony", r"unexpected token \d+ while expecting start token", "vLLM 0.10 to 0.28: vllm#22515, #46464"),
+    Rule("harmony", r"unknown role:|channel marker present but no channel", "vLLM 0.16: tenstorrent/vllm#386"),
+    Rule("harmony", r"header did not contain a role", "openai-harmony: vllm-rbln#971"),
+    Rule("harmony", r"expected 2 output messages", "vLLM August 2025 and SGLang: vllm#22403"),
+    Rule("harmony", r"not supported for gpt-oss yet", "vLLM 0.10.0-gptoss"),
+    Rule("no_native_tools", r"requires? --enable-auto-tool-choice", "vLLM: langchain4j#3475"),
+    Rule("no_native_tools", r"requires `?--tool-call-parser", "vLLM 0.28 to 0.32, required and named: vllm#55754"),
+    Rule("no_native_tools", r"does not support tools", "Ollama: ollama#6027, ollama#14795"),
+    Rule("no_native_tools", r"requires --jinja", "llama.cpp without --jinja: ramalama#988"),
+    Rule("no_native_tools", r"unsupported param: (?:tools|functions)", "llama.cpp b4369: llama.cpp#10920"),
+    Rule("no_native_tools", r"received tools but model does not support", "LM Studio and kin"),
+    Rule("no_native_tools", r"(?:tools|function call\w*|tool call\w*) (?:is|are) not supported", "hosted vLLM kin"),
+    Rule("beside_tools", r"not supported with tools", "llama.cpp b11549: logprobs in a stream"),
+    Rule("beside_tools", r"cannot use custom grammar constraints with tools", "llama.cpp b11549: a grammar"),
+    Rule("overflow", r"exceeds? the available context size", "llama.cpp; Ollama 0.32 over it, with truncate false"),
+    Rule("overflow", r"context size has been exceeded", "llama.cpp: in a stream, the answer filled the context"),
+    Rule("overflow", r"maximum context length (?:is|of) \d+ tokens", "vLLM 0.8 to 0.32; llama-cpp-python; SGLang 0.5"),
+    Rule("overflow", r"max_tokens=\d+ cannot be greater than max_model_len", "vLLM 0.28 to 0.32, /v1/completions"),
+    Rule("overflow", r"exceeds the maximum allowed length|longer than the model's context length", "SGLang 0.5"),
+    Rule("overflow", r"prompt is longer than the context length|input length exceeds the context", "Ollama 0.32.15"),
+    Rule("overflow", r"trying to keep the first \d+ tokens when context the overflows", "LM Studio 0.3"),
+    Rule("overflow", r"initial prompt is greater than the context length|reached context length of", "LM Studio 0.3"),
+    Rule("schema", r"json schema conversion failed|json schema error at", "llama.cpp: llama.cpp#26930, #19716"),
+    Rule("schema", r"unrecognized schema", "llama.cpp, LM Studio: llama.cpp#19716, lmstudio-bug-tracker#2247"),
+    Rule("schema", r"no such schema .{0,80}located in", "LM Studio: lmstudio-bug-tracker#738"),
+    Rule("schema", r"pattern must start with", "llama.cpp, LM Studio 0.4.19: llama.cpp#26930"),
+    Rule("schema", r"failed to parse grammar|failed to initialize samplers", "llama.cpp: llama.cpp#27580, #25746"),
+    Rule("schema", r"not supported by xgrammar", "vLLM 0.8: vllm#16880"),
+    Rule("schema", r"cannot unmarshal .{0,80}tools\.function\.parameters", "Ollama: ollama#10328, #14256"),
+    Rule("schema", r"of type api\.toolproperty", "Ollama: ollama#14256"),
+    Rule("schema", r"array type must have items|unsupported top-level schema keyword", "Copilot kin: Unity-MCP#440"),
+    Rule("tool_choice", r"invalid tool_choice", "LM Studio: lmstudio-bug-tracker#670; llama.cpp"),
+    Rule("tool_choice", r"`?tool_choice`? must (?:either )?be", "vLLM before 0.8: pydantic-ai#224"),
+    Rule("tool_choice", r"when using `?tool_choice`?, `?tools`? must be set", "vLLM: vllm#9426"),
+    Rule("tool_choice", r"only fast tokenizers are supported", "vLLM, Mistral with required: vllm#16887"),
+    Rule("tool_choice", r"unsupported (?:param|value): \W?tool_choice", "llama.cpp kin"),
+    Rule("tool_type", r"'type' of tool must be 'function'|tool type \w+ not supported", "llama.cpp: codex#10635"),
+    Rule("ids", r"tool call id was", "mistral-common under vLLM: vllm#9019"),
+    Rule("history", r"can only get item pairs from a mapping", "Qwen3-Coder's template: Qwen3-Coder#444"),
+    Rule("history", r"tool_calls\.function\.arguments|toolcallfunctionarguments", "Ollama /api/chat: ollama#12794"),
+    Rule("history", r"value looks like object, but can't find", "Ollama 0.32 /api/chat: arguments as a string"),
+    Rule("history", r"invalid tool call arguments", "Ollama 0.32 /v1: broken or empty arguments in the history"),
+    Rule("roles", r"roles must alternate|alternate user and assistant", "Mistral, Gemma templates: autogen#3597"),
+    Rule(
+        "roles", r"system role not supported|no user query found", "Gemma; Qwen3 templates: lmstudio-bug-tracker#1586"
+    ),
+    Rule("reasoning_param", r"does not support thinking|(?<!invalid )think value", "Ollama: crush#2623"),
+    Rule("reasoning_param", r"does not expose reasoning configuration", "LM Studio: lmstudio-bug-tracker#2008"),
+    Rule("reasoning_param", r"reasoning_effort.{0,40}(?:not supported|unsupported|unknown)", "hosted kin"),
+    Rule("reasoning_param", r"(?:unsupported|unknown) param\w*: \W?reasoning", "hosted kin"),
+    Rule("tool_media", r"only text tool_result blocks|invalid 'messages' in payload", "LM Studio: qwen-code#3616"),
+    Rule("tool_media", r"output of tool call should be|only supports text content", "llama.cpp#23542; vllm#43203"),
+    Rule("content_parts", r"cannot unmarshal array into .{0,40}messages\.content", "Ollama /api/chat"),
+    Rule("content_parts", r"content.{0,40}(?:expected string, received (?:array|object))", "LM Studio 0.3.30"),
+    Rule("null_content", r"content.{0,60}(?:none is not|received null|must be a string|not be null)", "weak servers"),
+    Rule("template", r"jinja|unable to generate parser for this template", "llama.cpp, LM Studio: jan#6123"),
+    Rule("template", r"value is not callable|templateerror|chat template", "llama.cpp; transformers"),
+    Rule("stream_options", r"stream_options", "servers before 2024-06"),
+    Rule("parallel", r"parallel_tool_calls", "servers before 2024-07; strict validators"),
+)
+
+REMEDIES: dict[FailureKind, tuple[Remedy, ...]] = {
+    "server_parser": ("salvage", "next", "again"),
+    "harmony": ("salvage", "next", "again"),
+    "no_native_tools": ("next",),
+    "no_raw": ("next",),
+    "beside_tools": ("next",),
+    "schema": ("relax_schema", "next"),
+    "tool_choice": ("tool_choice", "next"),
+    "tool_type": ("functions_only", "next"),
+    "ids": ("ids", "next"),
+    "history": ("object_history", "next"),
+    "roles": ("roles", "next"),
+    "template": ("next",),
+    "reasoning_param": ("no_reasoning",),
+    "tool_media": ("next",),
+    "null_content": ("null_content",),
+    "content_parts": ("plain_content",),
+    "stream_options": ("no_stream_options",),
+    "parallel": ("no_parallel",),
+    "overflow": ("fit",),
+    "crashed": ("next",),
+    "refused": (),
+    "cut": ("next", "again"),
+    "swallowed": ("correct", "next", "again"),
+    "empty_calls": ("next", "again"),
+    "garbled": ("next", "again"),
+    "too_large": (),
+    "connect": (),
+    "timeout": (),
+    "malformed": ("correct", "next"),
+    "truncated": ("next",),
+    "unknown_tool": ("correct",),
+    "choice": ("correct", "next"),
+    "format": ("format",),
+}
+"""The remedies for a failure, in the order in which they are tried, each once per mode; none: it is forwarded."""
+
+LASTING_KINDS: frozenset[FailureKind] = frozenset({"no_native_tools"})
+"""Failures that hold for as long as the server runs: one is enough to open the breaker."""
+
+COUNTED_KINDS: Mapping[FailureKind, str] = MappingProxyType(
+    {
+        "server_parser": "its parser is the same for every request",
+        "harmony": "its Harmony parser is the same for every request",
+        "no_native_tools": "it is a fact about the server as it was started",
+        "no_raw": "its raw endpoint is there for no request, or for all",
+        "template": "its chat template is the same for every request",
+        "crashed": "an HTTP 500 is the server's own word for a fault of its own",
+        "cut": "it ended a stream before the end",
+        "swallowed": "it lost what the model said",
+        "empty_calls": "it lost the calls that it speaks of",
+        "garbled": "it does not keep to the API",
+    }
+)
+"""Failures that the breaker counts, with the reason: the server's own in this mode, whichever client asks."""
+
+UNCOUNTED_KINDS: Mapping[FailureKind, str] = MappingProxyType(
+    {
+        "beside_tools": "another key of the request was refused",
+        "schema": "one tool of the request was refused",
+        "tool_choice": "the request's own choice was refused",
+        "tool_type": "one tool of the request was refused",
+        "ids": "the request's history was refused",
+        "history": "the request's history was refused",
+        "roles": "the request's messages were refused",
+        "reasoning_param": "the request's own parameter was refused",
+        "tool_media": "an image in the request was refused",
+        "null_content": "the request's messages were refused",
+        "content_parts": "the request's messages were refused",
+        "stream_options": "the request's own parameter was refused",
+        "parallel": "the request's own parameter was refused",
+        "overflow": "the request's prompt is too long",
+        "refused": "it may be anything in the request, and is handed on",
+        "too_large": "the limit is ours",
+        "connect": "no mode would reach the server",
+        "timeout": "the limit is the client's, and holds in every mode",
+        "malformed": "the model's doing, with the request's tools",
+        "truncated": "the limit is the request's own",
+        "unknown_tool": "the model's doing, with the request's tools",
+        "choice": "the model's doing, with the request's own choice",
+        "format": "the model's doing, with the request's own form",
+    }
+)
+"""Failures that the breaker does not count, with the reason: one app's requests would disable a mode for all others."""
+
+_COMPILED = tuple((re.compile(rule.pattern, re.IGNORECASE), rule) for rule in RULES)
+_SEARCHED = 4_000
+"""The number of characters at the start of an error text that the rules search."""
+
+
+def classify(text: str) -> FailureKind:
+    """Return the kind of failure that a server's error text reports; `refused` if no rule matches."""
+    rule = match_rule(text)
+    return rule.kind if rule else "refused"
+
+
+def match_rule(text: str) -> Rule | None:
+    """Return the first rule that an error text matches."""
+    start = text[:_SEARCHED].strip()
+    return next((rule for pattern, rule in _COMPILED if pattern.search(start)), None)

@@ -1,0 +1,60 @@
+"""Detection of Harmony in text of an unknown format: a whole header counts, the mention of a token does not."""
+
+from __future__ import annotations
+
+import re
+
+from promptools.harmony.parsing.header_text import HEADER_PARTS, MAX_HEADER, has_routing, may_continue
+
+_HEADER = re.compile(r"(?:<\|(?:start|channel|constrain)\|>[^<{\n]{0,120}(?:\n\s{0,3})?)+<\|message\|>")
+"""Tokens of a header, a few words after each, and `<|message|>`."""
+_NAMED = re.compile(
+    r"<\|(?:start|channel|constrain)\|>"
+    r"(?:system|developer|user|assistant|functions\.|analysis|commentary|final|json|code|to=|<\|message\|>)"
+)
+"""A token of a header, and right after it what it introduces; a sentence about tokens goes on differently."""
+_UNFINISHED = re.compile(
+    r"(?:<\|(?:start|channel|constrain)\|>[^<{\n]{0,120}(?:\n\s{0,3})?)+(?:<(?:\|\w{0,9}\|?)?)?\Z|<(?:\|\w{0,9}\|?)?\Z"
+)
+_SPEAKS = re.compile(r"<\|start\|>\s?(?:system|developer|user|assistant|functions\.)")
+_SPEAKER = "assistant<|channel|>"
+_ENDED = re.compile(r"<\|end\|>\s{0,4}")
+_ENDS = re.compile(r"<\|(?:end|return|call)\|>")
+
+
+def harmony_header_begins(text: str, at: int, *, first: bool, final: bool) -> bool | None:
+    """Whether a header begins with the token at `text[at]`; None: more text is needed.
+
+    `first`: no text precedes it; `final`: no more text will come.
+    """
+    ended = _ENDED.match(text, at)
+    if ended is not None:  # the prompt began the message that this ends
+        if ended.end() == len(text):
+            return False if final else None
+        at = ended.end()
+    window = text[at : at + MAX_HEADER]
+    more = not final and len(text) - at <= MAX_HEADER
+    header = _HEADER.match(window)
+    if header is not None:
+        junk = (first or ended is not None) and not header[0][header[0].index(">") + 1].isspace()
+        return junk or _NAMED.search(header[0]) is not None
+    if window.startswith("<|message|>"):
+        return first
+    if ended is not None and not window.startswith("<"):
+        return None if more and _SPEAKER.startswith(window) else window.startswith(_SPEAKER)
+    if more and _UNFINISHED.match(window):
+        return None
+    parts = HEADER_PARTS.match(window)
+    end = parts.end() if parts is not None else 0
+    head, rest = window[:end], window[end:]
+    if more and may_continue(rest):
+        return None
+    if not has_routing(head):
+        return bool(_SPEAKS.match(window)) and rest.startswith("<|")
+    if not rest:  # a header, and nothing else
+        return True
+    if rest[0] in "{[":
+        return "to=" in head or "<|channel|>" in head
+    if more and not _ENDS.search(rest):
+        return None
+    return bool(_ENDS.search(rest))

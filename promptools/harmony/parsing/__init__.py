@@ -1,0 +1,1 @@
+"""Text or token ids of Harmony to messages, and to the items of a conversation."""

@@ -1,0 +1,253 @@
+"""A message's header: role, channel, recipient and content type, however the model wrote them.
+
+    role [":" name] [" to=" recipient] [<|channel|> channel [" to=" recipient]] [[<|constrain|>] type]
+
+Models put the parts in other places, repeat them, glue them to each other, or leave some out. So each word is
+classified by what it is rather than by its position, and each deviation is named in `repairs`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from promptools.errors import clip
+from promptools.harmony.control_tokens import CHANNELS, Role
+from promptools.harmony.parsing.tokenizer import HarmonyToken, Piece
+
+IsTool: TypeAlias = Callable[[str], bool]
+"""Whether a recipient is that of an offered tool."""
+
+ROLES: tuple[Role, ...] = ("system", "developer", "user", "assistant")
+CONTENT_TYPES = ("json", "code")
+"""Content types that need no `<|constrain|>`."""
+NON_TOOL_RECIPIENTS = frozenset(("", "all", "user", "assistant"))
+"""Recipients that are not tools."""
+
+_GLUED = re.compile(r"(?:assistant)?(?:commentary|analysis|final|json|code)\Z")
+_TOOL = re.compile(r"[A-Za-z_]\w*(?:[.:/][\w-]+)+\Z")
+"""A name with a namespace: no channel, role or English word has this form."""
+_MARKUP = re.compile(r"(?<=.)[<>{]")
+"""Markup that models write after a name, and that no name contains."""
+_EDGE = ":;,>?!'\"`\\"
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The fields of a header. A field that it does not have is empty."""
+
+    role: Role = "assistant"
+    name: str = ""
+    """The tool whose result it is, with its namespace; or a user's name."""
+    channel: str = ""
+    recipient: str = ""
+    content_type: str = ""
+    """`json`, `code`, or `<|constrain|>json`."""
+    repairs: tuple[str, ...] = ()
+
+    @property
+    def is_call(self) -> bool:
+        """Whether the assistant calls a tool: the recipient decides, on whatever channel."""
+        return self.role == "assistant" and self.recipient not in NON_TOOL_RECIPIENTS
+
+
+def parse_header(
+    pieces: Iterable[Piece], role: Role | None = None, known: IsTool | None = None, *, glued: bool = False
+) -> Header:
+    """Parse the header before a message. `role` is the default if the header names none.
+
+    `glued`: the words that end the recipient may be the next ones of the header, since no token separates them.
+    O(n) in characters.
+    """
+    reader = _HeaderReader(role, known, glued)
+    for piece in pieces:
+        reader.feed(piece)
+    return reader.build()
+
+
+@dataclass(slots=True)
+class _HeaderReader:
+    default_role: Role | None
+    known: IsTool | None
+    glued: bool
+    role: Role | None = None
+    name: str = ""
+    channels: list[str] = field(default_factory=list[str])
+    content_types: list[str] = field(default_factory=list[str])
+    recipients: list[str] = field(default_factory=list[str])
+    """Recipients after `to=`."""
+    unaddressed_tools: list[str] = field(default_factory=list[str])
+    """Names of tools that do not follow `to=`."""
+    repairs: list[str] = field(default_factory=list[str])
+    after_token: str = "start"
+    """The token before the current word."""
+    is_first_word: bool = True
+    """The current word is the first after that token."""
+    started: bool = False
+    """Its `<|start|>` was there."""
+    unknown_author: str = ""
+    """The first word after it, if it is no known role."""
+    expects_recipient: bool = False
+    """White space follows `to=`: the next word is the recipient."""
+
+    def feed(self, piece: Piece) -> None:
+        if isinstance(piece, HarmonyToken):
+            self._token(piece.name)
+            return
+        if self.after_token == "constrain" and self.is_first_word and piece[:1].isspace():
+            self.repairs.append("a space behind <|constrain|>")
+        for word in piece.split():
+            self._word(word)
+
+    def build(self) -> Header:
+        if self.unknown_author and "assistant" in self.recipients:  # only a result is sent to the assistant
+            self.role, self.name = "tool", self.unknown_author
+        elif self.unknown_author:
+            self.repairs.insert(0, f"unexpected {clip(self.unknown_author, 40)!r}")
+        role = self.role or self.default_role
+        if role is None or (self.started and self.role is None):
+            self.repairs.append("nobody speaks")
+        if role == "tool" and self.content_types and not self.recipients:
+            # a result has a recipient and no content type: this is a call, with the tool in place of the role
+            self.repairs.append(f"the tool {clip(self.name, 60)!r} in the role's place")
+            role, self.name, self.recipients = "assistant", "", [self.name]
+        recipient = self._choose_recipient(role or "assistant")
+        channel = self.channels[-1] if self.channels else ""
+        if not (channel or recipient) and role == "assistant":
+            self.repairs.append("no channel")
+        if len(self.channels) > 1:
+            self.repairs.append(f"{len(self.channels)} channels")
+        if len(self.content_types) > 1:
+            self.repairs.append(f"{len(self.content_types)} types")
+        kind = self.content_types[-1] if self.content_types else ""
+        return Header(role or "assistant", self.name, channel, recipient, kind, tuple(self.repairs))
+
+    def _token(self, name: str) -> None:
+        if name == self.after_token and self.is_first_word and name != "start":
+            self.repairs.append(f"<|{name}|> twice")
+        elif name == "start" and (self.started or not self.is_first_word or self.after_token != "start"):
+            self.repairs.append("<|start|> twice")
+        self.after_token, self.is_first_word = name, True
+        self.started = self.started or name == "start"
+
+    def _word(self, word: str) -> None:
+        first, self.is_first_word = self.is_first_word, False
+        if self.expects_recipient:
+            self.expects_recipient = False
+            self._add_recipient(word)
+            return
+        before, to, rest = word.partition("to=")
+        if to and (not before or before.endswith((*ROLES, *CHANNELS))):
+            if before:
+                self._add_word(before, first=first)
+                self.repairs.append(f"{before!r} glued to what follows")
+            self._add_recipient(rest)
+            return
+        self._add_word(word, first=first)
+
+    def _add_recipient(self, word: str) -> None:
+        if not word:
+            self.expects_recipient = True
+            self.repairs.append("nothing right behind `to=`")
+            return
+        self.recipients.append(word)
+
+    def _add_word(self, word: str, *, first: bool) -> None:
+        if self.after_token == "constrain" and first:
+            self._add_constraint(word)
+        elif self.after_token == "start" and first and self._parse_author(word):
+            return
+        elif word in ROLES:
+            self.repairs.append(f"the role {word!r} in another place")
+            self.role = self.role or word
+        elif self._add_channel(word, own=first and self.after_token == "channel"):
+            return
+        elif word.strip(_EDGE) in CONTENT_TYPES:
+            self.content_types.append(word.strip(_EDGE))
+        elif self._add_tool(word):
+            return
+        elif self.after_token == "start" and first and self.started:
+            self.unknown_author = word
+        else:
+            self.repairs.append(f"unexpected {clip(word, 40)!r}")
+
+    def _parse_author(self, word: str) -> bool:
+        """Parse the first word of a header as its role; return whether it is one."""
+        author, _, name = word.partition(":")
+        if author in ROLES:
+            self.role, self.name = author, name
+            return True
+        for role in ROLES:
+            if word.startswith(role):
+                self.role = role
+                self.repairs.append(f"{role!r} glued to what follows")
+                self._add_word(word.removeprefix(role), first=True)
+                return True
+        if (self.started or self.default_role is None) and (
+            _TOOL.match(word) or (self.known is not None and self.known(word))
+        ):
+            self.role, self.name = "tool", word
+            return True
+        return False
+
+    def _add_channel(self, word: str, *, own: bool) -> bool:
+        """Add the channel that the word is or begins with, if any; `own`: the word follows `<|channel|>`."""
+        for channel in CHANNELS:
+            if word == channel:
+                self.channels.append(channel)
+                if not own:
+                    self.repairs.append(f"the channel {channel!r} in another place")
+                return True
+            if word.startswith(channel) and not (self.known is not None and self.known(word)):
+                rest = word.removeprefix(channel)
+                if own or rest in CONTENT_TYPES or rest.strip(_EDGE) == "":
+                    self.channels.append(channel)
+                    self.repairs.append(f"{clip(word, 40)!r} for {channel!r}")
+                    if rest in CONTENT_TYPES:
+                        self.content_types.append(rest)
+                    return True
+        return False
+
+    def _add_constraint(self, word: str) -> None:
+        if self._add_tool(word):
+            return
+        if word.strip(_EDGE) in CONTENT_TYPES:
+            self.content_types.append(f"<|constrain|>{word.strip(_EDGE)}")
+        elif not self._add_channel(word, own=False):
+            self.content_types.append(f"<|constrain|>{word}")
+
+    def _add_tool(self, word: str) -> bool:
+        """Add the word as a tool's name that does not follow `to=`; return whether it is one."""
+        name = word.strip(_EDGE)
+        if not (_TOOL.match(name) or (self.known is not None and self.known(name))):
+            return False
+        self.unaddressed_tools.append(name)
+        return True
+
+    def _choose_recipient(self, role: Role) -> str:
+        """Return the recipient: names after `to=` take precedence over others, and offered tools over unknown ones."""
+        if role != "assistant":
+            return self.recipients[-1].strip(_EDGE) if self.recipients else ""
+        addressed = [
+            cleaned for each in self.recipients if (cleaned := self._clean_name(each)) not in NON_TOOL_RECIPIENTS
+        ]
+        others = [each for each in self.recipients if each in NON_TOOL_RECIPIENTS - {"all", ""}]
+        if others:
+            self.repairs.append(f"`to={others[0]}`")
+        if len(addressed) > 1:
+            self.repairs.append(f"{len(addressed)} recipients")
+        if not addressed and self.unaddressed_tools:
+            self.repairs.append(f"the recipient {clip(self.unaddressed_tools[-1], 60)!r} without `to=`")
+        candidates = addressed or self.unaddressed_tools
+        offered = [each for each in candidates if self.known is not None and self.known(each)]
+        return (offered or candidates or [""])[-1]
+
+    def _clean_name(self, word: str) -> str:
+        name = _MARKUP.split(word)[0].strip(_EDGE)
+        if self.glued and self.known is None:
+            name = _GLUED.sub("", name) or name
+        if name != word:
+            self.repairs.append(f"the recipient {clip(word, 60)!r}")
+        return name

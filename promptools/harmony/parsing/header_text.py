@@ -1,0 +1,64 @@
+"""Recognition of a header at the beginning of a text, by its known parts rather than by tokens alone.
+
+Models drop `<|message|>`, `<|start|>` or other tokens. A header is then the longest prefix of known parts: tokens,
+`assistant`, channels, content types, and `to=` with a recipient. It ends at a bracket, or at other text.
+"""
+
+from __future__ import annotations
+
+import re
+
+from promptools.harmony.control_tokens import CHANNELS
+
+MAX_HEADER = 256
+"""Most characters of a header: a longer one has lost its `<|message|>`, or is none."""
+ASSISTANT = "assistant"
+HEADER_WORDS = (ASSISTANT, *CHANNELS, "json", "code")
+"""The fixed words of headers."""
+STRAY_PUNCTUATION = ".,:;!?"
+"""Punctuation that models leave between two messages."""
+OPENING_BRACKET = re.compile(r"[{\[]")
+HEADER_PARTS = re.compile(rf"(?:<\|(?:start|channel|constrain)\|>|\s+|{'|'.join(HEADER_WORDS)}|to=\s?[^\s<{{\[]+)*")
+"""The known parts of a header, from its beginning."""
+HEADER_DEBRIS = re.compile(rf"(?:[\s{STRAY_PUNCTUATION}]|assistant|analysis|commentary|final|json)*")
+"""The remains of a header that was not written out."""
+
+_TOKENS = ("<|channel|>", "<|constrain|>", "<|start|>")
+_ADDRESS = re.compile(r"to=\s?[^\s<{\[]")
+_TO = re.compile(r"to=\s?[^\s<{\[]*")
+
+
+def has_routing(raw: str) -> bool:
+    """Whether a header names more than a role: a channel, or a recipient."""
+    return "to=" in raw or any(channel in raw for channel in CHANNELS)
+
+
+def may_continue(rest: str) -> bool:
+    """Whether `rest`, which may be empty, is a prefix of another part."""
+    return any(each.startswith(rest) for each in (*HEADER_WORDS, "to= "))
+
+
+def header_end(raw: str) -> int:
+    """Return the end of the header at the beginning of `raw`: `len(raw)` while it may go on, -1 if it is none."""
+    at = len(raw) - len(raw.lstrip(STRAY_PUNCTUATION))
+    while True:
+        rest = raw[at:].lstrip()
+        at = len(raw) - len(rest)
+        if not rest or rest[0] in "{[":
+            return at
+        part = next((each for each in (*_TOKENS, *HEADER_WORDS) if rest.startswith(each)), None)
+        address = _TO.match(rest)
+        if part is not None:
+            at += len(part)
+        elif address is not None:
+            at += address.end()
+        else:
+            return len(raw) if may_continue(rest) else -1
+
+
+def addressed_header_end(raw: str) -> int | None:
+    """Return the end of a header with a recipient but no `<|message|>`; None: it may go on; -1: it is none."""
+    end = header_end(raw)
+    if end == len(raw) <= MAX_HEADER:
+        return None
+    return end if 0 <= end <= MAX_HEADER and _ADDRESS.search(raw[:end]) else -1

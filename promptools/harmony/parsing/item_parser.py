@@ -1,0 +1,109 @@
+"""The pipeline from text or token ids to items: scanner, stripped headers, state machine, misplaced tools."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from promptools.harmony.control_tokens import TOKEN_IDS, Role
+from promptools.harmony.parsing.header import IsTool
+from promptools.harmony.parsing.message_machine import ContentChunk, Item, MessageMachine
+from promptools.harmony.parsing.role_calls import RoleCallDetector
+from promptools.harmony.parsing.stripped_headers import StrippedHeaderFinder
+from promptools.harmony.parsing.tokenizer import TOKEN_NAMES, HarmonyToken, HarmonyTokenizer, Piece
+
+if TYPE_CHECKING:
+    from promptools.harmony.bpe_vocabulary import Decode
+
+_OTHER_TOKENS = {TOKEN_IDS[name]: f"<|{name}|>" for name in TOKEN_IDS if name not in TOKEN_NAMES}
+_TOKENS = {TOKEN_IDS[name]: HarmonyToken(name, f"<|{name}|>") for name in TOKEN_NAMES}
+
+
+class Detokenizer:
+    """Decodes token ids to pieces, in chunks of any size."""
+
+    def __init__(self, decode: Decode) -> None:
+        self._decode = decode
+        self._bytes = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def feed(self, ids: Iterable[int]) -> Iterator[Piece]:
+        """Yield the pieces of more ids; the bytes of an incomplete character are held back."""
+        for token_id in ids:
+            token = _TOKENS.get(token_id)
+            if token is not None:
+                yield from self.close()
+                yield token
+            elif text := self._bytes.decode(_token_bytes(token_id, self._decode)):
+                yield text
+
+    def close(self) -> Iterator[Piece]:
+        """Yield what is held back of an incomplete character, as U+FFFD."""
+        left = self._bytes.decode(b"", final=True)
+        if left:
+            yield left
+
+
+class ItemParser:
+    """Returns items as they become certain; `promptools.harmony.StreamParser` explains the options."""
+
+    def __init__(
+        self,
+        role: Role | None = None,
+        *,
+        strict: bool = False,
+        known: IsTool | None = None,
+        broken: bool = False,
+        decode: Decode | None = None,
+    ) -> None:
+        self._scanner = HarmonyTokenizer(broken=broken)
+        self._stripped = None if strict else StrippedHeaderFinder(known)
+        self._machine = MessageMachine(role, strict=strict, known=known)
+        self._role_calls = None if strict else RoleCallDetector(known)
+        self._tokens = Detokenizer(decode) if decode is not None else None
+
+    def feed(self, text: str) -> list[Item]:
+        """Feed a chunk of text."""
+        if (
+            self._scanner.is_plain(text)
+            and (self._stripped is None or self._stripped.done)
+            and self._machine.feed_content(text)
+        ):
+            return self._certain([ContentChunk(text)])
+        return self._advance(self._scanner.feed(text))
+
+    def feed_ids(self, ids: Iterable[int]) -> list[Item]:
+        """Feed token ids; text that only looks like a control token is text."""
+        assert self._tokens is not None, "a parser that is fed ids needs decode="
+        return self._advance(self._tokens.feed(ids))
+
+    def feed_pieces(self, pieces: Iterable[Piece]) -> list[Item]:
+        """Feed pieces whose control tokens are known: text that only looks like one is text."""
+        return self._advance(pieces)
+
+    def close(self) -> list[Item]:
+        """End the text, and return the remaining items."""
+        left = self._tokens.close() if self._tokens is not None else ()
+        items = self._advance([*left, *self._scanner.close()])
+        if self._stripped is not None:
+            items += self._certain(self._machine.feed(self._stripped.close()))
+        items += self._certain(self._machine.close())
+        return [*items, *self._role_calls.close()] if self._role_calls is not None else items
+
+    def _advance(self, pieces: Iterable[Piece]) -> list[Item]:
+        bare = self._stripped
+        if bare is not None:
+            pieces = (replaced for piece in pieces for replaced in bare.feed(piece))
+        return self._certain(self._machine.feed(pieces))
+
+    def _certain(self, items: Iterable[Item]) -> list[Item]:
+        """Return the items that are certain."""
+        return list(self._role_calls.feed(items) if self._role_calls is not None else items)
+
+
+def _token_bytes(token: int, decode: Decode) -> bytes:
+    """Return the bytes of a token that does not structure messages; for another control token, its name."""
+    try:
+        return decode(token)
+    except KeyError:
+        return _OTHER_TOKENS.get(token, f"<|reserved_{token}|>").encode()

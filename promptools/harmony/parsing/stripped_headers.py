@@ -1,0 +1,209 @@
+"""Harmony whose control tokens a server has stripped: the words of the headers are glued to the text around them.
+
+    analysisNeed the weather.assistantcommentary to=functions.get_weather json{"city": "Oslo"}
+
+is a message of reasoning and a call. Without tokens a header is recognised by words that no sentence has in that form:
+`assistant` glued to a channel, or `to=` and a tool's name before a bracket. `StrippedHeaderFinder` replaces each such
+header by the pieces of a complete one, with tokens whose raw text is empty, so that the state machine needs no second
+path and the raw text still tiles what was fed. A suffix that may become a header is held back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import product
+
+from promptools.harmony.control_tokens import CHANNELS
+from promptools.harmony.parsing.header import IsTool
+from promptools.harmony.parsing.header_text import MAX_HEADER
+from promptools.harmony.parsing.tokenizer import MESSAGE_ENDS, HarmonyToken, Piece
+from promptools.harmony.rendering.recipients import FUNCTIONS
+from promptools.parsing.scanner import RareLiteralMarker
+
+_CHANNEL = "(?:analysis|commentary|final)"
+_SPEAKER = "(?:assistant){1,2}"
+_PREAMBLE = rf"(?:{_SPEAKER} ?)?(?:{_CHANNEL} ?)?"
+_TO = r"to= ?(?P<to>[A-Za-z_][\w.\-]{0,127})"
+_MARKS = ("<|channel|>", "<|constrain|>", "<|message|>")
+_MARK = f"(?:{'|'.join(map(re.escape, _MARKS))})"
+_HEADER_START = re.compile(
+    rf"{_SPEAKER}(?={_CHANNEL}|{_MARK}| ?(?:{_CHANNEL} ?)?to=)|\s(?:{_CHANNEL} ?)?to=(?= ?[A-Za-z_])"
+)
+"""The word `assistant`, glued to what follows ("an assistant finally" is English), or a recipient after white space."""
+_TOKENED = re.compile(rf"\s?(?:{_PREAMBLE}{_TO}|assistant)\s{{0,4}}{_MARK}")
+"""The beginning of a header that has kept some of its tokens."""
+_CALL = re.compile(rf"\s?(?P<before>{_PREAMBLE}){_TO}(?:\s{{0,4}}(?:json|code|{_CHANNEL}))*\s{{0,4}}(?=[{{\[])")
+_TURN = re.compile(rf"{_SPEAKER}{_CHANNEL}(?:\s?(?:json|code)(?=\s{{0,4}}[{{\[]))?")
+_OPENS = re.compile(rf"(?:{_SPEAKER})?(?:analysis(?=[^\W\d_])|(?:commentary|final)(?=[^\Wa-z_]|[\n{{\"']))")
+"""How such a text begins: no English word continues `analysis`, and no sentence ends in `final`."""
+_CONTENT_START = re.compile(r"[\w{\[*#<$|-]|[^\x00-\x7f]|[ \t]{0,2}(?:\n|[A-Z0-9{\[*#])")
+"""What an answer begins with, after the name of its channel."""
+_UNFINISHED = re.compile(
+    rf"\s?{_PREAMBLE}(?:\s{{0,4}}(?:t|to|to=\s?[\w.\-]{{0,128}}(?:\s{{1,4}}\w{{1,12}}){{0,4}}\s{{0,4}})?"
+    rf"|\s?(?:j|js|jso|c|co|cod|(?:json|code)\s{{0,4}}))?(?:<(?:\|\w{{0,9}}\|?)?)?\Z"
+)
+"""What may become a header, at the end of the text."""
+_MUSE_HEADER = re.compile(rf"\s?{_PREAMBLE}{_TO}<\|message\|>\s{{0,8}}(?:<(?:a(?:t(?:e(?:m(?P<atem>:)?)?)?)?)?)?")
+"""What may be a header of Muse Glimmer, whose calls begin with `<atem:`."""
+_SPACES = (" ", "\n", "\t", "\r")
+
+
+def _header_prefixes(before: Iterable[str]) -> frozenset[str]:
+    """Return all prefixes of the beginning of a header whose first word is one of `before`."""
+    channels = ("", *CHANNELS, *(f"{each} " for each in CHANNELS))
+    beginnings = [f"{first}{channel}to= " for first, channel in product(before, channels)]
+    beginnings += [f"{first}{mark}" for first, mark in product(_SPEAKERS, _MARKS)]
+    return frozenset(word[:size] for word in beginnings for size in range(1, len(word) + 1))
+
+
+_SPEAKERS = ("assistant", "assistant ", "assistantassistant", "assistantassistant ")
+_START_PREFIXES = _header_prefixes(("", *_SPEAKERS))
+"""Prefixes of a header at the very beginning of the text."""
+_PREFIXES = _header_prefixes((*_SPACES, *_SPEAKERS))
+"""Prefixes of a header after other text."""
+_LONGEST = max(map(len, _PREFIXES))
+
+
+_FIRST_WORDS = ("assistant", *CHANNELS, "to=")
+"""The words that such a header may begin with."""
+STRIPPED_HEADER = RareLiteralMarker(
+    "harmony_bare",
+    search_literals=("assistant<|", "assistantassistant", *(f"assistant{each}" for each in CHANNELS), "to="),
+    pattern=re.compile(f"(?P<harmony_bare>{_HEADER_START.pattern})"),
+    max_before=_LONGEST,
+    max_after=64,
+    prefixes=_PREFIXES,
+    first_characters=frozenset(each[0] for each in _START_PREFIXES),
+)
+"""The marker of such a header, for the scanners of prose."""
+
+
+def stripped_header_begins(text: str, at: int, known: IsTool | None, *, first: bool, final: bool) -> bool | None:
+    """Whether a header without tokens begins at `text[at]`; None: more text is needed.
+
+    `first`: no text precedes it. A turn (`assistantfinal`) counts only if it cannot be a word of a sentence about it.
+    """
+    if first and not text[at].isspace() and not text.startswith(_FIRST_WORDS, at):
+        return None if not final and text[at:] in _START_PREFIXES else False
+    window = text[at : at + MAX_HEADER]
+    whole = final or len(text) - at > MAX_HEADER
+    if first and _OPENS.match(window) and window.startswith(("analysis", "assistant")):
+        return True
+    if first and not whole and window in _START_PREFIXES:
+        return None
+    other = _MUSE_HEADER.match(window)
+    if other is not None and (other["atem"] or (not whole and other.end() == len(window))):
+        return False if other["atem"] else None
+    if _TOKENED.match(window):
+        return True
+    call = _CALL.match(window)
+    if call is not None:
+        return _is_tool(call["to"], known)
+    if not whole and _UNFINISHED.match(window):
+        return None
+    turn = _TURN.match(window)
+    return turn is not None and _CONTENT_START.match(window, turn.end()) is not None
+
+
+class StrippedHeaderFinder:
+    """Finds such headers in text, and replaces each by pieces whose tokens are empty.
+
+    It stops at the first control token of a header: text that has its tokens needs no guess. O(n) in characters; holds
+    back at most `LIMIT` of them.
+    """
+
+    def __init__(self, known: IsTool | None = None) -> None:
+        self._known = known
+        self._held = ""
+        self._at_start = True
+        self.done = False
+        """A token of a header came: nothing is searched for any more."""
+
+    def feed(self, piece: Piece) -> Iterator[Piece]:
+        """Yield the pieces that a piece becomes."""
+        if isinstance(piece, HarmonyToken):
+            yield from self.close()
+            self._at_start = False
+            self.done = self.done or piece.name not in MESSAGE_ENDS
+            yield piece
+        elif self.done:
+            yield piece
+        else:
+            yield from self._split(self._held + piece, final=False)
+
+    def close(self) -> Iterator[Piece]:
+        """Yield what was held back."""
+        held, self._held = self._held, ""
+        if held:
+            yield from self._split(held, final=True)
+
+    def _split(self, text: str, *, final: bool) -> Iterator[Piece]:
+        at, self._held = 0, ""
+        if self._at_start:
+            stripped = text.lstrip()
+            if len(stripped) < len(text):
+                yield text[: len(text) - len(stripped)]
+                text = stripped
+            if not final and len(text) <= MAX_HEADER and (_UNFINISHED.match(text) or text in _START_PREFIXES):
+                self._held = text
+                return
+            self._at_start = False
+            opens = _OPENS.match(text)
+            head = opens[0] if opens is not None else self._match_header(text, 0, final=final)
+            if head is not None:
+                yield from _header_pieces(head)
+                at = len(head)
+        begin = at
+        while (found := _HEADER_START.search(text, at)) is not None:
+            head = self._match_header(text, found.start(), final=final)
+            if (
+                head is None
+                and not final
+                and len(text) - found.start() <= MAX_HEADER
+                and _UNFINISHED.match(text, found.start())
+            ):
+                if found.start() > begin:
+                    yield text[begin : found.start()]
+                self._held = text[found.start() :]
+                return
+            if head is None:
+                at = found.start() + 1
+                continue
+            if found.start() > begin:
+                yield text[begin : found.start()]
+            yield from _header_pieces(head)
+            begin = at = found.start() + len(head)
+        cut = len(text) if final else _held_from(text, begin)
+        if cut > begin:
+            yield text[begin:cut]
+        self._held = text[cut:]
+
+    def _match_header(self, text: str, at: int, *, final: bool) -> str | None:
+        """Return the complete header at `text[at]`, if there is one."""
+        call = _CALL.match(text, at)
+        if call is not None and (call["before"].strip() or _is_tool(call["to"], self._known)):
+            return call[0]
+        turn = _TURN.match(text, at)
+        if turn is None or (not final and _UNFINISHED.match(text, at)):
+            return None
+        ends = final and not text[turn.end() :].strip()
+        return turn[0] if ends or _CONTENT_START.match(text, turn.end()) else None
+
+
+def _is_tool(name: str, known: IsTool | None) -> bool:
+    return name.startswith(f"{FUNCTIONS}.") or known is None or known(name)
+
+
+def _header_pieces(raw: str) -> Iterator[Piece]:
+    yield HarmonyToken("start", "")
+    yield raw
+    yield HarmonyToken("message", "")
+
+
+def _held_from(text: str, at: int) -> int:
+    """Return the offset of the suffix of `text[at:]` that may become a header."""
+    for size in range(min(_LONGEST, len(text) - at), 0, -1):
+        if text[len(text) - size :] in _PREFIXES:
+            return len(text) - size
+    return len(text)

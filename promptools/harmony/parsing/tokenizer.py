@@ -1,0 +1,79 @@
+"""A tokenizer of Harmony text: control tokens and the text between them, in chunks of any size."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple, TypeAlias
+
+TOKEN_NAMES = ("start", "channel", "constrain", "message", "end", "return", "call", "endoftext")
+"""The control tokens that structure or end a reply."""
+MESSAGE_ENDS = frozenset(("end", "return", "call", "endoftext"))
+"""Those that end a message."""
+
+
+class HarmonyToken(NamedTuple):
+    """One control token, and its raw text: empty if only the words around it show that it was there."""
+
+    name: str
+    raw: str
+
+
+Piece: TypeAlias = "str | HarmonyToken"
+
+
+def raw_text(piece: Piece) -> str:
+    """Return the raw text of a piece."""
+    return piece.raw if isinstance(piece, HarmonyToken) else piece
+
+
+_TOKEN = re.compile(rf"<\|({'|'.join(TOKEN_NAMES)})\|>")
+_LINES = re.compile(r"[\r\n]")
+_BREAK = r"[\r\n]*"
+_BROKEN = re.compile(_BREAK.join(("<", r"\|", f"({'|'.join(map(_BREAK.join, TOKEN_NAMES))})", r"\|", ">")))
+"""The same with line ends inside."""
+_PREFIXES = frozenset(f"<|{name}|>"[:size] for name in TOKEN_NAMES for size in range(1, len(name) + 4))
+_LONGEST = max(map(len, _PREFIXES))
+
+
+class HarmonyTokenizer:
+    """Splits text into pieces; holds back a suffix that may become a token: 12 characters at most.
+
+    `broken`: line ends inside a token are ignored, as in a transcript that has each chunk on a line of its own.
+    """
+
+    def __init__(self, *, broken: bool = False) -> None:
+        self._broken = broken
+        self._held = ""
+
+    def is_plain(self, text: str) -> bool:
+        """Whether a text is one piece, unchanged."""
+        return not self._held and "<" not in text
+
+    def feed(self, text: str) -> Iterator[Piece]:
+        """Yield the pieces of more text. O(n) in characters."""
+        text = self._held + text
+        at = 0
+        for token in (_BROKEN if self._broken else _TOKEN).finditer(text):
+            if token.start() > at:
+                yield text[at : token.start()]
+            yield HarmonyToken(_LINES.sub("", token[1]), token[0])
+            at = token.end()
+        stop = self._held_from(text, at)
+        self._held = text[stop:]
+        if stop > at:
+            yield text[at:stop]
+
+    def close(self) -> Iterator[Piece]:
+        """Yield what was held back."""
+        held, self._held = self._held, ""
+        if held:
+            yield held
+
+    def _held_from(self, text: str, at: int) -> int:
+        """Return the offset of the suffix that may become a token."""
+        start = text.rfind("<", at if self._broken else max(at, len(text) - _LONGEST))
+        if start < 0:
+            return len(text)
+        tail = text[start:]
+        return start if (_LINES.sub("", tail) if self._broken else tail) in _PREFIXES else len(text)

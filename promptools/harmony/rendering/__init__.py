@@ -1,0 +1,1 @@
+"""A conversation and its tools as Harmony text or token ids."""

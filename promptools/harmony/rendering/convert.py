@@ -1,0 +1,306 @@
+"""A Chat Completions request as a Harmony conversation.
+
+The rules are those of vLLM's conversion (PR 28729), except where a comment here says otherwise. There is one system
+message and at most one developer message: the client's messages of both roles are joined into the latter.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal, TypeAlias
+
+from promptools.errors import UsageError, clip
+from promptools.harmony.rendering.reasoning_policy import REASONING_POLICIES, ReasoningPolicy
+from promptools.harmony.rendering.recipients import FUNCTIONS, RecipientNames, clean_name
+from promptools.harmony.rendering.renderer import (
+    CUTOFF,
+    IDENTITY,
+    AnswerFormat,
+    DeveloperContent,
+    Effort,
+    Message,
+    Namespace,
+    SystemContent,
+    is_header_field,
+)
+from promptools.harmony.rendering.tool_declarations import FunctionDeclaration
+from promptools.schema.documents.graph import is_array, is_object
+from promptools.types import Schema, Tool
+
+ToolPlacement: TypeAlias = Literal["developer", "system"]
+CallOrder: TypeAlias = Literal["analysis-first", "commentary-first"]
+
+REASONING_INPUT_KEYS = ("reasoning", "reasoning_content", "thinking")
+"""Servers' keys for reasoning, in the order in which they are looked up."""
+PARAGRAPH_BREAK = "\n\n"
+EFFORTS: Mapping[Any, Effort] = MappingProxyType({
+    None: "medium",
+    "none": "low",
+    "minimal": "low",
+    "low": "low",
+    "medium": "medium",
+    "high": "high",
+    "xhigh": "high",
+    "max": "high",
+    False: "low",
+    True: "medium",
+})  # fmt: skip
+"""Values of `reasoning_effort`, or of Ollama's `think`, and the nearest of the three efforts that gpt-oss knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a request is rendered."""
+
+    identity: str | None = IDENTITY
+    cutoff: str | None = CUTOFF
+    date: str | None = None
+    """Today, as `2025-06-28`."""
+    effort: Effort | None = "medium"
+    tools_in: ToolPlacement = "developer"
+    """`system`: where gpt-oss' training declared its tools, which it calls by these names more readily."""
+    thoughts: ReasoningPolicy = "last-final"
+    order: CallOrder = "analysis-first"
+    """What comes first before a call, reasoning or text: models reason first; PR 28729 puts the text first."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertedRequest:
+    """A conversation, the names in it, and what could not be converted (`notes`)."""
+
+    messages: tuple[Message, ...]
+    names: RecipientNames
+    notes: tuple[str, ...] = ()
+
+
+def convert(
+    messages: Iterable[Mapping[str, Any]],
+    tools: Iterable[Tool] = (),
+    *,
+    response_format: Mapping[str, Any] | None = None,
+    options: Options | None = None,
+) -> ConvertedRequest:
+    """Convert a request. O(n) in its size.
+
+    Raises UsageError for a role that Chat Completions does not know, and for a result whose tool cannot be found.
+    """
+    chosen = options or Options()
+    given, offered = list(messages), list(tools)
+    names = RecipientNames((tool.name for tool in offered), _names_in_history(given))
+    reader = _MessageConverter(given, names, chosen.order)
+    converted = [item for at, message in enumerate(given) for item in reader.convert(at, message)]
+    namespaces = _namespaces(offered, names)
+    head = [_system(chosen, namespaces)]
+    developer = _developer(
+        chosen, PARAGRAPH_BREAK.join(reader.instructions), namespaces, answer_formats(response_format)
+    )
+    if developer != DeveloperContent():
+        head.append(Message("developer", developer))
+    return ConvertedRequest((*head, *REASONING_POLICIES[chosen.thoughts](converted)), names, tuple(reader.notes))
+
+
+def parse_effort(value: Any) -> Effort:
+    """Return the effort for a value of `reasoning_effort` or `think`. Raises UsageError for an unknown one."""
+    effort = EFFORTS.get(value) if value is None or isinstance(value, str | bool) else None
+    if effort is None:
+        known = ", ".join(each for each in EFFORTS if isinstance(each, str))
+        raise UsageError(f"The reasoning effort {value!r} is none that we know: use one of {known}.")
+    return effort
+
+
+def answer_formats(response_format: Mapping[str, Any] | None) -> tuple[AnswerFormat, ...]:
+    """Return the answer format that a request's `response_format` asks for, or none."""
+    match (response_format or {}).get("type"):
+        case "json_schema":
+            given = (response_format or {}).get("json_schema")
+            inner: Mapping[str, Any] = given if is_object(given) else {}
+            schema = json.dumps(inner.get("schema", {}), ensure_ascii=False, separators=(",", ":"))
+            return (AnswerFormat(_string(inner.get("name")) or "answer", schema, _string(inner.get("description"))),)
+        case "json_object":
+            return (AnswerFormat("answer", '{"type":"object"}'),)
+        case _:
+            return ()
+
+
+def _system(options: Options, spaces: tuple[Namespace, ...]) -> Message:
+    own = spaces if options.tools_in == "system" else ()
+    about = SystemContent(options.identity, options.cutoff, options.date, options.effort, namespaces=own)
+    return Message("system", about)
+
+
+def _developer(
+    options: Options, instructions: str, spaces: tuple[Namespace, ...], forms: tuple[AnswerFormat, ...]
+) -> DeveloperContent:
+    if options.tools_in == "system":
+        return DeveloperContent(instructions, formats=forms)
+    functions = next((each.functions for each in spaces if each.name == FUNCTIONS), None)
+    others = tuple(each for each in spaces if each.name != FUNCTIONS)
+    return DeveloperContent(instructions, functions, forms, others)
+
+
+def _namespaces(tools: Sequence[Tool], names: RecipientNames) -> tuple[Namespace, ...]:
+    namespaces: defaultdict[str, list[FunctionDeclaration]] = defaultdict(list)
+    for tool in tools:
+        place = names.address_of(tool.name)
+        namespaces[place.namespace].append(
+            FunctionDeclaration(place.name, tool.description, _nonempty_parameters(tool.parameters))
+        )
+    return tuple(Namespace(name, tuple(functions)) for name, functions in namespaces.items())
+
+
+def _nonempty_parameters(schema: Schema) -> Schema | None:
+    """Return the parameters; None if there are none: `() => any` in training (openai/harmony, format.md)."""
+    keywords = {key for key, value in schema.items() if value not in ({}, [], False)}
+    return schema if keywords - {"type", "title", "$schema"} or schema.get("type", "object") != "object" else None
+
+
+@dataclass(slots=True)
+class _MessageConverter:
+    """Converts messages in order; keeps the calls made, and those still waiting for a result."""
+
+    messages: Sequence[Mapping[str, Any]]
+    names: RecipientNames
+    order: CallOrder
+    instructions: list[str] = field(default_factory=list[str])
+    notes: list[str] = field(default_factory=list[str])
+    names_by_id: dict[str, str] = field(default_factory=dict[str, str])
+    """Names of calls by id, from all messages; those already read take precedence over later ones."""
+    open_calls: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    last_tool: str = ""
+
+    def __post_init__(self) -> None:
+        for message in reversed(self.messages):
+            self.names_by_id.update((call_id, name) for call_id, name, _ in _iter_calls(message))
+
+    def convert(self, at: int, message: Mapping[str, Any]) -> Iterator[Message]:
+        match message.get("role"):
+            case "system" | "developer":
+                self._drop_name(at, message)
+                self.instructions += filter(None, [self._text(at, message)])
+            case "user":
+                yield Message("user", self._text(at, message), self._name(at, message))
+            case "assistant":
+                self._drop_name(at, message)
+                yield from self._assistant(at, message)
+            case "tool" | "function":
+                yield self._result(at, message)
+            case other:
+                raise UsageError(
+                    f"Message {at} has the role {other!r}: use system, developer, user, assistant or tool."
+                )
+
+    def _text(self, at: int, message: Mapping[str, Any]) -> str:
+        text, others = _content_text(message.get("content"))
+        if others:
+            self.notes.append(f"message {at}: {others} parts that are no text were left out; Harmony has text alone")
+        return text
+
+    def _name(self, at: int, message: Mapping[str, Any]) -> str:
+        """Return a user's name for the header (openai-harmony writes `user:ann`)."""
+        name = _string(message.get("name"))
+        if not name or is_header_field(name):
+            return name
+        self.notes.append(f"message {at}: the user's name {clip(name)!r} was left out; it cannot stand in a header")
+        return ""
+
+    def _drop_name(self, at: int, message: Mapping[str, Any]) -> None:
+        if message.get("name"):
+            self.notes.append(f"message {at}: its name was left out; a user's alone is told")
+
+    def _assistant(self, at: int, message: Mapping[str, Any]) -> Iterator[Message]:
+        text = self._text(at, message) or _string(message.get("refusal"))
+        reasoning = next((value for key in REASONING_INPUT_KEYS if (value := _string(message.get(key)))), "")
+        calls = list(_iter_calls(message))
+        analysis = [Message("assistant", reasoning, channel="analysis")] if reasoning else []
+        content = [Message("assistant", text, channel="commentary" if calls else "final")] if text else []
+        yield from [*content, *analysis] if calls and self.order == "commentary-first" else [*analysis, *content]
+        if calls:
+            self.open_calls = [(call_id, name) for call_id, name, _ in calls]
+        for call_id, name, arguments in calls:
+            self.last_tool = self.names_by_id[call_id] = name
+            yield _call_message(self.names.address_of(name).recipient, arguments)
+
+    def _result(self, at: int, message: Mapping[str, Any]) -> Message:
+        name = self._result_tool(at, message)
+        place = self.names.address_of(name)
+        channel = _channel_and_type(place.recipient)[0]
+        return Message("tool", self._text(at, message), place.recipient, channel, "assistant")
+
+    def _result_tool(self, at: int, message: Mapping[str, Any]) -> str:
+        """Return the name of a result's tool: by the call's id, the result's `name`, or the call that it follows."""
+        call_id = _string(message.get("tool_call_id"))
+        name = self.names_by_id.get(call_id, "") if call_id else ""
+        name = name or _string(message.get("name"))
+        matching = [call for call in self.open_calls if call_id and call[0] == call_id]
+        matching = matching or [call for call in self.open_calls if name in {call[1], ""}]
+        if matching:
+            self.open_calls.remove(matching[0])
+        name = name or (matching[0][1] if matching else self.last_tool)
+        if not name:
+            raise UsageError(
+                f"Message {at} is the result of a call that nobody made: no call has the id {clip(call_id)!r}, and the "
+                f"message has no name. Put the call before it, or give it the tool's `name`."
+            )
+        return name
+
+
+def _names_in_history(messages: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    for message in messages:
+        yield from (name for _, name, _ in _iter_calls(message))
+        if message.get("role") in {"tool", "function"} and (name := _string(message.get("name"))):
+            yield name
+
+
+def _iter_calls(message: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield id, name and arguments of an assistant's calls; a call without a name gets the placeholder."""
+    if message.get("role") != "assistant":
+        return
+    given = message.get("tool_calls")
+    calls: list[Any] = given if is_array(given) else []
+    if not calls and is_object(message.get("function_call")):
+        calls = [{"function": message["function_call"]}]
+    for call in filter(is_object, calls):
+        inner = call.get("function") or call.get("custom")
+        function = inner if is_object(inner) else {}
+        value = function.get("arguments", function.get("input"))
+        arguments = value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
+        yield _string(call.get("id")), _string(function.get("name")) or clean_name(""), arguments
+
+
+def _call_message(recipient: str, arguments: str) -> Message:
+    channel, kind = _channel_and_type(recipient)
+    return Message("assistant", arguments, channel=channel, recipient=recipient, content_type=kind)
+
+
+def _channel_and_type(recipient: str) -> tuple[str, str]:
+    """Return channel and content type of a call.
+
+    Functions are called on `commentary` with `json` (vLLM measured it better than `<|constrain|>json`); tools in
+    namespaces of their own on `analysis` with `code`, as gpt-oss itself does (50 of 61 real calls of container.exec
+    and repo_browser).
+    """
+    return ("commentary", "json") if recipient.startswith(f"{FUNCTIONS}.") else ("analysis", "code")
+
+
+def _content_text(content: Any) -> tuple[str, int]:
+    """Return the text of a content, its parts concatenated, and how many parts are not text."""
+    if content is None or isinstance(content, str):
+        return content or "", 0
+    if not is_array(content):
+        return json.dumps(content, ensure_ascii=False), 0
+    parts = [part if isinstance(part, str) else part.get("text") if is_object(part) else None for part in content]
+    texts = [part for part in parts if isinstance(part, str)]
+    others = [part for part, text in zip(content, parts, strict=True) if text is None and _part_type(part) != "text"]
+    return "".join(texts), len(others)
+
+
+def _part_type(part: Any) -> Any:
+    return part.get("type") if is_object(part) else None
+
+
+def _string(value: Any) -> str:
+    return value if isinstance(value, str) else ""

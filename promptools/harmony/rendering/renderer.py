@@ -1,0 +1,212 @@
+"""A conversation as Harmony text, or with a vocabulary as token ids.
+
+The text is openai-harmony's (0.0.8), byte for byte, except for what `declare` lists, and for control tokens in content
+(of users, tools, files): in text they are escaped, in ids they are ordinary text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias
+
+from promptools.errors import UsageError
+from promptools.harmony.control_tokens import CHANNELS, TOKEN_IDS, Role, escape
+from promptools.harmony.rendering.recipients import FUNCTIONS
+from promptools.harmony.rendering.tool_declarations import FunctionDeclaration, line_comments, render_namespace
+
+Effort: TypeAlias = Literal["low", "medium", "high"]
+Encode: TypeAlias = Callable[[str], Sequence[int]]
+"""Returns the ids of ordinary text, in which no control token is recognised."""
+
+IDENTITY = "You are ChatGPT, a large language model trained by OpenAI."
+CUTOFF = "2024-06"
+
+_WORD = re.compile(r"[^\s<>|]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """Tools that the system message declares, in a namespace of their own."""
+
+    name: str
+    functions: tuple[FunctionDeclaration, ...] = ()
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SystemContent:
+    """The content of the system message. A field that is None or empty is left out."""
+
+    identity: str | None = IDENTITY
+    cutoff: str | None = CUTOFF
+    date: str | None = None
+    """Today, as `2025-06-28`."""
+    effort: Effort | None = "medium"
+    channels: tuple[str, ...] = CHANNELS
+    namespaces: tuple[Namespace, ...] = ()
+
+
+class AnswerFormat(NamedTuple):
+    """A format of the answer: a name, and its JSON Schema as text."""
+
+    name: str
+    schema: str
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DeveloperContent:
+    """The content of the developer message: instructions, functions, formats of the answer."""
+
+    instructions: str = ""
+    functions: tuple[FunctionDeclaration, ...] | None = None
+    """None: no section; empty: an empty section."""
+    formats: tuple[AnswerFormat, ...] = ()
+    namespaces: tuple[Namespace, ...] = ()
+    """Tools beside `functions`, in namespaces of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message; `name` is that of the tool whose result it is (`functions.get_weather`), or a user's."""
+
+    role: Role
+    content: str | SystemContent | DeveloperContent
+    name: str = ""
+    channel: str = ""
+    recipient: str = ""
+    content_type: str = ""
+    """`json`, `code`, or `<|constrain|>json`."""
+
+
+class ControlToken(NamedTuple):
+    """One control token."""
+
+    name: str
+
+
+RenderedPiece: TypeAlias = "str | ControlToken"
+
+
+def render_messages(
+    messages: Iterable[Message], *, reply_role: Role | None = "assistant", escape: Callable[[str], str] = escape
+) -> str:
+    """Render a conversation as text, up to the header of the reply of `reply_role` (None: no reply is asked for).
+
+    `escape` makes control tokens in content harmless. Raises UsageError for a field that no header can hold. O(n) in
+    characters.
+    """
+    return "".join(
+        f"<|{piece.name}|>" if isinstance(piece, ControlToken) else escape(piece)
+        for piece in render_pieces(messages, reply_role=reply_role)
+    )
+
+
+def encode_messages(messages: Iterable[Message], encode: Encode, *, reply_role: Role | None = "assistant") -> list[int]:
+    """Render a conversation as token ids; errors as in `render_messages`."""
+    ids: list[int] = []
+    for piece in render_pieces(messages, reply_role=reply_role):
+        if isinstance(piece, ControlToken):
+            ids.append(TOKEN_IDS[piece.name])
+        elif piece:
+            ids.extend(encode(piece))
+    return ids
+
+
+def render_pieces(messages: Iterable[Message], *, reply_role: Role | None = "assistant") -> Iterator[RenderedPiece]:
+    """Yield a conversation as control tokens and the ordinary text between them."""
+    given = list(messages)
+    calls = any(isinstance(each.content, DeveloperContent) and each.content.functions for each in given)
+    for message in given:
+        yield from _message(message, functions=calls)
+    if reply_role is not None:
+        yield from (ControlToken("start"), reply_role)
+
+
+def _message(message: Message, *, functions: bool) -> Iterator[RenderedPiece]:
+    yield ControlToken("start")
+    recipient = _header_field(message.recipient, "recipient")
+    kind = message.content_type.removeprefix("<|constrain|>")
+    yield _author(message) + (f" to={recipient}" if recipient not in {"", "all"} else "")
+    if message.channel:
+        yield ControlToken("channel")
+    before = _header_field(message.channel, "channel")
+    if kind and kind != message.content_type:
+        yield f"{before} "
+        yield ControlToken("constrain")
+        yield _header_field(kind, "content type")
+    else:
+        yield before + (f" {_header_field(kind, 'content type')}" if kind else "")
+    yield ControlToken("message")
+    yield content_text(message, functions=functions)
+    yield ControlToken("call" if message.role == "assistant" and message.recipient else "end")
+
+
+def _author(message: Message) -> str:
+    name = _header_field(message.name, "name")
+    if message.role == "tool":
+        if not name:
+            raise UsageError("A tool's message has no name: say which tool's result it is, as `functions.get_weather`.")
+        return name
+    return f"{message.role}:{name}" if name else message.role
+
+
+def is_header_field(text: str) -> bool:
+    """Whether a text may be a field of a header."""
+    return _WORD.fullmatch(text) is not None
+
+
+def _header_field(text: str, what: str) -> str:
+    """Return a field of a header. Raises UsageError if it could end the field, since headers are not escaped."""
+    if text and not is_header_field(text):
+        raise UsageError(f"The {what} {text!r} cannot stand in a Harmony header: leave out white space, '<', '>', '|'.")
+    return text
+
+
+def content_text(message: Message, *, functions: bool = False) -> str:
+    """Return a message's content as text; `functions`: the system message names the channel for calls of functions."""
+    match message.content:
+        case SystemContent() as said:
+            return _system(said, functions=functions)
+        case DeveloperContent() as said:
+            return _developer(said)
+        case text:
+            return text
+
+
+def _system(content: SystemContent, *, functions: bool) -> str:
+    about = [
+        *([content.identity] if content.identity is not None else []),
+        *([f"Knowledge cutoff: {content.cutoff}"] if content.cutoff is not None else []),
+        *([f"Current date: {content.date}"] if content.date is not None else []),
+    ]
+    parts = ["\n".join(about)] if about else []
+    if content.effort is not None:
+        parts.append(f"Reasoning: {content.effort}")
+    if content.namespaces:
+        parts.append(_tool_sections(content.namespaces))
+    if content.channels:
+        line = f"# Valid channels: {', '.join(content.channels)}. Channel must be included for every message."
+        go = f"\nCalls to these tools must go to the commentary channel: '{FUNCTIONS}'." if functions else ""
+        parts.append(line + go)
+    return "\n\n".join(parts)
+
+
+def _developer(content: DeveloperContent) -> str:
+    parts = [f"# Instructions\n\n{content.instructions}"] if content.instructions else []
+    functions = () if content.functions is None else (Namespace(FUNCTIONS, content.functions),)
+    if functions or content.namespaces:
+        parts.append(_tool_sections([*functions, *content.namespaces]))
+    if content.formats:
+        parts.append("# Response Formats")
+        parts += (f"## {each.name}\n\n{line_comments(each.description)}{each.schema}" for each in content.formats)
+    return "\n\n".join(parts)
+
+
+def _tool_sections(spaces: Iterable[Namespace]) -> str:
+    ordered = sorted(spaces, key=lambda each: each.name)
+    return "\n\n".join(
+        ("# Tools", *(render_namespace(each.name, each.functions, each.description) for each in ordered))
+    )

@@ -1,0 +1,228 @@
+"""Find the end of a bracketed value while its text arrives in chunks.
+
+Before a candidate is parsed it is only known where it starts. This scan finds the bracket that closes it, in one pass
+and without a copy of the text, so that the JSON reader runs once, on a value that is all there. It knows strings and
+comments and nothing else of JSON: a well-formed value ends exactly where a JSON reader says, any other one where its
+brackets balance.
+
+Between two chunks the scan is in one of four states: outside strings (`depth` brackets are open), in a string (`_quote`
+tells which quote closes it, or which three), in a comment (`_comment` is what ends it), or just after a slash that may
+open a comment (`_slash_pending`). `_last_character`, the last character that is not white space, tells a quote that
+opens a single-quoted string from an apostrophe. No character is looked at twice.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Final
+
+MAX_DEPTH: Final = 200
+"""Levels of nesting that a value may have."""
+
+_PLAIN = r"[^\"'‘’“”/#\[\]{}]++|\"(?!\")[^\"\\]{0,80}+(?:\\.[^\"\\]{0,80}+){0,8}+\"|\"\"(?!\"|\Z)"  # not a triple quote
+_FLAT = rf"\{{(?:{_PLAIN})*+\}}|\[(?:{_PLAIN})*+\]"
+_SKIP = rf"(?:{_PLAIN}|\{{(?:{_PLAIN}|{_FLAT})*+\}}|\[(?:{_PLAIN}|{_FLAT})*+\])*+"
+"""Short strings and two levels of brackets, skipped by the regex engine; a long string is left to `str.find`."""
+_DELIMITERS = re.compile(r"[\[{]+|[\]}]+|\"|['‘’“”/#]+")
+_COMMENTS = re.compile(r"(?:\s|(?:#|//)[^\n]*+\n|/\*[^*]*+(?:\*(?!/)[^*]*+)*+\*/)++")
+_SMART = {"“": re.compile("[“”]"), "‘": re.compile("[‘’]")}
+_OPENERS = {"'": "'", "‘": "‘", "’": "‘", "“": "“", "”": "“"}
+_IN_TRIPLE = {quote: re.compile(rf"[^\\{quote}]*+(?:\\.[^\\{quote}]*+)*+", re.DOTALL) for quote in "\"'"}
+_BEFORE_VALUE = "{[,:"
+"""A key or a value may start after one of these; anywhere else a single quote is an apostrophe."""
+
+
+@cache
+def _skip_pattern() -> re.Pattern[str]:
+    return re.compile(_SKIP, re.DOTALL)
+
+
+class BracketScanner:
+    """Find the end of one value that starts with `{` or `[`.
+
+    O(n) in characters, with O(1) calls of the regex engine per bracket and per string.
+    """
+
+    __slots__ = (
+        "_comment",
+        "_empty_quote",
+        "_escaped",
+        "_last_character",
+        "_quote",
+        "_quote_run",
+        "_slash_pending",
+        "_string_opened",
+        "depth",
+        "too_deep",
+    )
+
+    def __init__(self) -> None:
+        self.depth = 0
+        """Brackets that are open."""
+        self.too_deep = False
+        """Whether the value is nested deeper than `MAX_DEPTH`: the scan stops, since the JSON reader rejects it."""
+        self._quote = ""
+        self._string_opened = False
+        """Whether a string that is a value has just been opened."""
+        self._empty_quote = ""
+        """The quote of an empty string that has just ended: one more opens a triple-quoted string."""
+        self._quote_run = 0
+        """Quotes at the end of what was read of a triple-quoted string."""
+        self._escaped = False
+        self._comment = ""
+        self._slash_pending = False
+        self._last_character = ""
+
+    @property
+    def in_string(self) -> bool:
+        """Whether the next character is inside a string."""
+        return bool(self._quote)
+
+    def feed(self, piece: str, start: int = 0) -> int | None:
+        """Scan `piece[start:]`; return the index just past the value's last bracket, None while it is open."""
+        at = start
+        if self._slash_pending and at < len(piece):
+            at = self._scan_after_slash(piece, at)
+        while at < len(piece) and not self.too_deep:
+            if self._quote:
+                at = self._scan_string(piece, at)
+            elif self._comment:
+                at = self._scan_comment(piece, at)
+            else:
+                at = self._scan_outside(piece, at)
+                if at < 0:
+                    return -at
+        return None
+
+    def _scan_string(self, piece: str, at: int) -> int:
+        """Return the index past the closing quote, or the end of the piece."""
+        if self._escaped:
+            self._escaped = False
+            at += 1
+        quote = self._quote
+        if len(quote) > 1:
+            return self._scan_triple_quoted(piece, at)
+        fresh, self._string_opened = self._string_opened, False
+        begin = at
+        while True:
+            if quote in _SMART:
+                match = _SMART[quote].search(piece, at)
+                end = match.start() if match else -1
+            else:
+                end = piece.find(quote, at)
+            stop = end if end >= 0 else len(piece)
+            if stop > at and piece[stop - 1] == "\\":
+                body = piece[at:stop]
+                odd = (len(body) - len(body.rstrip("\\"))) & 1
+            else:
+                odd = 0
+            if end < 0:
+                self._escaped = odd == 1
+                return len(piece)
+            at = end + 1
+            if not odd:
+                self._quote = ""
+                self._last_character = quote
+                self._empty_quote = quote if fresh and end == begin and quote in "\"'" else ""
+                return at
+
+    def _scan_triple_quoted(self, piece: str, at: int) -> int:
+        """Return the index past a triple-quoted string: three or more quotes close it, since it may end in a quote."""
+        quote = self._quote[0]
+        while at < len(piece):
+            if piece[at] == quote:
+                self._quote_run += 1
+                at += 1
+            elif self._quote_run >= len(self._quote):
+                self._quote, self._last_character, self._quote_run = "", quote, 0
+                return at
+            else:
+                self._quote_run = 0
+                match = _IN_TRIPLE[quote].match(piece, at)
+                assert match is not None
+                at = match.end()
+                if at < len(piece) and piece[at] == "\\":  # it escapes the first character of the next piece
+                    self._escaped = True
+                    return len(piece)
+        return at
+
+    def _scan_outside(self, piece: str, at: int) -> int:
+        """Return the index past the next bracket, quote or comment opener; negated if that bracket closed the value."""
+        if self._empty_quote:
+            quote, self._empty_quote = self._empty_quote, ""
+            if piece[at] == quote:
+                self._quote = quote * 3
+                return at + 1
+        skipped = _skip_pattern().match(piece, at) if self.depth else None  # the value's own bracket must be counted
+        match = _DELIMITERS.match(piece, skipped.end() if skipped else at)
+        if match is None:
+            self._remember_last(piece, at, len(piece))
+            return len(piece)
+        begin, end = match.span()
+        char = piece[begin]
+        if char == '"':
+            self._remember_last(piece, at, begin)
+            self._quote, self._string_opened = char, self._last_character in _BEFORE_VALUE
+            return begin + 1
+        if char in "[{":
+            self.depth += end - begin
+            self.too_deep = self.too_deep or self.depth > MAX_DEPTH
+            self._last_character = char
+            return end
+        if char in "]}":
+            if end - begin >= self.depth:
+                end, self.depth = begin + self.depth, 0
+                return -end
+            self.depth -= end - begin
+            self._last_character = char
+            return end
+        self._remember_last(piece, at, begin)
+        if self._last_character not in _BEFORE_VALUE:
+            self._last_character = char
+            return end
+        if char in _OPENERS:
+            self._quote, self._string_opened = _OPENERS[char], True
+            return begin + 1
+        comments = _COMMENTS.match(piece, begin)
+        if comments:
+            return comments.end()
+        if char == "#":
+            self._comment = "\n"
+            return begin + 1
+        self._slash_pending = True
+        return self._scan_after_slash(piece, begin + 1) if begin + 1 < len(piece) else end
+
+    def _scan_after_slash(self, piece: str, at: int) -> int:
+        """Open a comment if the character after the slash says so; return the index to go on from."""
+        self._slash_pending = False
+        char = piece[at]
+        if char in "/*":
+            self._comment = "\n" if char == "/" else "*/"
+            return at + 1
+        self._last_character = "/"
+        return at
+
+    def _scan_comment(self, piece: str, at: int) -> int:
+        """Return the index past the end of the comment, or the end of the piece."""
+        if self._comment == "/":  # the piece before ended in a star
+            self._comment = "*/"
+            if piece[at] == "/":
+                self._comment = ""
+                return at + 1
+        end = piece.find(self._comment, at)
+        if end >= 0:
+            end += len(self._comment)
+            self._comment = ""
+            return end
+        if self._comment == "*/" and piece[-1] == "*":
+            self._comment = "/"
+        return len(piece)
+
+    def _remember_last(self, piece: str, start: int, end: int) -> None:
+        """Remember the last character of `piece[start:end]` that is not white space."""
+        while end > start:
+            end -= 1
+            if not piece[end].isspace():
+                self._last_character = piece[end]
+                return

@@ -1,0 +1,242 @@
+"""Find the end of a string whose inner quotes the model did not escape.
+
+The problem: in `{"code": "print("a", "b")", "path": "x"}` only one of the quotes after `print` closes the string.
+
+A quote is a candidate if what must follow a value follows it: in an object a comma and a key, in an array a comma and
+an item, or the brackets that close what is open, and then the end of the value. Text inside the string may look just
+the same, code above all. Parity tells them apart: before a quote inside quoted code there is an odd number of inner
+quotes, before the closing one an even number. Two facts override parity: a key that the tool declares and the object
+lacks (an anchor) marks the end of the string, and so does the certain end of the value.
+
+Where an earlier and a later quote are equally good, the string is rejected: a wrong value is worse than none. So is one
+that would contain the beginning of another call (`_find_call_end`) or of the next declared argument
+(`_find_next_argument`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from enum import Enum
+from typing import Final, TypeAlias
+
+from promptools.jsontext.strings import CLOSING_QUOTES, STRING_BODIES, Unreadable
+
+OpenContainer: TypeAlias = tuple[set[str], str]
+"""An open container: the keys that it has so far, and its closing delimiter: `]`, `}` or `}}`."""
+
+UNESCAPED_QUOTES: Final = "unescaped quotes in a string"
+"""The detail of the fix that is recorded."""
+CALL_KEYS: Final = frozenset({"name", "tool", "tool_name", "function", "arguments", "parameters", "tool_calls", "type"})
+"""First keys of a call: an object that begins with one is the next call."""
+
+_CANDIDATES = {quote: re.compile(rf"[{close}](?=\s*+[,}}\]])") for quote, close in CLOSING_QUOTES.items()}
+_ANY_QUOTE = {quote: re.compile(f"[{close}]") for quote, close in CLOSING_QUOTES.items()}
+_COUNTED = {
+    quote: re.compile(rf"\\.|((?<!\w)[{close}]|[{close}](?!\w))", re.DOTALL) for quote, close in CLOSING_QUOTES.items()
+}
+_COUNTED['"'] = re.compile(r'\\.|(")', re.DOTALL)
+_SPACE = re.compile(r"\s*+")
+_KEY = re.compile(r"""\s*+(?:"([^"\\\n]*+)"|'([^'\\\n]*+)'|[“”]([^“”\\\n]*+)[“”]|([^\W\d]\w*+))\s*+:""")
+_ITEM = re.compile(r"""\s*+(?:["'“‘\[{]|-?[0-9]|(?:true|false|null|True|False|None)\b)""")
+_AFTER_VALUE = re.compile(r"\s*+(?:\Z|</|<\||```|\[/)")
+_CLOSED_END = re.compile(r"[}\]]\s*+(?:```|</[^<>]*+>|<\|[^<>|]*+\|>)?+\s*+\Z")
+_BRACKET = re.compile(r"""[\]}]|[\[{](?:\s*+["'“]?([^\W\d][\w.-]{0,80}+)["'”]?\s*+:)?|<([|｜])[^<>|｜\n]{1,64}+\2>""")
+_MEMBER = re.compile(
+    r"""[\]}]|[\[{]|(?:[,"'“”]\s*+\\?\s*+["'“]([\w.$-]{1,80}+)\\?["'”]?|,\s*+\\?\s*+([\w.$-]{1,80}+)\\?["'”])"""
+    r"""\s*+\\?\s*+[:"'“]"""
+)
+"""A bracket, or a key after a comma or a value: a quote or the colon may be missing."""
+_NEXT_CALL = re.compile(r"""[\s;,]*+[\[{]++\s*+["']([^"'\\\n]*+)["']\s*+:""")
+
+
+class _Following(Enum):
+    """What follows a quote.
+
+    Nothing that may follow a value, another member or item, a declared key that is missing yet, the certain end of the
+    value, or what may be its end.
+    """
+
+    INVALID = 0
+    NEXT_ITEM = 1
+    MISSING_KEY = 2
+    END = 3
+    MAYBE_END = 4
+
+
+class QuoteResolver:
+    """One interpretation of unescaped quotes; with `trust_keys`, a declared key is the next one even at odd parity."""
+
+    __slots__ = (
+        "declared_keys",
+        "end_is_certain",
+        "failed_at",
+        "guessed_quote",
+        "has_inner_quotes",
+        "met_odd_key",
+        "trust_keys",
+    )
+
+    def __init__(self, declared_keys: frozenset[str], *, failed_at: int, trust_keys: bool) -> None:
+        self.declared_keys = declared_keys
+        self.failed_at = failed_at
+        """Where the plain reading failed: this one fails too if it gets past that without a guess."""
+        self.trust_keys = trust_keys
+        self.guessed_quote = ""
+        """The opening quote of a string that contained unescaped ones; empty if there was none."""
+        self.has_inner_quotes = False
+        """Whether the last string contained unescaped quotes."""
+        self.end_is_certain = False
+        """Whether the text was searched to its end, so that nothing after the value can belong to it."""
+        self.met_odd_key = False
+        """Whether a declared key was found at odd parity: then the other value of `trust_keys` is worth a try."""
+
+    def find_end(self, text: str, start: int, quote: str, stack: Sequence[OpenContainer]) -> int:
+        """Return the index of the quote that closes the string whose body begins at `start`. O(n) in characters.
+
+        Raise `Unreadable` if none does, or if more than one may.
+        """
+        first = STRING_BODIES[quote].match(text, start)
+        if first is None:
+            raise _truncated(text)
+        self.has_inner_quotes = self._classify_following(text, first.end() + 1, quote, stack) is _Following.INVALID
+        if not self.has_inner_quotes:
+            return first.end()
+        self.guessed_quote = quote
+        maybe: list[int] = []
+        even_maybe = skipped = False
+        for where, even, follows in self._candidates(text, first.end(), quote, stack):
+            if follows is _Following.NEXT_ITEM and not even:
+                skipped = True
+                continue
+            if even_maybe or (not even and follows is not _Following.MAYBE_END and (maybe or skipped)):
+                raise Unreadable(where, "inner quotes are not escaped, and more than one may end it", "invalid_json")
+            if follows is not _Following.MAYBE_END:
+                return self._checked_end(text, start, where, stack)
+            maybe.append(where)
+            even_maybe = even
+        if len(maybe) == 1 and (even_maybe or not skipped):
+            self.end_is_certain = True
+            return self._checked_end(text, start, maybe[0], stack)
+        if maybe or _CLOSED_END.search(text, max(start, len(text) - 100)):
+            raise Unreadable(start, "inner quotes are not escaped, and none may end the string", "invalid_json")
+        raise _truncated(text)
+
+    def _checked_end(self, text: str, start: int, end: int, stack: Sequence[OpenContainer]) -> int:
+        """Return `end`; raise `Unreadable` if `text[start:end]` runs into another call or argument."""
+        at = self._find_call_end(text, start, end)
+        if at >= 0:
+            raise Unreadable(at, "a string without its closing quote runs into what follows the call", "invalid_json")
+        at = self._find_next_argument(text, start, end, stack[-1][0] if stack else set())
+        if at >= 0:
+            raise Unreadable(at, "a string without its closing quote runs into the next argument", "invalid_json")
+        return end
+
+    def _find_next_argument(self, text: str, start: int, end: int, keys: set[str]) -> int:
+        """Return the index in `text[start:end]`, outside brackets, of a declared key that is missing yet; else -1."""
+        depth = 0
+        for match in _MEMBER.finditer(text, start, end):
+            key = match[1] or match[2]
+            if key is None:
+                depth = max(0, depth + (1 if match[0] in "[{" else -1))
+            elif not depth and key in self.declared_keys and key not in keys:
+                return match.start()
+        return -1
+
+    def _find_call_end(self, text: str, start: int, end: int) -> int:
+        """Return the index at which `text[start:end]` leaves its call, -1 if it does not.
+
+        It does at a special token, and at a bracket that closes more than was opened if an object with a key of a call
+        follows. JSON and code inside a string close what they open.
+        """
+        depth, left = 0, -1
+        for match in _BRACKET.finditer(text, start, end):
+            char = match[0][0]
+            if char == "<":
+                return match.start()
+            depth += 1 if char in "[{" else -1
+            if depth < 0 and left < 0:
+                left = match.start()
+            if left >= 0 and (match[1] in CALL_KEYS or match[1] in self.declared_keys):
+                return left
+        return -1
+
+    def may_end_at(self, text: str, end: int) -> bool:
+        """Whether the value may end at `end`: after a guessed string, only if nothing after it can belong to it."""
+        return (
+            not self.guessed_quote
+            or self.end_is_certain
+            or self._classify_value_end(text, end, self.guessed_quote) is _Following.END
+        )
+
+    def _candidates(
+        self, text: str, first: int, quote: str, stack: Sequence[OpenContainer]
+    ) -> Iterator[tuple[int, bool, _Following]]:
+        """Yield each later quote that may end the string: its index, whether parity is even, and what follows."""
+        before = 0
+        at = first
+        for match in _CANDIDATES[quote].finditer(text, first + 1):
+            where = match.start()
+            if _is_escaped(text, first, where):
+                continue
+            before += _count_quotes(text, at, where, quote)
+            at = where
+            follows = self._classify_following(text, where + 1, quote, stack)
+            if follows is _Following.MISSING_KEY and before % 2:
+                self.met_odd_key = True
+            if follows is _Following.MISSING_KEY and not (before % 2 and self.trust_keys):
+                follows = _Following.NEXT_ITEM
+            if follows is not _Following.INVALID:
+                yield where, before % 2 == 0, follows
+
+    def _classify_following(self, text: str, at: int, quote: str, stack: Sequence[OpenContainer]) -> _Following:
+        """Return what follows a quote that ends just before `at`, given the open containers."""
+        depth = len(stack)
+        while depth:
+            keys, closer = stack[depth - 1]
+            space = _SPACE.match(text, at)
+            assert space is not None
+            at = space.end()
+            if text.startswith(closer, at):
+                at += len(closer)
+                depth -= 1
+                continue
+            if not text.startswith(",", at):
+                return _Following.INVALID
+            at += 1
+            if closer == "]":
+                return _Following.NEXT_ITEM if _ITEM.match(text, at) else _Following.INVALID
+            key = _KEY.match(text, at)
+            if key is None:
+                return _Following.INVALID
+            name = key[1] or key[2] or key[3] or key[4]
+            return _Following.MISSING_KEY if name in self.declared_keys and name not in keys else _Following.NEXT_ITEM
+        return self._classify_value_end(text, at, quote)
+
+    def _classify_value_end(self, text: str, at: int, quote: str) -> _Following:
+        """Return `END` if nothing, a closing tag or the next call follows a value ending at `at`; else `MAYBE_END`."""
+        if _AFTER_VALUE.match(text, at) or not _ANY_QUOTE[quote].search(text, at):
+            return _Following.END
+        following = _NEXT_CALL.match(text, at)
+        if following and (following[1] in CALL_KEYS or following[1] in self.declared_keys):
+            return _Following.END
+        return _Following.MAYBE_END
+
+
+def _truncated(text: str) -> Unreadable:
+    return Unreadable(len(text), "the text ends inside a string", "truncated")
+
+
+def _is_escaped(text: str, start: int, index: int) -> bool:
+    """Whether an odd number of backslashes precedes `where`."""
+    first = index
+    while first > start and text[first - 1] == "\\":
+        first -= 1
+    return (index - first) % 2 == 1
+
+
+def _count_quotes(text: str, start: int, end: int, quote: str) -> int:
+    """Count the quotes in `text[start:end]` that are neither escaped nor apostrophes."""
+    if quote == '"' and text.find("\\", start, end) < 0:
+        return text.count(quote, start, end)
+    return sum(1 for match in _COUNTED[quote].finditer(text, start, end + 1) if match[1] and match.start() < end)

@@ -1,0 +1,144 @@
+"""Read the JSON value at an index of a text, strict or repaired, and report the repairs as fixes.
+
+Readers are tried from the fastest to the most tolerant, each only where the one before gives up: `json` in C, the fast
+repair of four common mistakes, the repair of everything else with strings that end at their first quote, and at last
+the same with a guess at which inner quotes were not escaped.
+"""
+
+from __future__ import annotations
+
+import re
+from json.decoder import JSONDecodeError
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from promptools.jsontext.brackets import MAX_DEPTH
+from promptools.jsontext.strict import MemberSpans, exceeds_max_depth, read_object_prefix, read_strict_value
+from promptools.jsontext.strings import Unreadable
+from promptools.types import Fix
+
+if TYPE_CHECKING:
+    from promptools.jsontext.repair import RepairingReader
+
+__all__ = ["ParsedValue", "Unreadable", "read_complete_object", "read_value"]
+
+_SPACE = re.compile(r"[ \t\n\r]*+")
+_LOOSE_SPACE = re.compile(r"[\s\ufeff\u200b-\u200d\u2060]*+")
+
+
+class ParsedValue(NamedTuple):
+    """A JSON value that ends at `end`, and how it was read."""
+
+    value: Any
+    end: int
+    fixes: tuple[Fix, ...] = ()
+    supplied_closers: int = 0
+    """Closing brackets missing at the end of the text that were supplied, innermost first."""
+    member_spans: MemberSpans | None = None
+    """The spans of an object's member values in its text as strict JSON, if they are known."""
+    repaired_text: str | None = None
+    """That text, if it was repaired; None if it is the model's own, or not at hand."""
+
+
+def read_value(
+    text: str,
+    start: int = 0,
+    *,
+    declared_keys: frozenset[str] = frozenset(),
+    supply_closers: bool = False,
+    strict: bool = True,
+) -> ParsedValue:
+    """Read the JSON value that starts at `text[start]` after white space; what follows it is ignored.
+
+    `declared_keys` are keys that tools declare: they show where a string ends whose inner quotes are not escaped. With
+    `supply_closers` the text is complete, so closing brackets missing at its end are supplied, but never the end of a
+    string, a key, a number or a literal. `strict=False` skips the strict reader, for text known not to be strict JSON.
+    A lone surrogate is kept. Strict JSON is read at the speed of `json`, anything else in O(n) characters.
+
+    Raise `Unreadable`, and nothing else, if there is no value.
+    """
+    start = _skip_space(_SPACE, text, start)
+    if not strict:
+        return _read_with_repairs(text, start, declared_keys, supply_closers)
+    try:
+        value, end = read_strict_value(text, start)
+    except JSONDecodeError as problem:
+        result = _repair_fast(text, start, problem.pos)
+    except StopIteration as stop:
+        result = _repair_fast(text, start, stop.value)
+    except (ValueError, RecursionError):
+        result = None
+    else:
+        if exceeds_max_depth(value, text, start, end):
+            raise Unreadable(start, f"more than {MAX_DEPTH} levels of brackets", "limit")
+        return ParsedValue(value, end)
+    if result is None and supply_closers and text.startswith("{", start):
+        result = _with_last_bracket(text, start, *read_object_prefix(text, start))
+    return _read_with_repairs(text, start, declared_keys, supply_closers) if result is None else result
+
+
+def read_complete_object(text: str, start: int = 0) -> ParsedValue | None:
+    """Read the object that starts at `text[start]` if it is complete, and strict but for what the fast repair fixes.
+
+    Return None if there may be more of it, or if it needs another repair. Its last bracket alone may be missing: then
+    it is `supplied_closers`, and ends where the text does. O(n) in characters.
+    """
+    value, places, stop = read_object_prefix(text, start)
+    if stop >= 0:
+        return ParsedValue(value, stop, member_spans=places)
+    return _with_last_bracket(text, start, value, places, stop) or _repair_fast(text, start, ~stop)
+
+
+def _with_last_bracket(text: str, start: int, value: Any, member_spans: MemberSpans, stop: int) -> ParsedValue | None:
+    """Return an object that ends with the text and lacks its last bracket alone; None if it lacks more."""
+    if ~stop != len(text) or not member_spans:
+        return None
+    *_, (begin, end) = member_spans.values()
+    if text[end:].strip(" \t\n\r") or not (text[end - 1] in '"]}' or text[begin] in "tfn"):
+        return None
+    spans = {key: (span[0] - start, span[1] - start) for key, span in member_spans.items()}
+    return ParsedValue(value, end, (Fix("closer", "missing } supplied"),), 1, spans, text[start:end] + "}")
+
+
+def _repair_fast(text: str, start: int, error_at: int) -> ParsedValue | None:
+    from promptools.jsontext.fast_repair import repair_common
+
+    return repair_common(text, start, error_at)
+
+
+def _read_with_repairs(text: str, start: int, declared_keys: frozenset[str], supply_closers: bool) -> ParsedValue:
+    """Read with repairs: strings end at their first quote, and if that fails where a guess puts their end."""
+    from promptools.jsontext.quotes import QuoteResolver
+    from promptools.jsontext.repair import RepairingReader
+
+    start = _skip_space(_LOOSE_SPACE, text, start)
+    reader = RepairingReader(text, start, supply_closers=supply_closers)
+    try:
+        return _finish(reader)
+    except Unreadable as problem:
+        if problem.kind != "invalid_json" or not reader.has_strings:
+            raise
+        plain = problem
+    for trust in (True, False):
+        guess = QuoteResolver(declared_keys, failed_at=plain.at, trust_keys=trust)
+        try:
+            return _finish(RepairingReader(text, start, supply_closers=supply_closers, quotes=guess))
+        except Unreadable as second:
+            if not guess.met_odd_key or not trust:
+                raise (second if second.kind == "truncated" else plain) from None
+    raise AssertionError  # pragma: no cover - the last turn returns or raises
+
+
+def _finish(reader: RepairingReader) -> ParsedValue:
+    value = reader.read()
+    end = reader.at
+    if reader.quotes is not None and not reader.quotes.may_end_at(reader.text, end):
+        raise Unreadable(end, "quotes inside a string are not escaped, and its end is not certain", "invalid_json")
+    if reader.entered_depth + 2 > MAX_DEPTH and exceeds_max_depth(value, reader.text, 0, end):
+        raise Unreadable(end, f"more than {MAX_DEPTH} levels of brackets", "limit")
+    return ParsedValue(value, end, reader.fix_log.fixes(), reader.supplied_closers)
+
+
+def _skip_space(space: re.Pattern[str], text: str, at: int) -> int:
+    match = space.match(text, at)
+    assert match is not None
+    return match.end()

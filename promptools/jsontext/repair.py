@@ -1,0 +1,344 @@
+"""Repair JSON as models write it: rewrite what is not strict, and let `json` decode the result.
+
+The reader walks over the text once and copies it, replacing what is not strict JSON. One regular expression skips
+strict JSON, brackets and all, two levels deep; a step in Python is taken only at a deeper bracket or at a mistake. A
+stack of the open containers tells which closing bracket is due. `json` then decodes the repaired text, so that only the
+repairs below, each recorded as a fix, can make a value of what is none.
+
+Repaired are: quotes that are single, smart or triple, or not escaped inside a string (see `quotes`); escapes that JSON
+does not know; Python's literals; unquoted keys; doubled braces; comments; trailing commas; odd white space; duplicate
+keys; and, with `supply_closers`, closing brackets missing at the end. Anything else raises `Unreadable`, whose kind
+tells text that ends too early from text that is wrong.
+
+The copy is a list of pieces with the index each comes from, so that an error of `json` is reported where it is in the
+model's text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from json.decoder import JSONDecodeError, JSONDecoder
+from typing import Any, Final
+
+from promptools.errors import clip
+from promptools.jsontext.brackets import MAX_DEPTH
+from promptools.jsontext.quotes import UNESCAPED_QUOTES, OpenContainer, QuoteResolver
+from promptools.jsontext.strings import (
+    CLOSING_QUOTES,
+    STRICT_STRING,
+    STRING_BODIES,
+    FixLog,
+    Unreadable,
+    decode_string,
+    encode_string,
+    parse_finite_float,
+)
+
+_PYTHON: Final = {"True": "true", "False": "false", "None": "null"}
+_LITERALS: Final = ("true", "false", "null", *_PYTHON)
+_NOT_NUMBERS: Final = frozenset({"NaN", "Infinity", "nan", "inf"})
+
+_AFTER_ITEM = r"[ \t\n\r:]*+(?:,(?=[ \t\n\r]*+[\"'\[{0-9tfn-]))?+[ \t\n\r]*+"
+_NUMBER_ATOM = rf"-?[0-9][0-9.eE+-]*+{_AFTER_ITEM}"
+
+
+def _compile_runs(string: str, literals: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Compile what can be skipped: with strings and two levels of brackets, and without either."""
+    bare = rf"{_NUMBER_ATOM}|(?:{literals})\b(?!\s*+:){_AFTER_ITEM}|[ \t\n\r:]++(?:,(?=[ \t\n\r]*+[\"'\[{{0-9tfn-]))?+"
+    atoms = rf"{string}{_AFTER_ITEM}|{bare}"
+    for _ in range(2):
+        atoms = rf"{atoms}|\{{(?!\{{)(?:{atoms})*+\}}{_AFTER_ITEM}|\[(?:{atoms})*+\]{_AFTER_ITEM}"
+    return re.compile(rf"(?:{atoms})*+"), re.compile(rf"(?:{bare})*+")
+
+
+_RUN, _RUN_TO_STRING = _compile_runs(rf'(?!""")(?:{STRICT_STRING})', "true|false|null")
+_SINGLE_RUN, _ = _compile_runs(r"(?!''')'[^'\"\\\x00-\x1f]*+'", "true|false|null|True|False|None")
+"""What Python prints: strings in single quotes that contain no quote of any kind and no escape."""
+
+_NOT_AT_VALUE_END = r"(?!\s*+(?:[}\],]|\Z))"
+_TRIPLE = {
+    quote: re.compile(
+        rf"(?:[^\\{quote}]++|\\.|{quote}(?!{quote * 2})|{quote * 3}{quote}*+{_NOT_AT_VALUE_END})*+{quote * 3}{quote}*+",
+        re.DOTALL,
+    )
+    for quote in "\"'"
+}
+"""From just after opening triple quotes up to those after which the value may end."""
+_WORD = re.compile(r"[^\W\d][\w$-]*+")
+_COLON = re.compile(r"\s*+:")
+_TOKEN = re.compile(r"-?[\w.+-]++|.?", re.DOTALL)
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?+[0-9]++)?+")
+_CUT_NUMBER = re.compile(r"(?:[0-9.+-]|[0-9.][eE])\Z")
+_COMMENT = r"//[^\n]*+\n|\#(?=[\s#!])[^\n]*+\n|/\*[^*]*+(?:\*(?!/)[^*]*+)*+\*/"
+_COMMENTS = re.compile(_COMMENT)
+_GAP = rf"(?:[\s\ufeff\u200b-\u200d\u2060]|\\[nrt]|{_COMMENT})"
+_ODD_SPACE = re.compile(rf"{_GAP}++")
+_TRAILING = re.compile(rf",{_GAP}*+(?=[}}\]])")
+_UNCLOSED_COMMENT = re.compile(r"//|\#[\s#!]|\#\Z|/\*|/\Z")
+_ONLY_CLOSERS = re.compile(r"[\s}\]]*+\Z")
+
+
+class RepairingReader:
+    """One attempt at the value at `text[start]`. `quotes` finds the end of a string; None: its first quote."""
+
+    def __init__(self, text: str, start: int, *, supply_closers: bool, quotes: QuoteResolver | None = None) -> None:
+        self.text = text
+        self.at = start
+        """How far the text has been repaired; the value's end once it is read."""
+        self.supply_closers = supply_closers
+        self.quotes = quotes
+        self.fix_log = FixLog()
+        self.supplied_closers = 0
+        """Closing brackets that were supplied."""
+        self.has_strings = False
+        """Whether strings may have been read: then another interpretation of their quotes may help."""
+        self.entered_depth = 0
+        """Levels that were entered one by one: the value has at most two more, which the pattern skips."""
+        self._stack: list[OpenContainer] = []
+        self._pieces: list[tuple[str, int]] = []
+        self._copied_to = start
+
+    def read(self) -> Any:
+        """Return the value; raise `Unreadable` if there is none. O(n) in characters."""
+        run = _RUN if self.quotes is None else _RUN_TO_STRING
+        char = self.text[self.at : self.at + 1]
+        if not char:
+            raise self._truncated()
+        if char in CLOSING_QUOTES or char in "[{":
+            self._repair_next(char)
+        else:
+            self._repair_word()
+        while self._stack:
+            match = run.match(self.text, self.at)
+            assert match is not None
+            self.has_strings = self.has_strings or match.end() > self.at
+            self.at = match.end()
+            char = self.text[self.at : self.at + 1]
+            if not char:
+                break
+            if self.quotes and not self.quotes.guessed_quote and self.at > self.quotes.failed_at:
+                raise Unreadable(self.at, "no string before holds quotes that are not escaped", "invalid_json")
+            self._repair_next(char)
+        self._replace(self.at, "", self.at)
+        repaired = "".join(piece for piece, _ in self._pieces)
+        if not self._stack:
+            return self._decode(repaired, len(repaired) + 1)
+        stripped = repaired.rstrip()
+        number = _CUT_NUMBER.search(repaired, max(0, len(repaired) - 2))
+        cut = len(repaired.rstrip("0123456789.eE+-") if number else stripped.rstrip(","))
+        if (
+            self.supply_closers
+            and not (self.quotes and self.quotes.guessed_quote)
+            and not number
+            and stripped[-1] not in "{[,:"
+        ):
+            stripped += "".join(self._supply_closer() for _ in range(len(self._stack)))
+            self.at = len(self.text.rstrip())
+        return self._decode(stripped, cut)
+
+    def _decode(self, repaired: str, cut: int) -> Any:
+        """Decode strict JSON; an error at `cut` or later means that the text ended too early."""
+        decoder = JSONDecoder(object_pairs_hook=self._build_object, parse_float=parse_finite_float)
+        try:
+            return decoder.raw_decode(repaired)[0]
+        except JSONDecodeError as problem:
+            if problem.pos >= cut:
+                raise self._truncated() from None
+            at = self._source_index(problem.pos)
+            raise Unreadable(at, problem.msg, "invalid_json") from None
+        except (ValueError, RecursionError):
+            raise self._out_of_range() from None
+
+    def _repair_next(self, char: str) -> None:
+        """Repair what begins with `char`, and move past it."""
+        if char in CLOSING_QUOTES:
+            self._repair_string(char)
+        elif char in "[{":
+            self._open_container(char)
+        elif char in "]}":
+            self._close_container(char)
+        elif char == ",":
+            if _TRAILING.match(self.text, self.at) and self._last_character() not in "[{,:":
+                self.fix_log.add("trailing comma")
+                self._replace(self.at, "", self.at + 1)
+            self.at += 1
+        elif not self._repair_gap(char):
+            self._repair_word()
+
+    def _open_container(self, char: str) -> None:
+        if len(self._stack) >= MAX_DEPTH:
+            raise Unreadable(self.at, f"more than {MAX_DEPTH} levels of brackets", "limit")
+        self.entered_depth = max(self.entered_depth, len(self._stack) + 1)
+        if char == "{" and self.text.startswith("{{", self.at):
+            self.fix_log.add("doubled braces")
+            self._replace(self.at, "", self.at + 1)
+            self._stack.append((set(), "}}"))
+            self.at += 2
+            return
+        self._stack.append((set(), "}" if char == "{" else "]"))
+        self.at += 1
+
+    def _close_container(self, char: str) -> None:
+        closer = self._stack[-1][1]
+        if self.text.startswith(closer, self.at):
+            self._stack.pop()
+            if len(closer) == 2:
+                self._replace(self.at, "", self.at + 1)
+            self.at += len(closer)
+        elif (
+            self.supply_closers
+            and not (self.quotes and self.quotes.guessed_quote)
+            and _ONLY_CLOSERS.match(self.text, self.at)
+        ):
+            self._replace(self.at, self._supply_closer(), self.at)
+            self.at += char == closer[0]
+        else:
+            raise Unreadable(self.at, f"{closer!r} was expected, not {char!r}", "invalid_json")
+
+    def _supply_closer(self) -> str:
+        """Pop the innermost container, which the text left open; return its missing bracket."""
+        closer = self._stack.pop()[1]
+        self.fix_log.add(f"missing {closer[0]} supplied", "closer")
+        self.supplied_closers += 1
+        return closer[0]
+
+    def _repair_python_run(self) -> bool:
+        """Repair a whole run of what Python prints for dicts and lists; return whether there was one."""
+        match = _SINGLE_RUN.match(self.text, self.at)
+        if match is None or match.end() == self.at:
+            return False
+        parts = match[0].split("'")
+        outside = "'".join(parts[::2])
+        self.fix_log.add("single quotes", count=len(parts) // 2)
+        for python, literal in _PYTHON.items():
+            if count := outside.count(python):
+                self.fix_log.add("Python literal", count=count)
+                outside = outside.replace(python, literal)
+        parts[::2] = outside.split("'")
+        self._replace(self.at, '"'.join(parts), match.end())
+        self.at = match.end()
+        return True
+
+    def _repair_string(self, quote: str) -> None:
+        """Repair the string that `quote` opens."""
+        self.has_strings = True
+        if self._repair_triple_quoted(quote) or (quote == "'" and self.quotes is None and self._repair_python_run()):
+            return
+        start = self.at + 1
+        is_key = bool(self._stack) and self._stack[-1][1] != "]" and self._last_character() in "{,"
+        if self.quotes and not is_key:
+            end = self.quotes.find_end(self.text, start, quote, self._stack)
+            if self.quotes.has_inner_quotes:
+                self.fix_log.add(UNESCAPED_QUOTES)
+        else:
+            match = STRING_BODIES[quote].match(self.text, start)
+            if match is None:
+                raise self._truncated()
+            end = match.end()
+        if quote != '"':
+            self.fix_log.add("single quotes" if quote == "'" else "smart quotes")
+        value = decode_string(self.text[start:end], self.fix_log)
+        self._replace(self.at, encode_string(value), end + 1)
+        self.at = end + 1
+        if self.quotes and is_key:
+            self._stack[-1][0].add(value)
+
+    def _repair_triple_quoted(self, quote: str) -> bool:
+        """Repair a value in Python's triple quotes; return whether there was one."""
+        if quote not in _TRIPLE or not self.text.startswith(quote * 3, self.at) or self._last_character() not in ":[,":
+            return False
+        match = _TRIPLE[quote].match(self.text, self.at + 3)
+        if match is None:
+            raise self._truncated()
+        self.fix_log.add("triple quotes")
+        value = decode_string(self.text[self.at + 3 : match.end() - 3], self.fix_log)
+        self._replace(self.at, encode_string(value), match.end())
+        self.at = match.end()
+        return True
+
+    def _repair_word(self) -> None:
+        """Repair an unquoted key or a Python literal; raise `Unreadable` for any other text."""
+        match = _WORD.match(self.text, self.at)
+        word = match[0] if match else ""
+        end = self.at + len(word)
+        if word and self._stack and _COLON.match(self.text, end):
+            self.fix_log.add("unquoted key")
+            self._replace(self.at, f'"{word}"', end)
+            self._stack[-1][0].add(word)
+        elif word in _PYTHON:
+            self.fix_log.add("Python literal")
+            self._replace(self.at, _PYTHON[word], end)
+        elif len(self.text) in (end, self._end_of_minus()) and any(literal.startswith(word) for literal in _LITERALS):
+            raise self._truncated()
+        else:
+            token = _TOKEN.match(self.text, self.at)
+            unknown = token[0] if token else ""
+            if not self._stack and _NUMBER.fullmatch(unknown):
+                raise self._out_of_range()
+            if unknown.lstrip("-") in _NOT_NUMBERS:
+                raise Unreadable(self.at, f"{unknown} is no JSON number", "invalid_json")
+            raise Unreadable(self.at, f"{clip(unknown, 40)!r} is no JSON", "invalid_json")
+        self.at = end
+
+    def _end_of_minus(self) -> int:
+        """Return the index past a minus sign here, -1 if there is none."""
+        return self.at + 1 if self.text.startswith("-", self.at) else -1
+
+    def _repair_gap(self, char: str) -> bool:
+        """Replace comments, escapes outside strings and white space that JSON does not know; return whether any was."""
+        before = self.text[self.at - 1]
+        if char in "/#" and not (before.isspace() or before in "{[}]:,"):
+            return False
+        match = _ODD_SPACE.match(self.text, self.at)
+        if match:
+            rest, comments = _COMMENTS.subn("", match[0])
+            if comments:
+                self.fix_log.add("comment")
+            if "\\" in rest:
+                self.fix_log.add("escaped white space outside strings")
+            elif rest.strip(" \t\n\r"):
+                self.fix_log.add("white space that JSON does not know")
+            self._replace(self.at, " ", match.end())
+            self.at = match.end()
+        if _UNCLOSED_COMMENT.match(self.text, self.at):
+            raise self._truncated()
+        return match is not None
+
+    def _replace(self, start: int, replacement: str, end: int) -> None:
+        """Copy the text up to `start`, then write `replacement` of the text from there to `end`."""
+        self._pieces.append((self.text[self._copied_to : start], self._copied_to))
+        self._pieces.append((replacement, start))
+        self._copied_to = end
+
+    def _last_character(self) -> str:
+        """Return the last character of the repaired text that is not white space."""
+        at = self.at
+        while at > self._copied_to:
+            at -= 1
+            if not self.text[at].isspace():
+                return self.text[at]
+        return next((piece.rstrip()[-1] for piece, _ in reversed(self._pieces) if piece.strip()), "")
+
+    def _source_index(self, repaired_index: int) -> int:
+        """Return the index in the text that an index in the repaired text comes from."""
+        at = 0
+        for piece, origin in self._pieces:
+            if repaired_index >= 0:
+                at = origin + min(repaired_index, len(piece))
+            repaired_index -= len(piece)
+        return at
+
+    def _truncated(self) -> Unreadable:
+        return Unreadable(len(self.text), "the text ends inside the value", "truncated")
+
+    def _out_of_range(self) -> Unreadable:
+        return Unreadable(self.at, "a number is too long or out of range", "limit")
+
+    def _build_object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        members = dict(pairs)
+        if len(members) < len(pairs):
+            counts = Counter(key for key, _ in pairs)
+            for key in (key for key, count in counts.items() if count > 1):
+                self.fix_log.add(f"key {clip(key, 60)!r} stands twice; the last one holds", "duplicate")
+        return members

@@ -1,0 +1,172 @@
+"""Read strict JSON objects at the speed of `json`: the value, and the span of each member's value.
+
+The members of the outermost object are read one by one, each value by `json`'s scanner in C, so that the span of each
+is known. `json` accepts more than is wanted: duplicate keys and numbers out of range, which hooks reject, and any depth
+that it can read, which is checked afterwards. Hooks cost a call of Python per object and per float. So a long value
+with many keys is read without them and its text is surveyed; it is read again with hooks only if the survey finds
+something suspicious.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from json.decoder import JSONDecodeError, JSONDecoder
+from typing import Any, NoReturn, TypeAlias, cast
+
+from promptools.jsontext.brackets import MAX_DEPTH
+from promptools.jsontext.strings import parse_finite_float, scan_string
+
+_SPACE = r"[ \t\n\r]*+"
+_KEY = r'"([^"\\\x00-\x1f]*+(?:\\.[^"\\\x00-\x1f]*+)*+)"'
+_STEP = re.compile(rf"{_SPACE}(?:\}}|(,?+){_SPACE}{_KEY}{_SPACE}:{_SPACE})")
+"""The end of the object; or the comma, if there is one, and the next key, its escapes not decoded."""
+
+MemberSpans: TypeAlias = "dict[str, tuple[int, int]]"
+"""The start and the end of each member's value."""
+_GAP = re.compile(rf"{_SPACE}[{{,]?+{_SPACE}")
+
+MAX_HOOKED_LENGTH = 2048
+"""Characters up to which hooks cost less than the survey that replaces them."""
+FEW_KEYS = 16
+"""Keys in the first `MAX_HOOKED_LENGTH` characters below which a longer text is assumed to be long strings, not many
+objects."""
+_TO_STRUCTURE = bytes.maketrans(b"123456789E", b"000000000e")
+
+_CONTAINERS = frozenset({dict, list})
+_Items: TypeAlias = "dict[str, _Items] | list[_Items]"
+
+
+def read_object(text: str, start: int = 0) -> tuple[dict[str, Any], MemberSpans, int] | None:
+    """Read the strict JSON object at `text[start]`: its value, the spans of its members, its end. O(n) in characters.
+
+    Return None if it is not strict JSON: a duplicate key, NaN and more than `DEEPEST` levels are not.
+    """
+    result = read_object_prefix(text, start)
+    return result if result[2] >= 0 else None
+
+
+def read_object_prefix(text: str, start: int = 0) -> tuple[dict[str, Any], MemberSpans, int]:
+    """Read the object at `text[start]` as far as it is strict JSON, as `members` does.
+
+    The end of one that is not strict is the `~index` where it ceases to be; `~start` if that index is not known.
+    """
+    value: dict[str, Any] = {}
+    places: MemberSpans = {}
+    comma = ""
+    end = start
+    levels = 0
+    step = _STEP.match(text, start + 1) if text.startswith("{", start) else None
+    try:
+        while step is not None:
+            at = step.end()
+            before, key = step.groups()
+            if key is None:
+                unsure = levels >= MAX_DEPTH and at - start > 2 * MAX_DEPTH  # each level takes two brackets
+                deep = unsure and exceeds_max_depth(value, text, start, at)
+                return value, places, ~start if deep else at
+            if "\\" in key:
+                key, _ = scan_string(key + '"', 0, True)
+            if before != comma or key in value:
+                return value, places, ~start
+            value[key], end, known = _read_with_depth(text, at)
+            levels = max(levels, known)
+            places[key] = (at, end)
+            comma = ","
+            step = _STEP.match(text, end)
+    except JSONDecodeError as problem:
+        return value, places, ~problem.pos
+    except StopIteration as stop:
+        return value, places, ~stop.value
+    except (ValueError, RecursionError):
+        return value, places, ~start
+    gap = _GAP.match(text, end)
+    return value, places, ~(gap.end() if gap is not None else end)
+
+
+def read_strict_value(text: str, at: int) -> tuple[Any, int]:
+    """Read the strict JSON value at `text[at]`, in C; return it and the index past its end. O(n) in characters.
+
+    Raise JSONDecodeError, or StopIteration with the index, where it ceases to be strict JSON, another ValueError for a
+    duplicate key and for a number out of range, RecursionError for thousands of levels.
+    """
+    value, end, _ = _read_with_depth(text, at)
+    return value, end
+
+
+def _read_with_depth(text: str, at: int) -> tuple[Any, int, int]:
+    """Read a value as `read_strict_value` does; return also an upper bound of its levels."""
+    if len(text) - at <= MAX_HOOKED_LENGTH or text.count('":', at, at + MAX_HOOKED_LENGTH) < FEW_KEYS:
+        return _read_hooked_with_depth(text, at)
+    value, end = _scan_bare(text, at)
+    if isinstance(value, str):
+        return value, end, 0
+    levels = _verified_depth(value, text[at:end])
+    return _read_hooked_with_depth(text, at) if levels is None else (value, end, levels)
+
+
+def _read_hooked_with_depth(text: str, at: int) -> tuple[Any, int, int]:
+    value, end = _scan_hooked(text, at)
+    return value, end, 0 if value.__class__ not in _CONTAINERS else (end - at) // 2
+
+
+def _verified_depth(value: Any, text: str) -> int | None:
+    """Count the levels of a value; None if its text may contain a duplicate key or a number out of range."""
+    bones = text.encode("utf-8", "surrogatepass").translate(_TO_STRUCTURE, b" \t\n\r")
+    if b"0" * 200 in bones or (b"0e" in bones and (b"0e000" in bones or b"0e+000" in bones)):
+        return None
+    levels, keys = _count_levels_and_keys(value, bones.count(b"{") + bones.count(b"["))
+    # what looks like the end of a key inside a string makes the count too high, never too low
+    return levels if bones.count(b'":') == keys else None
+
+
+def exceeds_max_depth(value: Any, text: str, start: int, end: int) -> bool:
+    """Whether the value read from `text[start:end]` has more than `DEEPEST` levels."""
+    flat = not _inner_containers(_inner_containers(_inner_containers([[value]])))
+    if flat:  # the text, which may hold a long string, need not be searched
+        return False
+    brackets = text.count("{", start, end) + text.count("[", start, end)
+    return brackets > MAX_DEPTH and _count_levels_and_keys(value, brackets)[0] > MAX_DEPTH
+
+
+def _count_levels_and_keys(value: Any, brackets: int) -> tuple[int, int]:
+    """Count the levels and the keys of a value with at most `brackets` containers.
+
+    A walk over the value costs less than counting levels in its text, and it ends once `brackets` containers are found.
+    """
+    level = [cast("_Items", [value])]
+    levels = keys = 0
+    while brackets > 0 and levels <= MAX_DEPTH and (level := _inner_containers(level)):
+        brackets -= len(level)
+        levels += 1
+        keys += sum(map(len, [items for items in level if items.__class__ is dict]))
+    return levels, keys
+
+
+def _inner_containers(level: list[_Items]) -> list[_Items]:
+    """Return the containers directly inside the containers of one level."""
+    return [
+        item
+        for items in level
+        for item in (items.values() if isinstance(items, dict) else items)
+        if item.__class__ in _CONTAINERS
+    ]
+
+
+def _unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise ValueError("a key stands twice")
+    return members
+
+
+def _reject_constant(name: str) -> NoReturn:
+    raise ValueError(name)
+
+
+_Scan: TypeAlias = Callable[[str, int], tuple[Any, int]]
+_scan_hooked: _Scan = vars(
+    JSONDecoder(object_pairs_hook=_unique_members, parse_float=parse_finite_float, parse_constant=_reject_constant)
+)["scan_once"]
+_scan_bare: _Scan = vars(JSONDecoder(parse_constant=_reject_constant))["scan_once"]
+"""Read the value at an index, in C; return it and the index past its end. Raise StopIteration if there is none."""

@@ -1,0 +1,107 @@
+r"""Decode the strings of almost-JSON: which quotes open and close them, and what their escapes mean.
+
+A value is never changed to make it parse. A valid escape keeps its meaning, a needless escape of punctuation (`\'`,
+`\$`) decodes to that character, and any other backslash is kept.
+"""
+
+from __future__ import annotations
+
+import json.decoder
+import json.encoder
+import re
+from collections.abc import Callable
+from math import isfinite
+from typing import Final, Literal
+
+from promptools.types import Fix, FixKind
+
+CLOSING_QUOTES: Final = {'"': '"', "'": "'", "“": "“”", "”": "“”", "„": "“”", "‘": "‘’", "’": "‘’"}
+"""Opening quotes, each with the quotes that may close it."""
+
+STRING_BODIES: Final = {
+    quote: re.compile(rf"[^{close}\\]*+(?:\\.[^{close}\\]*+)*+(?=[{close}])", re.DOTALL)
+    for quote, close in CLOSING_QUOTES.items()
+}
+"""The body of a string: from just after the opening quote up to the first closing quote that is not escaped."""
+
+scan_string: Callable[[str, int, bool], tuple[str, int]] = vars(json.decoder)["scanstring"]
+"""Decode a string from just after its opening quote, in C; return it and the index past its end (typeshed lacks it)."""
+
+STRICT_STRING: Final = r'"[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+)*+"'
+"""The pattern of a strict JSON string."""
+
+encode_string: Callable[[str], str] = vars(json.encoder)["encode_basestring"]
+"""Encode a string as strict JSON, in C (typeshed lacks it)."""
+
+_NEEDLESS = frozenset("'$`_")
+_VALID = re.compile(r'[^\\"]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^\\"]*+)*+\Z')
+_CONTROL = re.compile(r"[\x00-\x1f]")
+_ESCAPE = re.compile(r'((?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))++)|\\(.?)', re.DOTALL)
+_BAD_LETTER = re.compile(r"\\(?![bfnrt])(?!u[0-9a-fA-F]{4})[^\W_]")
+_PATH = re.compile(
+    r"(?:[A-Za-z]:|\\\\[^\\/:*?\"<>|\s]++)"
+    r"(?:\\(?:Program\ Files(?:\ \(x86\))?+|[^\\/:*?\"<>|\s]++))++\\?+"
+)
+
+
+class Unreadable(ValueError):
+    """No value can be read, whatever is repaired; `at` is the index in the text at which that became certain."""
+
+    def __init__(self, at: int, reason: str, kind: Literal["invalid_json", "truncated", "limit"]) -> None:
+        super().__init__(f"{reason} (at character {at})")
+        self.at = at
+        self.reason = reason
+        self.kind: Literal["invalid_json", "truncated", "limit"] = kind
+
+
+class FixLog:
+    """The repairs made so far: all of one kind are one `Fix`, with their count."""
+
+    __slots__ = ("_counts",)
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[FixKind, str], int] = {}
+
+    def add(self, detail: str, kind: FixKind = "json", count: int = 1) -> None:
+        """Record a repair made `count` times."""
+        key = (kind, detail)
+        self._counts[key] = self._counts.get(key, 0) + count
+
+    def fixes(self) -> tuple[Fix, ...]:
+        """Return the fixes in the order in which they were first made."""
+        return tuple(
+            Fix(kind, detail if count == 1 else f"{detail} ({count} times)")
+            for (kind, detail), count in self._counts.items()
+        )
+
+
+def decode_string(body: str, fix_log: FixLog) -> str:
+    """Decode the text between the quotes of a string. O(n) in characters."""
+    if _CONTROL.search(body):
+        fix_log.add("control character in a string")
+    if "\\" not in body:
+        return body
+    if _VALID.match(body):
+        return scan_string(body + '"', 0, False)[0]
+    if _PATH.fullmatch(body) and _BAD_LETTER.search(body):
+        fix_log.add("backslashes of a Windows path kept")
+        return body
+
+    def mend(found: re.Match[str]) -> str:
+        if found[1]:
+            return scan_string(found[1] + '"', 0, False)[0]
+        if found[2] in _NEEDLESS:
+            fix_log.add("needless escape dropped")
+            return found[2]
+        fix_log.add("backslash that escapes nothing kept")
+        return found[0]
+
+    return _ESCAPE.sub(mend, body)
+
+
+def parse_finite_float(token: str) -> float:
+    """Parse a float; raise `ValueError` if it is out of range."""
+    value = float(token)
+    if not isfinite(value):
+        raise ValueError("out of range")
+    return value

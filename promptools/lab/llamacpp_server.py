@@ -1,0 +1,120 @@
+"""llama.cpp's own HTTP server, from the wheel xllamacpp, on a scripted model or on any GGUF file."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal
+
+from promptools.errors import UsageError
+from promptools.lab.gguf_model import CONTEXT, write_model
+from promptools.lab.script import ScriptedReply
+from promptools.lab.server_process import Server, cache_folder, start_server
+
+LlamacppTemplate = Literal["hermes", "harmony", "plain"]
+"""Chat templates in this package: ChatML with Hermes tool tags, gpt-oss's Harmony, ChatML without tools."""
+
+TEMPLATES = Path(__file__).parent / "templates"
+FILE_CONTEXT = 8192
+"""Tokens for each slot of a model from a file: enough for a conversation with tools, with moderate memory."""
+_BOOT_SECONDS = 60.0
+_FILE_BOOT_SECONDS = 600.0  # gigabytes from a slow disk
+_MAGIC = b"GGUF"
+
+
+def can_serve() -> bool:
+    """Whether xllamacpp, gguf and numpy are installed; imports none of them."""
+    return all(importlib.util.find_spec(name) is not None for name in ("xllamacpp", "gguf", "numpy"))
+
+
+def serve(
+    lines: Iterable[ScriptedReply],
+    *,
+    template: LlamacppTemplate | Path = "hermes",
+    name: str = "scripted",
+    folder: Path | None = None,
+    slots: int = 4,
+    context: int = 2 * CONTEXT,
+) -> Server:
+    """Start the server on a model with the replies `lines`, and wait until it is up (about a second).
+
+    `folder` is for the model and the log, by default `lab` in the cache folder. `context` is in tokens, shared by all
+    `slots`. Raises `UsageError` if xllamacpp is not installed, and `UpstreamError` if the server does not come up.
+    """
+    if not can_serve():
+        raise UsageError(
+            "running llama.cpp here needs xllamacpp, gguf and numpy: pip install 'promptools-compat[demo]'"
+        )
+    folder = folder or cache_folder() / "lab"
+    path = template if isinstance(template, Path) else TEMPLATES / f"{template}.jinja"
+    settings = {
+        "model": str(write_model(lines, folder)),
+        "name": name,
+        "template": path.read_text(encoding="utf-8"),
+        "slots": slots,
+        "context": context,
+    }
+    return _start(settings, folder, _BOOT_SECONDS)
+
+
+def serve_file(
+    path: Path,
+    *,
+    name: str | None = None,
+    folder: Path | None = None,
+    slots: int = 1,
+    context: int = FILE_CONTEXT,
+    threads: int | None = None,
+) -> Server:
+    """Start the server on the model in the GGUF file `path`, with its own chat template, and wait until it is up.
+
+    `name` defaults to the file's, without `.gguf`. `context` is in tokens, for each of `slots`; `threads` defaults to
+    the number of cores. `folder` is for the log, as for `serve`. Raises `UsageError` if there is no such model or
+    xllamacpp is not installed, and `UpstreamError` if the server does not come up.
+    """
+    check_gguf(path)
+    if importlib.util.find_spec("xllamacpp") is None:
+        raise UsageError("running llama.cpp here needs xllamacpp: pip install 'promptools-compat[demo]'")
+    settings = {
+        "model": str(path.resolve()),
+        "name": name or path.stem,
+        "slots": slots,
+        "context": slots * context,
+        "threads": threads or _cores(),
+    }
+    return _start(settings, folder or cache_folder() / "lab", _FILE_BOOT_SECONDS)
+
+
+def check_gguf(path: Path) -> None:
+    """Raise `UsageError` if there is no GGUF file at `path`."""
+    try:
+        with path.open("rb") as stream:
+            magic = stream.read(len(_MAGIC))
+    except OSError as error:
+        raise UsageError(f"cannot read the model {str(path)!r}: {error.strerror}; pass a GGUF file") from error
+    if magic != _MAGIC:
+        raise UsageError(
+            f"{str(path)!r} is no GGUF file: it begins with {magic!r}, not {_MAGIC!r}; convert the model to GGUF first"
+        )
+
+
+def _cores() -> int:
+    """Return how many cores this process may use; before Python 3.13, how many there are."""
+    return getattr(os, "process_cpu_count", os.cpu_count)() or 1
+
+
+def _start(settings: dict[str, Any], folder: Path, seconds: float) -> Server:
+    with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
+        json.dump(settings, file)
+        file.flush()
+        command = [sys.executable, "-m", "promptools.lab.llamacpp_host", file.name]
+        return start_server(settings["name"], command, folder, _address, health="/health", seconds=seconds)
+
+
+def _address(printed: str) -> str | None:
+    return next((line.split()[1] for line in printed.splitlines() if line.startswith("listening ")), None)

@@ -1,0 +1,224 @@
+"""Harmony mode: render the whole conversation in gpt-oss' own format for a raw endpoint, and parse the reply here.
+
+Neither the server's chat template nor its parser, which can break on a reply, is involved.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from promptools.harmony.control_tokens import CONTROL_MARKUP, TOKEN_IDS
+from promptools.harmony.rendering.convert import ConvertedRequest, Options, convert, parse_effort
+from promptools.harmony.rendering.recipients import FUNCTIONS, RecipientNames, ToolAddress
+from promptools.harmony.rendering.renderer import IDENTITY, encode_messages, render_messages
+from promptools.modes.mode import PreparedRequest
+from promptools.modes.replies.reply_reader import HARMONY, ReplyReader
+from promptools.modes.requests.foreign_text import ForeignEscaper
+from promptools.modes.requests.forwarded_body import forwarded_body, other_tool_notes
+from promptools.modes.requests.tool_names import harmony_names, short_recipient
+from promptools.wire.json_types import as_object, as_text
+from promptools.wire.parameters import RawPrompt
+
+if TYPE_CHECKING:
+    from promptools.harmony.rendering.renderer import Encode, Message
+    from promptools.modes.requests.tool_request import ToolRequest
+    from promptools.types import ModeName, NewId
+
+RECOMMENDED_SAMPLING: Mapping[str, float] = MappingProxyType({"temperature": 1, "top_p": 1, "top_k": 0, "min_p": 0})
+"""Sampling for a request that sets none (openai/gpt-oss README, 2025-08: temperature 1.0, top_p 1.0): the model's own
+distribution. By default llama.cpp truncates it, and vLLM follows a file that may not be there."""
+MIN_ANSWER_TOKENS = 4_096
+"""Tokens for an answer where it is not known how many are left: enough for a call after some reasoning."""
+BYTES_PER_TOKEN = 2
+"""Bytes per token, where there is no vocabulary to count with: fewer than in any text except runs of symbols. Prose has
+four, so the prompt is overestimated, and the answer gets less than there is room for."""
+PREFILLS = MappingProxyType({"channel": "<|channel|>analysis", "thought": "<|channel|>analysis<|message|>"})
+
+_CONTROL_TOKEN = re.compile(r"<\|(\w+)\|>")
+_EFFORT_IN_TEMPLATES = ("reasoning_effort", "enable_thinking", "thinking")
+
+
+class HarmonyMode:
+    """Render the request in Harmony, and read the reply as Harmony."""
+
+    name: Final[ModeName] = "harmony"
+
+    def prepare(self, request: ToolRequest) -> PreparedRequest:
+        """Encode the request. Raises UsageError for a conversation that Harmony cannot express or an unknown effort."""
+        notes = other_tool_notes(request, self.name)
+        template = as_object(request.body.get("chat_template_kwargs"))
+        ignored = sorted(template.keys() - {"model_identity", *_EFFORT_IN_TEMPLATES})
+        if ignored:
+            notes.append(f"not sent: {', '.join(ignored)} of chat_template_kwargs; no template is applied")
+        places = _tool_places(request)
+        instruction = _call_instruction(request, places)
+        if instruction:
+            notes.append(f"tool_choice {request.choice.kind} was put into words")
+        converted = _convert(request, template, instruction)
+        prefill = _prefill(request, places)
+        sent = harmony_names(places)
+        notes += (f"the tool {name!r} was sent as {other!r}" for name, other in sent.items())
+        names = {other: name for name, other in sent.items()}
+        body = {
+            **_recommended_sampling(request),
+            **{key: value for key, value in forwarded_body(request).items() if value is not None},
+        }
+        foreign = ForeignEscaper(CONTROL_MARKUP, CONTROL_MARKUP)
+        prompt = _render_prompt(request, converted, prefill, foreign)
+        notes += (*converted.notes, *foreign.notes)
+        return PreparedRequest(body, tuple(notes), names, HARMONY, prompt, prefill, restore=foreign.restore)
+
+    def reader(self, request: ToolRequest, prepared: PreparedRequest, new_id: NewId) -> ReplyReader:
+        """Return a reader of Harmony that starts after the prefill."""
+        return ReplyReader(request, prepared, new_id)
+
+
+def _tool_places(request: ToolRequest) -> dict[str, ToolAddress]:
+    """Return the namespace and recipient of each offered tool."""
+    names = RecipientNames(request.offered.names)
+    return {name: names.address_of(name) for name in request.offered.names}
+
+
+# --- the conversation ------------------------------------------------------------------------------------------------
+
+
+def _convert(request: ToolRequest, template: Mapping[str, Any], instruction: str) -> ConvertedRequest:
+    options = Options(
+        identity=as_text(template.get("model_identity")) or IDENTITY,
+        date=request.today,
+        effort=parse_effort(_effort(request.body, template)),
+        tools_in=request.options.tools_in,
+        thoughts=request.options.thoughts,
+        order=request.options.order,
+    )
+    form = as_object(request.body.get("response_format"))
+    return convert(_messages(request, instruction), request.offered, response_format=form, options=options)
+
+
+def _effort(body: Mapping[str, Any], template: Mapping[str, Any]) -> Any:
+    """Return the reasoning effort of the request, in any of the fields that servers know."""
+    efforts = (
+        body.get("reasoning_effort"),
+        as_object(body.get("reasoning")).get("effort"),
+        body.get("think"),
+        *(template.get(key) for key in _EFFORT_IN_TEMPLATES),
+    )
+    return next((effort for effort in efforts if effort is not None), None)
+
+
+def _messages(request: ToolRequest, instruction: str) -> list[dict[str, Any]]:
+    """Return the messages; system messages become instructions in their order, wherever they are."""
+    messages, configured = request.messages, request.system_prompt
+    if configured:
+        own = {"role": "system", "content": configured}
+        if request.profile.prompt_placement == "replace":
+            start = next(
+                (index for index, message in enumerate(messages) if not _is_instruction(message)), len(messages)
+            )
+            messages = messages[start:]
+        messages = [*messages, own] if request.profile.prompt_placement == "append" else [own, *messages]
+    return [*messages, {"role": "system", "content": instruction}] if instruction else messages
+
+
+def _is_instruction(message: Mapping[str, Any]) -> bool:
+    return message.get("role") in {"system", "developer"}
+
+
+# --- a required call -------------------------------------------------------------------------------------------------
+
+
+def _call_instruction(request: ToolRequest, places: Mapping[str, ToolAddress]) -> str:
+    """Return the instruction to call a tool; empty where no call is required, or a prefilled header forces it."""
+    if not request.choice.forced or not places or not _asks_in_text(request):
+        return ""
+    which = f"the tool {short_recipient(places[request.choice.name])}" if request.choice.name else "one of the tools"
+    return f"Call {which} now; do not answer in words."
+
+
+def _prefill(request: ToolRequest, places: Mapping[str, ToolAddress]) -> str:
+    """Return the start of the reply that the prompt ends with."""
+    fixed = PREFILLS.get(request.options.prefill)
+    if fixed is not None:
+        return fixed
+    return (
+        _call_header(list(places.values())) if request.choice.forced and places and not _asks_in_text(request) else ""
+    )
+
+
+def _asks_in_text(request: ToolRequest) -> bool:
+    """Return whether a required call is asked for by an instruction rather than a prefilled header.
+
+    A prefilled header makes the call certain, but leaves no place for reasoning, in which gpt-oss works out the
+    arguments. So the first attempt has an instruction, and the header is for the retry after it was ignored.
+    """
+    match request.options.prefill:
+        case "call":
+            return False
+        case "auto":
+            return not (request.feedback and request.feedback[-1].get("role") == "user")
+        case _:
+            return True
+
+
+def _call_header(places: Sequence[ToolAddress]) -> str:
+    """Write the header of a call as gpt-oss does, as far as it is determined; it ends at a token boundary."""
+    spaces = {place.namespace for place in places}
+    channel, kind = ("commentary", " <|constrain|>json") if spaces == {FUNCTIONS} else ("analysis", " code")
+    if len(places) == 1:
+        return f"<|channel|>{channel} to={places[0].recipient}{kind}<|message|>"
+    if len(spaces) == 1:
+        return f"<|channel|>{channel} to={spaces.pop()}"
+    return "<|channel|>commentary to="
+
+
+# --- the prompt ------------------------------------------------------------------------------------------------------
+
+
+def _render_prompt(
+    request: ToolRequest, converted: ConvertedRequest, prefill: str, foreign: ForeignEscaper
+) -> RawPrompt:
+    """Render the prompt. Token ids need no escaping, since text is then never searched for control tokens."""
+    vocabulary = request.vocabulary() if request.vocabulary is not None and request.profile.raw_ids else None
+    if vocabulary is None:
+        text = render_messages(map(_escape_arguments, converted.messages), escape=foreign.escape_text) + prefill
+        return RawPrompt(text, _answer_tokens(request, len(text.encode("utf-8", "surrogatepass")) // BYTES_PER_TOKEN))
+    encode, decode = vocabulary
+    ids = (*encode_messages(converted.messages, encode), *_prefill_ids(prefill, encode))
+    # the text ends before a stop string, the ids after it (vLLM 0.32.0)
+    return RawPrompt(ids, _answer_tokens(request, len(ids)), decode if request.body.get("stop") is None else None)
+
+
+def _escape_arguments(message: Message) -> Message:
+    """Escape a call's arguments with JSON escapes, which do not change their value."""
+    if message.role != "assistant" or not message.recipient or not isinstance(message.content, str):
+        return message
+    return replace(message, content=CONTROL_MARKUP.escape_json(message.content))
+
+
+def _prefill_ids(prefill: str, encode: Encode) -> Iterator[int]:
+    for at, part in enumerate(_CONTROL_TOKEN.split(prefill)):
+        if at % 2:
+            yield TOKEN_IDS[part]
+        elif part:
+            yield from encode(part)
+
+
+def _answer_tokens(request: ToolRequest, prompt_tokens: int) -> int:
+    """Return how many tokens are left for the answer; `prompt` is an upper bound of the prompt's."""
+    if request.tokens_left is not None:
+        return request.tokens_left
+    context = request.profile.context
+    return MIN_ANSWER_TOKENS if context is None else max(MIN_ANSWER_TOKENS, context - prompt_tokens)
+
+
+def _recommended_sampling(request: ToolRequest) -> dict[str, float]:
+    """Return the recommended sampling, as far as the server accepts it."""
+    return {
+        key: value
+        for key, value in RECOMMENDED_SAMPLING.items()
+        if key in {"temperature", "top_p", *request.profile.sampling}
+    }

@@ -1,0 +1,199 @@
+"""Native mode: the server's own `tools`, adapted to what it accepts; its calls are checked like calls in text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from promptools.modes.mode import PreparedRequest
+from promptools.modes.replies.reply_reader import ReplyReader
+from promptools.modes.requests.foreign_text import foreign_escaper
+from promptools.modes.requests.forwarded_body import forwarded_body
+from promptools.modes.requests.history import Turn, alnum9_id, parse_history
+from promptools.modes.requests.response_format import describe_answer_format
+from promptools.modes.requests.template_messages import (
+    BLANK_LINE,
+    Message,
+    fit_template,
+    join_system,
+    plain_message,
+    split_system,
+)
+from promptools.modes.requests.tool_names import legal_names, rename_tool
+from promptools.wire.json_types import as_list, is_list, is_object
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from promptools.modes.requests.foreign_text import ForeignEscaper
+    from promptools.modes.requests.tool_request import ToolRequest
+    from promptools.profiles import Profile
+    from promptools.schema import Tools
+    from promptools.types import Call, ModeName, NewId, Result
+
+IMAGES_FOLLOW = "(The images of this result follow in the next message.)"
+
+
+class NativeMode:
+    """Ask for tools with the API's own parameters, and read the server's structured calls."""
+
+    name: Final[ModeName] = "native"
+
+    def prepare(self, request: ToolRequest) -> PreparedRequest:
+        """Encode the request."""
+        turns, mended = parse_history(request.messages)
+        foreign = foreign_escaper(request, dialect=None)
+        names = [*request.tools.names, *(call.name for turn in turns for call in turn.calls)]
+        sent = legal_names(names, request.profile.tool_names)
+        sent |= foreign.rename_marked(names, sent)
+        notes = [f"the tool {name!r} was sent as {other!r}" for name, other in sent.items()]
+        body = forwarded_body(request)
+        order = BLANK_LINE.join(
+            filter(None, (_set_tools(request, body, sent, notes, foreign), _set_response_format(request, body, notes)))
+        )
+        body["messages"] = _encode_messages(request, foreign.escape_turns(turns, len(request.feedback)), order, sent)
+        own = {other: name for name, other in sent.items()}
+        return PreparedRequest(body, (*notes, *mended, *foreign.notes), own, restore=foreign.restore)
+
+    def reader(self, request: ToolRequest, prepared: PreparedRequest, new_id: NewId) -> ReplyReader:
+        """Return a reader of the server's calls, and of those that it left in the text."""
+        return ReplyReader(request, prepared, new_id)
+
+
+# --- the tools -------------------------------------------------------------------------------------------------------
+
+
+def _set_tools(
+    request: ToolRequest, body: dict[str, Any], sent: Mapping[str, str], notes: list[str], foreign: ForeignEscaper
+) -> str:
+    """Set `tools` and its companions; return the instruction that replaces a `tool_choice` the server ignores."""
+    supported = request.profile.tool_choice
+    kind = request.choice.kind
+    formatted = request.json_answer and not request.profile.format_beside_tools
+    if kind == "none" and ("none" not in supported or formatted):
+        if len(request.tools):
+            why = "the server ignores it" if "none" not in supported else "beside them it cannot force response_format"
+            notes.append(f"tool_choice none: no tools were sent, since {why}")
+        return ""
+    tools = request.tools if kind == "none" else request.offered
+    if kind == "named" and "named" in supported:
+        tools = request.tools
+    offered = [_encode_tool(tool, tools, request.profile, sent, notes) for tool in tools.to_openai()]
+    if kind != "named" or "named" in supported:
+        offered += request.other_tools
+    if not offered:
+        return ""
+    body["tools"] = foreign.escape_tools(offered)
+    if "parallel_tool_calls" in request.body and request.profile.parallel_tool_calls:
+        body["parallel_tool_calls"] = request.body["parallel_tool_calls"]
+    return _set_tool_choice(request, body, sent, notes)
+
+
+def _set_tool_choice(request: ToolRequest, body: dict[str, Any], sent: Mapping[str, str], notes: list[str]) -> str:
+    """Set `tool_choice` as far as the server supports it; return the instruction that replaces it where it does not.
+
+    A named tool becomes `required` with that tool alone, and `required` becomes an instruction.
+    """
+    supported = request.profile.tool_choice
+    kind, name = request.choice.kind, request.choice.name
+    if kind == "named" and name is not None and "named" in supported:
+        body["tool_choice"] = {"type": "function", "function": {"name": sent.get(name, name)}}
+        return ""
+    if request.choice.forced and "required" in supported:
+        body["tool_choice"] = "required"
+        if kind == "named":
+            notes.append(f"tool_choice {name!r} was sent as 'required' with that tool alone")
+        return ""
+    if request.choice.forced:
+        notes.append(f"tool_choice {kind} was put into words: the server does not force it as it should")
+        which = f"the tool {sent.get(name, name)}" if name else "one of the tools"
+        return f"Call {which} now; do not answer in words."
+    if kind == "none" or ("auto" in supported and request.body.get("tool_choice") == "auto"):
+        body["tool_choice"] = kind
+    return ""
+
+
+def _set_response_format(request: ToolRequest, body: dict[str, Any], notes: list[str]) -> str:
+    """Return the instruction that replaces a `response_format` that would make calls impossible."""
+    if not (body.get("tools") and request.json_answer) or request.profile.format_beside_tools:
+        return ""
+    del body["response_format"]
+    if request.choice.forced:
+        return ""
+    notes.append("response_format was put into words: enforced, no call would be possible")
+    return describe_answer_format(request)
+
+
+def _encode_tool(
+    tool: dict[str, Any], tools: Tools, profile: Profile, sent: Mapping[str, str], notes: list[str]
+) -> dict[str, Any]:
+    """Encode one tool, with a name and a schema that the server accepts."""
+    name = tool["function"]["name"]
+    tool = rename_tool(tool, sent)
+    if not profile.relax_schema:
+        return tool
+    function = tool["function"]
+    schema, changes = tools.relaxed(name)
+    if changes:
+        notes.append(f"the schema of {function['name']!r} was relaxed: {', '.join(changes)}")
+    return {**tool, "function": {**function, "parameters": schema}}
+
+
+# --- the conversation ------------------------------------------------------------------------------------------------
+
+
+def _encode_messages(
+    request: ToolRequest, turns: list[Turn], instruction: str, sent: Mapping[str, str]
+) -> list[Message]:
+    """Encode the conversation; images of results follow the last of consecutive results."""
+    profile, system = request.profile, ""
+    if instruction or request.system_prompt or profile.alternate_roles or not profile.system_role:
+        own, turns = split_system(turns)
+        system = join_system(request, own, instruction)
+    messages: list[Message] = []
+    images: list[Any] = []
+    for turn in turns:
+        if images and turn.result is None:
+            messages.append({"role": "user", "content": images})
+            images = []
+        messages.append(_encode_message(turn, profile, sent))
+        images = [*images, *turn.attachments]
+    if images:
+        messages.append({"role": "user", "content": images})
+    return fit_template(system, messages, profile)
+
+
+def _encode_message(turn: Turn, profile: Profile, sent: Mapping[str, str]) -> Message:
+    message = plain_message(turn, profile)
+    if turn.result is not None:
+        return message | _encode_result(turn, turn.result, message, profile, sent)
+    if turn.calls:
+        raw_calls = [raw for raw in as_list(turn.message.get("tool_calls")) if is_object(raw)] or [{}]
+        message["tool_calls"] = [
+            _encode_call(raw, call, profile, sent) for raw, call in zip(raw_calls, turn.calls, strict=True)
+        ]
+    if turn.role == "assistant" and message.get("content") is None and not (turn.calls and profile.null_content):
+        message["content"] = ""
+    return message
+
+
+def _encode_call(raw_call: dict[str, Any], call: Call, profile: Profile, sent: Mapping[str, str]) -> dict[str, Any]:
+    """Encode a past call; unknown keys (signatures of reasoning, for example) are kept."""
+    arguments = call.arguments if profile.history_arguments == "object" else call.arguments_json
+    function = {"name": sent.get(call.name, call.name), "arguments": arguments}
+    rest = {key: value for key, value in raw_call.items() if key not in {"custom", "index"}}
+    return {**rest, "id": _wire_id(call.id, profile), "type": "function", "function": function}
+
+
+def _encode_result(turn: Turn, result: Result, message: Message, profile: Profile, sent: Mapping[str, str]) -> Message:
+    """Encode the keys of a result; no server accepts images in it (vllm#43203), so they follow in a user message."""
+    content = message.get("content")
+    if turn.attachments or not (isinstance(content, str) or (is_list(content) and profile.result_parts)):
+        content = result.content
+    if turn.attachments:
+        content = f"{content}\n{IMAGES_FOLLOW}" if content else IMAGES_FOLLOW
+    encoded = {"role": "tool", "tool_call_id": _wire_id(result.call_id, profile), "content": content}
+    return encoded | {"name": sent.get(result.name, result.name)} if "name" in message else encoded
+
+
+def _wire_id(call_id: str, profile: Profile) -> str:
+    return alnum9_id(call_id) if profile.tool_ids == "alnum9" else call_id

@@ -1,0 +1,169 @@
+"""Prompt mode: tools, calls and results are text in a dialect; the server sees no `tools`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+from promptools import dialects
+from promptools.dialects.rendering.example_calls import example_calls
+from promptools.modes.constrained_decoding import apply_constraint, constraint_key
+from promptools.modes.mode import PreparedRequest
+from promptools.modes.replies.reply_reader import HARMONY, ReplyReader
+from promptools.modes.requests.foreign_text import foreign_escaper
+from promptools.modes.requests.forwarded_body import forwarded_body, other_tool_notes
+from promptools.modes.requests.history import Turn, parse_history
+from promptools.modes.requests.response_format import describe_answer_format
+from promptools.modes.requests.template_messages import Message, fit_template, join_system, plain_message, split_system
+from promptools.modes.requests.tool_names import harmony_names, rename_tools
+from promptools.modes.requests.tool_request import parse_request
+from promptools.profiles import Profile
+from promptools.schema import Tools
+from promptools.wire.json_types import as_list
+from promptools.wire.message_content import split_content
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from promptools.dialects.contract import Dialect
+    from promptools.modes.requests.tool_request import ToolRequest
+    from promptools.schema import ToolLike
+    from promptools.types import Call, ModeName, NewId, Result
+
+JSON_DIALECT = "json"
+"""The dialect whose calls are plain JSON: the one that constrained decoding can force."""
+
+
+class PromptMode:
+    """Describe the tools in the system message, and read the calls from the text of the reply."""
+
+    name: Final[ModeName] = "prompt"
+
+    def prepare(self, request: ToolRequest) -> PreparedRequest:
+        """Encode the request. Raises UsageError for an unknown dialect."""
+        key = constraint_key(request)
+        dialect = dialects.get(JSON_DIALECT if key else request.options.dialect or request.profile.dialect)
+        body = forwarded_body(request)
+        notes = other_tool_notes(request, self.name)
+        block = ""
+        examples: tuple[Call, ...] = ()
+        foreign = foreign_escaper(request, dialect=dialect.name)
+        turns, mended = parse_history(request.messages)
+        renames = foreign.rename_marked([*request.tools.names, *(call.name for turn in turns for call in turn.calls)])
+        sent = renames
+        if len(request.offered):
+            offered = foreign.escape_prepared(rename_tools(request.offered, renames))
+            block = dialect.render_tools(offered, parallel=request.parallel_calls, required=request.choice.forced)
+            examples = example_calls(offered)
+            if request.json_answer and not request.choice.forced:
+                block += f"\n\n{describe_answer_format(request)}"
+                body.pop("response_format", None)
+                notes.append("response_format was put into words: enforced, no call would be possible")
+            _add_stops(body, dialect.stop)
+            if dialect.name == HARMONY:  # the others write any name
+                sent = {**harmony_names(request.offered.names), **renames}
+            notes += (f"the tool {name!r} was sent as {other!r}" for name, other in sent.items())
+        if key:
+            apply_constraint(body, key, request)
+        body["messages"] = _encode_messages(request, foreign.escape_turns(turns, len(request.feedback)), dialect, block)
+        names = {other: name for name, other in sent.items()}
+        asked = dialect.name if len(request.offered) else None
+        return PreparedRequest(
+            body, (*notes, *mended, *foreign.notes), names, asked, restore=foreign.restore, examples=examples
+        )
+
+    def reader(self, request: ToolRequest, prepared: PreparedRequest, new_id: NewId) -> ReplyReader:
+        """Return a reader of calls in the requested dialect, and in any other that is accepted."""
+        return ReplyReader(request, prepared, new_id)
+
+
+def render(
+    messages: Iterable[Mapping[str, Any]],
+    tools: Tools | Iterable[ToolLike] | None = None,
+    *,
+    dialect: str = JSON_DIALECT,
+    tool_choice: Any = None,
+    parallel_tool_calls: bool = True,
+    escape: bool = True,
+) -> list[Message]:
+    """Render a conversation in a dialect: the messages that prompt mode sends to a server nothing is known about.
+
+    They require only that the server accepts text. The tools are in the system message, past calls in the assistant's
+    text, and consecutive results are one user message. `tool_choice` and `parallel_tool_calls` are those of a request.
+    `escape` makes markup harmless in all but system messages. O(n) in the size of the conversation.
+
+    Raises UsageError for a dialect that is unknown or can only be parsed, for invalid messages or tools, and for a
+    `tool_choice` that cannot be satisfied.
+    """
+    body = {
+        "messages": [*messages] if isinstance(messages, Iterable) else messages,
+        "tools": (Tools.prepare(tools) or Tools([])).to_openai(),
+        "tool_choice": tool_choice,
+        "parallel_tool_calls": parallel_tool_calls,
+        "promptools": {"dialect": dialects.get(dialect).name, "escape": escape},
+    }
+    rendered: list[Message] = PromptMode().prepare(parse_request(body, Profile())).body["messages"]
+    return rendered
+
+
+def _encode_messages(request: ToolRequest, turns: Sequence[Turn], dialect: Dialect, block: str) -> list[Message]:
+    own, turns = split_system(_with_ids(turns, dialect))
+    messages: list[Message] = []
+    results: list[Turn] = []
+    for turn in turns:
+        if turn.result is not None:
+            results.append(turn)
+            continue
+        messages += _results_message(results, dialect, request.profile)
+        results = []
+        messages.append(_with_calls(turn, dialect, request.profile))
+    messages += _results_message(results, dialect, request.profile)
+    return fit_template(join_system(request, own, block), messages, request.profile)
+
+
+def _with_ids(turns: Sequence[Turn], dialect: Dialect) -> list[Turn]:
+    """Replace the ids of calls, and of their results, by the ids that the dialect writes."""
+    ids: dict[str, str] = {}
+    renumbered: list[Turn] = []
+    number = count()
+    for turn in turns:
+        ids.update((call.id, dialect.call_id(call, next(number))) for call in turn.calls)
+        calls = tuple(replace(call, id=ids[call.id]) for call in turn.calls)
+        result = turn.result and replace(turn.result, call_id=ids.get(turn.result.call_id, turn.result.call_id))
+        renumbered.append(replace(turn, calls=calls, result=result))
+    return renumbered
+
+
+def _with_calls(turn: Turn, dialect: Dialect, profile: Profile) -> Message:
+    """Render the assistant's calls after its text, as the model would have: it imitates what it sees."""
+    message = plain_message(turn, profile)
+    if turn.calls:
+        text, _ = split_content(message.get("content"))
+        calls = dialect.render_calls(turn.calls)
+        message["content"] = f"{text}\n{calls}" if text else calls
+    elif turn.role == "assistant" and message.get("content") is None:
+        message["content"] = ""
+    return message
+
+
+def _results_message(turns: Sequence[Turn], dialect: Dialect, profile: Profile) -> list[Message]:
+    """Render consecutive results as one user message, with their images."""
+    results: list[Result] = [turn.result for turn in turns if turn.result is not None]
+    if not results:
+        return []
+    text = dialect.render_results(results)
+    images = [part for turn in turns for part in turn.attachments]
+    if not images or not profile.content_parts:
+        return [{"role": "user", "content": text}]
+    return [{"role": "user", "content": [{"type": "text", "text": text}, *images]}]
+
+
+def _add_stops(body: dict[str, Any], stops: Sequence[str]) -> None:
+    """Add the dialect's stop strings to the request's own: they stop the model before it invents a result."""
+    given = body.get("stop")
+    own = [given] if isinstance(given, str) else [stop for stop in as_list(given) if isinstance(stop, str)]
+    more = [stop for stop in stops if stop not in own]
+    if more:
+        body["stop"] = [*own, *more]

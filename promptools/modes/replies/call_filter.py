@@ -1,0 +1,166 @@
+"""Filter calls by what the request allows: each one is passed on, dropped with a note, or turned into an error.
+
+Parsers report what the model called; the filter decides whether it may. Calls come from several sources (text, the
+server's structured calls, reasoning, a JSON answer); here they get one numbering, the client's tool names, and ids that
+the server will accept back.
+
+A call is early once its start went out before its end is known: then it can no longer be dropped, and its end or its
+failure is always passed on. So a call is let out early only if nothing that comes later could forbid it: its tool is
+offered and not strict, it is within `parallel_tool_calls`, and the other source cannot hold the same call.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
+
+from promptools.dialects.calls.resolve import unknown_tool_message
+from promptools.modes.requests.history import alnum9_id
+from promptools.parsing.events import CallArgs, CallEnd, CallStart, Event, Text
+from promptools.types import Call, Discarded, Malformed, Span
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from promptools.modes.mode import PreparedRequest
+    from promptools.modes.requests.tool_request import ToolRequest
+
+CallSource = Literal["text", "server", "thoughts", "answer"]
+
+FORBIDDEN_PREFIXES = ("tool_choice is none: ", "no tool was offered: ")
+"""The prefixes of notes on calls that were dropped because no call may be made."""
+
+
+@dataclass(slots=True)
+class CallFilter:
+    """Pass events on, changed where the request requires it."""
+
+    request: ToolRequest
+    prepared: PreparedRequest
+    calls: list[Call] = field(default_factory=list[Call])
+    malformed: list[Malformed] = field(default_factory=list[Malformed])
+    notes: list[str] = field(default_factory=list[str])
+    _numbers: dict[tuple[CallSource, int], int] = field(default_factory=dict[tuple[CallSource, int], int])
+    _sources: dict[tuple[str, str], CallSource] = field(default_factory=dict[tuple[str, str], CallSource])
+    _early: set[int] = field(default_factory=set[int])
+
+    def on_start(self, event: CallStart, source: CallSource) -> list[Event]:
+        """Pass on the start of a call early, if that is allowed."""
+        name = self._client_name(event.name)
+        if not self._may_start_early(name, source):
+            return []
+        index = self._index_of(source, event.index)
+        self._early.add(index)
+        return [replace(event, index=index, id=self._client_id(event.id), name=name, early=True)]
+
+    def _may_start_early(self, name: str, source: CallSource) -> bool:
+        """Whether a call may go out before its end is known; never for a strict tool, which needs valid arguments."""
+        ask, tool = self.request, self.request.offered.get(name)
+        if not ask.stream or ask.legacy or ask.options.hold == "all" or tool is None or tool.strict:
+            return False
+        if ask.options.arguments != "live":  # text may yet prove not to be a call, or the server may send the same one
+            text_called = "text" in self._sources.values()
+            if ask.options.arguments == "whole" or source != "server" or text_called:
+                return False
+        # unescaping needs the complete arguments
+        return self.prepared.restore is None and self._allows_another() and ask.choice.name in {None, name}
+
+    def on_arguments(self, event: CallArgs, source: CallSource) -> list[Event]:
+        """Pass on a fragment of an early call's arguments."""
+        index = self._numbers.get((source, event.index))
+        return [replace(event, index=index)] if index is not None and index in self._early else []
+
+    def on_end(self, event: CallEnd, source: CallSource, raw_of: Callable[[Span], str]) -> list[Event]:
+        """Pass on a complete call, or what it became; `raw_of` returns the model's text of a span."""
+        call = replace(event.call, id=self._client_id(event.call.id), name=self._client_name(event.call.name))
+        index = self._index_of(source, event.index)
+        live = index in self._early
+        if self._forbids_calls(call.dialect):
+            return self._drop_forbidden(call.name, source, raw_of(event.span), event.span, call.dialect)
+        if self._is_example(event.call):
+            return self._fail_example(call, index, raw_of(event.span), event.span)
+        if self.request.offered.get(call.name) is None:
+            return self._fail_not_offered(call, index, raw_of(event.span), event.span)
+        key = (call.name, call.arguments_json)
+        if not live and self._sources.get(key, source) != source:
+            self.notes.append(f"the call of {call.name!r} came in the text and from the server: once is meant")
+            return [Discarded(raw_of(event.span), "repeat", event.span)]
+        if not live and not self._allows_another():
+            self.notes.append(f"parallel_tool_calls is false: a further call of {call.name!r} was left out")
+            return [Discarded(raw_of(event.span), "repeat", event.span)]
+        self._early.discard(index)
+        self._sources[key] = source
+        self.calls.append(call)
+        end = CallEnd(index, call, event.span)
+        if live:
+            return [end]
+        start = Span(event.span.start, event.span.start)
+        return [CallStart(index, call.id, call.name, start), CallArgs(index, call.arguments_json, start), end]
+
+    def on_malformed(self, event: Malformed, source: CallSource) -> list[Event]:
+        """Pass on a malformed call."""
+        if self._forbids_calls(event.dialect):
+            return self._drop_forbidden(event.name or "", source, event.raw, event.span, event.dialect)
+        call = event.call
+        if call is not None:
+            call = replace(call, id=self._client_id(call.id), name=self._client_name(call.name))
+        name = self._client_name(event.name) if event.name else event.name
+        return self._fail(replace(event, index=self._index_of(source, event.index), call=call, name=name))
+
+    def _fail(self, event: Malformed) -> list[Event]:
+        self._early.discard(event.index)
+        self.malformed.append(event)
+        return [event]
+
+    def _forbids_calls(self, dialect: str) -> bool:
+        """Return whether no call may be made; gpt-oss calls tools that were never offered (openai/harmony#60)."""
+        ask = self.request
+        return ask.choice.kind == "none" or (dialect == "harmony" and not (len(ask.tools) or ask.other_tools))
+
+    def _drop_forbidden(self, name: str, source: CallSource, raw: str, span: Span, dialect: str) -> list[Event]:
+        """Turn a forbidden call in text back into text; drop one that the server parsed.
+
+        One in Harmony is dropped too: nothing but a call looks like one there, and its markup is not text for a user.
+        """
+        if source == "text" and dialect != "harmony":
+            return [Text(raw, span)]
+        reason = FORBIDDEN_PREFIXES[0 if self.request.choice.kind == "none" else 1]
+        self.notes.append(f"{reason}the call of {name!r} was left out")
+        return [Discarded(raw, "markup", span)]
+
+    def _is_example(self, call: Call) -> bool:
+        """Whether a call, under the name that the model knows, is a copy of an example in the prompt."""
+        return any(
+            (call.name, call.arguments) == (example.name, example.arguments) for example in self.prepared.examples
+        )
+
+    def _fail_example(self, call: Call, index: int, raw: str, span: Span) -> list[Event]:
+        """Fail a copy of an example, whose arguments are placeholders."""
+        message = (
+            f"The call of {call.name!r} is the example of the instructions, so nothing was done: write values of the"
+            " request in place of its placeholders, or answer in words."
+        )
+        return self._fail(Malformed(index, raw, "invalid_arguments", message, span, call.name, call.dialect))
+
+    def _fail_not_offered(self, call: Call, index: int, raw: str, span: Span) -> list[Event]:
+        """Fail a call of a tool that the request does not offer, or does not allow now."""
+        if call.unknown_tool:
+            message = unknown_tool_message(call.name, self.request.tools)
+        else:
+            names = ", ".join(self.request.offered.names)
+            message = f"The call of {call.name!r} was not run: only {names} may be called now."
+        failed = Malformed(index, raw, "unknown_tool", message, span, call.name, call.dialect, call)
+        return self._fail(failed)
+
+    def _allows_another(self) -> bool:
+        """Return whether one more call may go out."""
+        return self.request.parallel_calls or not (self.calls or self._early)
+
+    def _index_of(self, source: CallSource, index: int) -> int:
+        return self._numbers.setdefault((source, index), len(self._numbers))
+
+    def _client_name(self, sent_name: str) -> str:
+        return self.prepared.client_names.get(sent_name, sent_name)
+
+    def _client_id(self, call_id: str) -> str:
+        return alnum9_id(call_id) if self.request.profile.tool_ids == "alnum9" else call_id

@@ -1,0 +1,424 @@
+"""Read one choice of a reply in any mode: text, reasoning and structured calls become one stream of events.
+
+A reply has three channels, each with its own source:
+
+- `content` goes through `StreamParser`, which finds the calls in text. With token ids (Harmony) it gets pieces, so that
+  text that merely looks like a control token is not taken for one.
+- `tool_calls` are put together by the assembler and checked by the same rules as calls in text. The arguments of a call
+  may be streamed before it is complete; what was sent then fixes how the finished call is written.
+- `reasoning` is passed on as it is. Only when nothing else came is it searched for calls that it ends with.
+
+All events pass through the call filter, which decides what the request allows and numbers the calls across sources;
+what it emits is recorded in `reply`. With `response_format` beside tools, the finished content is checked once more for
+calls that the parser left alone because a JSON answer was expected.
+
+Two defects of servers are handled here: raw Harmony that vLLM's parser returns as content, and streams of white space
+without end after a complete call.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from promptools.dialects.calls.named_arguments import read_arguments
+from promptools.dialects.calls.resolve import ParseOptions, malformed_call
+from promptools.engine import StreamParser
+from promptools.engine.message_router import COMPLETE_REASONS
+from promptools.harmony.parsing.item_parser import Detokenizer
+from promptools.harmony.parsing.tokenizer import Piece, raw_text
+from promptools.modes.replies.argument_completion import complete_arguments
+from promptools.modes.replies.argument_stream import MIN_STREAMED, ArgumentStream
+from promptools.modes.replies.call_filter import CallFilter, CallSource
+from promptools.modes.replies.raw_text import RawText
+from promptools.modes.replies.tool_deltas import NATIVE, NATIVE_EVIDENCE, PendingCall, ToolCallAssembler
+from promptools.modes.replies.verdict import HARMONY_CALL
+from promptools.modes.requests.history import quotable_texts
+from promptools.modes.requests.response_format import calls_in_answer
+from promptools.modes.requests.tool_names import rename_tools
+from promptools.parsing.emitter import SPACE
+from promptools.parsing.events import CallArgs, CallEnd, CallStart, End, Event, Reasoning, Text, WasReasoning
+from promptools.schema import Tools
+from promptools.types import Call, Discarded, Fix, Malformed, Reply, Span, Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from promptools.modes.mode import PreparedRequest
+    from promptools.modes.requests.tool_request import ToolRequest
+    from promptools.types import NewId
+    from promptools.wire.chat_decoder import Delta
+
+HARMONY = "harmony"
+"""The dialect of a raw reply of gpt-oss; such a reply is parsed for no other."""
+_NO_SPAN = Span(0, 0)
+"""The span of structured calls, which are not in the text."""
+_CALL_REASONS = frozenset(("tool_calls", "function_call"))
+_HARMONY_LEAK = re.compile(r"<\|(?:return|call)\|>\s*\Z")
+"""What vLLM's Harmony parser returns of a reply that ends inside a header: raw text, in one piece (0.28 to 0.32)."""
+MAX_TRAILING_SPACE = 100
+"""Characters of white space that end a reply after a complete call: no model goes on after so many, and one that its
+server keeps from stopping writes them until its context is full (llama.cpp, `tool_choice: required`)."""
+_START, _MESSAGE, _CALL = "<|start|>", "<|message|>", "<|call|>"
+
+
+class ReplyReader:
+    """The reader of every mode; `prepared.dialect` is the dialect that the prompt asked for, if any."""
+
+    def __init__(self, request: ToolRequest, prepared: PreparedRequest, new_id: NewId) -> None:
+        self._request = request
+        self._new_id = new_id
+        self._harmony = prepared.dialect == HARMONY
+        self._dialect = None if self._harmony else prepared.dialect
+        self._prefill = prepared.prefill
+        decode = prepared.prompt.decode if prepared.prompt is not None else None
+        self._detokenizer = Detokenizer(decode) if decode is not None else None
+        sent_names = {name: sent_name for sent_name, name in prepared.client_names.items()}
+        none = request.choice.kind == "none"
+        self._tools = Tools([]) if none else rename_tools(request.tools, sent_names)
+        self._filter = CallFilter(request, prepared)
+        self._parser: StreamParser | None = None
+        self._assembler = ToolCallAssembler(lambda name: self._tools.get(name) is not None)
+        self._call_count = 0
+        self._ids: set[str] = set()
+        self._restore = prepared.restore
+        self._streams_arguments = (
+            request.stream and request.options.arguments != "whole" and not none and self._restore is None
+        )
+        self._rules = ParseOptions(
+            self._tools,
+            request.options.strictness,
+            None,
+            request.json_answer,
+            self._tools.all_keys,
+            restore=self._restore,
+        )
+        self._raw_text = RawText(markup=not self._harmony)  # headers are not text, and would corrupt the history
+        self._content: list[str] = []
+        self._reasoning: list[str] = []
+        self._reasoning_size = 0
+        self._discarded: list[Discarded] = []
+        self._stop_reason: str | int | None = None
+        self._finish_reason: str | None = None
+        self._leak = ""
+        self._parser_arguments: dict[str, Any] = {}
+        """The arguments that the parser of the content was made with."""
+        self._trailing_space = 0
+        """Characters of white space at the end of the reply so far."""
+        self._checked_size = 0
+        """Characters of text when the reply was last checked for ending in a call."""
+        self.may_stop = False
+        """Whether a complete call was followed by so much white space that the stream may be dropped."""
+
+    @property
+    def raw(self) -> str:
+        """The model's text without reasoning, followed by the arguments of structured calls that failed."""
+        failed = (malformed.raw for malformed in self._filter.malformed if malformed.dialect == NATIVE)
+        return self._raw_text.without_reasoning() + "".join(failed)
+
+    @property
+    def reply(self) -> Reply:
+        """The reply so far."""
+        tries = self._parser.reply.trace.tries if self._parser is not None else ()
+        return Reply(
+            calls=tuple(self._filter.calls),
+            content="".join(self._content),
+            reasoning="".join(self._reasoning),
+            malformed=tuple(self._filter.malformed),
+            discarded=tuple(self._discarded),
+            finish_reason=self._finish_reason,
+            fixes=self._parser.reply.fixes if self._parser is not None else (),
+            trace=Trace(tries=tries, notes=tuple(self._filter.notes)),
+        )
+
+    def feed(self, delta: Delta) -> list[Event]:
+        """Add a delta of this choice and return the events that are certain."""
+        if delta.stop_reason is not None:
+            self._stop_reason = delta.stop_reason
+        events: list[Event] = []
+        if delta.reasoning:
+            events += self._add_reasoning(delta.reasoning)
+        text = delta.content + delta.refusal
+        if self._detokenizer is not None and delta.ids is not None:
+            events += self._read_pieces(list(self._detokenizer.feed(delta.ids)))
+        elif self._leak or (self._may_leak and _HARMONY_LEAK.search(text)):
+            self._leak += text
+        elif text:
+            events += self._read_text(text)
+        for call in delta.tool_calls:
+            slot = self._assembler.add(call)
+            if self._streams_arguments and call.arguments:
+                events += self._stream_arguments(slot, call.arguments)
+        for slot in self._assembler.take_complete():
+            events += self._check_structured(slot, ended=True)
+        self._count_trailing_space(delta, text)
+        return events
+
+    def _count_trailing_space(self, delta: Delta, text: str) -> None:
+        """Count the white space at the end of the reply, and set `may_stop` after too much of it.
+
+        The text is parsed again only after it has doubled in length, so the check costs O(1) per character.
+        """
+        length = len(text.rstrip())
+        if length or delta.reasoning or delta.tool_calls:
+            self._trailing_space = 0
+        self._trailing_space += len(text) - length
+        if self._detokenizer is not None or self.may_stop or self._trailing_space < MAX_TRAILING_SPACE:
+            return
+        if self._raw_text.size >= 2 * self._checked_size:
+            self._checked_size = self._raw_text.size
+            self.may_stop = self._ends_in_call()
+
+    def _ends_in_call(self) -> bool:
+        """Whether the reply, if it ended here, would hold a call and nothing incomplete."""
+        slots = self._assembler.calls
+        if self._parser is None or not all(slot.complete for slot in slots):
+            return False
+        json_answer = self._request.json_answer and not self._request.checks_response_format
+        parser = self._new_parser(**self._parser_arguments, json_answer=json_answer, new_id=str)
+        parser.feed(self._raw_text.full_text())
+        parser.close("stop")
+        return not parser.reply.malformed and bool(slots or parser.reply.calls)
+
+    def close(self, finish_reason: str | None) -> list[Event]:
+        """End the reply and return the last events."""
+        self._finish_reason = finish_reason
+        events: list[Event] = []
+        if self._detokenizer is not None:
+            events += self._read_pieces(list(self._detokenizer.close()))
+        if self._parser is not None:
+            events += self._filter_events(self._parser.close(finish_reason), "text", self._raw_text.slice)
+        slots = self._assembler.take_rest()
+        for slot in slots:
+            events += self._check_structured(slot, ended=slot is not slots[-1] or finish_reason in COMPLETE_REASONS)
+        if self._leak:
+            events += self._read_leak()
+        if self._request.checks_response_format:
+            self._read_answer()
+        return events + self._recover_from_reasoning()
+
+    @property
+    def _may_leak(self) -> bool:
+        """Whether content may be raw Harmony that the server's parser failed on."""
+        accepted = self._request.accepted_dialects is None or HARMONY in self._request.accepted_dialects
+        return self._parser is None and not self._harmony and accepted
+
+    # --- where events come from ----------------------------------------------------------------------------------
+
+    def _add_reasoning(self, text: str) -> list[Event]:
+        start, self._reasoning_size = self._reasoning_size, self._reasoning_size + len(text)
+        self._reasoning.append(text)
+        return [Reasoning(text, Span(start, self._reasoning_size))]
+
+    def _read_text(self, text: str) -> list[Event]:
+        if self._parser is None:
+            # where reasoning has a field of its own, the opening tag in the template does not apply to the content
+            in_reasoning = self._request.profile.in_reasoning and not self._reasoning_size
+            self._parser_arguments = {"in_reasoning": in_reasoning, "pinned": HARMONY if self._harmony else None}
+            self._parser = self._new_parser(**self._parser_arguments)
+            text = self._prefill + text
+        self._raw_text.add(text)
+        return self._filter_events(self._parser.feed(text), "text", self._raw_text.slice)
+
+    def _read_pieces(self, pieces: list[Piece]) -> list[Event]:
+        """Read decoded tokens, so that text that looks like a control token is not taken for one."""
+        if not pieces:
+            return []
+        events = self._read_text("") if self._parser is None else []
+        assert self._parser is not None
+        self._raw_text.add("".join(map(raw_text, pieces)))
+        return events + self._filter_events(self._parser.feed_pieces(pieces), "text", self._raw_text.slice)
+
+    def _read_leak(self) -> list[Event]:
+        """Read Harmony that the server's parser returned as content: without a header, or with an unfinished one."""
+        self._raw_text.add(self._leak)
+        self._parser = parser = self._new_parser(pinned=HARMONY)
+        events: list[Event] = [*parser.feed(self._leak), *parser.close(self._finish_reason)]
+        reply = parser.reply
+        header = self._leak[max(0, self._leak.rfind(_START)) :]
+        unended = header.rstrip().endswith(_CALL) and _MESSAGE not in header
+        if unended and not (reply.calls or reply.malformed):
+            message = "The reply ended inside the header of a Harmony message."
+            span = Span(0, len(self._leak))
+            events = [Malformed(0, self._leak, "truncated", message, span, dialect=HARMONY)]
+        elif not (reply.content.strip() or reply.calls or reply.malformed):
+            self._raw_text = RawText(
+                markup=False
+            )  # a header that nothing follows is not an answer, whatever else fails
+        return self._filter_events(events, "text", self._raw_text.slice)
+
+    def _new_parser(
+        self,
+        *,
+        in_reasoning: bool = False,
+        lenient: bool = False,
+        pinned: str | None = None,
+        json_answer: bool | None = None,
+        new_id: NewId | None = None,
+    ) -> StreamParser:
+        return StreamParser(
+            self._tools,
+            dialect=pinned,
+            expect=self._dialect,
+            strictness="lenient" if lenient else self._request.options.strictness,
+            in_reasoning=in_reasoning,
+            json_answer=self._request.json_answer if json_answer is None else json_answer,
+            rescue=self._request.options.rescue,
+            accept=self._request.accepted_dialects,
+            sources=quotable_texts(self._request.messages),
+            new_id=new_id or self._new_id,
+            restore=self._restore,
+        )
+
+    def _check_structured(self, pending: PendingCall, *, ended: bool) -> list[Event]:
+        """Parse and check a structured call, which may hold several glued together."""
+        raw = pending.arguments
+        events: list[Event] = []
+        for position, outcome in enumerate(
+            read_arguments(pending.name, raw, self._rules, NATIVE_EVIDENCE, ended=ended).calls
+        ):
+            number, call_id = self._assign_id(pending) if position == 0 else self._assign_id(PendingCall(None))
+            sent = pending.streamer.sent if pending.streamer is not None and position == 0 else ""
+            if sent:
+                outcome = self._match_sent(sent, outcome)  # noqa: PLW2901  the same call, bound to its beginning
+            if isinstance(outcome, Call):
+                rest = outcome.arguments_json[len(sent) :] if position == 0 else ""
+                end = CallEnd(number, replace(outcome, id=call_id), _NO_SPAN)
+                emitted: list[Event] = [CallArgs(number, rest, _NO_SPAN), end]  # the filter knows if it was streamed
+            else:
+                call = replace(outcome.call, id=call_id) if outcome.call is not None else None
+                emitted = [replace(outcome, index=number, raw=raw, call=call)]
+            events += self._filter_events(emitted, "server", lambda _: raw)
+        return events
+
+    def _stream_arguments(self, pending: PendingCall, text: str) -> list[Event]:
+        """Stream what is certain of a structured call's arguments; a call that comes complete is repaired whole."""
+        if pending.complete and (pending.streamer is None or not pending.streamer.started):
+            return []
+        if pending.streamer is None:
+            least = 0 if self._request.options.arguments == "live" else MIN_STREAMED
+            pending.streamer = ArgumentStream(self._tools.graph(pending.name), least)
+        began = pending.streamer.started
+        fragment = pending.streamer.feed(text)
+        if not fragment:
+            return []
+        number, call_id = self._assign_id(pending)
+        start: list[Event] = [] if began else [CallStart(number, call_id, pending.name, _NO_SPAN)]
+        events = self._filter_events(start, "server", lambda _: "")
+        if start and not events:
+            pending.streamer.cancel()
+            return []
+        return events + self._filter_events([CallArgs(number, fragment, _NO_SPAN)], "server", lambda _: "")
+
+    def _match_sent(self, sent: str, outcome: Call | Malformed) -> Call | Malformed:
+        """Rewrite a call so that its arguments begin with what was sent; one that fails its schema is passed on."""
+        misfit = isinstance(outcome, Malformed) and outcome.reason == "invalid_arguments"
+        call = outcome.call if isinstance(outcome, Malformed) else outcome
+        if (
+            call is None
+            or not (misfit or call is outcome)
+            or (misfit and self._request.options.on_malformed == "error")
+        ):
+            return outcome
+        agrees = call.arguments_json.startswith(sent)
+        text = call.arguments_json if agrees else complete_arguments(sent, call.arguments)
+        if text is None:
+            return malformed_call("invalid_json", "its beginning reads otherwise than the whole", NATIVE, call.name)
+        if misfit:
+            self._filter.notes.append(
+                f"the call of {call.name!r} was handed over although it does not fit: its beginning had been streamed"
+            )
+        return replace(call, arguments_json=text)
+
+    def _assign_id(self, pending: PendingCall) -> tuple[int, str]:
+        """Assign a call its number and a unique id, once, and return them."""
+        if pending.number is None:
+            pending.number, self._call_count = self._call_count, self._call_count + 1
+            if not pending.id or pending.id in self._ids:
+                pending.id = self._new_id()
+            self._ids.add(pending.id)
+        assert pending.id is not None
+        return pending.number, pending.id
+
+    def _read_answer(self) -> None:
+        """Extract the calls from an answer that does not fit `response_format`.
+
+        No event reports them: their text has already been emitted, and is held until the reply is judged.
+        """
+        text = "".join(self._content)
+        if self._filter.calls or self._filter.malformed or not (text.strip() and len(self._request.offered)):
+            return
+        calls, rest = calls_in_answer(self._request, text, self._new_parser(json_answer=False), self._finish_reason)
+        if calls:
+            self._content = [rest]
+            self._filter_events(calls, "answer", lambda span: text[span.start : span.end])
+
+    def _recover_from_reasoning(self) -> list[Event]:
+        """Search the reasoning when nothing else came: servers put calls there (vllm#39056, ai-dynamo/dynamo#10366).
+
+        Only calls at the end of the reasoning count; anything before is a draft. Calls of dangerous tools never do.
+        """
+        reasoning = "".join(self._reasoning)
+        empty = not (self._filter.calls or self._filter.malformed or "".join(self._content).strip())
+        if not (empty and reasoning.strip() and len(self._tools) and self._finish_reason in COMPLETE_REASONS):
+            return []
+        # the server itself reports that the model made a call
+        certain = self._finish_reason in _CALL_REASONS or self._stop_reason == HARMONY_CALL
+        parser = self._new_parser(lenient=certain)
+        trailing: list[CallEnd] = []
+        for event in [*parser.feed(reasoning), *parser.close(self._finish_reason)]:
+            if isinstance(event, CallEnd):
+                trailing.append(event)
+            elif isinstance(event, Malformed) or (isinstance(event, Text) and event.text.strip()):
+                trailing = []
+        events: list[Event] = []
+        for call_end in trailing:
+            tool = self._tools.get(call_end.call.name)
+            if tool is not None and not tool.dangerous:
+                fix = Fix("marker", "the call stood in the reasoning")
+                call = replace(call_end.call, fixes=(*call_end.call.fixes, fix))
+                events += self._filter_events(
+                    [replace(call_end, call=call)], "thoughts", lambda span: reasoning[span.start : span.end]
+                )
+        return events
+
+    # --- where events go -----------------------------------------------------------------------------------------
+
+    def _filter_events(self, events: list[Event], source: CallSource, raw_of: Callable[[Span], str]) -> list[Event]:
+        """Pass events through the call filter and record what it emits."""
+        out: list[Event] = []
+        for event in events:
+            if source == "text":
+                self._raw_text.record(event)
+            match event:
+                case CallStart():
+                    out += self._filter.on_start(event, source)
+                case CallArgs():
+                    out += self._filter.on_arguments(event, source)
+                case CallEnd():
+                    out += self._filter.on_end(event, source, raw_of)
+                case Malformed():
+                    out += self._filter.on_malformed(event, source)
+                case End():
+                    pass
+                case _:
+                    out.append(event)
+        for event in out:
+            self._record(event)
+        return out
+
+    def _record(self, event: Event) -> None:
+        match event:
+            case Text(text=text):
+                self._content.append(text)
+            case Reasoning(text=text):
+                self._reasoning.append(text)
+            case WasReasoning():
+                thought = "".join(self._content)
+                self._reasoning.append(thought if self._reasoning else thought.lstrip(SPACE))
+                self._content = []
+            case Discarded():
+                self._discarded.append(event)
+            case _:
+                pass

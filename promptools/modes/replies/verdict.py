@@ -1,0 +1,339 @@
+"""Judge a complete reply against its request: answer the client, ask the model to correct it, or try another mode.
+
+A verdict says what is wrong with a reply, what the client gets if no attempt does better, and what may help: asking the
+same mode again with feedback (`again`), or another mode (`elsewhere`). A call that was cut off is never asked for again
+in the same mode, since it would be cut again. Valid calls beside malformed ones are an answer.
+
+Replies that the server lost are recognized by what it leaves of them: an empty answer that cost tokens, a finish or
+stop reason of a call without the call, a tool named after a piece of a Harmony header.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
+
+from promptools.harmony.control_tokens import TOKEN_IDS
+from promptools.modes.replies.call_filter import FORBIDDEN_PREFIXES
+from promptools.modes.replies.tool_deltas import NATIVE
+from promptools.modes.requests.response_format import describe_format, format_error
+from promptools.schema.fitting.spelling import format_names
+from promptools.types import Call, Reply
+from promptools.wire.chat_encoder import encode_call
+from promptools.wire.json_types import as_count
+
+if TYPE_CHECKING:
+    from promptools.modes.requests.tool_request import ToolRequest
+    from promptools.types import Malformed
+
+VerdictKind = Literal[
+    "answered",  # the reply is what the request asked for
+    "malformed",  # calls, none of them usable
+    "truncated",  # the only calls were cut off
+    "unknown_tool",  # only calls of tools that were not offered
+    "no_call",  # a call, or one of a named tool, was required and is missing
+    "forbidden",  # only calls, under tool_choice none
+    "swallowed",  # the server lost the reply: nothing is left of the model's output
+    "empty_calls",  # the server reports calls and sends none, but there is content
+    "format",  # an answer that does not fit `response_format`
+    "cut",  # the stream ended without a finish reason
+]
+HARMONY_CALL = TOKEN_IDS["call"]
+"""`<|call|>`, the token that ends a gpt-oss call; vLLM reports it as `stop_reason`, whether or not it parsed it."""
+NO_CALL_OR_ANSWER = (
+    "Cannot find <|channel|>commentary or <|channel|>final in the response above."
+    " In your next step, be careful with the channel format."
+)
+"""The feedback to a Harmony reply that is only reasoning (HarmonyReAct's wording, from its code)."""
+ERROR_PREFIX = "Failed to process response: "
+"""The prefix of an error in HarmonyReAct."""
+HEADER_NAMES = frozenset(("code", "json", "assistant", "analysis", "commentary", "final"))
+"""The tool names that vLLM reports for a malformed header (measured on 0.28 and 0.32); no offered tool has them."""
+_MARKUP = re.compile(r"[<>{}]")
+"""Characters of no tool name: vLLM 0.28 takes everything after `to=` for one, arguments too."""
+_FENCE = re.compile(r"^[ \t]*(?:`{3,}|~{3,})", re.MULTILINE)
+NO_NAMES: Mapping[str, str] = MappingProxyType({})
+MAX_COMPARED = 1000
+"""The most names that an unknown one is compared with, at some 10 us each."""
+MAX_EMPTY_TOKENS = 3
+"""The most tokens of an answer that is truly empty: the end-of-turn token costs one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is wrong with a reply, and what may help."""
+
+    kind: VerdictKind
+    reply: Reply
+    """What the client gets if no attempt does better: everything the model wrote, by `on_malformed`."""
+    reason: str = ""
+    """The reason, as text for the trace."""
+    retry_with_feedback: bool = False
+    """Whether asking again with `feedback` may help; never for a call that was cut off."""
+    retry_elsewhere: bool = False
+    """Whether another mode, or another attempt, may help."""
+    feedback: tuple[dict[str, Any], ...] = ()
+    """Messages to add when asking again, in the client's format: the reply, and what to correct."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the reply is what the request asked for."""
+        return self.kind == "answered"
+
+
+def judge_reply(
+    request: ToolRequest,
+    reply: Reply,
+    *,
+    raw: str = "",
+    stop_reason: str | int | None = None,
+    usage: Mapping[str, Any] | None = None,
+    harmony: bool = False,
+    names: Mapping[str, str] = NO_NAMES,
+) -> Verdict:
+    """Judge a complete reply.
+
+    `raw` is its reader's, `usage` that of this attempt alone, `names` maps the sent tool names to the client's.
+    `harmony`: the reply was parsed from Harmony here, so no server can have lost a part of it. No call in the verdict's
+    reply is one that was cut off.
+    """
+    reply = _restore_length(request, reply, usage)
+    sent = {name: sent_name for sent_name, name in names.items()}
+    if request.stream and reply.finish_reason is None:
+        return Verdict("cut", _as_content(reply, raw), "the stream ended without a finish reason", retry_elsewhere=True)
+    if stop_reason == HARMONY_CALL and not (
+        harmony or reply.calls or reply.malformed or _answers_without_calls(request, reply)
+    ):
+        why = "the model ended with a call (stop_reason 200012) and the server sent none"
+        return Verdict("swallowed", _as_content(reply, raw), why, retry_elsewhere=True)
+    if not reply.calls and reply.malformed:
+        return _malformed(request, reply, raw, sent, harmony=harmony)
+    if not reply.calls and request.choice.forced:
+        return _missing_call(request, reply, raw, sent, harmony=harmony)
+    if not reply.calls and not reply.content.strip():
+        return _empty_reply(request, reply, raw, usage, harmony=harmony)
+    if not reply.calls and reply.finish_reason in {"tool_calls", "function_call"}:
+        why = "the server's finish reason speaks of calls and there are none"
+        return Verdict("empty_calls", _as_content(reply, ""), why, retry_elsewhere=True)
+    if not reply.calls and request.checks_response_format:
+        return _check_format(request, reply, raw, harmony=harmony)
+    return Verdict("answered", reply)
+
+
+def _check_format(request: ToolRequest, reply: Reply, raw: str, *, harmony: bool) -> Verdict:
+    """Judge an answer by its `response_format`; one that was cut off passes, since it would be cut again."""
+    why = "" if reply.finish_reason in {"length", "content_filter"} else format_error(request, reply.content)
+    if not why:
+        return Verdict("answered", reply)
+    feedback = _text_feedback(
+        reply, raw or reply.content, describe_format(request, "Write this answer as"), harmony=harmony
+    )
+    return Verdict("format", reply, why, feedback=feedback)
+
+
+def _answers_without_calls(request: ToolRequest, reply: Reply) -> bool:
+    """Return whether text answers a request that forbade calls, so that a lost call does not matter."""
+    return request.choice.kind == "none" and bool(reply.content.strip())
+
+
+def _restore_length(request: ToolRequest, reply: Reply, usage: Mapping[str, Any] | None) -> Reply:
+    """Set `length` where the server hid it: some report `tool_calls` or `stop` for a reply that hit `max_tokens`."""
+    limit = request.max_tokens
+    spent = as_count((usage or {}).get("completion_tokens"))
+    cut = any(failed.reason == "truncated" for failed in reply.malformed)
+    if cut and limit is not None and spent is not None and spent >= limit and reply.finish_reason is not None:
+        return replace(reply, finish_reason="length")
+    return reply
+
+
+def _as_content(reply: Reply, raw: str) -> Reply:
+    """Copy the reply with everything as content, byte for byte, and no calls."""
+    cut = reply.finish_reason == "length" or any(failed.reason == "truncated" for failed in reply.malformed)
+    finish = "content_filter" if reply.finish_reason == "content_filter" else "length" if cut else "stop"
+    return replace(reply, calls=(), content=raw or reply.content, finish_reason=finish)
+
+
+def _with_failed_calls(request: ToolRequest, reply: Reply, raw: str) -> Reply:
+    """Copy the reply with the failed calls that may still be passed on; without any, everything is content.
+
+    A call of an unknown tool is left for the client to refuse, unless the request named the tool to call. A call that
+    fails its schema is passed on only where `on_malformed` is `call`, and never to a `strict` tool.
+    """
+    calls = [failed.call for failed in reply.malformed if failed.call is not None and _may_pass(request, failed, raw)]
+    if not calls:
+        return _as_content(reply, raw)
+    if not request.parallel_calls:
+        calls = calls[:1]
+    notes = tuple(f"call of {call.name!r} handed over although it failed the checks" for call in calls)
+    return replace(reply, calls=tuple(calls)).with_trace(notes=reply.trace.notes + notes)
+
+
+def _may_pass(request: ToolRequest, failed: Malformed, raw: str) -> bool:
+    if failed.reason == "unknown_tool":
+        meant = not _is_in_fence(failed, raw)
+        return meant and request.choice.kind in {"auto", "required"} and request.options.on_malformed != "error"
+    tool = request.tools.get(failed.name or "")
+    return request.options.on_malformed == "call" and not (tool is not None and tool.strict)
+
+
+def _is_in_fence(failed: Malformed, raw: str) -> bool:
+    """Whether a call of an unknown tool is in a code fence, and so an example if the model repeats it when asked."""
+    at = raw.find(failed.raw) if failed.dialect != NATIVE and failed.raw else -1
+    return at >= 0 and len(_FENCE.findall(raw, 0, at)) % 2 == 1
+
+
+def _malformed(request: ToolRequest, reply: Reply, raw: str, sent: Mapping[str, str], *, harmony: bool) -> Verdict:
+    reasons = {failed.reason for failed in reply.malformed}
+    what = ", ".join(f"{failed.name or 'a call'}: {failed.reason}" for failed in reply.malformed)
+    if "truncated" in reasons:
+        # a retry would be cut again; another mode may cost fewer tokens, which can help where the server set the limit
+        elsewhere = reply.finish_reason != "length"
+        return Verdict("truncated", _as_content(reply, raw), what, retry_elsewhere=elsewhere)
+    if not harmony and reasons == {"unknown_tool"} and all(map(_is_misread_header, reply.malformed)):
+        what = f"the server took a part of a Harmony header for a tool ({what})"
+        return Verdict("swallowed", _as_content(reply, raw), what, retry_elsewhere=True)
+    kind: VerdictKind = "unknown_tool" if reasons == {"unknown_tool"} else "malformed"
+    if kind == "unknown_tool" and request.choice.kind == "named":
+        kind = "no_call"
+    feedback = _correction(request, reply, raw, sent, harmony=harmony)
+    return Verdict(
+        kind,
+        _with_failed_calls(request, reply, raw),
+        what,
+        retry_with_feedback=True,
+        retry_elsewhere=True,
+        feedback=feedback,
+    )
+
+
+def _is_misread_header(failed: Malformed) -> bool:
+    """Whether the server took a part of a Harmony header for a tool name; calls parsed here from text are exempt."""
+    name = failed.name or ""
+    return failed.dialect == NATIVE and (name in HEADER_NAMES or _MARKUP.search(name) is not None)
+
+
+def _correction(
+    request: ToolRequest, reply: Reply, raw: str, sent: Mapping[str, str], *, harmony: bool
+) -> tuple[dict[str, Any], ...]:
+    """Build the feedback: calls with failed results where all calls can be encoded, else the text and a user message.
+
+    Calls have the client's tool names, as in all messages, and the mode renames them; the texts have the sent names.
+    """
+    failed = reply.malformed
+    if harmony and request.options.harmony_react:
+        errors = " ".join(_error_text(request, item, sent) for item in failed)
+        # its paper has the same feedback for an unparsable call as for none, its code has the error
+        return _reasoning_feedback((reply.reasoning, raw, f"{ERROR_PREFIX}{errors}", NO_CALL_OR_ANSWER))
+    encoded = [item.call or (_unparsed_call(number, item) if harmony else None) for number, item in enumerate(failed)]
+    calls = [call for call in encoded if call is not None]
+    if len(calls) == len(failed):
+        assistant = {
+            "role": "assistant",
+            "content": reply.content or None,
+            **_reasoning_field(reply, harmony=harmony),
+            "tool_calls": [encode_call(call) for call in calls],
+        }
+        results = [
+            {"role": "tool", "tool_call_id": call.id, "content": _error_text(request, item, sent)}
+            for call, item in zip(calls, failed, strict=True)
+        ]
+        return (assistant, *results)
+    return _text_feedback(reply, raw, " ".join(_error_text(request, item, sent) for item in failed), harmony=harmony)
+
+
+def _unparsed_call(number: int, failed: Malformed) -> Call | None:
+    """Return a call as the model wrote it: Harmony can hold arguments that are not JSON."""
+    return Call(f"failed{number}", failed.name, {}, failed.raw) if failed.name else None
+
+
+def _reasoning_field(reply: Reply, *, harmony: bool) -> dict[str, str]:
+    """Return the reasoning where the model is to see it again: gpt-oss continues from its reasoning."""
+    return {"reasoning": reply.reasoning} if harmony and reply.reasoning else {}
+
+
+def _text_feedback(reply: Reply, raw: str, text: str, *, harmony: bool) -> tuple[dict[str, Any], ...]:
+    """Build an assistant message with the model's output, if any, and a user message."""
+    content = reply.content if harmony else raw  # not the headers: rendered again, they would be ordinary text
+    assistant = {"role": "assistant", "content": content, **_reasoning_field(reply, harmony=harmony)}
+    user = {"role": "user", "content": text}
+    return (assistant, user) if content.strip() or "reasoning" in assistant else (user,)
+
+
+def _reasoning_feedback(parts: tuple[str, ...]) -> tuple[dict[str, Any], ...]:
+    """Build an assistant message with all parts as reasoning: the output, and what is wrong with it."""
+    return ({"role": "assistant", "content": "", "reasoning": "\n\n".join(filter(str.strip, parts))},)
+
+
+def _error_text(request: ToolRequest, failed: Malformed, sent: Mapping[str, str]) -> str:
+    """Describe what is wrong with a call, and list the tools where the name was wrong, under their sent names."""
+    if failed.reason != "unknown_tool":
+        return failed.message
+    name = failed.name or ""
+    if request.offered.get(name) is None:  # otherwise the model used a name that only the client knows
+        name = sent.get(name, name)
+    if request.choice.kind == "named":
+        return f"{name!r} must not be called now. {_call_instruction(request, sent)}"
+    names = _sent_names(request, sent)
+    matches = difflib.get_close_matches(name[:100], names if len(names) <= MAX_COMPARED else [], n=1)
+    hint = f" Did you mean {matches[0]!r}?" if matches else ""
+    return f"There is no tool {name!r}, so nothing was done.{hint} The tools are: {format_names(names)}."
+
+
+def _sent_names(request: ToolRequest, sent: Mapping[str, str]) -> list[str]:
+    """Return the sent names of the offered tools."""
+    return [sent.get(name, name) for name in request.offered.names]
+
+
+def _call_instruction(request: ToolRequest, sent: Mapping[str, str]) -> str:
+    if request.choice.name is not None:
+        return f"Call the tool {sent.get(request.choice.name, request.choice.name)} now; do not answer in words."
+    return f"Call one of these tools now; do not answer in words: {format_names(_sent_names(request, sent))}."
+
+
+def _missing_call(request: ToolRequest, reply: Reply, raw: str, sent: Mapping[str, str], *, harmony: bool) -> Verdict:
+    why = f"no call, and tool_choice is {request.choice.kind}" + (
+        f" ({request.choice.name})" if request.choice.name else ""
+    )
+    again = reply.finish_reason != "length"
+    feedback = _text_feedback(reply, raw or reply.content, _call_instruction(request, sent), harmony=harmony)
+    return Verdict(
+        "no_call", _as_content(reply, raw), why, retry_with_feedback=again, retry_elsewhere=True, feedback=feedback
+    )
+
+
+def _empty_reply(
+    request: ToolRequest, reply: Reply, raw: str, usage: Mapping[str, Any] | None, *, harmony: bool
+) -> Verdict:
+    """Judge a reply without content and calls: lost by the server, forbidden by the request, or truly empty."""
+    if reply.finish_reason in {"length", "content_filter"}:
+        return Verdict("answered", reply)
+    if any(note.startswith(FORBIDDEN_PREFIXES) for note in reply.trace.notes):
+        feedback = _text_feedback(Reply(), "", "Answer in words; no tool may be called now.", harmony=harmony)
+        why = "nothing but calls, and none may be made"
+        return Verdict(
+            "forbidden",
+            _as_content(reply, "" if harmony else raw),
+            why,
+            retry_with_feedback=True,
+            retry_elsewhere=True,
+            feedback=feedback,
+        )
+    if harmony and reply.reasoning.strip():
+        feedback = _reasoning_feedback((reply.reasoning, NO_CALL_OR_ANSWER))
+        why = "thoughts, and neither a call nor an answer"
+        return Verdict(
+            "swallowed", _as_content(reply, raw), why, retry_with_feedback=True, retry_elsewhere=True, feedback=feedback
+        )
+    spent = as_count((usage or {}).get("completion_tokens"))
+    lost = reply.finish_reason in {"tool_calls", "function_call"} or (
+        request.profile.swallows and (bool(reply.reasoning) or spent is None or spent > MAX_EMPTY_TOKENS)
+    )
+    if not lost:
+        return Verdict("answered", reply)
+    why = f"an empty answer, finish_reason {reply.finish_reason}"
+    why += f", {spent} completion tokens" if spent is not None else ""
+    return Verdict("swallowed", _as_content(reply, raw), why, retry_elsewhere=True)

@@ -1,0 +1,298 @@
+"""Escape markup in text that the app did not write: user messages, results, tools, and the model's replies to them.
+
+None of it may become a control token or a marker of the conversation: see docs/why/foreign-text.md. System messages are
+the app's own and stay as they are. The model copies escaped text into its arguments, so the escaped forms that were
+written, and no others, are unescaped in the calls that answer the request.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from promptools.dialects.rendering.written_markup import NO_MARKUP, written_markup
+from promptools.modes.requests.tool_names import legal_names
+from promptools.parsing.escape import markup_escaper
+from promptools.profiles import Profile, all_control_tokens
+from promptools.profiles.facts import CONTROL_TOKEN_FORMS
+from promptools.schema import Tools
+from promptools.types import Fix
+from promptools.wire.json_types import as_object, is_list, is_object
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from promptools.dialects.rendering.written_markup import WrittenMarkup
+    from promptools.modes.requests.history import Turn
+    from promptools.modes.requests.tool_request import ToolRequest
+    from promptools.parsing.escape import MarkupEscaper
+    from promptools.types import Call
+
+NO_NAMES: Mapping[str, str] = MappingProxyType({})
+NO_ESCAPES = markup_escaper(frozenset[str]())
+
+
+def foreign_escaper(request: ToolRequest, *, dialect: str | None) -> ForeignEscaper:
+    """Return the escaper for a request; `dialect` is that of prompt mode, None is native mode.
+
+    In native mode the server's template writes calls and results: of a known family, in the dialect of its profile.
+    """
+    if not request.options.escape:
+        return ForeignEscaper(NO_ESCAPES, NO_ESCAPES)
+    known = request.profile.control_tokens
+    control = all_control_tokens() if known is None else frozenset(known)
+    own: WrittenMarkup = NO_MARKUP
+    if dialect is not None:
+        own = written_markup(dialect)
+    elif request.profile.family is not None:
+        own = written_markup(request.profile.dialect)._replace(labels=frozenset())
+    return ForeignEscaper(
+        markup_escaper(control | own.tokens, own.labels), markup_escaper(control - own.tokens - {*CONTROL_TOKEN_FORMS})
+    )
+
+
+@dataclass(slots=True)
+class ForeignEscaper:
+    """Escape the foreign text of one request, and record the escaped forms."""
+
+    markup: MarkupEscaper
+    own_markup: MarkupEscaper
+    """The markup to escape in the model's own text of an earlier attempt: less, since its calls must stay calls."""
+    forms: set[str] = field(default_factory=set[str])
+    counts: Counter[str] = field(default_factory=Counter[str])
+    renamed: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Tools sent under another name, since their own contains markup."""
+    _location: str = ""
+
+    # --- the request -------------------------------------------------------------------------------------------------
+
+    def escape_turns(self, turns: Iterable[Turn], feedback_count: int = 0) -> list[Turn]:
+        """Escape a conversation whose last `feedback_count` messages are feedback of earlier attempts. O(n)."""
+        every = list(turns)
+        return [self._escape_turn(turn, at, own=at >= len(every) - feedback_count) for at, turn in enumerate(every)]
+
+    def escape_tools(self, tools: list[Any]) -> list[Any]:
+        """Escape tools, except for their names and types; return the same list where nothing needs it."""
+        if not self.markup.may_be_in_json(json.dumps(tools, ensure_ascii=False)):
+            return tools
+        self._location = "the tools"
+        return [self._escape_tool(tool) if is_object(tool) else tool for tool in tools]
+
+    def escape_prepared(self, tools: Tools) -> Tools:
+        """Escape tools that are rendered into the prompt."""
+        return Tools(self.escape_tools(tools.to_openai())) if _may_contain(tools, self.markup) else tools
+
+    def rename_marked(self, names: Iterable[str], sent: Mapping[str, str] = NO_NAMES) -> Mapping[str, str]:
+        """Map the tool names that contain markup to others; names in `sent` keep their replacement."""
+        every = list(names)
+        if any(map(self.markup.is_in, every)):
+            others = legal_names(every, Profile().tool_names).items()
+            self.renamed = {name: sent.get(name, other) for name, other in others if self.markup.is_in(name)}
+        return self.renamed
+
+    def escape_text(self, text: str) -> str:
+        """Escape a text of a conversation that is rendered here."""
+        self._location = "the conversation"
+        return self._escape_text(text)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was escaped and where, for the trace."""
+        if not self.counts:
+            return ()
+        count = self.counts.total()
+        things = "control tokens and markers" if count > 1 else "control token or marker"
+        where = ", ".join(self.counts)
+        return (f"escaped: {count} {things} in {where}",)
+
+    def _escape_turn(self, turn: Turn, position: int, *, own: bool) -> Turn:
+        if turn.role == "system":
+            return turn
+        self._location = f"message {position}"
+        text_markup = self.own_markup if own and turn.role == "assistant" else self.markup
+        message = {
+            key: self._escape_content(value, text_markup)
+            if key == "content"
+            else self._escape_field(key, value, text_markup)
+            for key, value in turn.message.items()
+        }
+        calls = tuple(map(self._escape_call, turn.calls))
+        result = turn.result
+        if result is not None:
+            counted = self.counts.copy()
+            content, name = self._escape_text(result.content), self._escape_name(result.name)
+            result = replace(result, call_id=self._escape_text(result.call_id), name=name, content=content)
+            self.counts = counted  # it repeats the message's content
+        return replace(turn, message=message, calls=calls, result=result)
+
+    def _escape_field(self, key: str, value: Any, text_markup: MarkupEscaper) -> Any:
+        """Escape another field of a message than its content: a template may write any, such as `tool_plan`."""
+        if key == "tool_calls" and is_list(value):
+            return [self._escape_call_fields(call, text_markup) if is_object(call) else call for call in value]
+        return value if key in _PARSED_FIELDS else self._escape_value(value, text_markup)
+
+    def _escape_call_fields(self, raw_call: dict[str, Any], text_markup: MarkupEscaper) -> dict[str, Any]:
+        """Escape the fields of a call that are not parsed here."""
+        return {
+            key: value if key in _PARSED_CALL_FIELDS else self._escape_value(value, text_markup)
+            for key, value in raw_call.items()
+        }
+
+    def _escape_part(self, part: Any, text_markup: MarkupEscaper) -> Any:
+        """Escape the fields of a part other than its text; images and sound are not text."""
+        if not is_object(part):
+            return part
+        return {
+            key: value if key == "text" or key in _MEDIA else self._escape_value(value, text_markup)
+            for key, value in part.items()
+        }
+
+    def _escape_call(self, call: Call) -> Call:
+        arguments = self._escape_value(call.arguments)
+        call = replace(call, id=self._escape_text(call.id), name=self._escape_name(call.name))
+        if arguments is call.arguments:
+            return call
+        return replace(call, arguments=arguments, arguments_json=json.dumps(arguments, ensure_ascii=False))
+
+    def _escape_name(self, name: str) -> str:
+        return self.renamed[name] if name in self.renamed else self._escape_text(name)
+
+    def _escape_content(self, content: Any, text_markup: MarkupEscaper) -> Any:
+        if isinstance(content, str):
+            return self._escape_text(content, text_markup)
+        if not is_list(content):
+            return self._escape_value(content, text_markup)
+        content = [self._escape_part(part, text_markup) for part in content]
+        texts = [_text_of(part) for part in content]
+        escaped = text_markup.escape_parts([text for text in texts if text is not None], self._record)
+        rest = iter(escaped)
+        return [
+            part if text is None else _with_text(part, next(rest)) for part, text in zip(content, texts, strict=True)
+        ]
+
+    def _escape_text(self, text: str, text_markup: MarkupEscaper | None = None) -> str:
+        return (text_markup or self.markup).escape(text, self._record)
+
+    def _escape_value(self, value: Any, text_markup: MarkupEscaper | None = None) -> Any:
+        return map_strings(value, (text_markup or self.markup).is_in, lambda text: self._escape_text(text, text_markup))
+
+    def _escape_tool(self, tool: dict[str, Any]) -> dict[str, Any]:
+        """Escape a tool; a `pattern` with markup is dropped, since escaping would change its meaning."""
+        plain = {key: value for key, value in tool.items() if key not in _UNESCAPED_KEYS}
+        function = as_object(plain.pop("function", None))
+        changed = {**tool, **self._escape_value(plain)}
+        if function:
+            inner = {key: value for key, value in function.items() if key not in _UNESCAPED_KEYS}
+            schema = without_patterns(inner, self.markup.is_in)
+            changed["function"] = {**function, **self._escape_value(schema)}
+        return changed
+
+    def _record(self, form: str) -> None:
+        self.forms.add(form)
+        self.counts[self._location] += 1
+
+    # --- the reply ---------------------------------------------------------------------------------------------------
+
+    @property
+    def restore(self) -> Unescaper | None:
+        """The inverse, for the arguments of calls; None where nothing was escaped."""
+        return Unescaper(self.markup, frozenset(self.forms)) if self.forms else None
+
+
+_PARSED_FIELDS = frozenset(("role", "content", "tool_calls", "function_call"))
+"""Fields of a message that are parsed and encoded again."""
+_PARSED_CALL_FIELDS = frozenset(("id", "index", "type", "function", "custom"))
+_MEDIA = frozenset(("image_url", "input_audio", "audio_url", "video_url"))
+_UNESCAPED_KEYS = frozenset(("name", "type"))
+
+
+@dataclass(frozen=True, slots=True)
+class Unescaper:
+    """Unescape the arguments of a call: the forms that were written in the request, and no others."""
+
+    markup: MarkupEscaper
+    forms: frozenset[str]
+
+    def __call__(self, arguments: dict[str, Any]) -> tuple[dict[str, Any], tuple[Fix, ...]]:
+        """Return the unescaped arguments, and a fix for each form."""
+        undone: dict[str, None] = {}
+
+        def text_of(text: str) -> str:
+            return self.markup.unescape(text, self.forms, undone.setdefault)
+
+        restored = map_strings(arguments, self.markup.is_in, text_of)
+        return (restored if undone else arguments), tuple(
+            Fix("escape", f"{form!r} to {form[0] + form[2:]!r}") for form in undone
+        )
+
+
+@lru_cache(maxsize=64)
+def _may_contain(tools: Tools, text_markup: MarkupEscaper) -> bool:
+    return text_markup.may_be_in_json(json.dumps(tools.to_openai(), ensure_ascii=False))
+
+
+# --- values ----------------------------------------------------------------------------------------------------------
+
+
+def map_strings(value: Any, matches: Callable[[str], bool], change: Callable[[str], str]) -> Any:
+    """Copy JSON of any depth with every string and key changed; return the same object if none `matches`. O(n)."""
+    if not any(map(matches, _strings(value))):
+        return value
+    top: list[Any] = [value]
+    containers: list[Any] = [top]
+    while containers:
+        container = containers.pop()
+        for key, item in list(_items(container)):
+            if isinstance(item, str):
+                container[key] = change(item)
+            elif is_object(item):
+                container[key] = {change(name): inner for name, inner in item.items()}
+                containers.append(container[key])
+            elif is_list(item):
+                container[key] = list(item)
+                containers.append(container[key])
+    return top[0]
+
+
+def without_patterns(value: dict[str, Any], matches: Callable[[str], bool]) -> dict[str, Any]:
+    """Copy a schema without each `pattern` for which `matches` is true."""
+    top = {"": value}
+    containers: list[Any] = [top]
+    while containers:
+        container = containers.pop()
+        for key, item in list(_items(container)):
+            if key == "pattern" and isinstance(item, str) and matches(item):
+                del container[key]
+            elif is_object(item) or is_list(item):
+                container[key] = item.copy()
+                containers.append(container[key])
+    return top[""]
+
+
+def _items(container: Any) -> Iterator[tuple[Any, Any]]:
+    yield from container.items() if is_object(container) else enumerate(container)
+
+
+def _strings(value: Any) -> Iterator[str]:
+    rest: list[Any] = [value]
+    while rest:
+        item = rest.pop()
+        if isinstance(item, str):
+            yield item
+        elif is_object(item):
+            rest += item
+            rest += item.values()
+        elif is_list(item):
+            rest += item
+
+
+def _text_of(part: Any) -> str | None:
+    return part if isinstance(part, str) else text if isinstance(text := as_object(part).get("text"), str) else None
+
+
+def _with_text(part: Any, text: str) -> Any:
+    return text if isinstance(part, str) else part if part["text"] == text else {**part, "text": text}

@@ -1,0 +1,123 @@
+"""The options of a request, set by a client, the proxy or the request's own `promptools` key."""
+
+from __future__ import annotations
+
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from promptools import dialects
+from promptools.errors import UsageError
+from promptools.harmony.rendering.convert import CallOrder, ToolPlacement
+from promptools.harmony.rendering.reasoning_policy import ReasoningPolicy
+from promptools.types import ModeName, Strictness
+from promptools.wire.json_types import is_object
+
+Hold = Literal["auto", "all"]
+ArgumentStreaming = Literal["auto", "whole", "live"]
+OnMalformed = Literal["content", "call", "error"]
+Prefill = Literal["auto", "none", "channel", "thought", "call"]
+Accept = Annotated[tuple[str, ...], Field(strict=False)]
+Count = Annotated[int, Field(ge=0)]
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class Options(BaseModel):
+    """The options of a request; the body's `promptools` key overrides any of them for one request."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    mode: ModeName | None = None
+    """Use this mode only (None: the profile's, in order)."""
+    provider: str | None = None
+    """Use this provider of the config (None: the client's)."""
+    dialect: str | None = None
+    """The dialect of prompt mode (None: the profile's)."""
+    strictness: Strictness = "balanced"
+    """How much evidence a call in text needs."""
+    accept: Accept | None = None
+    """The dialects in which a call in text counts, besides the requested one (None: the profile's)."""
+    rescue: bool | None = None
+    """Accept a call at the end of the reasoning of a reply with no other text (None: only of models known for it)."""
+    hold: Hold = "auto"
+    """`all` holds a stream back until the reply is known to be good."""
+    arguments: ArgumentStreaming = "auto"
+    """`live` streams a call's arguments as they arrive, `auto` only those of calls that the server has parsed."""
+    heartbeat: Seconds = 5.0
+    """Seconds of silence after which a stream's client gets an SSE comment; 0: never."""
+    corrections: Count | None = None
+    """How often the model may be asked to correct its calls (None: once; with `harmony_react` five times)."""
+    trace: bool = False
+    """Add a `promptools` key with the trace to the reply or the last chunk."""
+    escape: bool = True
+    """Escape markup in text that the app did not write itself."""
+    on_malformed: OnMalformed = "content"
+    """A malformed call after the last attempt becomes its raw text, a call that does not fit, or an error."""
+    tools_in: ToolPlacement = "developer"
+    """Harmony mode: the message that declares the tools."""
+    thoughts: ReasoningPolicy = "last-final"
+    """Harmony mode: which past reasoning is sent."""
+    order: CallOrder = "analysis-first"
+    """Harmony mode: what comes first in a past turn with calls, its reasoning or its text."""
+    prefill: Prefill = "auto"
+    """Harmony mode: how the reply begins. `channel`: on `analysis`, as in HarmonyReAct's paper; `thought`: inside an
+    analysis message, as in its code; `call`: with the required call; `auto`: with that call once it was missing."""
+    harmony_react: bool = False
+    """Harmony mode: report errors to the model as reasoning of its own, worded as in HarmonyReAct."""
+    date: str | None = None
+    """Harmony mode: today's date, as `2025-06-28` (None: from the clock; empty: none)."""
+
+    @field_validator("accept")
+    @classmethod
+    def _dialects(cls, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if names and dialects.unknown(names):
+            raise ValueError
+        return names
+
+    @property
+    def max_corrections(self) -> int:
+        """How often the model may be asked to correct its calls; HarmonyReAct's default is five."""
+        return self.corrections if self.corrections is not None else 5 if self.harmony_react else 1
+
+    def override(self, changes: Any, source: str = "promptools") -> Options:
+        """Copy with the keys of `changes` replaced. Raises UsageError for an unknown key or a wrong value."""
+        if changes is None:
+            return self
+        if not is_object(changes):
+            raise UsageError(f"{source!r} must be an object of options, not {changes!r}")
+        try:
+            return Options.model_validate({**self.__dict__, **changes})
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+        name = str(first["loc"][0])
+        if first["type"] == "extra_forbidden":
+            raise UsageError(f"{source}: unknown option {name!r}; the options are {', '.join(OPTIONS)}")
+        raise UsageError(f"{source}.{name} must be {_describe_option(name)}, not {changes[name]!r}")
+
+
+OPTIONS = tuple(Options.model_fields)
+"""The keys that a request's `promptools` object may hold."""
+
+_TYPE_DESCRIPTIONS = {
+    str: "a string",
+    int: "a whole number, 0 or more",
+    float: "a number, 0 or more",
+    bool: "true or false",
+}
+
+
+def _describe_option(name: str) -> str:
+    """Describe the values that an option accepts."""
+    kind: Any = Options.model_fields[name].annotation
+    kinds = get_args(kind) if get_origin(kind) in {Union, UnionType} else (kind,)
+    first = kinds[0]
+    if get_origin(first) is Annotated:
+        first = get_args(first)[0]
+    if get_origin(first) is Literal:
+        wanted = f"one of {', '.join(map(repr, get_args(first)))}"
+    elif get_origin(first) is tuple:
+        wanted = f"a list of dialects ({', '.join(sorted(dialects.names()))})"
+    else:
+        wanted = _TYPE_DESCRIPTIONS[first]
+    return f"{wanted}, or null" if NoneType in kinds else wanted

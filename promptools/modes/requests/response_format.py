@@ -1,0 +1,114 @@
+"""`response_format`: put into the prompt, checked on the answer, and asked for again without tools.
+
+Beside tools most servers cannot enforce it, since a grammar that forces the answer makes calls impossible. So the
+format is described in the system message, the answer is checked here, and one that does not fit is requested again,
+alone.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from promptools.errors import UsageError
+from promptools.parsing.events import CallEnd, Event
+from promptools.schema import Tools
+from promptools.schema.documents.graph import build_graph
+from promptools.schema.fitting.budget import UncheckedError
+from promptools.schema.fitting.validate import Validator, check_patterns, describe_errors
+from promptools.types import Malformed
+from promptools.wire.json_types import as_object, is_object
+
+if TYPE_CHECKING:
+    from promptools.engine import StreamParser
+    from promptools.modes.requests.tool_request import ToolRequest
+    from promptools.types import Schema
+
+_RESPONSE_FORMAT = "response_format"
+
+
+def answer_schema(request: ToolRequest) -> Schema | None:
+    """Return the JSON Schema of `response_format`; None where any JSON object is valid."""
+    form = as_object(request.body.get(_RESPONSE_FORMAT))
+    return as_object(as_object(form.get("json_schema")).get("schema")) or None
+
+
+def describe_format(request: ToolRequest, subject: str) -> str:
+    """Describe what `response_format` requires; `subject` opens the sentence."""
+    schema = answer_schema(request)
+    if schema is None:
+        return f"{subject} one JSON object and nothing else."
+    text = json.dumps(schema, ensure_ascii=False)
+    return f"{subject} one JSON value that fits this JSON Schema, and nothing else: {text}"
+
+
+def describe_answer_format(request: ToolRequest) -> str:
+    """Describe `response_format` for the system message, where enforcing it would make calls impossible."""
+    return describe_format(request, "An answer that is no tool call is")
+
+
+def format_error(request: ToolRequest, text: str) -> str:
+    """Return why an answer does not fit `response_format`, as text; empty where it fits.
+
+    The check is strict, since the app reads the text with a JSON parser.
+    """
+    try:
+        value = json.loads(text, parse_constant=_reject_constant)
+    except (ValueError, RecursionError):
+        return "the answer is no JSON"
+    schema = answer_schema(request)
+    if schema is None:
+        return "" if is_object(value) else "the answer is no JSON object"
+    errors = _validation_errors(schema, value)
+    return f"the answer does not fit its schema: {errors}" if errors else ""
+
+
+def _reject_constant(constant: str) -> Any:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _validation_errors(schema: Schema, value: Any) -> str:
+    """Return the validation errors of a value as text; empty for a schema that cannot be compiled."""
+    try:
+        graph = build_graph(schema, _RESPONSE_FORMAT)
+        check_patterns(graph, _RESPONSE_FORMAT)
+        return " ".join(describe_errors(Validator(graph).errors(value)))
+    except (UsageError, UncheckedError, RecursionError):
+        return ""
+
+
+def calls_in_answer(
+    request: ToolRequest, text: str, parser: StreamParser, finish_reason: str | None
+) -> tuple[list[Event], str]:
+    """Return the calls, valid and malformed, in an answer that does not fit its format, and the text without them.
+
+    `parser` reads the answer as if no JSON had been requested, but a call must name its tool. Where any JSON object
+    fits the format, only calls that needed no fix count.
+    """
+    fits = not format_error(request, text)
+    if fits and answer_schema(request) is not None:
+        return [], text
+    events = [*parser.feed(text), *parser.close(finish_reason)]
+    calls = [event for event in events if isinstance(event, (CallEnd, Malformed)) and _names_its_tool(event)]
+    if fits and not all(isinstance(event, CallEnd) and not event.call.fixes for event in calls):
+        return [], text
+    return list(calls), parser.reply.content
+
+
+def _names_its_tool(event: CallEnd | Malformed) -> bool:
+    if isinstance(event, CallEnd):
+        return not any(fix.kind == "infer" for fix in event.call.fixes)
+    return bool(event.name) and event.reason != "unknown_tool"
+
+
+def without_tools(request: ToolRequest, feedback: tuple[dict[str, Any], ...]) -> ToolRequest:
+    """Copy a request to ask for the answer alone: without tools, so that the server can enforce the format.
+
+    Where the server's grammars garble the output (`constrained_ok` is false), only `feedback` describes the format.
+    """
+    enforced = request.profile.constrained_ok
+    body = request.body if enforced else {key: value for key, value in request.body.items() if key != _RESPONSE_FORMAT}
+    return replace(
+        request.with_feedback(feedback), body=body, choice=replace(request.choice, kind="none"), offered=Tools([])
+    )

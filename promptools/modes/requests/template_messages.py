@@ -1,0 +1,115 @@
+"""Adapt messages to what a server's chat template accepts: system text, parts, alternating roles, reasoning."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from promptools.wire.chat_decoder import REASONING_FIELDS
+from promptools.wire.json_types import as_text, is_list
+from promptools.wire.message_content import split_content
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from promptools.modes.requests.history import Turn
+    from promptools.modes.requests.tool_request import ToolRequest
+    from promptools.profiles import Profile
+
+Message = dict[str, Any]
+BLANK_LINE = "\n\n"
+FIRST_USER_MESSAGE = "(The conversation begins.)"
+"""The user message for templates that require one first, where the conversation begins with the assistant."""
+
+
+def plain_message(turn: Turn, profile: Profile) -> Message:
+    """Copy a message without its calls, in the server's form: content parts, the reasoning field, no null fields."""
+    dropped = {"tool_calls", "function_call", *REASONING_FIELDS}
+    message = {
+        key: value
+        for key, value in turn.message.items()
+        if key not in dropped and (value is not None or key == "content")
+    }
+    reasoning = next((field for key in REASONING_FIELDS if (field := as_text(turn.message.get(key)))), "")
+    if turn.role == "assistant" and reasoning:
+        message[profile.reasoning_field] = reasoning
+    content = message.get("content")
+    if is_list(content) and not profile.content_parts:
+        text, others = split_content(content)
+        if not others:
+            message["content"] = text
+    return message
+
+
+def split_system(turns: Sequence[Turn]) -> tuple[list[str], list[Turn]]:
+    """Split a conversation into the system texts that open it and the turns after them."""
+    texts: list[str] = []
+    for position, turn in enumerate(turns):
+        if turn.role != "system":
+            return texts, list(turns[position:])
+        texts.append(split_content(turn.message.get("content"))[0])
+    return texts, []
+
+
+def join_system(request: ToolRequest, own_texts: Sequence[str], tool_block: str) -> str:
+    """Join the system texts: the request's own, the tool block, and the config's, by `prompt_placement`."""
+    configured = request.system_prompt
+    match request.profile.prompt_placement:
+        case "append":
+            texts = [*own_texts, tool_block, configured]
+        case "replace" if configured:
+            texts = [configured, tool_block]
+        case _:
+            texts = [configured, *own_texts, tool_block]
+    return BLANK_LINE.join(text for text in texts if text.strip())
+
+
+def join_contents(first: Any, second: Any) -> Any:
+    """Join two contents: strings with a blank line between them, anything else as a list of parts."""
+    if isinstance(first, str) and isinstance(second, str):
+        return BLANK_LINE.join(text for text in (first, second) if text)
+    return [*_as_parts(first), *_as_parts(second)]
+
+
+def _as_parts(content: Any) -> list[Any]:
+    if is_list(content):
+        return content
+    text = as_text(content)
+    return [{"type": "text", "text": text}] if text else []
+
+
+def fit_template(system: str, messages: Iterable[Message], profile: Profile) -> list[Message]:
+    """Prepend the system text, and change roles as far as the profile's template requires."""
+    settled = list(messages)
+    if profile.alternate_roles or not profile.system_role:
+        settled = [
+            {**message, "role": "user"} if message.get("role") in {"system", "developer"} else message
+            for message in settled
+        ]
+    if system and not profile.system_role:
+        settled = _prepend_to_user(system, settled)
+        system = ""
+    if profile.alternate_roles:
+        settled = _merge_same_roles(settled)
+    return [{"role": "system", "content": system}, *settled] if system else settled
+
+
+def _prepend_to_user(system: str, messages: list[Message]) -> list[Message]:
+    """Prepend the system text to the first user message, or add one."""
+    if messages and messages[0].get("role") == "user":
+        return [{**messages[0], "content": join_contents(system, messages[0].get("content"))}, *messages[1:]]
+    return [{"role": "user", "content": system}, *messages]
+
+
+def _merge_same_roles(messages: Sequence[Message]) -> list[Message]:
+    """Merge adjacent messages of one role and begin with the user; messages with calls, and results, are kept."""
+    merged: list[Message] = []
+    for message in messages:
+        last = merged[-1] if merged else None
+        same = last is not None and last.get("role") == message.get("role") and message.get("role") != "tool"
+        if last is not None and same and "tool_calls" not in last:
+            merged[-1] = {**last, **message, "content": join_contents(last.get("content"), message.get("content"))}
+        else:
+            merged.append(message)
+    if merged and merged[0].get("role") == "assistant":
+        merged.insert(0, {"role": "user", "content": FIRST_USER_MESSAGE})
+    return merged

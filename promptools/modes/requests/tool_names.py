@@ -1,0 +1,90 @@
+"""Rename tools whose names the server or Harmony does not accept, and map them back in the reply."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from promptools.harmony.rendering.recipients import FUNCTIONS, RecipientNames
+from promptools.schema import Tools
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from promptools.harmony.rendering.recipients import ToolAddress
+
+MAX_NAME_LENGTH = 64
+"""The most characters that OpenAI-like validators allow in a name."""
+MAX_NUMBERED = 3
+"""Numbered names that are tried: where a server's pattern matches none of them, it allows no numbers."""
+_ILLEGAL = re.compile(r"[^a-zA-Z0-9_-]+")
+
+
+def legal_names(names: Iterable[str], pattern_text: str) -> dict[str, str]:
+    """Map each name that the regular expression `legal` does not match in full to one that it does.
+
+    Deterministic, and two names never become one. Names that match are left out, and so are those for which no
+    replacement matches.
+    """
+    every = list(dict.fromkeys(names))
+    pattern = re.compile(pattern_text)
+    illegal = [name for name in every if not pattern.fullmatch(name)]
+    taken = set(every)
+    numbers: dict[str, int] = {}
+    sent: dict[str, str] = {}
+    for name in illegal:
+        base = _ILLEGAL.sub("_", name).strip("_")[:MAX_NAME_LENGTH] or "tool"
+        candidate = _unused_name(base, taken, pattern, numbers)
+        taken.add(candidate or name)
+        if candidate is not None:
+            sent[name] = candidate
+    return sent
+
+
+def _unused_name(base: str, taken: set[str], legal: re.Pattern[str], numbers: dict[str, int]) -> str | None:
+    """Return an unused legal name, numbered if it must be; None where no number makes it legal."""
+    if base not in taken and legal.fullmatch(base):
+        return base
+    stem = base[: MAX_NAME_LENGTH - 8]
+    for _ in range(MAX_NUMBERED):
+        numbers[stem] = numbers.get(stem, 1) + 1
+        candidate = f"{stem}_{numbers[stem]}"
+        while candidate in taken:
+            numbers[stem] += 1
+            candidate = f"{stem}_{numbers[stem]}"
+        if legal.fullmatch(candidate):
+            return candidate
+    return None
+
+
+def harmony_names(names: Iterable[str]) -> dict[str, str]:
+    """Map each name that Harmony writes differently to the one that the model sees. The others are left out."""
+    every = list(names)
+    places = RecipientNames(every)
+    return {name: recipient for name in every if (recipient := short_recipient(places.address_of(name))) != name}
+
+
+def short_recipient(place: ToolAddress) -> str:
+    """Return the recipient of a tool without the default namespace, `functions`."""
+    return place.recipient.removeprefix(f"{FUNCTIONS}.")
+
+
+def rename_tools(tools: Tools, sent: Mapping[str, str]) -> Tools:
+    """Copy `tools` under the names in `sent`, with their marks (`dangerous`, `infer`, `aliases`)."""
+    if not sent:
+        return tools
+    marks = {
+        sent.get(tool.name, tool.name): {
+            "dangerous": tool.dangerous,
+            "infer": tool.infer,
+            "aliases": dict(tool.aliases),
+        }
+        for tool in tools
+    }
+    return Tools([rename_tool(tool, sent) for tool in tools.to_openai()], marks=marks)
+
+
+def rename_tool(tool: dict[str, Any], sent: Mapping[str, str]) -> dict[str, Any]:
+    """Copy an OpenAI tool under its name in `sent`."""
+    function = tool["function"]
+    return {**tool, "function": {**function, "name": sent.get(function["name"], function["name"])}}

@@ -1,0 +1,268 @@
+"""Parse and validate a Chat Completions request: tools, tool choice, options, and the profile of its server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from promptools.errors import UsageError, clip
+from promptools.modes.requests.options import Options
+from promptools.profiles import Profile
+from promptools.schema import Tools
+from promptools.wire.json_types import as_int, as_list, as_object, as_text, is_list, is_object
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from promptools.harmony.bpe_vocabulary import TokenCodec
+
+ToolChoiceKind = Literal["auto", "none", "required", "named"]
+
+MAX_CHOICES = 128
+"""The most choices that one request may ask for, as in OpenAI's own API."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolChoice:
+    """The request's `tool_choice`; `name` is set for `named` alone."""
+
+    kind: ToolChoiceKind = "auto"
+    name: str | None = None
+
+    @property
+    def forced(self) -> bool:
+        """Whether the reply must hold a call."""
+        return self.kind in {"required", "named"}
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRequest:
+    """One request, parsed and validated. Nothing in it is changed in place, `body` included."""
+
+    body: dict[str, Any]
+    """The client's body without the `promptools` key; its `model` is the server's name of the model."""
+    tools: Tools
+    """The function tools of the request."""
+    offered: Tools
+    """The tools that `tool_choice` allows: all, some (`allowed_tools`), the named one, or none."""
+    other_tools: tuple[Any, ...] = ()
+    """Tools of other types (`custom`, ...) and invalid ones: only native mode can pass them on."""
+    notes: tuple[str, ...] = ()
+    """Irregularities of the tools, and how they were resolved."""
+    choice: ToolChoice = field(default_factory=ToolChoice)
+    parallel_calls: bool = True
+    """Whether the reply may hold more than one call."""
+    stream: bool = False
+    include_usage: bool = False
+    """Whether the client of a stream wants the usage chunk."""
+    n: int = 1
+    profile: Profile = field(default_factory=Profile)
+    options: Options = field(default_factory=Options)
+    json_answer: bool = False
+    """Whether `response_format` asks for JSON; bare JSON is then the answer, not a call."""
+    legacy: bool = False
+    """Whether the client used `functions` and `function_call`; the reply then does too."""
+    system_prompt: str = ""
+    """The config's system prompt, placed by `profile.prompt_placement`."""
+    num_ctx: int | None = None
+    """The context to request of Ollama, in tokens, where the profile leaves it open; None: the server's default."""
+    tokens_left: int | None = None
+    """The tokens left for the answer, as reported by the server; None where it has not."""
+    today: str | None = None
+    """The date, for modes that put it into the prompt; None to leave it out."""
+    vocabulary: Callable[[], TokenCodec | None] | None = None
+    """Returns the model's vocabulary, if it is installed."""
+    feedback: tuple[dict[str, Any], ...] = ()
+    """Messages added by corrections, in the client's format, after the request's own."""
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """The request's messages, followed by `feedback`."""
+        return [*(message for message in as_list(self.body.get("messages")) if is_object(message)), *self.feedback]
+
+    @property
+    def model(self) -> str:
+        """The server's name of the model."""
+        return as_text(self.body.get("model"))
+
+    @property
+    def accepted_dialects(self) -> tuple[str, ...] | None:
+        """The dialects in which a call in text counts; None: all."""
+        return self.options.accept if self.options.accept is not None else self.profile.accept
+
+    @property
+    def checks_response_format(self) -> bool:
+        """Whether the answer is checked here against `response_format`, which is not sent beside tools."""
+        if not self.json_answer or self.profile.format_beside_tools or self.choice.kind == "none":
+            return False
+        return bool(len(self.offered) or self.other_tools)
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The most tokens that the answer may have; None where the request sets no limit."""
+        own = as_int(as_object(self.body.get("options")).get("num_predict"))  # takes precedence, as in Ollama
+        limits = (as_int(self.body.get(key)) for key in ("max_completion_tokens", "max_tokens"))
+        return next((limit for limit in (own, *limits) if limit), None)
+
+    @property
+    def request_count(self) -> int:
+        """How many requests `n` choices cost: one where the server supports `n`, else n."""
+        return 1 if self.profile.n else self.n
+
+    def with_date(self, day: str | None) -> ToolRequest:
+        """Copy with a date: the one in the options, else `day`; an empty one becomes None."""
+        return replace(self, today=(day if self.options.date is None else self.options.date) or None)
+
+    def with_feedback(self, feedback: tuple[dict[str, Any], ...]) -> ToolRequest:
+        """Copy with `feedback` added, to ask again."""
+        return replace(self, feedback=(*self.feedback, *feedback))
+
+
+def involves_tools(body: Any) -> bool:
+    """Return whether a request involves tools at all: offered, or as calls and results in its history."""
+    data = as_object(body)
+    if data.get("tools") or data.get("functions"):
+        return True
+    return any(
+        message.get("role") in ("tool", "function") or message.get("tool_calls") or message.get("function_call")
+        for message in map(as_object, as_list(data.get("messages")))
+    )
+
+
+def parse_request(
+    body: Mapping[str, Any],
+    profile: Profile,
+    options: Options | None = None,
+    *,
+    model: str | None = None,
+    marks: Mapping[str, Mapping[str, Any]] | None = None,
+    system_prompt: str = "",
+) -> ToolRequest:
+    """Parse a Chat Completions body. `model` replaces the body's; `marks` are the config's, by tool name.
+
+    No tool is refused, however irregular; `notes` lists what was odd. Raises UsageError for tools that are not a list,
+    a `tool_choice` that cannot be satisfied, invalid messages, more than `MAX_CHOICES` choices, and unknown or invalid
+    options.
+    """
+    own = {key: value for key, value in body.items() if key != "promptools"}
+    if model is not None:
+        own["model"] = model
+    offered, others, notes = _sort_tools(own)
+    tools = _prepare_tools(offered, marks)
+    choice, allowed = _parse_tool_choice(own)
+    _validate_tool_choice(choice, tools, others)
+    _validate_messages(own.get("messages"))
+    n = as_int(own.get("n"))
+    if n and n > MAX_CHOICES:
+        raise UsageError(f"'n' is {n}; ask for at most {MAX_CHOICES} choices at once")
+    return ToolRequest(
+        body=own,
+        tools=tools,
+        offered=tools
+        if allowed is None
+        else _prepare_tools([tool for tool in offered if _function_name(tool) in allowed], marks),
+        other_tools=others,
+        notes=(*notes, *tools.notes),
+        choice=choice,
+        parallel_calls=own.get("parallel_tool_calls") is not False
+        and (bool(own.get("tools")) or not own.get("functions")),
+        stream=own.get("stream") is True,
+        include_usage=as_object(own.get("stream_options")).get("include_usage") is True,
+        n=n if n and n > 1 else 1,
+        profile=profile,
+        options=(options or Options()).override(body.get("promptools")),
+        json_answer=as_object(own.get("response_format")).get("type") in {"json_object", "json_schema"},
+        legacy=bool(own.get("functions") and not own.get("tools")),
+        system_prompt=system_prompt,
+    )
+
+
+def _prepare_tools(tools: list[dict[str, Any]], marks: Mapping[str, Mapping[str, Any]] | None) -> Tools:
+    prepared = Tools.prepare(tools)
+    assert prepared is not None
+    return prepared.with_marks(marks) if marks else prepared
+
+
+def _sort_tools(body: Mapping[str, Any]) -> tuple[list[dict[str, Any]], tuple[Any, ...], list[str]]:
+    """Return the function tools, everything else that is offered, and notes on irregularities.
+
+    Servers accept invalid tools and duplicate names, so these are passed on. Of several tools with one name, calls are
+    checked against the last, which is also the one that an app's own table of functions keeps.
+    """
+    key = "tools" if body.get("tools") else "functions"
+    both = bool(body.get("tools") and body.get("functions"))
+    notes = ["'functions' was left out: it is the old form of 'tools'"] if both else []
+    given = body.get(key)
+    if not given:
+        return [], (), notes
+    if not is_list(given):
+        raise UsageError(f"{key!r} must be a list of objects, not {clip(repr(given))}")
+    functions: dict[str, dict[str, Any]] = {}
+    others: list[Any] = []
+    for position, tool in enumerate(given):
+        name = _function_name(tool)
+        if name is None:
+            others.append(tool)
+            if not is_object(tool) or tool.get("type", "function") == "function" or "function" in tool:
+                notes.append(f"{key}[{position}] is no function with a name: no call of it is known")
+            continue
+        if name in functions:
+            notes.append(f"the tool {name!r} is offered more than once: its calls are checked by the last of them")
+            others.append(functions.pop(name))
+        functions[name] = tool
+    return [*functions.values()], tuple(others), notes
+
+
+def _function_name(tool: Any) -> str | None:
+    """Return the name of a function tool; None for a tool of another type and for anything else."""
+    if not is_object(tool) or (tool.get("type", "function") != "function" and "function" not in tool):
+        return None
+    function = tool if tool.get("function") is None else tool["function"]
+    name = function.get("name") if is_object(function) else None
+    return name if isinstance(name, str) and name.strip() else None
+
+
+def _parse_tool_choice(body: Mapping[str, Any]) -> tuple[ToolChoice, frozenset[str] | None]:
+    """Parse `tool_choice`, or the older `function_call`; also return the names that may be called (None: all)."""
+    tool_choice = body.get("tool_choice")
+    if tool_choice is None:
+        tool_choice = body.get("function_call")
+    if tool_choice is None or tool_choice == "auto":
+        return ToolChoice(), None
+    if tool_choice == "none":
+        return ToolChoice("none"), frozenset()
+    if tool_choice in ("required", "any"):  # "any" is Mistral's name for it
+        return ToolChoice("required"), None
+    data = as_object(tool_choice)
+    if data.get("type") == "allowed_tools":
+        inner = as_object(data.get("allowed_tools")) or data
+        kind: ToolChoiceKind = "required" if inner.get("mode") == "required" else "auto"
+        return ToolChoice(kind), frozenset(_named_tool(tool) for tool in as_list(inner.get("tools")))
+    name = _named_tool(data)
+    if not name:
+        raise UsageError(
+            f"tool_choice {tool_choice!r} is not understood; use 'auto', 'none', 'required' or "
+            "{'type': 'function', 'function': {'name': ...}}"
+        )
+    return ToolChoice("named", name), frozenset((name,))
+
+
+def _named_tool(data: Any) -> str:
+    named = as_object(data)
+    return as_text(as_object(named.get("function")).get("name")) or as_text(named.get("name"))
+
+
+def _validate_tool_choice(choice: ToolChoice, tools: Tools, other_tools: tuple[Any, ...]) -> None:
+    if choice.kind == "named" and tools.get(choice.name or "") is None:
+        offered = ", ".join(map(repr, tools.names)) or "none"
+        raise UsageError(f"tool_choice names {choice.name!r}, which is not among the offered tools ({offered})")
+    if choice.kind == "required" and not tools and not other_tools:
+        raise UsageError("tool_choice is 'required' but no tool is offered; send 'tools', or leave 'tool_choice' out")
+
+
+def _validate_messages(messages: Any) -> None:
+    if not is_list(messages):
+        raise UsageError(f"'messages' must be a list of objects, not {clip(repr(messages))}")
+    for position, message in enumerate(messages):
+        if not is_object(message):
+            raise UsageError(f"messages[{position}] must be an object with a 'role', not {clip(repr(message))}")

@@ -1,0 +1,96 @@
+"""The ollama package's clients with our transport inside."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import ollama
+
+from promptools.profiles.server_detection import server_root
+from promptools.transport import OLLAMA_ENDPOINTS, Session, intercept
+from promptools.transport.session import SETTING_NAMES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from promptools.profiles import Config
+    from promptools.types import ModeName
+
+V1 = "/v1"
+
+
+class Client(ollama.Client):
+    """`ollama.Client` whose chats come back with working tool calls, from Ollama or any other server of open models.
+
+    Takes everything that the package's class takes, and `Settings`: `provider=`, `mode=`, `config=`, `on_reply=` and
+    so on. Without `host=`, the address is that of the `provider=` of the config, else OLLAMA_HOST, else that of the
+    config's default provider, else Ollama's default.
+    """
+
+    def __init__(
+        self,
+        host: str | None = None,
+        *,
+        provider: str | None = None,
+        mode: ModeName | None = None,
+        config: Config | str | os.PathLike[str] | None = None,
+        **options: Any,
+    ) -> None:
+        session, theirs = _split_options({"provider": provider, "mode": mode, "config": config, **options})
+        parent: Any = super()  # the package leaves its options untyped
+        parent.__init__(_host(session, host, explicit=config is not None), **theirs)
+        self.promptools = settle_provider(session, self._client, theirs.get("headers"))
+        self._client = intercept(self._client, self.promptools, OLLAMA_ENDPOINTS)
+
+
+class AsyncClient(ollama.AsyncClient):
+    """`ollama.AsyncClient` whose chats come back with working tool calls; see `Client`."""
+
+    def __init__(
+        self,
+        host: str | None = None,
+        *,
+        provider: str | None = None,
+        mode: ModeName | None = None,
+        config: Config | str | os.PathLike[str] | None = None,
+        **options: Any,
+    ) -> None:
+        session, theirs = _split_options({"provider": provider, "mode": mode, "config": config, **options})
+        parent: Any = super()  # the package leaves its options untyped
+        parent.__init__(_host(session, host, explicit=config is not None), **theirs)
+        self.promptools = settle_provider(session, self._client, theirs.get("headers"))
+        self._client = intercept(self._client, self.promptools, OLLAMA_ENDPOINTS)
+
+
+def _split_options(options: dict[str, Any]) -> tuple[Session, dict[str, Any]]:
+    """Split a constructor's options into our session and the package's own."""
+    ours = {name: value for name, value in options.items() if name in SETTING_NAMES}
+    return Session(ours), {name: value for name, value in options.items() if name not in SETTING_NAMES}
+
+
+def _host(session: Session, host: str | None, *, explicit: bool) -> str | None:
+    """Return the server's address as the package takes it, without /v1; None leaves it to the package."""
+    known = session.config.providers
+    if host:
+        return server_root(host)
+    if session.provider not in known and (os.environ.get("OLLAMA_HOST") and not (explicit and known)):
+        return None
+    if session.provider is None and not known:
+        return None
+    target = session.resolve_target(None, provider=session.provider)
+    return target.base_url and server_root(target.base_url)
+
+
+def settle_provider(session: Session, http: Any, headers: Mapping[str, str | None] | None) -> Session:
+    """Settle the provider at the client's address, and send its key where `headers` holds none."""
+    base_url = str(http.base_url).rstrip("/") + V1
+    target = session.resolve_target(None, base_url=base_url, provider=session.provider)
+    if target.provider is None:
+        # neither configured nor to be detected: assume Ollama, since the app uses its client
+        return session if session.detect else session.with_settings({"provider": "ollama"})
+    given = any(name.lower() == "authorization" and value for name, value in (headers or {}).items())
+    key = None if given else session.find_key(target)
+    if key:
+        http.headers["authorization"] = f"Bearer {key}"
+    return session if session.provider else session.with_settings({"provider": target.provider})

@@ -1,0 +1,87 @@
+"""Find out whether a call in a reply is quoted from the conversation.
+
+A page that shows a call, a log, a question about a call: a model that answers about them quotes them. The comparison
+ignores white space and the `>` of block quotes, since a model indents and wraps what it quotes. A text is also searched
+with its escapes decoded, since a tool's result is often JSON or HTML with the call inside one of its strings.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Iterable, Iterator
+
+MAX_SEARCHES = 64
+"""Calls of one reply that are searched for. Later ones count as quoted if any of these was."""
+_QUOTE = re.compile(r"^[ \t]*+(?:>[ \t]?)++", re.MULTILINE)
+_ESCAPES = re.compile(r"(?:\\(?:[\"\\/bfnrt]|u[0-9a-fA-F]{4}))+")
+_WORD = re.compile(r"[A-Za-z0-9_]+")
+_JSON_LEVELS = 2
+"""Levels at which a text may be JSON inside a string of JSON."""
+
+
+class QuotableTexts:
+    """The texts that a reply may quote; they are not read before the first search.
+
+    A search is O(n) in the characters of the texts. At most `MAX_SEARCHES` are made for calls, and as many for
+    beginnings of calls.
+    """
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._given = texts
+        self._texts: list[str] | None = None
+        self._normalized: list[str] | None = None
+        self._known: dict[str, bool] = {}
+        self._prefix_searches_left = MAX_SEARCHES
+        self._quoted = False
+
+    def contain_call(self, call: str) -> bool:
+        """Whether `call`, from its opening to its closing tag, is in one of the texts."""
+        key = _normalize(call)
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) == MAX_SEARCHES:
+                return self._quoted
+            known = self._known[key] = self._search(key, call)
+            self._quoted = self._quoted or known
+        return known
+
+    def may_contain_prefix(self, prefix: str) -> bool:
+        """Whether a call that begins like this may be in one of the texts."""
+        if not self._prefix_searches_left or len(self._known) == MAX_SEARCHES:
+            return True
+        self._prefix_searches_left -= 1
+        return self._search(_normalize(prefix), prefix)
+
+    def _search(self, key: str, text: str) -> bool:
+        if self._texts is None:
+            self._texts = [source for source in self._given if isinstance(source, str) and source]
+        word = max(_WORD.findall(text), key=len, default="")  # no escape changes a word: most searches end here
+        if not any(word in source for source in self._texts):
+            return False
+        if self._normalized is None:
+            self._normalized = [form for source in self._texts for form in _normalized_forms(source)]
+        return any(key in source for source in self._normalized)
+
+
+def _normalize(text: str) -> str:
+    """Remove what may differ between a text and a quotation of it."""
+    return "".join((_QUOTE.sub("", text) if ">" in text else text).split())
+
+
+def _normalized_forms(text: str) -> Iterator[str]:
+    """Yield the text, normalized: as it is, with the escapes of HTML decoded, and with those of JSON."""
+    yield _normalize(text)
+    if "&" in text:
+        yield _normalize(html.unescape(text))
+    for _ in range(_JSON_LEVELS):
+        if "\\" not in text:
+            break
+        text = _ESCAPES.sub(_decode_escapes, text.replace("\\'", "'"))
+        yield _normalize(text)
+
+
+def _decode_escapes(match: re.Match[str]) -> str:
+    decoded: str = json.loads(f'"{match[0]}"')
+    return decoded

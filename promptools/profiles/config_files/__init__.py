@@ -1,0 +1,1 @@
+"""Config files: promptools.toml, and the JSON of ppxai."""

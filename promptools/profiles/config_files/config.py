@@ -1,0 +1,156 @@
+"""The user's config as values, and the search for its file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from promptools.errors import UsageError, safe_repr
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from promptools.profiles.tables import Location
+    from promptools.types import ModeName
+
+DEFAULT = "default"
+"""The model name that means a provider's `default_model`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolModePolicy:
+    """How a ppxai config wants tools to be requested; it cannot express harmony mode."""
+
+    native: bool
+    """Whether by the server's own tools; otherwise by the prompt."""
+    fallback: bool = True
+    """Whether another mode may be tried after a failure."""
+
+    def modes(self, order: tuple[ModeName, ...]) -> tuple[ModeName, ...]:
+        """Return the modes for a model whose own order is `order`: a model with harmony mode keeps it."""
+        first: ModeName = "native" if self.native else "prompt"
+        if not self.fallback:
+            return (first,)
+        if "harmony" in order:
+            return order if self.native else ("prompt", "harmony")
+        return ("native", "prompt") if self.native else ("prompt",)
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """One model of a provider; `facts` patch its profile."""
+
+    name: str
+    aliases: tuple[str, ...] = ()
+    family: str | None = None
+    """Overrides the family that the name matches; "none": no family."""
+    facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Request keys that are set when the request does not set them."""
+    calling: ToolModePolicy | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """One endpoint of the config; `facts` patch the profile of all its models."""
+
+    name: str
+    kind: str | None = None
+    base_url: str | None = None
+    api_key_env: str | None = None
+    default_model: str | None = None
+    server_version: str | None = None
+    detect: bool | None = None
+    """Whether its server may be probed. None: only for its version and its models, not for its kind."""
+    system_prompt: str | None = None
+    models: Mapping[str, Model] = field(default_factory=dict[str, Model])
+    facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    calling: ToolModePolicy | None = None
+
+    def __repr__(self) -> str:
+        """Return the repr without the credentials of the base URL."""
+        return safe_repr(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptions:
+    """Descriptions of tools that replace those in a request, by tool name: for all, by provider, by model."""
+
+    everywhere: Mapping[str, str] = field(default_factory=dict[str, str])
+    by_provider: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
+    by_model: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
+
+    def of(self, provider: str, model: str) -> dict[str, str]:
+        """Return the descriptions for a provider's model; the most specific wins."""
+        return {**self.everywhere, **self.by_provider.get(provider, {}), **self.by_model.get(model, {})}
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyOptions:
+    """The config's options of the proxy itself."""
+
+    api_key_env: str | None = None
+    """Name of the environment variable with the API keys that it accepts."""
+    allowed_hosts: tuple[str, ...] = ()
+    allow_provider: bool = False
+    max_body: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """One config file, checked. `warnings` names unknown keys that were ignored."""
+
+    file: str = "(no file)"
+    default_provider: str | None = None
+    providers: Mapping[str, Provider] = field(default_factory=dict[str, Provider])
+    tools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    """Marks by tool name: `dangerous`, `infer`, `aliases`."""
+    descriptions: Descriptions = field(default_factory=Descriptions)
+    proxy: ProxyOptions = field(default_factory=ProxyOptions)
+    warnings: tuple[str, ...] = ()
+
+
+def index_models(models: Iterable[Model], location: Location) -> dict[str, Model]:
+    """Index models by name; raise UsageError for an alias that two models have, a model's name, or `default`."""
+    index = {model.name: model for model in models}
+    taken = {name: f"the name of model {name!r}" for name in index}
+    taken[DEFAULT] = "the word for the provider's default_model"
+    for model in index.values():
+        for alias in model.aliases:
+            if alias in taken:
+                raise (location / model.name / "aliases").error(
+                    f"{alias!r} is already {taken[alias]}; choose another alias"
+                )
+            taken[alias] = f"an alias of model {model.name!r}"
+    return index
+
+
+def find_config(environ: Mapping[str, str], cwd: Path, home: Path) -> Path | None:
+    """Return the path of the config file, or None; the first file found is used alone, nothing is merged.
+
+    In order: the file that PROMPTOOLS_CONFIG names (which must exist), `promptools.toml` in `cwd`, the file that
+    PPXAI_CONFIG_FILE names if it exists, `ppxai-config.json` in `cwd`, `promptools/promptools.toml` in
+    XDG_CONFIG_HOME (else `~/.config`), and `~/.ppxai/ppxai-config.json`.
+    """
+    named = environ.get("PROMPTOOLS_CONFIG")
+    if named:
+        path = _named_path(named, cwd, home)
+        if not path.is_file():
+            raise UsageError(f"PROMPTOOLS_CONFIG={named!r}: there is no such file; correct the variable or unset it")
+        return path
+    ppxai, xdg = environ.get("PPXAI_CONFIG_FILE"), environ.get("XDG_CONFIG_HOME")
+    places = (
+        cwd / "promptools.toml",
+        _named_path(ppxai, cwd, home) if ppxai else None,
+        cwd / "ppxai-config.json",
+        (home / xdg if xdg else home / ".config") / "promptools" / "promptools.toml",
+        home / ".ppxai" / "ppxai-config.json",
+    )
+    return next((path for path in places if path and path.is_file()), None)
+
+
+def _named_path(named: str, cwd: Path, home: Path) -> Path:
+    """Return the path that an environment variable holds."""
+    return home / named[2:] if named.startswith("~/") else cwd / named

@@ -1,0 +1,333 @@
+"""Resolve where a request goes and what is known about that endpoint: the overlay of all facts, with reasons.
+
+Facts are layered, and for each key the last layer wins: the profile's defaults, the packaged facts of the server's
+kind, those of the model's family, what the server said in a probe, the config's provider, the config's model, the
+request's override. `resolve` chooses the provider, model, kind, address and family, stacks the layers, and keeps a
+sentence with the reason for each decision and each fact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from promptools import dialects
+from promptools.errors import UsageError, safe_repr, without_credentials
+from promptools.profiles.config_files.config import DEFAULT, Config, Model, Provider, ToolModePolicy
+from promptools.profiles.facts import NO_FAMILY, check_facts, family_of, kind_of, kinds, load_builtin
+from promptools.profiles.profile import GENERIC, Profile
+from promptools.profiles.server_detection import PATHS_BY_KIND, detected_facts
+from promptools.profiles.tables import Location, suggest
+from promptools.types import ModeName, ServerInfo
+
+ProbeScope = Literal["server", "model"]
+"""What a probe is to find out. `server`: the kind of server, and its model; `model`: the model, and the version of a
+server whose kind is configured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One endpoint and model. `reasons` explain each part, in order."""
+
+    provider: str | None
+    """Name of the config's provider; None when no provider of a config is in use."""
+    base_url: str | None
+    """Base URL of the server's API, as the OpenAI client takes it; None: the client's own."""
+    model: str
+    """The model's own name, aliases resolved; empty when none was requested and there is no default."""
+    api_key_env: str | None
+    """Name of the environment variable that holds the key."""
+    profile: Profile
+    reasons: tuple[str, ...] = ()
+    marks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    """Marks of tools by tool name, as `Tools(marks=...)` takes them."""
+    descriptions: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Descriptions by tool name that replace those in the request."""
+    system_prompt: str | None = None
+    """Text that prompt mode adds to the system message, at `profile.prompt_placement`."""
+    defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Defaults for keys of the request's body."""
+    server_version: str | None = None
+    look: ProbeScope | None = None
+    """What a probe of the server may find out; None: there is nothing to probe for."""
+
+    def __repr__(self) -> str:
+        """Return the repr without the credentials of the base URL."""
+        return safe_repr(self)
+
+
+class _ProfileBuilder:
+    """A profile being built: layered facts, and the reason for the value that won for each key."""
+
+    def __init__(self, kind: str, family: str | None) -> None:
+        self.kind, self.family = kind, family
+        self.facts: dict[str, Any] = {}
+        self.reason_by_key: dict[str, str] = {}
+
+    def add(self, facts: Mapping[str, Any], why: str) -> None:
+        """Add facts on top of those so far."""
+        self.facts.update(facts)
+        self.reason_by_key.update(dict.fromkeys(facts, why))
+
+    def add_configured(
+        self,
+        facts: Mapping[str, Any],
+        why: str,
+        calling: ToolModePolicy | None = None,
+        order: tuple[ModeName, ...] = (),
+    ) -> None:
+        """Add facts of a config or a request; modes listed there are the only ones that may be tried."""
+        if calling:
+            self.add({"modes": calling.modes(order), "raw_last": calling.fallback}, why)
+        self.add({"raw_last": False, **facts} if "modes" in facts else facts, why)
+
+    def add_packaged(self, version: str | None, url: str | None) -> None:
+        """Add the packaged facts about the kind, then those about the family, as far as they hold here."""
+        self.add_builtin(self.kind, version)
+        if self.kind == GENERIC and is_local(url):
+            self.add({"needs_key": False}, "the address is on this machine or a private network")
+        if self.family:
+            self.add_builtin(self.family, version)
+
+    def add_detected(self, seen: ServerInfo) -> None:
+        """Add what the server said about the model."""
+        for key, value, why in detected_facts(seen, self.modes):
+            self.add({key: value}, why)
+
+    @property
+    def modes(self) -> tuple[ModeName, ...]:
+        """The modes so far."""
+        modes: tuple[ModeName, ...] = self.facts.get("modes", Profile().modes)
+        return modes
+
+    def add_builtin(self, name: str, version: str | None) -> None:
+        """Add the packaged facts about a kind or family that hold here."""
+        for fact in load_builtin(name).facts:
+            if fact.holds(self.kind, version):
+                self.add({fact.key: fact.value}, f"{name}: {fact.why} ({fact.source}, {fact.date})")
+
+    def build(self) -> Profile:
+        """Build the profile."""
+        return Profile(kind=self.kind, family=self.family, **self.facts)
+
+    def reasons(self) -> list[str]:
+        """Return a sentence for each fact, with its reason."""
+        return [f"{key} = {_format_value(self.facts[key])}: {why}" for key, why in self.reason_by_key.items()]
+
+
+def resolve(
+    model: str | None = None,
+    *,
+    base_url: str | None = None,
+    provider: str | None = None,
+    config: Config | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    server_version: str | None = None,
+    seen: ServerInfo | None = None,
+) -> Target:
+    """Return where a request for `model` goes and what is known about it; nothing is sent to the server.
+
+    Facts are layered, and the last one wins: defaults, the server's kind, the model's family, what was `seen` of the
+    model in a probe, the config's provider, the config's model, `overrides`. Facts bound to server versions hold for
+    `server_version`, else for the provider's, else for the one seen, else for the newest. Raises `UsageError` for
+    unknown names, of dialects too, and for overrides that do not fit.
+    """
+    config = config or Config()
+    chosen, provider_why = _provider(provider, base_url, config)
+    entry, model_why = _model(model, chosen, config)
+    kind, kind_why = _kind(chosen, seen)
+    url, url_why = _base_url(base_url, chosen, kind, config)
+    family, family_why = _family(entry, seen)
+    version = server_version or chosen.server_version or (seen.version if seen and seen.kind == kind else None)
+    draft = _ProfileBuilder(kind, family)
+    draft.add_packaged(version, url)
+    if seen:
+        draft.add_detected(seen)
+    own, place = check_facts(overrides or {}, Location("overrides")), Location(config.file) / "providers" / chosen.name
+    _check_dialect(chosen.facts, place / "profile")
+    _check_dialect(entry.facts, place / "models" / entry.name / "profile")
+    _check_dialect(own, Location("overrides"))
+    order = draft.modes
+    draft.add_configured(chosen.facts, f"{config.file}, provider {chosen.name!r}", chosen.calling, order)
+    draft.add_configured(entry.facts, f"{config.file}, model {entry.name!r}", entry.calling, order)
+    draft.add_configured(own, "the request's override")
+    return Target(
+        provider=chosen.name or None,
+        base_url=url,
+        model=entry.name,
+        api_key_env=chosen.api_key_env,
+        profile=draft.build(),
+        reasons=(provider_why, url_why, kind_why, model_why, family_why, *draft.reasons()),
+        marks=config.tools,
+        descriptions=config.descriptions.of(chosen.name, entry.name),
+        system_prompt=chosen.system_prompt,
+        defaults={**chosen.defaults, **entry.defaults},
+        server_version=version,
+        look=_probe_scope(chosen),
+    )
+
+
+def api_key(target: Target, environ: Mapping[str, str]) -> str | None:
+    """Return the target's key from the environment; None if it needs none or the caller has to supply it."""
+    variable = target.api_key_env
+    key = environ.get(variable) if variable else None
+    if key or not variable or not target.profile.needs_key:
+        return key or None
+    raise UsageError(
+        f"provider {target.provider!r}: the environment variable {variable!r} is not set; set it to the key of"
+        f" {without_credentials(target.base_url or '')}, or set needs_key = false in the provider's profile if the"
+        " server takes requests without"
+    )
+
+
+def is_local(url: str | None) -> bool:
+    """Return whether a URL is on this machine or a private network."""
+    from ipaddress import ip_address  # only for servers of unknown kind
+    from urllib.parse import urlsplit
+
+    try:
+        host = (urlsplit(url or "").hostname or "").lower()
+        return host == "localhost" or host.endswith((".localhost", ".local")) or ip_address(host).is_private
+    except ValueError:
+        return False
+
+
+def _provider(name: str | None, base_url: str | None, config: Config) -> tuple[Provider, str]:
+    """Return the provider with the reason: the one requested, the one at `base_url`, or the config's default."""
+    if name is not None:
+        return _named(name, config)
+    if base_url is not None:
+        same = [entry for entry in config.providers.values() if entry.base_url and _same_url(entry.base_url, base_url)]
+        if len(same) == 1:
+            return same[0], f"provider {same[0].name!r}: {config.file} has it at {without_credentials(base_url)}"
+        shown = without_credentials(base_url)
+        return Provider(""), f"no provider: {'several' if same else 'none'} in {config.file} at {shown}"
+    if config.default_provider is None and not config.providers:
+        return Provider(""), f"no provider: none in {config.file}"
+    return _default(config)
+
+
+def _default(config: Config) -> tuple[Provider, str]:
+    """Return the config's default provider, or its only one, with the reason."""
+    name, place = config.default_provider, Location(config.file) / "default_provider"
+    if name is None and len(config.providers) > 1:
+        raise place.error(
+            f"missing, and there are several providers: name one of {', '.join(sorted(config.providers))}"
+        )
+    if name is None:
+        only = next(iter(config.providers.values()))
+        return only, f"provider {only.name!r}: the only one in {config.file}"
+    if name not in config.providers:
+        raise place.error(f"no provider {name!r} in this file; {suggest(name, config.providers)}")
+    return config.providers[name], f"provider {name!r}: the default of {config.file}"
+
+
+def _named(name: str, config: Config) -> tuple[Provider, str]:
+    """Return the provider of a name, or one for the kind of server of that name, with the reason."""
+    if name in config.providers:
+        return config.providers[name], f"provider {name!r}: asked for, in {config.file}"
+    kind = kind_of(name)
+    if kind is None:
+        known = suggest(name, (*config.providers, *kinds()))
+        raise UsageError(f"provider {name!r}: neither a provider of {config.file} nor a kind of server; {known}")
+    return Provider(name, kind=kind), f"provider {name!r}: asked for, a kind of server"
+
+
+def _same_url(one: str, other: str) -> bool:
+    """Return whether two base URLs are equal apart from case and a trailing slash."""
+    return one.rstrip("/").lower() == other.rstrip("/").lower()
+
+
+def _kind(provider: Provider, seen: ServerInfo | None) -> tuple[str, str]:
+    """Return the server's kind with the reason: as configured, else the provider's name, else what was seen."""
+    if provider.kind:
+        return provider.kind, f"kind {provider.kind!r}: of provider {provider.name!r}"
+    kind = kind_of(provider.name)
+    if kind:
+        return kind, f"kind {kind!r}: the provider's name"
+    if seen and seen.kind:
+        version = f", version {seen.version!r}" if seen.version else ""
+        return seen.kind, f"kind {seen.kind!r}{version}: {seen.why}"
+    return GENERIC, f"kind {GENERIC!r}: {seen.why if seen else 'nothing says what server it is'}"
+
+
+def _probe_scope(provider: Provider) -> ProbeScope | None:
+    """Return what to probe for: everything where the kind is not configured, else the models and the version."""
+    if provider.detect is False:
+        return None
+    kind = provider.kind or kind_of(provider.name)
+    if kind:
+        return "model" if kind in PATHS_BY_KIND else None
+    return "server" if provider.detect or not provider.name else None
+
+
+def _base_url(asked: str | None, provider: Provider, kind: str, config: Config) -> tuple[str | None, str]:
+    """Return the base URL with the reason: the one requested, the provider's, or the default of this kind of server."""
+    place = Location(config.file) / "providers" / provider.name / "base_url"
+    if asked is not None:
+        return _checked_url(asked, Location("base_url")), f"base_url {without_credentials(asked)!r}: asked for"
+    if provider.base_url:
+        shown = without_credentials(provider.base_url)
+        return _checked_url(provider.base_url, place), f"base_url {shown!r}: of provider {provider.name!r}"
+    if not provider.name:
+        return None, "base_url: the client's own"
+    default = load_builtin(kind).base_url
+    if default is None:
+        raise place.error(f"missing; a server of kind {kind!r} has no usual address, so say where it listens")
+    return default, f"base_url {default!r}: where {kind} listens by default"
+
+
+def _checked_url(text: str, location: Location) -> str:
+    """Return a base URL; raise UsageError if it has no scheme."""
+    if not text.startswith(("http://", "https://")):
+        raise location.error(
+            f"{without_credentials(text)!r} is no address of a server; write it as http://HOST:PORT/v1 or https://HOST/v1"
+        )
+    return text
+
+
+def _model(asked: str | None, provider: Provider, config: Config) -> tuple[Model, str]:
+    """Return the model of a name or an alias with the reason; `default` and None mean the provider's default."""
+    name, by = asked, "asked for"
+    if asked is None or (asked == DEFAULT and provider.name and DEFAULT not in provider.models):
+        name, by = provider.default_model, f"the default of provider {provider.name!r}"
+    if name is None:
+        if asked is None:
+            return Model(""), "model: none asked for"
+        place = Location(config.file) / "providers" / provider.name / "default_model"
+        raise place.error(f"missing, so {DEFAULT!r} names no model; set it, or ask for a model by name")
+    if name in provider.models:
+        return provider.models[name], f"model {name!r}: {by}, listed in {config.file}"
+    for entry in provider.models.values():
+        if name in entry.aliases:
+            return entry, f"model {entry.name!r}: {by}, by its alias {name!r} in {config.file}"
+    return Model(name), f"model {name!r}: {by}, sent as it is"
+
+
+def _family(entry: Model, seen: ServerInfo | None) -> tuple[str | None, str]:
+    """Return the model's family with the reason: as configured, else by what the server says, else by its name."""
+    if entry.family:
+        return None if entry.family == NO_FAMILY else entry.family, f"family {entry.family!r}: of model {entry.name!r}"
+    if seen and seen.family:
+        return seen.family, f"family {seen.family!r}: by {seen.family_why}"
+    family = family_of(entry.name)
+    return family, f"family {family!r}: by the model's name" if family else "family: none matches the model's name"
+
+
+def _check_dialect(facts: Mapping[str, Any], location: Location) -> None:
+    """Reject unknown dialects. This is not done when the file is read, as an app may register its own after that."""
+    wrong = dialects.unknown(facts.get("accept") or ())
+    if wrong:
+        raise (location / "accept").error(wrong)
+    name = facts.get("dialect")
+    if name is not None and name not in dialects.names():
+        raise (location / "dialect").error(
+            f"there is no dialect {name!r}; `promptools dialects` lists those there are, and one of your own has to be"
+            " registered first"
+        )
+
+
+def _format_value(value: Any) -> str:
+    """Return a fact's value as text, in a stable order."""
+    return repr(sorted(value)) if value.__class__ is frozenset else repr(value)

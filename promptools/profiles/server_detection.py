@@ -1,0 +1,372 @@
+"""Detect what a server is: the probe requests to send, and how to read the responses. This module does no I/O.
+
+A kind is concluded only from what the server itself says, in a form that no other server is known to use; never from
+a port, a host or a model's name. Where the responses point to two kinds (a gateway, a server that emulates another)
+none is concluded, and the server counts as `openai-compatible`.
+
+A probe has up to three steps, each a pair of functions; the caller sends the requests and keeps the results:
+
+1. `server_requests` and `read_server` find the kind. Where the kind is configured, `kind_requests` and `read_kind` take
+their
+   place, and find the version only where facts depend on it.
+2. `version_requests` and `read_version` ask what may be asked only of a known kind.
+3. `read_models` reads the models from the same responses, `with_model` picks the one of a request; Ollama is asked for
+it
+   by `model_requests` and `read_model`.
+
+`is_server_final` and `is_kind_final` say whether a result may be cached. `detected_facts` turns it into facts of a
+profile.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from promptools.profiles.model_descriptions import (
+    PARSER_FIELD,
+    ModelDescription,
+    describe_models,
+    describe_ollama_model,
+    described_family,
+    find_description,
+    nonempty_string,
+    objects_under,
+    token_count,
+)
+from promptools.profiles.tables import is_array, is_table
+from promptools.types import ServerInfo
+
+OLLAMA, VLLM, LLAMACPP, SGLANG, LMSTUDIO = "ollama", "vllm", "llamacpp", "sglang", "lmstudio"
+
+MODELS_PATH = "/models"
+PROBE_PATHS = ("/api/version", "/version", "/props", "/api/v0/models", "/api/v1/models")
+"""Paths below the server's root: of Ollama, vLLM, llama.cpp and, twice, LM Studio."""
+SGLANG_PATHS = ("/server_info", "/get_server_info")
+"""Asked only of a server known as SGLang: the response costs its scheduler a round, and holds its arguments."""
+SHOW_PATH = "/api/show"
+PATHS_BY_KIND: Mapping[str, tuple[str, ...]] = {
+    OLLAMA: (),
+    VLLM: ("/version", MODELS_PATH),
+    LLAMACPP: ("/props", MODELS_PATH),
+    SGLANG: (MODELS_PATH,),
+    LMSTUDIO: ("/api/v0/models",),
+}
+"""Paths asked of a server of a known kind: its version where facts depend on it, and its models."""
+
+KIND_BY_OWNER = {"vllm": VLLM, "llamacpp": LLAMACPP, "sglang": SGLANG}
+"""Kinds by the `owned_by` of every listed model."""
+OLLAMA_EMULATORS = frozenset(("docker", "koboldcpp", "lemonade", "llama-swap"))
+"""Values of `owned_by` of servers that emulate Ollama's paths."""
+
+_NUMBERED = re.compile(r"[0-9]+\.[0-9]")
+_BUILD = re.compile(r"b([0-9]+)")
+_TRANSIENT_STATUSES = frozenset((401, 403, 408, 429))
+NOT_IMPLEMENTED = 501
+"""Means what a 404 means, and is permanent."""
+
+
+class ProbeRequest(NamedTuple):
+    """One request of a probe."""
+
+    method: str
+    url: str
+    label: str
+    """The request as the trace shows it: the method and the path below the server's root."""
+    body: bytes = b""
+
+
+class ProbeResponse(NamedTuple):
+    """A server's response to a probe; a very long body is truncated."""
+
+    status: int
+    body: bytes
+
+
+def server_root(base_url: str) -> str:
+    """Return the server's root: its base URL without the final `/v1`, unless that is the host's name."""
+    base = base_url.rstrip("/")
+    root = base.removesuffix("/v1")
+    return base if root.endswith(":/") else root
+
+
+def server_requests(base_url: str) -> tuple[ProbeRequest, ...]:
+    """Return the requests that find out what kind of server it is."""
+    return _get_requests(base_url, (*PROBE_PATHS, MODELS_PATH))
+
+
+def kind_requests(base_url: str, kind: str) -> tuple[ProbeRequest, ...]:
+    """Return the requests for the version and the models of a server of a known kind."""
+    return _get_requests(base_url, PATHS_BY_KIND[kind])
+
+
+def _get_requests(base_url: str, paths: Sequence[str]) -> tuple[ProbeRequest, ...]:
+    """Return GET requests for paths below the server's root; `/models` is below its base URL."""
+    base, root = base_url.rstrip("/"), server_root(base_url)
+    below = (base.removeprefix(root) + path if path == MODELS_PATH else path for path in paths)
+    return tuple(ProbeRequest("GET", root + path, f"GET {path}") for path in below)
+
+
+def version_requests(base_url: str, seen: ServerInfo) -> tuple[ProbeRequest, ...]:
+    """Return the requests that only a known kind of server may be sent."""
+    if seen.kind != SGLANG:
+        return ()
+    return tuple(ProbeRequest("GET", server_root(base_url) + path, f"GET {path}") for path in SGLANG_PATHS)
+
+
+def model_requests(base_url: str, model: str) -> tuple[ProbeRequest, ...]:
+    """Return the request for what a model of Ollama can do."""
+    body = json.dumps({"model": model}).encode()
+    return (ProbeRequest("POST", server_root(base_url) + SHOW_PATH, f"POST {SHOW_PATH}", body),)
+
+
+def read_server(requests: Sequence[ProbeRequest], responses: Sequence[ProbeResponse | None]) -> ServerInfo:
+    """Conclude the kind of a server from the responses to `server_requests`."""
+    asked = _outcomes(requests, responses)
+    if all(answer is None for answer in responses):
+        return ServerInfo(asked=asked, why="nothing answered in time")
+    tables = _bodies(requests, responses)
+    models = tables[requests[-1].label]
+    owner = _owner(models)
+    signs: dict[str, tuple[str, str | None]] = {}
+    for kind, (sign, version_in) in _KIND_TESTS.items():
+        why = sign(tables, owner, responses[-1])
+        if why:
+            signs[kind] = (why, version_in(tables))
+    if len(signs) != 1:
+        listed = " and ".join(f"{kind} ({why})" for kind, (why, _) in signs.items())
+        why = f"the answers name more than one kind: {listed}" if signs else "no answer says what server it is"
+        return ServerInfo(asked=asked, why=why)
+    (kind, (why, version)) = next(iter(signs.items()))
+    return ServerInfo(kind, version, context=_listed_context(models), asked=asked, why=why)
+
+
+def read_kind(kind: str, requests: Sequence[ProbeRequest], responses: Sequence[ProbeResponse | None]) -> ServerInfo:
+    """Read the responses of a server of a known kind to `kind_requests`."""
+    tables = _bodies(requests, responses)
+    version = _KIND_TESTS[kind][1](tables)
+    models = tables[requests[-1].label] if requests else {}
+    asked = _outcomes(requests, responses)
+    return ServerInfo(kind, version, context=_listed_context(models), asked=asked, why=_KIND_CONFIGURED)
+
+
+def read_models(
+    requests: Sequence[ProbeRequest], responses: Sequence[ProbeResponse | None]
+) -> tuple[ModelDescription, ...]:
+    """Return what the responses say about the server's models."""
+    return describe_models(_bodies(requests, responses))
+
+
+def with_model(seen: ServerInfo, listed: Sequence[ModelDescription], model: str) -> ServerInfo:
+    """Add what the server says about the model that serves a name."""
+    told = find_description(listed, model)
+    if told is None:
+        return seen
+    family, why = described_family(told, model)
+    return replace(
+        seen, family=family, family_why=why, context=told.context or seen.context, template_tools=told.renders_tools
+    )
+
+
+def is_kind_final(responses: Sequence[ProbeResponse | None]) -> bool:
+    """Return whether the result of `kind_requests` is final, so that it can be cached."""
+    return all(
+        answer is not None and answer.status not in _TRANSIENT_STATUSES and not _is_down(answer.status)
+        for answer in responses
+    )
+
+
+def is_server_final(seen: ServerInfo, responses: Sequence[ProbeResponse | None]) -> bool:
+    """Return whether the result of `server_requests` is final, so that it can be cached.
+
+    A server that is not up yet, rejects the key or is busy may say more the next time.
+    """
+    if seen.kind is not None:
+        return True
+    models = responses[-1]
+    if models is None:
+        return any(answer is not None for answer in responses)
+    return models.status not in _TRANSIENT_STATUSES and not _is_down(models.status)
+
+
+def _is_down(status: int) -> bool:
+    return status >= 500 and status != NOT_IMPLEMENTED
+
+
+def read_version(
+    seen: ServerInfo, requests: Sequence[ProbeRequest], responses: Sequence[ProbeResponse | None]
+) -> ServerInfo:
+    """Add the version from the responses to `version_requests`."""
+    versions = [nonempty_string(_json_object(answer).get("version")) for answer in responses]
+    version = next(filter(None, versions), seen.version)
+    return replace(seen, version=version, asked=(*seen.asked, *_outcomes(requests, responses)))
+
+
+def read_model(
+    seen: ServerInfo, requests: Sequence[ProbeRequest], responses: Sequence[ProbeResponse | None], model: str = ""
+) -> ServerInfo:
+    """Add what the response to `model_requests` says."""
+    asked = (*seen.asked, *_outcomes(requests, responses))
+    table = _json_object(responses[0])
+    shown = describe_ollama_model(table)
+    family, why = described_family(shown, model)
+    parser = dict(shown.kind_names).get(PARSER_FIELD)
+    seen = replace(seen, family=family, family_why=why, num_ctx=shown.context, parser=parser, asked=asked)
+    listed: Any = table.get("capabilities")
+    if not is_array(listed):
+        return seen
+    capabilities = tuple(name for name in listed if isinstance(name, str))
+    return replace(seen, capabilities=capabilities, context=_context(table.get("model_info")))
+
+
+def detected_facts(seen: ServerInfo, modes: Sequence[str]) -> Iterator[tuple[str, Any, str]]:
+    """Yield `(profile key, value, reason)` for what the server states about a model; `modes` are those so far."""
+    if seen.parser is not None:
+        yield "dialect", "json", f"PARSER {seen.parser} reads replies to requests without tools too"
+    if not seen.template_tools:
+        yield "modes", _not_native(modes), "GET /props: the model's chat template shows it no tools"
+    if seen.capabilities is None:
+        if seen.context is not None:
+            yield (
+                "context",
+                seen.context,
+                _CONTEXT_SOURCES.get(seen.kind or "", "max_model_len, in the server's list of models"),
+            )
+        return
+    listed = f"{SHOW_PATH} lists {', '.join(seen.capabilities) or 'nothing'} as the model's capabilities"
+    if "tools" not in seen.capabilities:
+        yield "modes", _not_native(modes), f"{listed}, and no tools"
+    if "thinking" not in seen.capabilities:
+        yield "thinking", False, f"{listed}, and no thinking"
+    if seen.context is not None:
+        yield "num_ctx_limit", seen.context, f"the context length of the model, from {SHOW_PATH}"
+    if seen.num_ctx is not None or seen.context is not None:
+        yield (
+            "context",
+            seen.num_ctx or seen.context,
+            f"the {'num_ctx' if seen.num_ctx else 'context length'} from {SHOW_PATH}",
+        )
+
+
+def _not_native(modes: Sequence[str]) -> tuple[str, ...]:
+    return tuple(mode for mode in modes if mode != "native") or ("prompt",)
+
+
+# -- reading responses
+
+_NO_RESPONSE = "no answer"
+_KIND_CONFIGURED = "the server is named; only its version and its models were asked about"
+_CONTEXT_SOURCES = {LLAMACPP: "n_ctx, from GET /props", LMSTUDIO: "loaded_context_length, from GET /api/v0/models"}
+_Bodies = Mapping[str, dict[str, Any]]
+_KindTest = Callable[[_Bodies, str | None, ProbeResponse | None], str]
+
+
+def _outcomes(
+    requests: Sequence[ProbeRequest], responses: Sequence[ProbeResponse | None]
+) -> tuple[tuple[str, str], ...]:
+    """Return each request with its outcome for the trace; never the bodies, which may hold secrets."""
+    return tuple(
+        (
+            asked.label,
+            _NO_RESPONSE
+            if answer is None
+            else f"HTTP {answer.status}{'' if _is_readable(answer) else ', no JSON object'}",
+        )
+        for asked, answer in zip(requests, responses, strict=True)
+    )
+
+
+def _is_readable(answer: ProbeResponse) -> bool:
+    return answer.status != 200 or bool(_json_object(answer))
+
+
+def _bodies(requests: Sequence[ProbeRequest], responses: Sequence[ProbeResponse | None]) -> _Bodies:
+    return {question.label: _json_object(answer) for question, answer in zip(requests, responses, strict=True)}
+
+
+def _json_object(answer: ProbeResponse | None) -> dict[str, Any]:
+    """Parse a response as a JSON object; empty where it is none, or the status is not 200."""
+    if answer is None or answer.status != 200:
+        return {}
+    try:
+        value: Any = json.loads(answer.body)
+    except (ValueError, RecursionError):
+        return {}
+    return value if is_table(value) else {}
+
+
+def _owner(models: Mapping[str, Any]) -> str | None:
+    """Return the `owned_by` that all listed models share; None where they differ, or there are none."""
+    owners = {nonempty_string(model.get("owned_by")) for model in objects_under(models, "data")}
+    return owners.pop() if len(owners) == 1 else None
+
+
+def _sole_version(table: Mapping[str, Any]) -> str | None:
+    """Return the version from a response that holds nothing else."""
+    version = nonempty_string(table.get("version"))
+    return version if version and len(table) == 1 and _NUMBERED.match(version) else None
+
+
+def _ollama(bodies: _Bodies, owner: str | None, _: ProbeResponse | None) -> str:
+    version = _sole_version(bodies["GET /api/version"])
+    return "" if not version or owner in OLLAMA_EMULATORS else "GET /api/version answers as Ollama does"
+
+
+def _vllm(bodies: _Bodies, owner: str | None, models: ProbeResponse | None) -> str:
+    if KIND_BY_OWNER.get(owner or "") == VLLM:
+        return "its models are owned by vllm"
+    silent = models is None or models.status in _TRANSIENT_STATUSES
+    # LocalAI has this path too, but its version begins with v; where the list of models can be read, that decides
+    return "GET /version answers as vLLM does" if silent and _sole_version(bodies["GET /version"]) else ""
+
+
+def _llamacpp(bodies: _Bodies, owner: str | None, _: ProbeResponse | None) -> str:
+    props = bodies["GET /props"]
+    if nonempty_string(props.get("build_info")) and is_table(props.get("default_generation_settings")):
+        return "GET /props answers as llama.cpp does"
+    return "its models are owned by llamacpp" if KIND_BY_OWNER.get(owner or "") == LLAMACPP else ""
+
+
+def _sglang(_bodies: _Bodies, owner: str | None, _: ProbeResponse | None) -> str:
+    return "its models are owned by sglang" if KIND_BY_OWNER.get(owner or "") == SGLANG else ""
+
+
+def _lmstudio(bodies: _Bodies, _owner: str | None, _: ProbeResponse | None) -> str:
+    if any(
+        {"compatibility_type", "state"} <= model.keys() for model in objects_under(bodies["GET /api/v0/models"], "data")
+    ):
+        return "GET /api/v0/models answers as LM Studio does"
+    listed = objects_under(bodies["GET /api/v1/models"], "models")
+    return (
+        "GET /api/v1/models answers as LM Studio does" if any("loaded_instances" in model for model in listed) else ""
+    )
+
+
+def _build(bodies: _Bodies) -> str | None:
+    """Return llama.cpp's build in the form of its release names; build 0 has no number."""
+    match = _BUILD.match(nonempty_string(bodies["GET /props"].get("build_info")) or "")
+    return match[0] if match and int(match[1]) else None
+
+
+def _context(info: Any) -> int | None:
+    """Return the context length of `model_info`, in tokens; its key begins with the model's architecture."""
+    return token_count(info.get(f"{info.get('general.architecture')}.context_length")) if is_table(info) else None
+
+
+def _listed_context(models: Mapping[str, Any]) -> int | None:
+    """Return how many tokens a prompt and its reply may have: the minimum of all listed models (vLLM, SGLang)."""
+    lengths = [token_count(model.get("max_model_len")) for model in objects_under(models, "data")]
+    return min((length for length in lengths if length is not None), default=None)
+
+
+_KIND_TESTS: dict[str, tuple[_KindTest, Callable[[_Bodies], str | None]]] = {
+    OLLAMA: (_ollama, lambda said: _sole_version(said.get("GET /api/version", {}))),
+    VLLM: (_vllm, lambda said: nonempty_string(said["GET /version"].get("version"))),
+    LLAMACPP: (_llamacpp, _build),
+    SGLANG: (_sglang, lambda _: None),
+    LMSTUDIO: (_lmstudio, lambda _: None),
+}
+"""For each kind a function that returns the reason to conclude it, or "", and one that returns the version."""

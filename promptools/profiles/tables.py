@@ -1,0 +1,166 @@
+"""Validate plain data (TOML, JSON, a request's override) with pydantic; errors name the file and the key.
+
+Only arrays are converted, to tuples and frozensets. Neither a bool nor a string is accepted as a number.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from promptools.errors import UsageError, clip
+
+_T = TypeVar("_T", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Location of a value: the file (or other source) and the path of keys in it."""
+
+    file: str
+    path: tuple[str, ...] = ()
+
+    def __truediv__(self, key: object) -> Location:
+        """Return the location one key deeper."""
+        return replace(self, path=(*self.path, str(key)))
+
+    def __str__(self) -> str:
+        """Return `file: a.b."c.d"`, with keys quoted as in TOML."""
+        keys = ".".join(key if key.replace("-", "_").isidentifier() else f'"{key}"' for key in self.path)
+        return f"{self.file}: {keys}" if keys else self.file
+
+    def error(self, problem: str) -> UsageError:
+        """Build the error for this location."""
+        return UsageError(f"{self}: {problem}")
+
+
+def suggest(word: str, known: Collection[str]) -> str:
+    """Return a hint for an error: the known word that was probably meant, and all known ones."""
+    from difflib import get_close_matches  # only errors need it
+
+    close = get_close_matches(word, known, n=1)
+    meant = f"did you mean {close[0]!r}? " if close else ""
+    return f"{meant}known: {', '.join(sorted(known)) or 'none'}"
+
+
+def is_table(value: Any) -> bool:
+    """Return whether plain data is a table."""
+    return isinstance(value, Mapping)
+
+
+def is_array(value: Any) -> bool:
+    """Return whether plain data is an array."""
+    return isinstance(value, (list, tuple, set, frozenset))
+
+
+class Table(BaseModel):
+    """A table of a file: a key that is not declared is an error."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, data: Any) -> Any:
+        for key in data if is_table(data) else ():
+            if key not in cls.model_fields:
+                raise PydanticCustomError("unknown_key", "", {"key": str(key), "known": tuple(cls.model_fields)})
+        return data
+
+
+class OpenTable(BaseModel):
+    """A table of a file that other programs read too: undeclared keys are kept apart, in `model_extra`."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+
+
+def unknown_keys(value: Any, location: Location) -> Iterator[Location]:
+    """Yield the locations of undeclared keys of open tables, at any depth."""
+    if isinstance(value, OpenTable):
+        yield from (location / key for key in value.model_extra or ())
+        value = set_fields(value)
+    if is_table(value):
+        for key, member in value.items():
+            yield from unknown_keys(member, location / key)
+
+
+def set_fields(table: BaseModel) -> dict[str, Any]:
+    """Return the declared keys that are set in a table, with their values."""
+    return {name: getattr(table, name) for name in type(table).model_fields if name in table.model_fields_set}
+
+
+def _reject_duplicates(value: Any) -> Any:
+    """Reject an array that holds an entry twice."""
+    entries = list(map(repr, value)) if is_array(value) else []
+    if len(set(entries)) < len(entries):
+        raise PydanticCustomError("entry_twice", "")
+    return value
+
+
+def accepting_arrays(kind: Any) -> Any:
+    """Return a type annotation whose tuples and frozensets, also inside a union, accept any array."""
+    if get_origin(kind) in {tuple, frozenset}:
+        return Annotated[kind, Field(strict=False), BeforeValidator(_reject_duplicates)]
+    args = [accepting_arrays(arg) for arg in get_args(kind)]
+    return kind if args == [*get_args(kind)] else Union[tuple(args)]  # noqa: UP007 - the arguments are known only at runtime
+
+
+Strings = Annotated[tuple[str, ...], Field(strict=False), BeforeValidator(_reject_duplicates)]
+
+
+def validate_table(kind: type[_T], value: Any, location: Location) -> _T:
+    """Validate a table; raise `UsageError` for the first invalid value."""
+    try:
+        return kind.model_validate(value)
+    except ValidationError as error:
+        raise _usage_error(error.errors(include_url=False), location) from None
+
+
+_WANTED = {
+    "bool": "true or false",
+    "int": "a whole number",
+    "string": "a string",
+    "literal": "a string",
+    "dict": "a table",
+    "model": "a table",
+    "tuple": "an array",
+    "frozen": "an array",
+    "set": "an array",
+}
+"""What is wanted, by the first word of pydantic's error type."""
+
+
+def _usage_error(errors: list[ErrorDetails], location: Location) -> UsageError:
+    """Translate the first validation error; for a union, that of the branch with the value's type."""
+    first = errors[0]
+    if len(errors) > 1 and isinstance(first["input"], int) and errors[1]["type"].startswith("int"):
+        first = errors[1]
+    value, kind, more = clip(repr(first["input"]), 80), first["type"], first.get("ctx", {})
+    for part in first["loc"]:
+        if not (_UNION_BRANCH.fullmatch(str(part)) or (part == "int" and kind == "int_type")):
+            location = location / str(part)
+    if kind == "unknown_key":
+        key = str(more["key"])
+        return (location / key).error(f"unknown key; {suggest(key, more['known'])}")
+    if kind == "entry_twice":
+        return location.error(f"an entry stands twice in {value}")
+    if kind == "literal_error" and isinstance(first["input"], str):
+        words = re.findall(r"'([^']*)'", more["expected"])
+        return location.error(f"{value} is not possible here; {suggest(first['input'], words)}")
+    wanted = _WANTED.get(kind.partition("_")[0])
+    return location.error(
+        f"{wanted} is wanted, not {value}" if wanted else f"{value} is not possible here: {first['msg']}"
+    )
+
+
+_UNION_BRANCH = re.compile(r"literal\[.*|\[(?:array|table)\]")
+"""What pydantic inserts into an error's path for the branch of a union."""
+
+
+def array_or_table(value: Any) -> str:
+    """Return the discriminator tag of a value that may be either."""
+    return "[array]" if is_array(value) else "[table]"

@@ -1,0 +1,304 @@
+"""The proxy: an ASGI application that apps in any language use as if it were the server."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from functools import partial
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import TYPE_CHECKING, Any, Unpack
+
+import anyio
+from anyio.lowlevel import checkpoint
+
+from promptools.errors import UsageError, without_credentials
+from promptools.exchange import Request
+from promptools.proxy.access import KEY_FIELDS, AccessControl
+from promptools.proxy.asgi import DisconnectedError, RefusedError, end_to_end_fields, send_head, send_response
+from promptools.proxy.duplex import use_duplex_connections
+from promptools.proxy.key_masking import mask_error
+from promptools.proxy.relay import ExchangeRelay
+from promptools.proxy.request_body import RequestBody, check_framing, streaming_body
+from promptools.proxy.upstream_url import parse_base_url, read_request_target
+from promptools.transport import AsyncDriver, Session, Settings, installed_library, library_of, with_error_boundary
+from promptools.transport.driver.response_content import supported_encodings
+from promptools.transport.endpoints import CHAT_ENDPOINT
+from promptools.wire.chat_encoder import error_body
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from anyio.abc import TaskGroup
+
+    from promptools.proxy.asgi import Message, Receive, Scope, Send
+
+log = logging.getLogger("promptools")
+READ_TIMEOUT = 600.0
+"""Maximum number of seconds between two pieces of a response, as in the OpenAI SDK: a long prompt takes long."""
+CONNECT_TIMEOUT = 10.0
+MAX_BODY = 64 * 2**20
+"""Maximum size of a chat completion's request body in bytes; it is held in memory."""
+MAX_TOOLS = 4096
+"""Maximum number of tools in one request, unless `max_tools` is set."""
+API_KEY_VARIABLE = "PROMPTOOLS_API_KEY"
+"""Environment variable with the API keys that the proxy accepts, separated by blanks or commas."""
+
+LIBRARY_FIELDS = frozenset({b"host", b"content-length", b"expect"})
+"""Fields that the HTTP library sets itself for the server."""
+ACCOUNT_FIELDS = frozenset({b"openai-organization", b"openai-project"})
+"""Fields that name the account that pays; they belong to the client's own key."""
+ACCEPT_ENCODING = b"accept-encoding"
+JSON_CONTENT_TYPE = (b"content-type", b"application/json")
+
+
+class Proxy:
+    """An ASGI application in front of one server: chat completions go through exchanges, all else passes unchanged.
+
+    The server is at `base_url`, or is the config's provider (`provider=`, else the default one); raises `UsageError` if
+    neither has an address. `http_client` (an httpx or httpx2 `AsyncClient`) sends the requests; the caller closes it.
+
+    With `api_keys`, to which those of the config and of PROMPTOOLS_API_KEY are added, only requests with one of them
+    are accepted. The client's own authorization is forwarded only if neither the proxy nor the provider has a key.
+    Without keys, a request over loopback must name a loopback host, or one of `allowed_hosts` ("*": any). `max_body`
+    limits the body of a chat completion, in bytes; all other bodies are streamed without a limit.
+    """
+
+    def __init__(
+        self,
+        *,
+        base_url: str | None = None,
+        http_client: Any = None,
+        api_keys: Iterable[str] | str = (),
+        allowed_hosts: Iterable[str] | str = (),
+        max_body: int | None = None,
+        **settings: Unpack[Settings],
+    ) -> None:
+        session = Session({"max_tools": MAX_TOOLS, **settings})
+        target = session.resolve_target(None, base_url=base_url, provider=session.provider)
+        if target.base_url is None:
+            raise UsageError(
+                "the proxy does not know its server: pass base_url=, provider=, or a config with a default provider"
+            )
+        options = session.config.proxy
+        changes = {"allow_provider": settings.get("allow_provider", options.allow_provider)}
+        self.session = session.with_settings(changes | ({"provider": target.provider} if target.provider else {}))
+        self._http = http_client
+        self._owns_http = http_client is None
+        self.target = target
+        family = installed_library() if http_client is None else library_of(http_client)
+        self.upstream = parse_base_url(target.base_url, family.module)
+        self.max_body = next(limit for limit in (max_body, options.max_body, MAX_BODY) if limit is not None)
+        if self.max_body < 1:
+            raise UsageError(f"max_body must be 1 byte or more, not {self.max_body}")
+        key = session.find_key(target)
+        self.authorization: str | None = self.upstream.authorization or (f"Bearer {key}" if key else None)
+        self.access = AccessControl(
+            [*_as_values(api_keys), *_environment_keys(options.api_key_env)],
+            [*_as_values(allowed_hosts), *options.allowed_hosts],
+            has_provider_key=self.authorization is not None,
+        )
+
+    @property
+    def base_url(self) -> str:
+        """The server's base URL, without credentials."""
+        return self.upstream.base_url
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one ASGI connection."""
+        if scope["type"] == "http":
+            await self._handle_request(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await self._run_lifespan(receive, send)
+        else:
+            await send({"type": "websocket.close", "code": 1003})
+
+    async def aclose(self) -> None:
+        """Close the connections to the server, unless the HTTP client is the caller's."""
+        http, self._http = self._http, None if self._owns_http else self._http
+        if http is not None and self._owns_http:
+            await http.aclose()
+
+    @property
+    def http(self) -> Any:
+        """The HTTP client, created on first use."""
+        if self._http is None:
+            family = installed_library()
+            module = family.module
+            self._http = module.AsyncClient(
+                cookies=CookieJar(
+                    DefaultCookiePolicy(allowed_domains=())
+                ),  # stores no cookies: they belong to the clients
+                timeout=module.Timeout(READ_TIMEOUT, connect=CONNECT_TIMEOUT),
+                limits=module.Limits(max_connections=None, max_keepalive_connections=100),
+            )
+            use_duplex_connections(self._http, family)
+        return self._http
+
+    async def _run_lifespan(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.shutdown":
+                await self.aclose()
+            await send({"type": f"{message['type']}.complete"})
+            if message["type"] == "lifespan.shutdown":
+                return
+
+    async def _handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request, and close its upstream at once when the client disconnects."""
+        body = RequestBody(scope, receive)
+        async with anyio.create_task_group() as tasks:
+
+            async def watch() -> None:
+                await body.wait_for_disconnect()
+                tasks.cancel_scope.cancel()
+
+            async def lasting(message: Message) -> None:
+                last = message["type"] == "http.response.body" and not message.get("more_body", False)
+                await (body.send_last(send, message) if last else send(message))
+
+            tasks.start_soon(watch)
+            await self._route_request(scope, body, tasks, lasting)
+            tasks.cancel_scope.cancel()
+
+    async def _route_request(self, scope: Scope, body: RequestBody, tasks: TaskGroup, send: Send) -> None:
+        """Route a request; respond with an error if it is refused, and not at all if the client disconnects early."""
+        try:
+            path, url = self._locate(scope)
+            if CHAT_ENDPOINT.matches(scope["method"], path):
+                work = partial(self._run_exchange, scope, url, await body.read(self.max_body), tasks)
+            else:
+                self.session.warn_if_unread(scope["method"], path)
+                work = partial(self._pass_through, scope, url, body)
+            await self._with_error_responses(work, send)
+        except RefusedError as error:
+            await send_refusal(send, error)
+        except DisconnectedError:
+            return
+
+    def _locate(self, scope: Scope) -> tuple[str, str]:
+        """Return the path of a request and its upstream URL; raise `RefusedError` if the request is refused."""
+        path, query = read_request_target(scope, self.access.check(scope))
+        check_framing(scope)
+        return path, self.upstream.url(path, query)
+
+    async def _with_error_responses(self, work: Callable[[Send], Awaitable[None]], send: Send) -> None:
+        """Run `work`; if the server cannot be reached and nothing was sent yet, respond with 502, 504 or 414."""
+        begun = False
+
+        async def watched(message: Any) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+            await checkpoint()  # pieces that arrived together: the client may disconnect between two of them
+
+        module = library_of(self.http).module
+        try:
+            await work(watched)
+        except module.RequestError as error:
+            if begun:
+                log.warning("promptools: the answer from %s broke off: %s", self.base_url, _error_text(error))
+                raise
+            status = 504 if isinstance(error, module.TimeoutException) else 502
+            await send_response(send, status, [JSON_CONTENT_TYPE], self._unreachable_body(error))
+        except module.InvalidURL as error:  # an ASGI server accepts longer targets than the HTTP library
+            await send_refusal(send, RefusedError(414, f"the request target is refused: {error}", code="bad_target"))
+
+    def _unreachable_body(self, error: Exception) -> bytes:
+        message = f"no answer from {self.base_url}: {_error_text(error)}"
+        return json.dumps(error_body(message, kind="UpstreamError", code="no_answer")).encode()
+
+    async def _run_exchange(self, scope: Scope, url: str, body: bytes, tasks: TaskGroup, send: Send) -> None:
+        """Run an exchange and relay what it emits; its clock ticks in another task of the group."""
+        fields = [pair for pair in self._forwarded_fields(scope) if pair[0].lower() != ACCEPT_ENCODING]
+        headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in fields)
+        exchange = with_error_boundary(self.session(Request("POST", url, headers, body)))
+        extensions = {"timeout": self.http.timeout.as_dict()}
+        send_upstream = partial(self._send, client_authorization=self._client_authorization(fields))
+        pump = AsyncDriver(exchange, library_of(self.http), send_upstream, extensions=extensions)
+        relay = ExchangeRelay(pump, send)
+        tasks.start_soon(relay.tick)
+        try:
+            await relay.run()
+        finally:
+            await pump.close()
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _pass_through(self, scope: Scope, url: str, body: RequestBody, send: Send) -> None:
+        """Forward a request and its response byte for byte, both bodies streamed."""
+        module = library_of(self.http).module
+        extensions = {"timeout": self.http.timeout.as_dict()}
+        fields = self._forwarded_fields(scope)
+        if body.length is not None:
+            fields.append((b"content-length", str(body.length).encode()))
+        content = await body.for_http_library()
+        request = module.Request(scope["method"], url, headers=fields, content=content, extensions=extensions)
+        with streaming_body(body):
+            response = await self._send(request, client_authorization=self._client_authorization(fields))
+        try:
+            await send_head(send, response.status_code, end_to_end_fields(response.headers.raw))
+            async for piece in response.aiter_raw():
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+        finally:
+            with anyio.CancelScope(shield=True):
+                await response.aclose()
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _send(self, request: Any, *, client_authorization: str | None) -> Any:
+        """Send a request without following redirects: the HTTP library would send keys and the prompt to any host.
+
+        A key other than the client's `client_authorization` is masked in an error response.
+        """
+        response = await self.http.send(request, stream=True, follow_redirects=False)
+        sent: str | None = request.headers.get("authorization")
+        return (
+            response if sent in {None, client_authorization} else mask_error(response, library_of(self.http), str(sent))
+        )
+
+    def _client_authorization(self, fields: list[tuple[bytes, bytes]]) -> str | None:
+        """Return the client's own authorization, if it is forwarded."""
+        values = (value.decode("latin-1") for name, value in fields if name.lower() == b"authorization")
+        return next(values, None) if self.authorization is None else None
+
+    def _forwarded_fields(self, scope: Scope) -> list[tuple[bytes, bytes]]:
+        """Return the fields to forward; the client's keys are replaced if the provider or the proxy has any."""
+        fields = [pair for pair in end_to_end_fields(scope["headers"]) if pair[0].lower() not in LIBRARY_FIELDS]
+        if self.authorization is None and not self.access.requires_key:
+            return fields
+        forwarded = [
+            (
+                name,
+                supported_encodings(value.decode("latin-1")).encode("latin-1")
+                if name.lower() == ACCEPT_ENCODING
+                else value,
+            )
+            for name, value in fields
+            if name.lower() not in KEY_FIELDS | ACCOUNT_FIELDS
+        ]
+        return [*forwarded, *([(b"authorization", self.authorization.encode())] if self.authorization else [])]
+
+
+def _error_text(error: Exception) -> str:
+    return without_credentials(str(error)) or type(error).__name__
+
+
+def _as_values(values: Iterable[str] | str) -> Iterable[str]:
+    """Return the values; a string is a single one."""
+    return [values] if isinstance(values, str) else values
+
+
+def _environment_keys(variable: str | None) -> list[str]:
+    """Read the API keys from the environment; raise `UsageError` if the config's variable holds none."""
+    named = os.environ.get(variable, "").replace(",", " ").split() if variable else []
+    if variable and not named:
+        raise UsageError(
+            f"[proxy] api_key_env: the environment variable {variable!r} is not set; set it to the API keys"
+        )
+    return [*named, *os.environ.get(API_KEY_VARIABLE, "").replace(",", " ").split()]
+
+
+async def send_refusal(send: Send, error: RefusedError) -> None:
+    """Send the error response for a refused request."""
+    body = json.dumps(error_body(str(error), kind=error.kind, code=error.code)).encode()
+    headers = [JSON_CONTENT_TYPE, (b"x-should-retry", b"false"), *error.headers]
+    await send_response(send, error.status, headers, body)

@@ -1,0 +1,148 @@
+"""The body of a client's request: read whole for an exchange, or streamed upstream as it arrives."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+import anyio
+from anyio.lowlevel import checkpoint
+
+from promptools.proxy.asgi import DisconnectedError, RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from promptools.proxy.asgi import Message, Receive, Scope, Send
+    from promptools.proxy.duplex import DuplexStream
+
+DRAIN_SECONDS = 2.0
+"""Seconds for which the rest of a body is read and dropped once the response has been sent."""
+_MAX_DIGITS = 20
+
+STREAMED_BODY: ContextVar[RequestBody | None] = ContextVar("promptools_streamed_body", default=None)
+"""The body that this task is streaming upstream."""
+
+
+class RequestBody:
+    """The body of one request; only one task at a time may read it.
+
+    As an async iterator it yields the pieces as the client sends them. The next one is read only on request, so that
+    nothing is buffered here, and a slow server slows the client down.
+    """
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self._receive = receive
+        fields = [(name.lower(), value) for name, value in scope["headers"]]
+        lengths = [value for name, value in fields if name == b"content-length"]
+        chunked = any(name == b"transfer-encoding" for name, _ in fields)
+        valid = len(lengths) == 1 and lengths[0].isdigit() and len(lengths[0]) <= _MAX_DIGITS and not chunked
+        self.length = int(lengths[0]) if valid else None
+        """The value of `Content-Length`; None if the request has no valid one, or is chunked."""
+        self._declared = chunked or bool(lengths)
+        self._expects_continue = any(name == b"expect" for name, _ in fields)
+        self._first_piece = b""
+        self._reading_started = False
+        self._complete = anyio.Event()
+        self._abandoned = anyio.Event()
+        self.upstream: DuplexStream | None = None
+        """The connection that the body is written to, once it is known."""
+
+    async def for_http_library(self) -> RequestBody | bytes | None:
+        """Return the body in a form that the HTTP library accepts; None if there is none."""
+        if self._declared:
+            return self
+        self._first_piece = await anext(self)  # HTTP/2 may have a body without declaring one
+        return (self._first_piece or None) if self._complete.is_set() else self
+
+    async def read(self, limit: int) -> bytes:
+        """Read the whole body; raise `DisconnectedError` if the client disconnects first.
+
+        Raises `RefusedError` as soon as the body is known to be longer than `limit` bytes.
+        """
+        _check_size(self.length or 0, limit)
+        pieces: list[bytes] = []
+        size = 0
+        async for piece in self:
+            size += len(piece)
+            _check_size(size, limit)
+            pieces.append(piece)
+        return b"".join(pieces)
+
+    def __aiter__(self) -> RequestBody:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if self._first_piece:
+            first, self._first_piece = self._first_piece, b""
+            return first
+        if self._complete.is_set():
+            raise StopAsyncIteration
+        message = await (
+            self._receive_message() if self.upstream is None else self.upstream.until_response(self._receive_message)
+        )
+        if message["type"] == "http.disconnect":
+            raise DisconnectedError
+        piece: bytes = message.get("body", b"")
+        return piece
+
+    def abandon(self) -> None:
+        """Stop reading the body here: `wait_for_disconnect` may read the rest."""
+        self._abandoned.set()
+
+    async def wait_for_disconnect(self) -> None:
+        """Wait until the client disconnects; once nobody reads the body, the rest of it is dropped."""
+        await self._abandoned.wait()
+        while (await self._receive_message())["type"] != "http.disconnect":
+            await checkpoint()
+
+    async def send_last(self, send: Send, message: Message) -> None:
+        """Send the last message of a response, after the rest of the body if that arrives soon.
+
+        The response may be complete before the request is. Many clients read it only after they have sent everything,
+        and lose it if the connection is closed before. A client that waits for `100 Continue` in vain sends nothing.
+        """
+        if not self._complete.is_set() and (self._reading_started or not self._expects_continue):
+            await send({**message, "more_body": True})
+            message = {"type": message["type"], "body": b""}
+            self.abandon()
+            with anyio.move_on_after(DRAIN_SECONDS):
+                await self._complete.wait()
+        await send(message)
+
+    async def _receive_message(self) -> Message:
+        self._reading_started = True
+        message = await self._receive()
+        if message["type"] == "http.disconnect" or not message.get("more_body", False):
+            self._complete.set()
+            self.abandon()
+        return message
+
+
+@contextmanager
+def streaming_body(body: RequestBody) -> Generator[None]:
+    """Mark the body that is streamed in this block; what has not arrived at its end is no longer wanted."""
+    token = STREAMED_BODY.set(body)
+    try:
+        yield
+    finally:
+        STREAMED_BODY.reset(token)
+        body.abandon()
+
+
+def check_framing(scope: Scope) -> None:
+    """Refuse a request with two declarations of its length: another hop may use the other one (request smuggling)."""
+    names = {name.lower() for name, _ in scope["headers"]}
+    if {b"content-length", b"transfer-encoding"} <= names:
+        message = "the request has both Content-Length and Transfer-Encoding: where it ends is uncertain"
+        raise RefusedError(400, message, code="bad_framing", headers=((b"connection", b"close"),))
+
+
+def _check_size(size: int, limit: int) -> None:
+    if size > limit:
+        message = (
+            f"the request's body is longer than the {limit} bytes that this proxy reads; its operator may raise that"
+            " with --max-body"
+        )
+        raise RefusedError(413, message, code="body_too_large")

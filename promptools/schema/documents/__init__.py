@@ -1,0 +1,1 @@
+"""JSON Schema documents: read in any draft, normalized, walked along `$ref`. Nothing here knows of calls."""

@@ -1,0 +1,361 @@
+"""A tool's schema as a graph: the nodes are its subschemas, and each `$ref` is an edge to the subschema that it means.
+
+All references are resolved here, once, when tools are prepared; nothing later looks one up by its text, and nothing is
+ever fetched. The graph holds its own copy of the schema. Nodes are identified by `id()`, which is safe because that
+copy keeps them alive.
+
+`build_graph` takes the first of these ways that works:
+
+1. `_link_common` accepts the common kind of schema without any library: well-formed keywords that mean the same in
+every
+   draft, references that are JSON pointers from the root, at most `MAX_DEPTH` levels.
+2. `strict`: the schema is checked against the meta-schema of its draft, and linked by the `referencing` library, which
+   knows `$id`, `$anchor` and `$dynamicRef` (`_link_any`). Any fault is a UsageError.
+3. Not `strict`: a well-formed schema of the latest draft that declares names is linked the same way. Any other one is
+   rewritten by `promptools.schema.documents.normalize`, which leaves out what cannot be used and notes it.
+
+Finally `_cut_cycles` removes references that would make validation go round for ever: a cycle all of whose steps apply
+to the same value (`IN_PLACE`). A cycle through `properties` or `items` ends with the value, and stays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from promptools.errors import UsageError, clip
+from promptools.schema.documents.drafts import LATEST, URIS, Draft, draft_of, same_in_latest
+from promptools.schema.documents.json_copy import copy_json
+from promptools.schema.documents.json_guards import is_array as is_array  # noqa: PLC0414  re-exported
+from promptools.schema.documents.json_guards import is_object as is_object  # noqa: PLC0414
+from promptools.schema.documents.keywords import RARE_KEYWORDS, well_formed
+from promptools.types import Schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+SINGLE_SCHEMA = ("additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then")
+SINGLE_SCHEMA_RARE = ("contentSchema", "unevaluatedItems", "unevaluatedProperties")
+SCHEMA_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
+SCHEMA_MAPS = ("$defs", "definitions", "dependentSchemas", "patternProperties", "properties")
+REFERENCES = ("$ref", "$dynamicRef")
+_SINGLE = (*SINGLE_SCHEMA, *SINGLE_SCHEMA_RARE)
+_APPLICATORS = frozenset((*_SINGLE, *SCHEMA_LISTS, *SCHEMA_MAPS))
+IN_PLACE = frozenset(("allOf", "anyOf", "dependentSchemas", "else", "if", "not", "oneOf", "then", *REFERENCES))
+"""Keywords whose subschemas apply to the same value: a cycle of these alone never ends."""
+
+
+MAX_CYCLES = 16
+"""Endless references that are left out of one schema; a schema that has more is not read at all."""
+MAX_DEPTH = 128
+"""Nesting of subschemas that is checked here; what is deeper is left to jsonschema and its limits."""
+
+
+def import_library(name: str) -> Any:
+    """Import a library on first use: only callers with tools wait for jsonschema, which has no usable types anyway."""
+    return import_module(name)
+
+
+def pointer(path: Sequence[str | int]) -> str:
+    """Return a path as a JSON pointer (RFC 6901)."""
+    return "".join([f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in path])
+
+
+def resolve_pointer(root: Any, reference: str) -> Any:
+    """Return the target of a reference such as `#/$defs/a`; None where there is none, and for any other form."""
+    if reference != "#" and not reference.startswith("#/"):
+        return None
+    node = root
+    for step in unquote(reference[1:]).split("/")[1:]:
+        if is_object(node):
+            node = node.get(step.replace("~1", "/").replace("~0", "~"))
+        elif is_array(node) and step.isdecimal() and step.isascii():
+            node = node[int(step)] if len(step) < 9 and int(step) < len(node) else None
+        else:
+            return None
+    return node
+
+
+def children(node: Schema) -> Iterator[tuple[str, str, Any]]:
+    """Yield `(keyword, pointer from the node, subschema)` for each direct subschema of a node."""
+    if _APPLICATORS.isdisjoint(node):
+        return
+    for keyword in _SINGLE:
+        if keyword in node:
+            yield keyword, f"/{keyword}", node[keyword]
+    for keyword in SCHEMA_LISTS:
+        if keyword in node:
+            for index, sub in enumerate(node[keyword]):
+                yield keyword, f"/{keyword}/{index}", sub
+    for keyword in SCHEMA_MAPS:
+        if keyword in node:
+            for name, sub in node[keyword].items():
+                yield keyword, pointer([keyword, name]), sub
+
+
+def subschemas_under(node: Schema, keyword: str) -> list[Any]:
+    """Return the subschemas under a keyword of a node."""
+    value = node[keyword]
+    return [*value.values()] if keyword in SCHEMA_MAPS else value if keyword in SCHEMA_LISTS else [value]
+
+
+@dataclass(slots=True)
+class SchemaGraph:
+    """A checked copy of one schema; `targets` maps the id of a node to the nodes that its references mean."""
+
+    root: Schema
+    pointers: dict[int, str] = field(default_factory=dict[int, str])
+    """JSON pointer of each node, by its id."""
+    nodes: list[Schema] = field(default_factory=list["Schema"])
+    notes: tuple[str, ...] = ()
+    """What was wrong with the schema, each note with its JSON pointer."""
+    rewritten: bool = False
+    """Whether the root was rewritten: the schema is of an older draft, or was malformed."""
+    targets: dict[int, list[Any]] = field(default_factory=dict[int, list[Any]])
+
+    def applied_nodes(
+        self, node: Any, keywords: tuple[str, ...] = ("allOf", "anyOf", "dependentSchemas", "else", "oneOf", "then")
+    ) -> Iterator[Schema]:
+        """Yield a node and those that apply to the same value, reached by references and by the given keywords."""
+        seen: set[int] = set()
+        stack = [node]
+        while stack:
+            here = stack.pop()
+            if is_object(here) and id(here) not in seen:
+                seen.add(id(here))
+                yield here
+                stack.extend(
+                    sub for word in reversed(keywords) if word in here for sub in reversed(subschemas_under(here, word))
+                )
+                stack.extend(reversed(self.targets.get(id(here), ())))
+
+
+def build_graph(schema: Any, tool: str, *, strict: bool = False) -> SchemaGraph:
+    """Copy, check and link a schema; `tool` names the tool in errors. O(n) where its references are JSON pointers.
+
+    What is malformed is left out, with a note; where `strict`, it is a UsageError, and so is a reference that does not
+    resolve or never ends. Raises UsageError for a schema that is nested too deeply.
+    """
+    draft = draft_of(schema)
+    try:
+        graph = SchemaGraph(copy_json(schema))
+        if not is_object(schema) or not _link_common(graph, draft):
+            graph = _link_strict(schema, tool, draft) if strict else _link_lenient(graph.root, tool, draft)
+        if graph.targets:
+            _cut_cycles(graph, tool, strict=strict)
+    except RecursionError:
+        raise UsageError(f"Tool {tool!r}: its parameters are nested too deeply to be checked; flatten them.") from None
+    return graph
+
+
+def _link_strict(schema: Any, tool: str, draft: Draft) -> SchemaGraph:
+    """Check a schema against the meta-schema of its draft, and link it."""
+    _check_metaschema(schema, tool, "", draft)
+    if draft != LATEST:
+        graph = _link_normalized(copy_json(schema), tool, draft)
+        if graph.notes:
+            raise UsageError(f"Tool {tool!r}: its parameters hold what cannot be used: {graph.notes[0]}.")
+        return graph
+    graph = SchemaGraph(copy_json(schema))
+    _link_any(graph, tool)
+    return graph
+
+
+def _link_lenient(root: Any, tool: str, draft: Draft) -> SchemaGraph:
+    """Link a copy of a schema, rewritten unless it is well formed and of the latest draft."""
+    graph = SchemaGraph(root)
+    try:
+        if draft == LATEST and _declares_names(root):
+            _link_any(graph, tool)
+            return graph
+    except UsageError:
+        pass
+    return _link_normalized(root, tool, draft)
+
+
+def _declares_names(schema: Any) -> bool:
+    """Return whether any object in a schema declares a name (`$id`, `$anchor`, ...), or refers to one."""
+    stack = [schema]
+    while stack:
+        current = stack.pop()
+        if is_object(current):
+            if not RARE_KEYWORDS.isdisjoint(current):
+                return True
+            stack.extend(current.values())
+        elif is_array(current):
+            stack.extend(current)
+    return False
+
+
+def _link_normalized(root: Any, tool: str, draft: Draft) -> SchemaGraph:
+    from promptools.schema.documents.normalize import normalize_schema
+
+    root, notes = normalize_schema(root, draft)
+    graph = SchemaGraph(root)
+    if not _link_common(graph, LATEST):  # nested more than DEEPEST levels
+        graph = SchemaGraph(root)
+        _link_any(graph, tool)
+    graph.notes, graph.rewritten = tuple(notes), True
+    return graph
+
+
+@cache
+def _metaschema(draft: Draft) -> Any:
+    validator = import_library("jsonschema.validators").validator_for({"$schema": URIS[draft]})
+    return validator(validator.META_SCHEMA, registry=import_library("referencing").Registry())
+
+
+def _check_metaschema(schema: Any, tool: str, base: str, draft: Draft = LATEST) -> None:
+    error = import_library("jsonschema.exceptions").best_match(_metaschema(draft).iter_errors(schema))
+    if error is not None:
+        at = base + pointer(error.absolute_path)
+        named = URIS[draft].rpartition("/schema")[0].rpartition("draft")[2].strip("-/")
+        raise UsageError(
+            f"Tool {tool!r}: its parameters are no JSON Schema (draft {named}) at {at or '/'!r}: "
+            f"{clip(error.message)}. Mend the schema there."
+        )
+
+
+def _link_common(graph: SchemaGraph, draft: Draft = LATEST) -> bool:
+    """Check and link a schema of the common kind; return False, with the graph half filled, where it is another.
+
+    Common means well-formed keywords that are the same in all drafts, and references by JSON pointer from the root.
+    """
+    stack: list[tuple[Any, str, int]] = [(graph.root, "", 0)]
+    referring: list[tuple[Schema, str]] = []
+    while stack or referring:
+        if stack:
+            node, at, depth = stack.pop()
+        else:
+            referrer, where = referring.pop()
+            target = resolve_pointer(graph.root, referrer["$ref"])
+            if not is_object(target) and not isinstance(target, bool):
+                return False
+            graph.targets[id(referrer)] = [target]
+            node, at, depth = target, where, 0
+        if not is_object(node) or id(node) in graph.pointers:
+            continue
+        if depth > MAX_DEPTH or not well_formed(node) or not same_in_latest(node, draft):
+            return False
+        here = node
+        graph.pointers[id(here)] = at
+        graph.nodes.append(here)
+        here.pop("$schema", None)  # or jsonschema would change its draft, and its regex engine, midway
+        if "$ref" in here:
+            referring.append((here, f"{at}/$ref"))
+        stack.extend((sub, at + step, depth + 1) for _, step, sub in children(here))
+    return True
+
+
+def _link_any(graph: SchemaGraph, tool: str) -> None:
+    """Check and link any schema with the libraries that know every keyword and every form of reference."""
+    _check_metaschema(graph.root, tool, "")
+    resource = import_library("referencing.jsonschema").DRAFT202012.create_resource
+    # crawled now, or the resolver would search the whole schema for each reference
+    uri = resource(graph.root).id() or ""
+    start = import_library("referencing").Registry().with_resource(uri, resource(graph.root)).crawl().resolver(uri)
+    later: list[tuple[Any, Any, str]] = []
+    stack: list[tuple[Any, Any, str]] = [(graph.root, start, "")]
+    while stack or later:
+        if stack:
+            node, resolver, at = stack.pop()
+        else:
+            node, resolver, at = later.pop()
+            if is_object(node) and id(node) not in graph.pointers:
+                _check_metaschema(
+                    node, tool, at
+                )  # not under a keyword that holds schemas, so the meta-schema has not seen it
+        if not is_object(node) or id(node) in graph.pointers:
+            continue
+        here = node
+        graph.pointers[id(here)] = at
+        graph.nodes.append(here)
+        here.pop("$schema", None)  # or jsonschema would change its draft, and its regex engine, midway
+        if at:
+            resolver = resolver.in_subresource(resource(here))
+        for keyword in REFERENCES:
+            if keyword in here:
+                resolved = _resolve(resolver, here[keyword], tool, f"{at}/{keyword}")
+                graph.targets.setdefault(id(here), []).append(resolved.contents)
+                later.append((resolved.contents, resolved.resolver, f"{at}/{keyword}"))
+        stack.extend((sub, resolver, at + step) for _, step, sub in children(here))
+
+
+def _resolve(resolver: Any, ref: str, tool: str, at: str) -> Any:
+    problems = import_library("referencing.exceptions")
+    try:
+        resolved = resolver.lookup(ref)
+    except (problems.Unresolvable, problems.NoSuchResource, LookupError, TypeError, ValueError):
+        raise UsageError(
+            f"Tool {tool!r}: the reference {clip(ref)!r} at {at!r} leads nowhere. Nothing is ever fetched: put what it "
+            f"means under '$defs' of the tool's own parameters."
+        ) from None
+    if not isinstance(resolved.contents, dict | bool):
+        raise UsageError(f"Tool {tool!r}: the reference {clip(ref)!r} at {at!r} leads to something that is no schema.")
+    return resolved
+
+
+def _cut_cycles(graph: SchemaGraph, tool: str, *, strict: bool) -> None:
+    """Remove a reference of each cycle that never moves on to a part of the value; raise UsageError where `strict`."""
+    cut = 0
+    while cycle := _find_cycle(graph):
+        following = zip(cycle, (*cycle[1:], cycle[0]), strict=True)
+        node = next(
+            (node for node, after in following if any(target is after for target in _reference_targets(graph, node))),
+            None,
+        )
+        if strict or node is None or cut == MAX_CYCLES:
+            at = graph.pointers[id(cycle[-1])] or "/"
+            raise UsageError(
+                f"Tool {tool!r}: the references at {at!r} lead back to themselves without end. Let one of them "
+                f"go through 'properties' or 'items', or take it out."
+            )
+        del graph.targets[id(node)]
+        for keyword in REFERENCES:
+            node.pop(keyword, None)
+        graph.notes += (f"{graph.pointers[id(node)] or '/'}: a reference without end was left out",)
+        cut += 1
+
+
+def _reference_targets(graph: SchemaGraph, node: Schema) -> list[Any]:
+    """Return the targets of a node's references."""
+    return graph.targets.get(id(node), [])
+
+
+def _find_cycle(graph: SchemaGraph) -> list[Schema]:
+    """Return a cycle of schemas that all apply to the same value, or an empty list.
+
+    The node by which the cycle was entered comes last. The search is depth-first without recursion: `path` holds the
+    nodes being visited, `done` those that lead to no cycle.
+    """
+    done: set[int] = set()
+    for start in graph.nodes:
+        path: dict[int, Schema] = {}
+        stack: list[tuple[Schema, bool]] = [(start, False)]
+        while stack:
+            node, left = stack.pop()
+            if left:
+                del path[id(node)]
+                done.add(id(node))
+            elif id(node) in path:
+                ids = [*path]
+                cycle = [path[key] for key in ids[ids.index(id(node)) :]]
+                return [*cycle[1:], cycle[0]]
+            elif id(node) not in done:
+                path[id(node)] = node
+                stack.append((node, True))
+                stack.extend((sub, False) for sub in _in_place_successors(graph, node))
+    return []
+
+
+def _in_place_successors(graph: SchemaGraph, node: Schema) -> Iterator[Schema]:
+    for target in _reference_targets(graph, node):
+        if is_object(target):
+            yield target
+    for keyword, _, sub in children(node):
+        if keyword in IN_PLACE and is_object(sub):
+            yield sub

@@ -1,0 +1,200 @@
+"""Map the keys of arguments, as models write them, to the parameters that a schema declares."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from promptools.errors import clip
+from promptools.schema.documents.graph import pointer
+from promptools.schema.documents.json_guards import is_object
+from promptools.schema.fitting.spelling import fold_name, unique_by_spelling
+from promptools.types import Fix
+
+SYNONYMS: tuple[frozenset[str], ...] = tuple(
+    frozenset(names.split())
+    for names in (
+        "filepath file_path filePath file",
+        "path directory dir_path dirPath dir folder",
+        "path filepath",
+        "command cmd shell_command",
+        "query query_text search_query",
+        "unified_diff diff patch",
+        "url link webpage uri",
+        "location city place",
+        "container container_id container_name",
+        "pod pod_name pod_id",
+        "text content body",
+        "search find old_text original",
+        "replace replacement new_text",
+    )
+)
+"""Synonyms: the one that the schema declares is meant, if it declares exactly one of a group."""
+
+DIRECTED_SYNONYMS: Mapping[str, frozenset[str]] = {
+    "num_results": frozenset(("top_n", "count", "limit", "max_results")),
+    "query": frozenset(("pattern",)),
+    "line_start": frozenset(("start_line",)),
+    "line_end": frozenset(("end_line",)),
+}
+"""Names that may stand for a declared name, but not for each other."""
+
+GUESSED_SYNONYMS: tuple[frozenset[str], ...] = (*SYNONYMS, frozenset(("path", "file", "filename", "file_name")))
+"""Synonyms for `guess_key`, where only one parameter can be meant."""
+GENERIC_WORDS = frozenset((
+    "arg", "array", "field", "input", "list", "name", "param", "parameter", "str", "string", "text", "value",
+))  # fmt: skip
+"""Words that add nothing after a name: a `city_name` is a city."""
+DISTINGUISHING_WORDS = frozenset((
+    "after", "base", "before", "begin", "cc", "dest", "destination", "dst", "end", "exclude", "first", "from",
+    "ignore", "in", "last", "max", "min", "new", "next", "no", "not", "old", "other", "out", "output", "parent",
+    "previous", "prior", "reply", "second", "source", "src", "start", "target", "to",
+))  # fmt: skip
+"""Words before a name that make it another thing: an `old_path` is not the path."""
+
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_SEPARATOR = re.compile(r"[-_.\s]+")
+LONGEST_KEY = 128
+"""Characters of the longest key that is split into words."""
+
+WRAPPER = "properties"
+"""The schema keyword under which models wrap arguments by mistake."""
+_WRAPPER_SIBLINGS = frozenset(("type", "required", "additionalProperties"))
+"""Schema keywords that may accompany it."""
+_TYPES = frozenset((
+    "any", "array", "bool", "boolean", "dict", "float", "int", "integer", "list", "null", "number", "object",
+    "str", "string",
+))  # fmt: skip
+_SCHEMA_KEYWORDS = frozenset(("type", "$ref", "anyOf", "oneOf", "allOf", "enum", "description", "properties", "items"))
+
+
+def alias_table(declared: Collection[str], own_aliases: Mapping[str, str]) -> dict[str, str]:
+    """Return a map of each alias to the only declared parameter that it can mean.
+
+    A declared name is never an alias. `own_aliases` are the tool's own aliases, which outrank the built-in groups.
+    """
+    meant: dict[str, set[str]] = {}
+    for group in SYNONYMS:
+        members = group.intersection(declared)
+        if len(members) == 1:
+            for alias in group:
+                meant.setdefault(alias, set()).update(members)
+    for name, aliases in DIRECTED_SYNONYMS.items():
+        if name in declared:
+            for alias in aliases:
+                meant.setdefault(alias, set()).add(name)
+    table = {alias: next(iter(names)) for alias, names in meant.items() if len(names) == 1}
+    table.update(own_aliases)
+    return {alias: name for alias, name in table.items() if alias not in declared}
+
+
+class Spellings:
+    """The names that a schema declares, indexed by their form without case and separators."""
+
+    __slots__ = ("_cased", "_folded", "declared")
+
+    def __init__(self, declared: frozenset[str]) -> None:
+        self.declared = declared
+        self._cased = unique_by_spelling(declared, str.casefold)
+        self._folded = unique_by_spelling(declared, fold_name)
+
+    def match(self, key: str) -> str | None:
+        """Return the only declared name that differs from a key in case, `-`, `_`, `.`, spaces or camel case alone."""
+        return self._cased.get(key.casefold()) or self._folded.get(fold_name(key))
+
+
+def rename_keys(
+    arguments: dict[str, Any],
+    spellings: Spellings,
+    aliases: Mapping[str, str],
+    own_aliases: Mapping[str, str],
+    allowed: Collection[str] | None,
+) -> tuple[dict[str, Any], tuple[Fix, ...]]:
+    """Return arguments under their declared names, in the same order, with a fix for each renamed key.
+
+    A tool's `own_aliases` aliases outrank another spelling of a declared name, which outranks the built-in `aliases`.
+    No key is renamed to a parameter that is given already, nor two keys to one. `allowed` limits the targets (None:
+    any).
+    """
+    wanted: dict[str, str] = {}
+    for key in arguments:
+        if key not in spellings.declared:
+            name = own_aliases.get(key) or spellings.match(key) or aliases.get(key)
+            if name is not None and name not in arguments:
+                wanted[key] = name
+    times = Counter(wanted.values())
+    return _renamed(
+        arguments,
+        {key: name for key, name in wanted.items() if times[name] == 1 and (allowed is None or name in allowed)},
+    )
+
+
+def guess_key(
+    arguments: dict[str, Any], declared: Collection[str], required: Collection[str]
+) -> tuple[dict[str, Any], tuple[Fix, ...]]:
+    """Rename the only undeclared key to the only missing required parameter, if their names mean the same.
+
+    They do where one is the other with more words around it, and where both are synonyms. The key must not fit another
+    missing parameter too. Whether the value fits is for the caller to check.
+    """
+    unknown = [key for key in arguments if key not in declared]
+    missing = [name for name in required if name not in arguments]
+    if len(unknown) != 1 or len(missing) != 1:
+        return arguments, ()
+    key = unknown[0]
+    words = _split_words(key)
+    meant = [name for name in declared if name not in arguments and _same_meaning(words, _split_words(name))]
+    return _renamed(arguments, {key: missing[0]} if meant == missing else {})
+
+
+def _renamed(arguments: dict[str, Any], renames: Mapping[str, str]) -> tuple[dict[str, Any], tuple[Fix, ...]]:
+    if not renames:
+        return arguments, ()
+    fixes = tuple(Fix("alias", f"{clip(repr(key), 60)} to {name!r}", pointer([name])) for key, name in renames.items())
+    return {renames.get(key, key): value for key, value in arguments.items()}, fixes
+
+
+def _split_words(key: str) -> list[str]:
+    """Split a key into words, at separators and changes of case."""
+    return _SEPARATOR.sub(" ", _CAMEL.sub(" ", key)).casefold().split() if len(key) <= LONGEST_KEY else []
+
+
+def _same_meaning(key: list[str], name: list[str]) -> bool:
+    """Return whether a key means a name: one is the other plus general words after it, or qualifying words before."""
+    short, long = sorted((key, name), key=len)
+    if not short:
+        return False
+    joined = {"_".join(key), "_".join(name)}
+    if any(joined <= group for group in GUESSED_SYNONYMS):
+        return True
+    more = len(long) - len(short)
+    if long[more:] == short:
+        return long is name or DISTINGUISHING_WORDS.isdisjoint(long[:more])
+    return long[: len(short)] == short and GENERIC_WORDS.issuperset(long[len(short) :])
+
+
+def unwrap_arguments(arguments: Mapping[str, Any], declared: Collection[str]) -> dict[str, Any] | None:
+    """Return the arguments that a model wrapped in `properties`, as in a schema; None where it did not.
+
+    A member that is itself a schema, or the name of a type, shows that the model repeated the tool's schema.
+    """
+    inner = arguments.get(WRAPPER)
+    if (
+        WRAPPER in declared
+        or not is_object(inner)
+        or not inner
+        or not _WRAPPER_SIBLINGS.issuperset(arguments.keys() - {WRAPPER})
+    ):
+        return None
+    if arguments.get("type", "object") != "object" or any(map(_is_schema_or_type, inner.values())):
+        return None
+    return dict(inner)
+
+
+def _is_schema_or_type(value: Any) -> bool:
+    """Return whether a member is a parameter's schema, or the name of a type, and not a value."""
+    if isinstance(value, str):
+        return value in _TYPES
+    return is_object(value) and not _SCHEMA_KEYWORDS.isdisjoint(value)

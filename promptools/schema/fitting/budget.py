@@ -1,0 +1,80 @@
+"""The budget of one validation: steps and slow pattern searches are counted, so that no schema makes one take long.
+
+A budget is opened with a value (`begin_run`), spent by each keyword that is applied (`ValidationRun.spend`), and closed
+(`end_run`). It has a fixed part and a part for the size of the value; the value is only counted once the fixed part is
+used up. What exceeds it raises `UncheckedError`, and the caller reports the arguments as not validated.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+from promptools.schema.documents.json_copy import count_values
+from promptools.schema.documents.json_guards import is_array, is_object
+
+STEPS = 50_000
+"""Keywords that one validation may apply, whatever the value ..."""
+STEPS_PER_VALUE = 64
+"""... and for each value inside it."""
+STEPS_PER_REFERENCE = 3
+"""Steps that following a reference costs."""
+MAX_SLOW_SEARCHES = 20
+"""Pattern searches that may be slow."""
+CHARACTERS_PER_STEP = 32
+"""Characters of an error message that cost one step: a message quotes the value that it is about."""
+
+
+class UncheckedError(Exception):
+    """Validation was abandoned: the value is known neither as valid nor as invalid."""
+
+
+@dataclass(slots=True)
+class ValidationRun:
+    """One validation of a value: what is left of its budget, and results that it need not compute twice."""
+
+    value: Any
+    steps_left: int = STEPS
+    slow_searches_left: int = MAX_SLOW_SEARCHES
+    size_counted: bool = False
+    branch_errors: dict[tuple[int, int], list[Any]] = field(default_factory=dict[tuple[int, int], list[Any]])
+    """Errors of the alternatives of an `anyOf` or `oneOf`, by the ids of the list of alternatives and of the value."""
+    enum_members: dict[int, frozenset[Any]] = field(default_factory=dict[int, frozenset[Any]])
+    """The members of an `enum`, by the id of its list."""
+
+    def spend(self, steps: int) -> None:
+        """Take steps from the budget; raise UncheckedError when none are left."""
+        self.steps_left -= steps
+        if self.steps_left < 0 and not self.size_counted:
+            self.size_counted = True
+            self.steps_left += STEPS_PER_VALUE * count_values(self.value)
+        if self.steps_left < 0:
+            raise UncheckedError("its schema is too costly to check")
+
+
+_RUN: ContextVar[ValidationRun | None] = ContextVar("the run that is on", default=None)
+
+
+def current_run() -> ValidationRun:
+    """Return the current run, or a new one where none has begun."""
+    return _RUN.get() or ValidationRun(None)
+
+
+def begin_run(value: Any) -> None:
+    """Begin a run for a value."""
+    _RUN.set(ValidationRun(value))
+
+
+def end_run() -> None:
+    """End the current run and release its values."""
+    _RUN.set(None)
+
+
+def hashable_json(value: Any) -> Any:
+    """Return a hashable form, equal for values that are equal as JSON: `1` and `1.0`, not `1` and `true`. O(n)."""
+    if is_object(value):
+        return frozenset((key, hashable_json(member)) for key, member in value.items())
+    if is_array(value):
+        return tuple(map(hashable_json, value))
+    return isinstance(value, bool), value

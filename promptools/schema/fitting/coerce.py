@@ -1,0 +1,365 @@
+"""Coerce values to the types that a schema wants, guided by the validator's own errors.
+
+Models write `"5"` for 5, `"[1, 2]"` for a list, `True` for true and null for a parameter that they do not use. Whether
+that is a mistake depends on the schema alone, so the validator runs first and only what it reports is edited:
+
+1. `_plan_edits` turns each error into edits, `(path, new value)`; the first edit of a path wins. For `anyOf` and
+`oneOf` they
+   are those of the first alternative all of whose errors can be fixed.
+2. The edits are applied to a deep copy, which is validated again. A string may hold a list whose items are strings
+   again, so this repeats up to `MAX_ROUNDS` times.
+3. If nulls remain that the schema refuses, and the value is valid without them, they are left out.
+
+Invariants: what is valid never changes, and the caller's object is never modified; a string is never read as another
+type where the schema takes strings; each change is one `Fix`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from promptools.errors import clip
+from promptools.schema.documents.graph import pointer
+from promptools.schema.fitting import budget
+from promptools.types import Fix
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+MAX_ROUNDS = 4
+"""Rounds of validation and edits: a string may hold a list whose items are strings again, and each layer takes one."""
+TYPE_ORDER = ("null", "integer", "number", "boolean", "object", "array", "string")
+"""Order in which the wanted types are tried."""
+MAX_NUMBER_LENGTH = 4300
+"""Characters of the longest number that is read from a string (the limit of Python's own int)."""
+
+_INTEGER = re.compile(r"[+-]?[0-9]+(?:\.0*)?")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_LITERAL = re.compile(
+    r"""'(?:[^'\\]|\\.)*'|(?P<other>"(?:[^"\\]|\\.)*"|\\.)|(?P<word>\b(?:True|False|None)\b)""", re.DOTALL
+)
+_PYTHON_ESCAPE = re.compile(r"""\\(?:x([0-9a-fA-F]{2})|(.))|(")""", re.DOTALL)
+_PYTHON_CONSTANTS = {"True": "true", "False": "false", "None": "null"}
+UNREADABLE: Any = object()
+"""Sentinel: the text cannot be read as the wanted type (None is a value)."""
+
+MAX_UNFIXABLE = 1000
+"""Number of errors that cannot be fixed after which no more are collected."""
+
+Path: TypeAlias = "tuple[str | int, ...]"
+NumberTexts: TypeAlias = Callable[[Path], str | None]
+"""Returns the number at a path as the model spelled it, or None where that is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Replacement of the value at a path; `wrapped` marks a single value that became a list."""
+
+    path: Path
+    value: Any
+    wrapped: bool = False
+
+
+def coerce_value(
+    value: Any, errors_of: Callable[[Any], Iterable[Any]], number_texts: NumberTexts
+) -> tuple[Any, tuple[Fix, ...], list[Any]]:
+    """Return a coerced copy of a value, the fixes, and the errors that remain (not all, where there are many)."""
+    edits, errors = _plan_edits(errors_of(value), number_texts)
+    fixes: list[Fix] = []
+    for _ in range(MAX_ROUNDS):
+        if not edits:
+            break
+        if not fixes:
+            value = deepcopy(value)
+        for edit in edits.values():
+            old = _apply_edit(value, edit)
+            fixes.append(Fix("coerce", f"{clip(repr(old), 60)} to {clip(repr(edit.value), 60)}", pointer(edit.path)))
+        edits, errors = _plan_edits(errors_of(value), number_texts)
+    nulls = list(dict.fromkeys(_refused_nulls(errors)))
+    if nulls:
+        without = deepcopy(value)
+        for path in nulls:
+            del _container_at(without, path)[path[-1]]
+        if not any(errors_of(without)):
+            left_out = (Fix("coerce", "null left out", pointer(path)) for path in nulls)
+            return without, (*fixes, *left_out), []
+    return value, tuple(fixes), errors
+
+
+def _refused_nulls(errors: Iterable[Any]) -> Iterator[Path]:
+    """Yield the paths of members that are null and may not be: models write null for an unused parameter."""
+    for error in errors:
+        if error.instance is None and error.absolute_path and isinstance(error.absolute_path[-1], str):
+            yield tuple(error.absolute_path)
+
+
+def _plan_edits(errors: Iterable[Any], number_texts: NumberTexts) -> tuple[dict[Path, Edit], list[Any]]:
+    """Collect the errors and the edits that fix them; no edits if over `MAX_UNFIXABLE` cannot be fixed."""
+    edits: dict[Path, Edit] = {}
+    seen: list[Any] = []
+    hopeless = 0
+    mender = _EditPlanner(number_texts)
+    for error in errors:
+        seen.append(error)
+        edit_list = mender.edits_for(error, ())
+        hopeless += edit_list is None
+        if hopeless > MAX_UNFIXABLE:
+            return {}, seen
+        for edit in edit_list or ():
+            edits.setdefault(edit.path, edit)
+    return edits, seen
+
+
+def _apply_edit(root: Any, edit: Edit) -> Any:
+    holder = _container_at(root, edit.path)
+    old = holder[edit.path[-1]]
+    holder[edit.path[-1]] = edit.value
+    return old
+
+
+def _container_at(root: Any, path: Path) -> Any:
+    """Return the object or array that holds the value at a path."""
+    for step in path[:-1]:
+        root = root[step]
+    return root
+
+
+class _EditPlanner:
+    """Turns errors into edits; the errors inside alternatives, which several errors may share, are handled once."""
+
+    def __init__(self, number_texts: NumberTexts) -> None:
+        self.number_texts = number_texts
+        self.by_context: dict[int, list[Edit] | None] = {}
+
+    def edits_for(self, error: Any, base: Path) -> list[Edit] | None:
+        """Return the edits that fix one error below a path; None when it cannot be fixed."""
+        path = (*base, *error.relative_path)
+        if error.validator in {"anyOf", "oneOf"} and error.context:
+            inside = id(error.context[0])
+            if inside not in self.by_context:
+                self.by_context[inside] = self.edits_for_alternatives(error, path)
+            return self.by_context[inside]
+        if not path:
+            return None  # the arguments themselves are an object and stay one
+        match error.validator:
+            case "type":
+                wanted = error.validator_value
+                return _edit_for_type(
+                    path, error.instance, {wanted} if isinstance(wanted, str) else set(wanted), self.number_texts
+                )
+            case "enum" | "const":
+                members = error.validator_value if error.validator == "enum" else [error.validator_value]
+                budget.current_run().spend(len(members) // 4)
+                member = _match_member(error.instance, members)
+                return None if member is UNREADABLE else [Edit(path, member)]
+            case _:
+                return None
+
+    def edits_for_alternatives(self, error: Any, path: Path) -> list[Edit] | None:
+        """Return the edits for the first alternative that can be met; None for a string where one takes strings."""
+        branches: dict[Any, list[Any]] = {}
+        for inner in error.context:
+            branches.setdefault(inner.schema_path[0], []).append(inner)
+        if isinstance(error.instance, str) and any(_accepts_strings(errors) for errors in branches.values()):
+            return None
+        best: list[Edit] | None = None
+        for errors in branches.values():
+            edits = self.edits_for_all(errors, path)
+            if edits is not None and not any(edit.wrapped for edit in edits):
+                return edits
+            best = best or edits
+        return best
+
+    def edits_for_all(self, errors: list[Any], path: Path) -> list[Edit] | None:
+        """Return the edits that fix every error of one alternative; None if any cannot be fixed."""
+        edits: list[Edit] = []
+        for error in errors:
+            fixing = self.edits_for(error, path)
+            if fixing is None:
+                return None
+            edits += fixing
+        return edits
+
+
+def _accepts_strings(errors: list[Any]) -> bool:
+    """Return whether an alternative that refused a string refused only this text, and takes strings as such."""
+    for error in errors:
+        if error.validator in {"type", "enum", "const", None}:
+            return False
+        if error.context and not any(_accepts_strings([inner]) for inner in error.context):
+            return False
+    return True
+
+
+def _match_member(value: Any, members: list[Any]) -> Any:
+    """Return the only enum member that a value can mean, by case and outer space or by its JSON; else `UNREADABLE`."""
+    if isinstance(value, str):
+        folded = value.strip().casefold()
+        same = [member for member in members if isinstance(member, str) and member.strip().casefold() == folded]
+        if same:
+            return same[0] if len(same) == 1 else UNREADABLE
+        same = [member for member in members if not isinstance(member, str) and _denotes(value.strip(), member)]
+    else:
+        same = [member for member in members if isinstance(member, str) and type(value) is int and member == str(value)]
+    return same[0] if len(same) == 1 else UNREADABLE
+
+
+def _denotes(text: str, member: Any) -> bool:
+    kind = "null" if member is None else "boolean" if isinstance(member, bool) else "number"
+    return isinstance(member, int | float | None) and _PARSERS[kind](text) == member
+
+
+def _edit_for_type(path: Path, value: Any, wanted: set[str], number_texts: NumberTexts) -> list[Edit] | None:
+    for kind in TYPE_ORDER:
+        if kind not in wanted:
+            continue
+        if kind == "string":
+            coerced = _number_as_string(path, value, number_texts) if wanted <= {"string", "null"} else UNREADABLE
+        elif isinstance(value, str):
+            coerced = _PARSERS[kind](value.strip())
+        elif kind == "integer" and isinstance(value, float) and value.is_integer():
+            coerced = int(value)
+        else:
+            coerced = UNREADABLE
+        if coerced is not UNREADABLE:
+            return [Edit(path, coerced)]
+    if "array" in wanted and value is not None and not (isinstance(value, str) and value.lstrip()[:1] in {"[", "{"}):
+        return [Edit(path, [value], wrapped=True)]
+    return None
+
+
+def _number_as_string(path: Path, value: Any, number_texts: NumberTexts) -> Any:
+    """Return a number as the model spelled it: parsing `1.10` loses its zero, so a float needs the text."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return UNREADABLE
+    text = number_texts(path)
+    if text is None and isinstance(value, int):
+        return str(value)
+    return UNREADABLE if text is None else text
+
+
+def _parse_null(text: str) -> Any:
+    return None if text in {"null", "None"} else UNREADABLE
+
+
+def _parse_integer(text: str) -> Any:
+    if len(text) > MAX_NUMBER_LENGTH or not _INTEGER.fullmatch(text):
+        return UNREADABLE
+    return int(text.partition(".")[0])
+
+
+def _parse_number(text: str) -> Any:
+    whole = _parse_integer(text)
+    if whole is not UNREADABLE and "." not in text:
+        return whole
+    if len(text) > MAX_NUMBER_LENGTH or not _NUMBER.fullmatch(text):
+        return UNREADABLE
+    number = float(text)
+    return number if number - number == 0 else UNREADABLE
+
+
+def _parse_boolean(text: str) -> Any:
+    return {"true": True, "false": False}.get(text.lower(), UNREADABLE)
+
+
+def _parse_object(text: str) -> Any:
+    return _parse_structure(text, dict)
+
+
+def _parse_array(text: str) -> Any:
+    return _parse_structure(text, list)
+
+
+def _parse_structure(text: str, kind: type) -> Any:
+    """Decode a string as JSON or as a Python literal of the same shape, perhaps encoded more than once."""
+    for _ in range(MAX_ROUNDS):
+        decoded = _parse_json(text)
+        if isinstance(decoded, kind):
+            return decoded
+        if not isinstance(decoded, str):
+            return UNREADABLE
+        text = decoded.strip()
+    return UNREADABLE
+
+
+def _parse_json(text: str) -> Any:
+    if text[:1] not in {"{", "[", '"', "'"}:
+        return UNREADABLE
+    for spelling in (text, _LITERAL.sub(_to_json, text)):
+        try:
+            return json.loads(spelling, parse_constant=_reject_constant)
+        except (ValueError, RecursionError):
+            continue
+    return UNREADABLE
+
+
+def _reject_constant(name: str) -> Any:
+    raise ValueError(name)
+
+
+def _to_json(match: re.Match[str]) -> str:
+    if match["word"]:
+        return _PYTHON_CONSTANTS[match["word"]]
+    if match["other"] and match["other"][0] == "\\":
+        return match["other"]  # an escape outside a string: matched as a unit, so that its quote opens none
+    return f'"{_PYTHON_ESCAPE.sub(_json_escape, match[0][1:-1])}"'
+
+
+def _json_escape(match: re.Match[str]) -> str:
+    """Translate one escape of a Python literal, or a bare double quote, to JSON."""
+    if match[1]:
+        return f"\\u00{match[1]}"
+    if match[3]:
+        return '\\"'
+    return "'" if match[2] == "'" else f"\\{match[2]}"
+
+
+_PARSERS: dict[str, Callable[[str], Any]] = {
+    "null": _parse_null,
+    "integer": _parse_integer,
+    "number": _parse_number,
+    "boolean": _parse_boolean,
+    "object": _parse_object,
+    "array": _parse_array,
+}
+
+
+def parse_text(kind: str, text: str) -> Any:
+    """Parse text without surrounding space as a value of one JSON type; `UNREADABLE` when it is none. O(n)."""
+    return _PARSERS[kind](text)
+
+
+class _NumberText(str):
+    """The source text of a number in the arguments."""
+
+    __slots__ = ()
+
+
+def number_lookup(text: str | None) -> NumberTexts:
+    """Return a lookup of numbers in the JSON text of the arguments, which is parsed once and only when needed."""
+    parsed: list[Any] = []
+
+    def look(path: Path) -> str | None:
+        if text is None:
+            return None
+        if not parsed:
+            try:
+                parsed.append(
+                    json.loads(text, parse_int=_NumberText, parse_float=_NumberText, parse_constant=_reject_constant)
+                )
+            except (ValueError, RecursionError):
+                parsed.append(None)
+        node: Any = parsed[0]
+        for step in path:
+            try:
+                node = node[step]
+            except (LookupError, TypeError):
+                return None
+        return str(node) if isinstance(node, _NumberText) else None
+
+    return look

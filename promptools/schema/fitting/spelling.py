@@ -1,0 +1,66 @@
+"""Match the names that models write to the names of tools."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+
+MOST_LISTED = 200
+"""Names that a message lists."""
+LONGEST_NAME = 300
+"""Characters: longer than any tool's name with everything that models put around it."""
+
+_NAMESPACE = re.compile(r"(?:functions|function|tools|tool|multi_tool_use)\.|default_api[.:]")
+_TAIL = re.compile(r"(?:\(\s*\)|\.call|:\d*)$")
+_WORD = re.compile(r"(?:\s+|(?<=[^\s_.:-]))(?:commentary|analysis|final|json)$")
+_QUOTES = " \t\r\n\f\v\"'`“”‘’"
+_SEPARATORS = re.compile(r"[-_.\s]+")
+
+
+def format_names(names: Sequence[str]) -> str:
+    """Join names for a message to the model: the first `MOST_LISTED`, and the number of the others."""
+    more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
+    return ", ".join(names[:MOST_LISTED]) + more
+
+
+def fold_name(name: str) -> str:
+    """Return a name without `-`, `_`, `.` and spaces, case-folded."""
+    return _SEPARATORS.sub("", name).casefold()
+
+
+def unique_by_spelling(names: Iterable[str], spelling: Callable[[str], str]) -> dict[str, str]:
+    """Return a map of each spelling that exactly one name has to that name."""
+    by_spelling: dict[str, str] = {}
+    twice: set[str] = {""}
+    for name in names:
+        key = spelling(name)
+        twice.update({key} & by_spelling.keys())
+        by_spelling[key] = name
+    return {key: name for key, name in by_spelling.items() if key not in twice}
+
+
+def name_candidates(written: str) -> Iterable[str]:
+    """Yield what a name in a reply may stand for: first as it is, then each time with one more layer removed."""
+    name = written.strip(_QUOTES)
+    yield name
+    cut = name.partition("<")[0].strip(_QUOTES)
+    if cut != name:
+        name = cut
+        yield name
+    if len(name) > LONGEST_NAME:
+        return
+    while name:
+        shorter = _strip_layer(name)
+        if shorter == name:
+            return
+        name = shorter
+        yield name
+
+
+def _strip_layer(name: str) -> str:
+    """Remove one layer: a namespace, an index, a call's parentheses, or a channel of a Harmony header."""
+    for pattern in (_NAMESPACE, _TAIL, _WORD):
+        match = pattern.match(name) if pattern is _NAMESPACE else pattern.search(name)
+        if match:
+            return (name[match.end() :] if pattern is _NAMESPACE else name[: match.start()]).strip(_QUOTES)
+    return name

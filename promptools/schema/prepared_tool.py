@@ -1,0 +1,129 @@
+"""One prepared tool: its schema checked, linked and compiled, and the parameter names that it declares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from promptools.errors import UsageError
+from promptools.schema.documents.graph import SchemaGraph, build_graph
+from promptools.schema.documents.json_copy import copy_json
+from promptools.schema.documents.json_guards import is_object
+from promptools.schema.fitting import predicates
+from promptools.schema.fitting.argument_keys import Spellings, alias_table
+from promptools.schema.fitting.validate import Validator, check_patterns
+from promptools.schema.tool_definition import ToolDefinition, apply_marks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from promptools.types import Schema, Tool
+
+
+@dataclass(slots=True)
+class CompiledSchema:
+    """What is computed once for a schema."""
+
+    graph: SchemaGraph
+    validator: Validator
+    declared: frozenset[str]
+    required: frozenset[str]
+    allows_extra: bool
+    """Whether the schema explicitly allows other parameters."""
+    predicate: predicates.Predicate | None = None
+    predicate_compiled: bool = False
+    relaxed: tuple[Schema, tuple[str, ...]] | None = None
+    types: dict[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
+    _spellings: Spellings | None = None
+
+    @property
+    def spellings(self) -> Spellings:
+        """The declared names, indexed by spelling."""
+        if self._spellings is None:
+            self._spellings = Spellings(self.declared)
+        return self._spellings
+
+    def is_surely_valid(self, value: Any) -> bool:
+        """Return whether the fast predicate accepts a value. False is no verdict: then jsonschema decides."""
+        if not self.predicate_compiled:
+            self.predicate = predicates.compile_predicate(self.graph)
+            self.predicate_compiled = True
+        return self.predicate is not None and self.predicate(value)
+
+    def errors(self, value: Any) -> Iterable[Any]:
+        """Return jsonschema's errors for a value."""
+        return () if self.predicate is not None and self.predicate(value) else self.validator.errors(value)
+
+
+@dataclass(slots=True, eq=False)
+class PreparedTool:
+    """One prepared tool; `payload` is the dict to send for it, `notes` what was wrong with its definition."""
+
+    tool: Tool
+    payload: dict[str, Any]
+    compiled: CompiledSchema
+    aliases: dict[str, str] = field(default_factory=dict[str, str])
+    notes: tuple[str, ...] = ()
+    unreadable: bool = False
+
+
+def prepare_tool(source: ToolDefinition, marks: Mapping[str, Any] | None, *, strict: bool = False) -> PreparedTool:
+    """Check, link and index one tool; where `strict`, raise UsageError for a faulty schema. O(n) in the schema."""
+    tool = source.tool
+    graph = _link_schema(source, strict=strict)
+    if graph.rewritten:
+        tool = replace(tool, parameters=copy_json(graph.root))
+    every, sure = list(graph.applied_nodes(graph.root)), list(graph.applied_nodes(graph.root, ("allOf",)))
+    shape = CompiledSchema(
+        graph,
+        Validator(graph),
+        declared=frozenset(name for node in every for name in node.get("properties", ())),
+        required=frozenset(name for node in sure for name in node.get("required", ())),
+        allows_extra=any(
+            node.get("additionalProperties", False) is not False or "patternProperties" in node for node in sure
+        ),
+    )
+    notes = (*source.notes, *graph.notes)
+    return set_marks(PreparedTool(tool, source.payload, shape, notes=notes, unreadable=source.unreadable), marks or {})
+
+
+def _link_schema(source: ToolDefinition, *, strict: bool) -> SchemaGraph:
+    """Check and link a tool's schema; one that cannot be read is replaced by the empty schema, with a note."""
+    name = source.tool.name
+    try:
+        graph = build_graph(source.tool.parameters, name, strict=strict)
+        check_patterns(graph, name, strict=strict)
+    except UsageError as error:
+        if strict:
+            raise
+        reason = str(error).removeprefix(f"Tool {name!r}: ").partition(". ")[0]
+        graph = build_graph({}, name)
+        graph.rewritten = True
+        graph.notes = (f"its calls are not checked by its schema, which goes on as it came: {reason}",)
+    return graph
+
+
+def without_unfit_aliases(marks: Mapping[str, Any], declared: frozenset[str]) -> Mapping[str, Any]:
+    """Return marks without the aliases that a tool with these parameters cannot have."""
+    aliases = marks.get("aliases")
+    if not is_object(aliases):
+        return marks
+    kept = {alias: name for alias, name in aliases.items() if name in declared and alias not in declared}
+    return {**marks, "aliases": kept}
+
+
+def set_marks(entry: PreparedTool, marks: Mapping[str, Any]) -> PreparedTool:
+    """Return a copy with marks set; raise UsageError for aliases that the tool cannot have."""
+    tool, declared = apply_marks(entry.tool, marks), entry.compiled.declared
+    for alias, name in tool.aliases.items():
+        if alias in declared:
+            raise UsageError(
+                f"Tool {tool.name!r}: the alias {alias!r} (for {name!r}) is itself declared by its schema; a declared "
+                f"parameter is never renamed. Take the alias out."
+            )
+        if name not in declared:
+            raise UsageError(
+                f"Tool {tool.name!r}: the alias {alias!r} stands for {name!r}, which its schema does not declare; the "
+                f"parameters are {sorted(declared)!r}."
+            )
+    return replace(entry, tool=tool, aliases=alias_table(declared, tool.aliases))

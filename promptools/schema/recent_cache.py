@@ -1,0 +1,46 @@
+"""A cache of recently used values, bounded in entries and in characters of their keys."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+Key = str | tuple[str, ...]
+
+
+class RecentCache(Generic[T]):
+    """An approximate LRU cache in two generations: a value used since the last turnover survives the next one.
+
+    Each generation holds at most `max_entries` values, whose keys have at most `max_characters` characters together; a
+    value with a larger key is not kept. Every step is a single dict operation, so threads may share a cache.
+    """
+
+    def __init__(self, max_entries: int, max_characters: int) -> None:
+        self.max_entries = max_entries
+        self.max_characters = max_characters
+        self._newer: dict[Key, T] = {}
+        self._older: dict[Key, T] = {}
+        self._size = 0
+
+    def get(self, key: Key) -> T | None:
+        """Return the value of a key, or None."""
+        value = self._newer.get(key)
+        if value is None:
+            value = self._older.get(key)
+            if value is not None:
+                self.put(key, value)
+        return value
+
+    def clear(self) -> None:
+        """Remove all values."""
+        self._newer, self._older, self._size = {}, {}, 0
+
+    def put(self, key: Key, value: T) -> None:
+        """Store a value."""
+        size = len(key) if isinstance(key, str) else sum(map(len, key))
+        if size > self.max_characters:
+            return
+        if len(self._newer) >= self.max_entries or self._size + size > self.max_characters:
+            self._older, self._newer, self._size = self._newer, {}, 0
+        self._newer[key] = value
+        self._size += size

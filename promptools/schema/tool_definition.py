@@ -1,0 +1,205 @@
+"""Read a tool from any of the forms in which callers define tools."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from typing import Any, TypeAlias, TypeGuard, cast
+
+from promptools.errors import UsageError, clip
+from promptools.schema.docstrings import parse_docstring
+from promptools.schema.documents.graph import is_array, is_object
+from promptools.schema.documents.json_copy import copy_json
+from promptools.types import Schema, Tool
+
+ToolLike: TypeAlias = "Tool | Mapping[str, Any] | type[Any] | Callable[..., Any]"
+"""An OpenAI tool dict, a bare or Anthropic-like dict, a pydantic model, a typed function, or a `Tool`."""
+
+MARKS_KEY = "x-promptools"
+"""Key of a tool dict, or of its schema, that holds promptools' marks; it is never sent."""
+SCHEMA_KEYS = ("parameters", "input_schema", "inputSchema")
+"""OpenAI's name for the schema, Anthropic's, and MCP's."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolDefinition:
+    """A tool and the dict to send for it, both copies; `notes` say what was wrong with the definition."""
+
+    tool: Tool
+    payload: dict[str, Any]
+    notes: list[str] = field(default_factory=list[str])
+    unreadable: bool = False
+    """Whether its schema is nested too deeply to be copied: what is sent is the caller's own object."""
+
+
+def read_definition(given: ToolLike, position: int, *, strict: bool = False) -> ToolDefinition:
+    """Read one tool; `position` counts from 0 and appears in errors. O(n).
+
+    Raises UsageError for what is no tool, or has no name; where `strict`, for anything that would be a note.
+    """
+    try:
+        source = _read_shallow(given, position)
+    except RecursionError:
+        if strict:
+            raise UsageError(f"Tool at position {position} is nested too deeply to be read; flatten it.") from None
+        return _read_too_deep(given, position)
+    if strict and source.notes:
+        raise UsageError(f"Tool {source.tool.name!r}: {source.notes[0]}.")
+    return source
+
+
+def _read_too_deep(given: ToolLike, position: int) -> ToolDefinition:
+    """Return a tool that is nested too deeply: it is sent as it is, and its parameters are not known."""
+    data: dict[str, Any] = dict(given) if _is_mapping(given) else {}
+    inner = data.get("function", data)
+    whole: dict[str, Any] = dict(inner) if _is_mapping(inner) else {}
+    if isinstance(given, Tool):
+        whole = {"name": given.name, "description": given.description, "parameters": given.parameters}
+    known = {key: whole[key] for key in ("name", "description") if key in whole}
+    source = _from_dict({"function": known}, position)
+    sent = (
+        {**source.payload, **data, "function": whole} if "function" in data else {**source.payload, "function": whole}
+    )
+    note = "its parameters are nested too deeply to be read: its calls are not checked by them"
+    return replace(source, payload=sent, notes=[note], unreadable=True)
+
+
+def _read_shallow(given: ToolLike, position: int) -> ToolDefinition:
+    if isinstance(given, Tool):
+        tool = replace(given, parameters=copy_json(given.parameters), aliases=dict(given.aliases))
+        return _definition(
+            {"name": tool.name, "description": tool.description, "parameters": tool.parameters}, {}, tool, []
+        )
+    if _is_mapping(given):
+        return _from_dict(copy_json(dict(given)), position)
+    if callable(given):
+        return _from_python(given, position)
+    raise UsageError(
+        f"Tool at position {position} is {clip(repr(given))}: wanted is an OpenAI tool dict, a dict with 'name', "
+        f"'description' and 'parameters', a pydantic model, a typed function or a Tool."
+    )
+
+
+def apply_marks(tool: Tool, marks: Any) -> Tool:
+    """Return a tool with `dangerous`, `infer` and `aliases` set; raise UsageError for any other mark or type."""
+    if not _is_mapping(marks):
+        raise UsageError(f"Tool {tool.name!r}: its marks are {clip(repr(marks))}; wanted is a dict.")
+    changes = dict(marks)
+    wanted = {"dangerous": "true or false", "infer": "true, false or null", "aliases": "a dict of model's name to ours"}
+    for key, value in changes.items():
+        shown = clip(repr(value))
+        good = {
+            "dangerous": isinstance(value, bool),
+            "infer": value is None or isinstance(value, bool),
+            "aliases": _is_mapping(value) and all(isinstance(name, str) for pair in value.items() for name in pair),
+        }
+        if key not in wanted:
+            raise UsageError(f"Tool {tool.name!r}: there is no mark {key!r}; the marks are {', '.join(wanted)}.")
+        if not good[key]:
+            raise UsageError(f"Tool {tool.name!r}: the mark {key!r} is {shown}; wanted is {wanted[key]}.")
+    if "aliases" in changes:
+        changes["aliases"] = {**tool.aliases, **changes["aliases"]}
+    return replace(tool, **changes)
+
+
+def _is_mapping(value: object) -> TypeGuard[Mapping[str, Any]]:
+    return isinstance(value, Mapping)
+
+
+def _from_dict(data: dict[str, Any], position: int) -> ToolDefinition:
+    marks = [data.pop(MARKS_KEY, None)]
+    kind = data.pop("type", "function")
+    inner = data.pop("function", None)
+    if isinstance(inner, dict):
+        function, around = cast(dict[str, Any], inner), data
+        marks.insert(0, function.pop(MARKS_KEY, None))
+    elif inner is None and "name" in data:
+        function, around = data, {}
+    else:
+        raise UsageError(
+            f"Tool at position {position} has no name: {clip(repr({'type': kind, 'function': inner, **data}))}. Give "
+            f"it as {{'type': 'function', 'function': {{'name': ..., 'description': ..., 'parameters': {{...}}}}}}."
+        )
+    notes: list[str] = []
+    tool = _tool(function, position, notes)
+    marks.insert(0, tool.parameters.pop(MARKS_KEY, None))
+    for entry in marks:
+        tool = tool if entry is None else apply_marks(tool, entry)
+    return _definition(function, around, tool, notes)
+
+
+def _tool(function: dict[str, Any], position: int, notes: list[str]) -> Tool:
+    name = function.get("name")
+    if not isinstance(name, str) or not name.strip():
+        raise UsageError(f"Tool at position {position} has no name ({clip(repr(name))}); give it one under 'name'.")
+    schemas = [function.pop(key) if key != "parameters" else function[key] for key in SCHEMA_KEYS if key in function]
+    empty: Any = {"type": "object", "properties": {}}
+    parameters = next((schema for schema in schemas if schema is not None), empty)
+    function["parameters"] = parameters
+    description, strict = function.get("description"), function.get("strict")
+    if not isinstance(description, str | None):
+        notes.append(f"its description is {clip(repr(description))}; wanted is a string")
+        description = None
+    if not isinstance(strict, bool | None):
+        notes.append(f"'strict' is {clip(repr(strict))}; wanted is true or false")
+    return Tool(name, description or "", _parameters(parameters, notes), strict=strict is True)
+
+
+def _parameters(given: Any, notes: list[str]) -> Schema:
+    """Return the schema of the arguments, which are always an object, whatever type the schema states."""
+    if not is_object(given):
+        notes.append(
+            f"its parameters are {clip(repr(given))}; wanted is a schema such as "
+            "{'type': 'object', 'properties': {}}"
+        )
+        return {}
+    kind = given.get("type", "object")
+    if kind == "object" or (is_array(kind) and "object" in kind):
+        return given
+    from promptools.schema.documents.type_names import read_type
+
+    read = read_type(kind)
+    if read == "object" or (is_array(read) and "object" in read):
+        return given
+    notes.append(f"its parameters are of type {clip(repr(kind))} at '/type'; arguments are always an object")
+    return {key: value for key, value in given.items() if key != "type"}
+
+
+def _definition(function: dict[str, Any], around: dict[str, Any], tool: Tool, notes: list[str]) -> ToolDefinition:
+    if tool.strict:
+        function.setdefault("strict", True)
+    return ToolDefinition(tool, {"type": "function", "function": function, **around}, notes)
+
+
+def _from_python(given: Callable[..., Any], position: int) -> ToolDefinition:
+    name = getattr(given, "__name__", None)
+    if not isinstance(name, str) or not name.isidentifier():
+        raise UsageError(
+            f"Tool at position {position} has no name: {clip(repr(given))}. Give a function defined with 'def'."
+        )
+    pydantic: Any = import_module("pydantic")  # a heavy import, only for callers that use it
+    if isinstance(given, type) and not issubclass(given, pydantic.BaseModel):
+        raise UsageError(f"Tool {name!r} is a class but no pydantic model; give a model, a typed function or a dict.")
+    try:
+        parameters: Schema = pydantic.TypeAdapter(given).json_schema()
+    except (pydantic.PydanticUserError, NameError, TypeError) as error:
+        raise UsageError(f"Tool {name!r}: no JSON Schema can be made of its signature: {clip(str(error))}") from error
+    parameters.pop("title", None)
+    parameters.pop("description", None)
+    properties = parameters.get("properties", {})
+    description, descriptions = parse_docstring(inspect.cleandoc(given.__doc__ or ""), properties)
+    for key, schema in properties.items():
+        schema.pop("title", None)
+        if key in descriptions:
+            schema.setdefault("description", descriptions[key])  # a description in the annotation wins
+    if parameters.get("type", "object") != "object":
+        raise UsageError(
+            f"Tool {name!r}: its parameters are of type {parameters['type']!r}; arguments are always an object, so "
+            f"let each parameter have a name."
+        )
+    function: dict[str, Any] = {"name": name, "description": description, "parameters": parameters}
+    marks = parameters.pop(MARKS_KEY, None)
+    tool = Tool(name, description, parameters)
+    return _definition(function, {}, tool if marks is None else apply_marks(tool, marks), [])

@@ -1,0 +1,503 @@
+"""The drivers of an exchange: perform its effects over httpx or httpx2, and pass on what it emits.
+
+An exchange is a generator without I/O. It yields effects (open an upstream request, read a piece of the reply, abandon
+the reply, probe a server, wait, compute, emit), and is resumed with the outcome of each. A driver is the loop around
+it: take the next effect, perform it, send the outcome back, until the generator returns. The sync and the async driver
+differ by `await` and by how they wait; all decisions are in the base class.
+
+Invariants:
+
+- At most one upstream reply is open. It is closed however the exchange ends: normally, by an error, by the client's
+early `break`, or in a cancelled task. A reply whose end has been received is read to it first, so that its
+connection can be reused.
+- What the exchange emits is buffered in `ready`, and passed on before every effect that takes time and at the end. So
+the exchange is over, with its trace reported, before the client gets the last bytes: many clients close the response
+as soon as they see those. The head always comes first, and once.
+- An error of the exchange is kept in `error`, and raised after everything that was emitted before it.
+- Errors of the HTTP library become outcomes (`Failed`); all other exceptions, such as a bug in a client's hook, are
+raised to the caller.
+- `running` is set while the driver itself runs, and unset while the caller has an item. `close()` from another thread
+or task during that time only closes the upstream reply, which makes the exchange end by itself.
+- `waiting` (async only) is set while an effect is performed during which a tick may resume the exchange.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING, Any, assert_never
+
+import anyio
+
+from promptools.exchange import (
+    Abandon,
+    Compute,
+    Computed,
+    Done,
+    EffectResult,
+    Emit,
+    Ended,
+    Exchange,
+    Failed,
+    Head,
+    Opened,
+    Piece,
+    Probe,
+    Read,
+    Send,
+    Tick,
+    Wait,
+)
+from promptools.transport.driver.http_library import decode_headers
+from promptools.transport.driver.probe import probe, probe_async
+from promptools.transport.driver.redirects import (
+    MAX_REDIRECTS,
+    build_redirect,
+    cross_origin_message,
+    is_same_origin_redirect,
+    redirect_location,
+)
+from promptools.transport.driver.response_content import (
+    aiter_content,
+    end_received,
+    is_readable,
+    iter_content,
+    supported_encodings,
+)
+from promptools.transport.driver.worker_threads import in_thread
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterator
+
+    from promptools.exchange.effects import Request, TransportFailureKind
+    from promptools.transport.driver.http_library import HttpLibrary
+    from promptools.types import Reply
+
+HOP_BY_HOP = frozenset({"transfer-encoding", "connection", "keep-alive"})
+BODY_FIELDS = frozenset({"content-encoding", "content-length"})
+"""Fields that are wrong for a decoded body."""
+TIMEOUT_PHASES = ("connect", "read", "write", "pool")
+STALE_CONNECTION_SECONDS = 1.0
+"""Seconds from sending within which a broken connection counts as one that the server had already closed."""
+FRAMING_FIELDS = frozenset({"content-length", "transfer-encoding"})
+"""Fields that the library sets itself, for the body that it sends."""
+END_TIMEOUT = 0.05
+"""Seconds to wait for the end of a reply once its whole content has been passed on."""
+
+
+class ExchangeDriver:
+    """What the sync and async drivers share: the exchange, the open reply, the clock."""
+
+    def __init__(self, exchange: Exchange, library: HttpLibrary, *, extensions: Any = None, url: Any = None) -> None:
+        self.exchange = exchange
+        self.library = library
+        self.extensions: dict[str, Any] = dict(extensions or {})
+        self.client_url = url
+        """The URL of the HTTP client's own request, for which the client follows redirects itself; None without one."""
+        self.host: str | None = url and url.host
+        self.response: Any = None
+        self.response_extensions: dict[str, Any] = {}
+        self.deadline: float | None = None
+        self.sent_at = 0.0
+        self.trace_events: list[str] = []
+        """Trace events of the HTTP library for the last request."""
+        self.reply: Reply | None = None
+        self.running = False
+        self.waiting = False
+        """Whether an effect is being performed during which a tick may resume the exchange."""
+        self.pending_output: list[Head | bytes] = []
+        self.error: Exception | None = None
+        self.has_emitted = False
+        self.finished = False
+        """Whether the exchange has ended by itself: a reply that is still open has no more content."""
+        self.clock = time.monotonic
+        self.library_error: type[Exception] = library.module.RequestError
+
+    def step(self, outcome: EffectResult | None) -> Probe | Send | Read | Abandon | Wait | Compute | None:
+        """Resume the exchange with an outcome; return its next effect, or None when it has ended or failed.
+
+        What it emits on the way is appended to `ready`.
+        """
+        while True:
+            try:
+                effect = next(self.exchange) if outcome is None else self.exchange.send(outcome)
+            except StopIteration as stop:
+                self.reply, self.finished = stop.value, True
+                return None
+            except Exception as error:  # noqa: BLE001 - raised again once all that it emitted has been handed on
+                self.error = error
+                return None
+            if not isinstance(effect, Emit):
+                return effect
+            if effect.data:
+                self.pending_output.append(effect.data)
+                self.has_emitted = True
+            outcome = Done(self.clock())
+
+    def tick(self) -> list[Head | bytes]:
+        """Resume the exchange with a tick, if it is waiting; return what it emits."""
+        if not self.waiting:
+            return []
+        self.step(Tick(self.clock()))
+        return self.take_output()
+
+    def take_output(self) -> list[Head | bytes]:
+        """Return and clear what is ready to be passed on, with all bytes joined."""
+        ready, self.pending_output = self.pending_output, []
+        body = b"".join(item for item in ready if isinstance(item, bytes))
+        heads: list[Head | bytes] = [item for item in ready if isinstance(item, Head)]
+        return [*heads, body] if body else heads
+
+    def build_send(self, send: Send) -> Any:
+        """Build the request of a `Send`; its timeout starts now."""
+        self.sent_at = self.clock()
+        self.deadline = None if send.timeout is None else self.sent_at + send.timeout
+        request = self.build_request(send.request, send.timeout)
+        self.trace_events = []
+        request.extensions["trace"] = self.trace
+        return request
+
+    def trace(self, event: str, info: Any) -> Any:
+        """Record a trace event of the HTTP library, and call the client's own trace callback."""
+        self.trace_events.append(event)
+        callback = self.extensions.get("trace")
+        return callback(event, info) if callback is not None else None
+
+    def hit_stale_connection(self, error: Exception) -> bool:
+        """Whether the request went out on a kept-alive connection that the server was closing.
+
+        Servers may close one at any time, and llama.cpp does so after each stream. The request was not read, so it is
+        sent again; every retry uses up one kept-alive connection, and a new connection ends the loop.
+        """
+        connected = not self.trace_events or any("connect_" in event for event in self.trace_events)
+        return (
+            not connected
+            and self._failure_kind(error) == "closed"
+            and self.clock() - self.sent_at < STALE_CONNECTION_SECONDS
+        )
+
+    def build_request(self, wanted: Request, timeout: float | None) -> Any:
+        """Build an upstream request with the client's own extensions, its timeouts capped at `timeout` seconds."""
+        extensions = dict(self.extensions)
+        if timeout is not None:
+            configured: dict[str, float | None] = extensions.get("timeout", {})
+            extensions["timeout"] = {phase: _capped(configured.get(phase), timeout) for phase in TIMEOUT_PHASES}
+        headers = tuple(
+            (name, supported_encodings(value)) if name.lower() == "accept-encoding" else (name, value)
+            for name, value in wanted.headers
+            if self._keeps_field(name.lower(), wanted.url)
+        )
+        return self.library.build_request(wanted.method, wanted.url, headers, wanted.body, extensions)
+
+    def _keeps_field(self, name: str, url: str) -> bool:
+        """Whether a field is kept: all but framing, which the library sets, and a `Host` field of another host."""
+        if name == "host":
+            return self.host is None or self.library.module.URL(url).host == self.host
+        return name not in FRAMING_FIELDS
+
+    def opened_outcome(self, request: Any, response: Any) -> Opened | Failed:
+        """Return the outcome of a send; the headers describe the body as it is read, decoded.
+
+        A redirect to another origin, which must get neither a key nor the prompt, is a failure.
+        """
+        self.response = response
+        response.request = request
+        self.response_extensions = {key: value for key, value in response.extensions.items() if key != "network_stream"}
+        location = redirect_location(self.library, request, response)
+        if location is not None and not is_same_origin_redirect(request.url, location):
+            return Failed("protocol", cross_origin_message(location), self.clock())
+        if location is not None and request.url != self.client_url:
+            return Failed("protocol", f"redirected more than {MAX_REDIRECTS} times", self.clock())
+        dropped = (
+            HOP_BY_HOP | BODY_FIELDS if "content-encoding" in response.headers and is_readable(response) else HOP_BY_HOP
+        )
+        headers = tuple(pair for pair in decode_headers(response.headers) if pair[0].lower() not in dropped)
+        return Opened(response.status_code, headers, self.clock())
+
+    def next_redirect(self, request: Any, response: Any, hops: int) -> Any:
+        """Build the request for a redirect within the origin; None if it is not followed here."""
+        if request.url == self.client_url:
+            return None
+        location = redirect_location(self.library, request, response)
+        if location is None or not is_same_origin_redirect(request.url, location) or hops >= MAX_REDIRECTS:
+            return None
+        return build_redirect(self.library, request, response.status_code, location)
+
+    def client_redirect(self, outcome: EffectResult) -> Head | None:
+        """Return the head of a redirect that the client follows itself; its next request starts a new exchange."""
+        if self.has_emitted or not isinstance(outcome, Opened) or not self.response.has_redirect_location:
+            return None
+        return Head(outcome.status, tuple(pair for pair in outcome.headers if pair[0].lower() not in BODY_FIELDS))
+
+    def read_outcome(self, piece: bytes | None) -> Piece | Ended:
+        """Return the outcome of a read; None is the end of the reply."""
+        return Ended(self.clock()) if piece is None else Piece(piece, self.clock())
+
+    def failed_outcome(self, error: Exception) -> Failed:
+        """Return the outcome for an error of the library; other exceptions (a bug in a hook, say) are raised."""
+        return Failed(self._failure_kind(error), str(error) or type(error).__name__, self.clock(), error)
+
+    def _failure_kind(self, error: BaseException) -> TransportFailureKind:
+        module = self.library.module
+        if isinstance(
+            error, (module.ConnectError, module.ConnectTimeout, module.ProxyError, module.UnsupportedProtocol)
+        ):
+            return "connect"
+        if isinstance(error, module.TimeoutException):
+            return "timeout"
+        if isinstance(error, (module.NetworkError, module.RemoteProtocolError)):
+            return "closed"
+        return "protocol"
+
+    def compute_outcome(self, work: Callable[[], Any]) -> Computed:
+        """Call a function that does no I/O, and return its result or its exception as an outcome."""
+        try:
+            return Computed(work(), None, self.clock())
+        except Exception as error:  # noqa: BLE001 - the exchange raises it where it asked for the work
+            return Computed(None, error, self.clock())
+
+    def timeout_outcome(self) -> Failed | None:
+        """Return a timeout outcome if the deadline has passed; checked after each piece, so a stall may double it."""
+        if self.deadline is None or self.clock() < self.deadline:
+            return None
+        error = self.library.module.ReadTimeout("the time for this request is up")
+        return Failed("timeout", str(error), self.clock(), error)
+
+
+def _capped(own: float | None, bound: float) -> float:
+    return bound if own is None else min(own, bound)
+
+
+class SyncDriver(ExchangeDriver):
+    """Drives an exchange with blocking calls; `send` sends a request, and follows no redirects."""
+
+    def __init__(self, exchange: Exchange, library: HttpLibrary, send: Callable[[Any], Any], **options: Any) -> None:
+        super().__init__(exchange, library, **options)
+        self.send = send
+        self.pieces: Iterator[bytes] = iter(())
+        self.output = self._run()
+
+    def head(self) -> Head | None:
+        """Run up to the head of the response; None if the exchange ends without one."""
+        try:
+            head = next(self.output, None)
+        except BaseException:
+            self.close()
+            raise
+        assert not isinstance(head, bytes), "an exchange emits its head first"
+        return head
+
+    def body(self) -> Iterator[bytes]:
+        """Yield the bytes of the body until the exchange ends; close everything, also when left early."""
+        with closing(self):
+            for piece in self.output:
+                assert isinstance(piece, bytes), "an exchange emits one head"
+                yield piece
+
+    def close(self) -> None:
+        """Close the exchange and its upstream; while another thread runs it, only the upstream, which ends it."""
+        if self.running:
+            self._close()
+        else:
+            self.output.close()
+
+    def _run(self) -> Generator[Head | bytes]:
+        outcome: EffectResult | None = None
+        self.running = True
+        try:
+            while (effect := self.step(outcome)) is not None:
+                for item in self.take_output():
+                    self.running = False
+                    yield item
+                    self.running = True
+                match effect:
+                    case Probe():
+                        outcome = probe(self, effect)
+                    case Send():
+                        outcome = self._open(effect)
+                        if (head := self.client_redirect(outcome)) is not None:
+                            self.running = False
+                            yield head
+                            return
+                    case Read():
+                        outcome = self._read()
+                    case Abandon():
+                        self._release()
+                        outcome = Done(self.clock())
+                    case Wait() | Compute():
+                        outcome = self._wait_or_compute(effect)
+                    case _:
+                        assert_never(effect)
+            self.running = False
+            for item in self.take_output():
+                yield item
+            if self.error:
+                raise self.error
+        finally:
+            self.running = False
+            self.exchange.close()
+            self._release()
+
+    def _wait_or_compute(self, effect: Wait | Compute) -> EffectResult:
+        if isinstance(effect, Compute):
+            return self.compute_outcome(effect.work)
+        time.sleep(effect.seconds)
+        return Done(self.clock())
+
+    def _open(self, send: Send) -> EffectResult:
+        self._release()
+        request, hops = self.build_send(send), 0
+        try:
+            response = self.send(request)
+            while (onward := self.next_redirect(request, response, hops)) is not None:
+                response.close()
+                request, hops = onward, hops + 1
+                response = self.send(request)
+        except self.library_error as error:
+            return self._open(send) if self.hit_stale_connection(error) else self.failed_outcome(error)
+        self.pieces = iter_content(response, self.library)
+        return self.opened_outcome(request, response)
+
+    def _read(self) -> EffectResult:
+        try:
+            piece = next(self.pieces, None)
+        except self.library_error as error:
+            return self.failed_outcome(error)
+        return self.timeout_outcome() or self.read_outcome(piece)
+
+    def _release(self) -> None:
+        """Close the reply, after reading to its end if that has been received: else its connection cannot be reused."""
+        with suppress(self.library_error):
+            while self.response is not None and end_received(self.response) and next(self.pieces, None) is not None:
+                pass
+        self._close()
+
+    def _close(self) -> None:
+        response, self.response = self.response, None
+        if response is not None:
+            response.close()
+
+
+class AsyncDriver(ExchangeDriver):
+    """Drives an exchange on an event loop."""
+
+    def __init__(
+        self, exchange: Exchange, library: HttpLibrary, send: Callable[[Any], Awaitable[Any]], **options: Any
+    ) -> None:
+        super().__init__(exchange, library, **options)
+        self.send = send
+        self.pieces: AsyncIterator[bytes] | None = None
+        self.output = self._run()
+
+    async def head(self) -> Head | None:
+        """Run up to the head of the response; None if the exchange ends without one."""
+        try:
+            head = await anext(self.output, None)
+        except BaseException:
+            await self.close()
+            raise
+        assert not isinstance(head, bytes), "an exchange emits its head first"
+        return head
+
+    async def body(self) -> AsyncGenerator[bytes]:
+        """Yield the bytes of the body until the exchange ends; close everything, also when left early."""
+        try:
+            async for piece in self.output:
+                assert isinstance(piece, bytes), "an exchange emits one head"
+                yield piece
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """Close the exchange and its upstream; while another task runs it, only the upstream, which ends it."""
+        if self.running:
+            await self._close()
+        else:
+            await self.output.aclose()
+
+    async def _run(self) -> AsyncGenerator[Head | bytes]:
+        outcome: EffectResult | None = None
+        self.running = True
+        try:
+            while (effect := self.step(outcome)) is not None:
+                for item in self.take_output():
+                    self.running = False
+                    yield item
+                    self.running = True
+                self.waiting = not isinstance(effect, Compute)
+                match effect:
+                    case Probe():
+                        outcome = await probe_async(self, effect)
+                    case Send():
+                        outcome = await self._open(effect)
+                        if (head := self.client_redirect(outcome)) is not None:
+                            self.running = False
+                            yield head
+                            return
+                    case Read():
+                        outcome = await self._read()
+                    case Abandon():
+                        await self._release()
+                        outcome = Done(self.clock())
+                    case Wait() | Compute():
+                        outcome = await self._wait_or_compute(effect)
+                    case _:
+                        assert_never(effect)
+                self.waiting = False
+            self.running = False
+            for item in self.take_output():
+                yield item
+            if self.error:
+                raise self.error
+        finally:
+            self.running = self.waiting = False
+            self.exchange.close()
+            await self._release()
+
+    async def _wait_or_compute(self, effect: Wait | Compute) -> EffectResult:
+        if isinstance(effect, Compute):
+            return await in_thread(self.compute_outcome, effect.work)
+        await anyio.sleep(effect.seconds)
+        return Done(self.clock())
+
+    async def _open(self, send: Send) -> EffectResult:
+        await self._release()
+        request, hops = self.build_send(send), 0
+        try:
+            response = await self.send(request)
+            while (onward := self.next_redirect(request, response, hops)) is not None:
+                await response.aclose()
+                request, hops = onward, hops + 1
+                response = await self.send(request)
+        except self.library_error as error:
+            return await self._open(send) if self.hit_stale_connection(error) else self.failed_outcome(error)
+        self.pieces = aiter_content(response, self.library)
+        return self.opened_outcome(request, response)
+
+    async def trace(self, event: str, info: Any) -> None:
+        """Record a trace event, and await the client's own callback."""
+        awaitable = super().trace(event, info)
+        if awaitable is not None:
+            await awaitable
+
+    async def _read(self) -> EffectResult:
+        assert self.pieces is not None, "an exchange reads what it has sent for"
+        try:
+            piece = await anext(self.pieces, None)
+        except self.library_error as error:
+            return self.failed_outcome(error)
+        return self.timeout_outcome() or self.read_outcome(piece)
+
+    async def _release(self) -> None:
+        """Close the reply, after reading to its end if that has been received, or is due after all of the content."""
+        if self.response is not None and self.pieces is not None and (self.finished or end_received(self.response)):
+            with anyio.move_on_after(END_TIMEOUT, shield=True), suppress(self.library_error):
+                while await anext(self.pieces, None) is not None:
+                    pass
+        await self._close()
+
+    async def _close(self) -> None:
+        response, self.response = self.response, None
+        if response is not None:
+            with anyio.CancelScope(shield=True):  # a cancelled task closes its upstream, too
+                await response.aclose()

@@ -1,0 +1,80 @@
+"""The two HTTP libraries that are supported: `httpx`, and `httpx2`, which openai 3 uses.
+
+Their classes look alike and do not mix: a transport must return responses of its own library. So nothing here imports
+either by name; the library is found from the class of the client that will use the transport.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from promptools.errors import UsageError
+
+if TYPE_CHECKING:
+    from promptools.exchange import Head, Headers
+
+LIBRARY_NAMES = ("httpx2", "httpx")
+
+
+def encode_headers(headers: Headers) -> list[tuple[bytes, bytes]]:
+    """Encode header fields as bytes, as they go over the wire."""
+    return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+
+
+def decode_headers(headers: Any) -> Headers:
+    """Decode a library's headers; names keep the case in which they were sent."""
+    return tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in headers.raw)
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLibrary:
+    """One of the two libraries; `module` is untyped because it is known at run time only."""
+
+    name: str
+    module: Any
+
+    def build_request(self, method: str, url: str, headers: Headers, body: bytes, extensions: Any) -> Any:
+        """Build a request of this library, with its whole body."""
+        return self.module.Request(method, url, headers=encode_headers(headers), content=body, extensions=extensions)
+
+    def build_response(self, head: Head, stream: Any, extensions: Any) -> Any:
+        """Build a response of this library around a body stream."""
+        return self.module.Response(
+            head.status, headers=encode_headers(head.headers), stream=stream, extensions=extensions
+        )
+
+
+@cache
+def import_library(name: str) -> HttpLibrary:
+    """Import the library called `name`."""
+    return HttpLibrary(name, import_module(name))
+
+
+def library_of(client: object) -> HttpLibrary:
+    """Return the library that an HTTP client belongs to; raise `UsageError` if it is neither."""
+    for base in type(client).__mro__:
+        root = base.__module__.partition(".")[0]
+        if root in LIBRARY_NAMES:
+            return import_library(root)
+    raise UsageError(
+        f"http_client is a {type(client).__name__!r}; promptools needs an httpx or httpx2 client (or a subclass)"
+    )
+
+
+def is_http_client(value: object) -> bool:
+    """Whether an object is a client of either library, sync or async."""
+    roots = {base.__module__.partition(".")[0] for base in type(value).__mro__}
+    modules = [import_library(name).module for name in LIBRARY_NAMES if name in roots]
+    return any(isinstance(value, (module.Client, module.AsyncClient)) for module in modules)
+
+
+def installed_library() -> HttpLibrary:
+    """Return the library to use where no client decides: the newer one that is installed."""
+    for name in LIBRARY_NAMES:
+        if find_spec(name) is not None:
+            return import_library(name)
+    raise UsageError("neither httpx2 nor httpx is installed; install openai, which brings one of them")

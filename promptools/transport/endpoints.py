@@ -1,0 +1,81 @@
+"""Which requests are intercepted, by method and path; all others are forwarded unchanged, byte for byte."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from promptools.exchange import ClientRequest, Context, Exchange, run
+from promptools.exchange.downstream.client_api import CHAT_API, OLLAMA_API, ClientApi
+from promptools.exchange.downstream.ollama_routes import LIST_ROUTE, serve_ollama_route
+
+BeginExchange: TypeAlias = Callable[[ClientRequest, Context], Exchange]
+"""Begins the exchange of a client's request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A method and path whose requests are intercepted."""
+
+    method: str
+    path: str
+    """The end of the request's path; if it ends with `/`, one more segment of any name follows."""
+    api: ClientApi = CHAT_API
+    """The client API that the requests use."""
+    begin: BeginExchange = run
+
+    @property
+    def may_decline(self) -> bool:
+        """Whether the exchange may end without a response, which leaves the request, body unread, to the server."""
+        return self.begin is serve_ollama_route
+
+    def matches(self, method: str, path: str) -> bool:
+        """Whether a request matches this endpoint."""
+        if method != self.method:
+            return False
+        return self.path in path if self.path.endswith("/") else path.rstrip("/").endswith(self.path)
+
+
+CHAT_ENDPOINT = Endpoint("POST", "/chat/completions")
+OLLAMA_CHAT_ENDPOINT = Endpoint("POST", "/api/chat", OLLAMA_API)
+
+OPENAI_ENDPOINTS = (CHAT_ENDPOINT,)
+OLLAMA_ENDPOINTS = (
+    OLLAMA_CHAT_ENDPOINT,
+    Endpoint("GET", f"/api/{LIST_ROUTE}", OLLAMA_API, serve_ollama_route),
+    Endpoint("GET", "/api/ps", OLLAMA_API, serve_ollama_route),
+    Endpoint("DELETE", "/api/delete", OLLAMA_API, serve_ollama_route),
+    Endpoint("POST", "/api/blobs/", OLLAMA_API, serve_ollama_route),
+    *(
+        Endpoint("POST", f"/api/{name}", OLLAMA_API, serve_ollama_route)
+        for name in ("generate", "embed", "embeddings", "pull", "push", "create", "copy", "show")
+    ),
+)
+"""What the ollama package requests: chat is always intercepted, the rest only if the server is no Ollama."""
+
+_UNREAD_API_WARNINGS = {
+    "/responses": (
+        "a request to the Responses API (/v1/responses) passes as it came, and so do its tool calls: promptools reads"
+        " Chat Completions only, so have the client use those (in the OpenAI Agents SDK:"
+        ' set_default_openai_api("chat_completions"))'
+    ),
+    OLLAMA_CHAT_ENDPOINT.path: (
+        "a request to Ollama's own API (/api/chat) passes as it came, and so do its tool calls: promptools reads it in"
+        " Python apps, by promptools.ollama; here, have the client use Chat Completions (/v1/chat/completions)"
+    ),
+}
+"""Warnings for APIs with tool calls that promptools does not read, by the end of their path."""
+
+
+def unread_api_warning(method: str, path: str) -> str | None:
+    """Return the warning for a request to an API whose tool calls are not read; None for any other."""
+    return next(
+        (text for end, text in _UNREAD_API_WARNINGS.items() if method == "POST" and path.rstrip("/").endswith(end)),
+        None,
+    )
+
+
+def find_endpoint(endpoints: tuple[Endpoint, ...], method: str, path: str) -> Endpoint | None:
+    """Return the endpoint that a request matches; None if it is not intercepted."""
+    return next((door for door in endpoints if door.matches(method, path)), None)

@@ -1,0 +1,254 @@
+"""Intercepting transports, built on the classes of the HTTP client's own library, and the client copy that uses them.
+
+A client is never changed: it is copied shallowly, so that it keeps its proxies, TLS, hooks, limits and timeouts, and
+its other users see nothing of promptools. Only the copy's transports are replaced, proxy mounts included. Each one runs
+an exchange for the requests that are intercepted, and forwards everything else to the inner transport, byte for byte.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from promptools.exchange import Exchange, Request
+from promptools.transport.driver.exchange_driver import AsyncDriver, SyncDriver
+from promptools.transport.driver.http_library import HttpLibrary, decode_headers, library_of
+from promptools.transport.endpoints import OPENAI_ENDPOINTS, Endpoint, find_endpoint
+from promptools.transport.error_boundary import with_error_boundary
+from promptools.transport.session import Session
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+StartExchange = Callable[[Request, Endpoint], Exchange]
+"""Starts the exchange of one client request."""
+
+
+class InterceptingTransport:
+    """What the sync and async transports share: the inner transport, the original client, and what is intercepted."""
+
+    def __init__(
+        self,
+        inner: Any,
+        original_client: Any,
+        library: HttpLibrary,
+        start: StartExchange,
+        endpoints: tuple[Endpoint, ...],
+    ) -> None:
+        self.inner = inner
+        self.original_client = original_client
+        self.library = library
+        self.start = start
+        self.endpoints = endpoints
+
+    def find_endpoint(self, request: Any) -> Endpoint | None:
+        """Return the endpoint that a request matches; None if it is not intercepted."""
+        door = find_endpoint(self.endpoints, request.method, request.url.path)
+        if door is None and isinstance(self.start, Session):
+            self.start.warn_if_unread(request.method, request.url.path)
+        return door
+
+    def check_open(self) -> None:
+        """Raise as httpx does if the original client has been closed."""
+        if self.original_client.is_closed:
+            raise RuntimeError("Cannot send a request, as the client has been closed.")
+
+    def inner_for(self, request: Any) -> Any:
+        """Choose the transport as the client would: a request to another host may need another proxy, or none."""
+        return self.original_client._transport_for_url(request.url)  # noqa: SLF001 - neither library has a public name for it
+
+    def driver_arguments(self, request: Any, endpoint: Endpoint) -> dict[str, Any]:
+        """Start the exchange of the client's request; return the keyword arguments of its driver."""
+        body = b"" if endpoint.may_decline else request.content
+        client_request = Request(request.method, str(request.url), decode_headers(request.headers), body)
+        exchange = with_error_boundary(
+            self.start(client_request, endpoint), endpoint.api, may_decline=endpoint.may_decline
+        )
+        return {"exchange": exchange, "library": self.library, "extensions": request.extensions, "url": request.url}
+
+
+class SyncInterceptingTransport(InterceptingTransport):
+    """Base of the sync transport of either library."""
+
+    def handle_request(self, request: Any) -> Any:
+        """Handle one request of the HTTP client."""
+        self.check_open()
+        door = self.find_endpoint(request)
+        if door is None:
+            return self.inner.handle_request(request)
+        if not door.may_decline:
+            request.read()
+        pump = SyncDriver(send=self.send, **self.driver_arguments(request, door))
+        head = pump.head()
+        if head is None:
+            return self.inner.handle_request(request)
+        return self.library.build_response(
+            head, transport_classes(self.library).sync_body(pump), pump.response_extensions
+        )
+
+    def send(self, request: Any) -> Any:
+        """Send an upstream request; its response is not read yet."""
+        return self.inner_for(request).handle_request(request)
+
+    def close(self) -> None:
+        """Close the original client, and with it every inner transport."""
+        self.original_client.close()
+
+    def __enter__(self) -> Self:
+        self.inner.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        trace: TracebackType | None = None,
+    ) -> None:
+        self.inner.__exit__(kind, error, trace)
+        self.close()
+
+
+class AsyncInterceptingTransport(InterceptingTransport):
+    """Base of the async transport of either library."""
+
+    async def handle_async_request(self, request: Any) -> Any:
+        """Handle one request of the HTTP client."""
+        self.check_open()
+        door = self.find_endpoint(request)
+        if door is None:
+            return await self.inner.handle_async_request(request)
+        if not door.may_decline:
+            await request.aread()
+        pump = AsyncDriver(send=self.send, **self.driver_arguments(request, door))
+        head = await pump.head()
+        if head is None:
+            return await self.inner.handle_async_request(request)
+        return self.library.build_response(
+            head, transport_classes(self.library).async_body(pump), pump.response_extensions
+        )
+
+    async def send(self, request: Any) -> Any:
+        """Send an upstream request; its response is not read yet."""
+        return await self.inner_for(request).handle_async_request(request)
+
+    async def aclose(self) -> None:
+        """Close the original client, and with it every inner transport."""
+        await self.original_client.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self.inner.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        trace: TracebackType | None = None,
+    ) -> None:
+        await self.inner.__aexit__(kind, error, trace)
+        await self.aclose()
+
+
+class SyncBodyStream:
+    """Base of the sync body stream of either library."""
+
+    def __init__(self, driver: SyncDriver) -> None:
+        self.driver = driver
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield from self.driver.body()
+
+    def close(self) -> None:
+        """Close the exchange and its upstream response, finished or not."""
+        self.driver.close()
+
+
+class AsyncBodyStream:
+    """Base of the async body stream of either library."""
+
+    def __init__(self, driver: AsyncDriver) -> None:
+        self.driver = driver
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async with aclosing(self.driver.body()) as body:
+            async for piece in body:
+                yield piece
+
+    async def aclose(self) -> None:
+        """Close the exchange and its upstream response, finished or not."""
+        await self.driver.close()
+
+
+@dataclass(frozen=True, slots=True)
+class TransportClasses:
+    """The transport and stream classes for one library."""
+
+    sync_transport: Any
+    async_transport: Any
+    sync_body: Any
+    async_body: Any
+
+
+@cache
+def transport_classes(library: HttpLibrary) -> TransportClasses:
+    """Build the classes on a library's own base classes, which its clients check for."""
+    module = library.module
+    return TransportClasses(
+        type("PromptoolsTransport", (SyncInterceptingTransport, module.BaseTransport), {}),
+        type("AsyncPromptoolsTransport", (AsyncInterceptingTransport, module.AsyncBaseTransport), {}),
+        type("PromptoolsBody", (SyncBodyStream, module.SyncByteStream), {}),
+        type("AsyncPromptoolsBody", (AsyncBodyStream, module.AsyncByteStream), {}),
+    )
+
+
+def intercept(client: Any, start: StartExchange, endpoints: tuple[Endpoint, ...] = OPENAI_ENDPOINTS) -> Any:
+    """Return a copy of an httpx or httpx2 client whose requests to `endpoints` go through exchanges made by `start`.
+
+    Given such a copy, it copies the original client instead, so that no exchange runs inside another. Raises
+    `UsageError` for anything that is no httpx or httpx2 client.
+    """
+    library_of(client)
+    carrier: Any = client.__dict__["_transport"]
+    if not isinstance(carrier, InterceptingTransport):
+        return _intercepting_copy(client, start, endpoints)
+    return client if carrier.start is start else _intercepting_copy(carrier.original_client, start, endpoints)
+
+
+def _intercepting_copy(client: Any, start: StartExchange, endpoints: tuple[Endpoint, ...]) -> Any:
+    family = library_of(client)
+    built = transport_classes(family)
+    build = built.sync_transport if isinstance(client, family.module.Client) else built.async_transport
+    attributes: dict[str, Any] = client.__dict__  # neither library has a public name for a client's transports
+    main: Any = attributes["_transport"]
+    mounts: dict[Any, Any] = attributes["_mounts"]
+    ours = {
+        id(transport): build(transport, client, family, start, endpoints)
+        for transport in (main, *mounts.values())
+        if transport is not None
+    }
+    carried: Any = copy.copy(client)
+    kind: Any = cast("Any", type(client))
+    carried.__class__ = _without_finalizer(kind)
+    carried.__dict__["_transport"] = ours[id(main)]
+    carried.__dict__["_mounts"] = {pattern: transport and ours[id(transport)] for pattern, transport in mounts.items()}
+    return carried
+
+
+@cache
+def _without_finalizer(client_class: Any) -> Any:
+    """Return a subclass of a client class without its `__del__`: only the original may close the shared connections.
+
+    The SDK's own clients have a `__del__`, and so have those that frameworks share among many models
+    (langchain-openai 1.7).
+    """
+    if not hasattr(client_class, "__del__"):
+        return client_class
+    return type(client_class.__name__, (client_class,), {"__module__": client_class.__module__, "__del__": _do_nothing})
+
+
+def _do_nothing(client: object) -> None:
+    """Do nothing: the original client closes itself."""

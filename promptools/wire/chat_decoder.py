@@ -1,0 +1,270 @@
+"""Decode Chat Completions as servers really send it: complete replies, chunks and error bodies become `Delta`s.
+
+A complete reply becomes the same deltas as a stream, so everything above reads one type. Nothing is judged here: what
+is missing is empty, what is irregular is normalized, and no body raises.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from promptools.wire.json_types import as_count, as_int, as_list, as_object, as_text, as_timestamp, is_list, is_object
+from promptools.wire.lenient_json import is_shallow
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking")
+"""The fields of reasoning: llama.cpp, SGLang and old vLLM use the first, vLLM >= 0.16 the second, Ollama the third."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorBody:
+    """An error body of any shape. `message` is complete, since it may hold the model's own text."""
+
+    message: str
+    type: str | None = None
+    param: str | None = None
+    code: str | int | None = None
+    body: Any = None
+    prompt_tokens: int | None = None
+    """The size of a prompt that exceeds the context; older llama.cpp has these numbers only in fields of their own."""
+    context_tokens: int | None = None
+
+    @property
+    def status(self) -> int | None:
+        """The HTTP status that the body claims; a server may send it under HTTP 200."""
+        return self.code if isinstance(self.code, int) and 400 <= self.code <= 599 else None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolDelta:
+    """A fragment of one structured call; servers may omit any of index, id and name."""
+
+    index: int | None = None
+    id: str | None = None
+    name: str | None = None
+    arguments: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What one message or chunk adds to one choice; `index` is None for usage and errors of no choice.
+
+    Within a delta, reasoning comes before content, and content before calls. A `usage` replaces an earlier one of the
+    same reply (vLLM's `continuous_usage_stats` sends running totals).
+    """
+
+    index: int | None = 0
+    content: str = ""
+    ids: tuple[int, ...] | None = None
+    """The token ids of `content`, where the server sends them; they may arrive before their text."""
+    reasoning: str = ""
+    tool_calls: tuple[ToolDelta, ...] = ()
+    refusal: str = ""
+    finish_reason: str | None = None
+    stop_reason: str | int | None = None
+    logprobs: dict[str, Any] | None = None
+    usage: dict[str, Any] | None = None
+    error: ErrorBody | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """The fields around the choices, passed on to the client unchanged: id, model, time, fingerprint."""
+
+    id: str = ""
+    model: str = ""
+    created: int = 0
+    extra: dict[str, Any] = field(default_factory=dict[str, Any])
+    """`system_fingerprint`, `service_tier` and any other fields (`timings`, ...)."""
+
+
+def decode_envelope(body: Any) -> Envelope:
+    """Decode the envelope of a complete reply or of a stream's first chunk."""
+    data = as_object(body)
+    return Envelope(
+        id=as_text(data.get("id")),
+        model=as_text(data.get("model")),
+        created=as_timestamp(data.get("created")),
+        extra={key: value for key, value in data.items() if key not in _DECODED_KEYS and is_shallow(value)},
+    )
+
+
+_DECODED_KEYS = frozenset({"id", "object", "created", "model", "choices", "usage", "error"})
+
+
+def decode_reply(body: Any) -> list[Delta]:
+    """Decode a complete reply: one delta per choice, then one for the usage; an error body is a delta with `error`."""
+    return _decode(body, "message")
+
+
+def decode_chunk(body: Any) -> list[Delta]:
+    """Decode one chunk of a stream: one delta per choice, then one for the usage; errors as in a complete reply."""
+    return _decode(body, "delta")
+
+
+def _decode(body: Any, key: str) -> list[Delta]:
+    problem = error_of(body)
+    if problem is not None:
+        return [Delta(index=None, error=problem)]
+    data = as_object(body)
+    choices = as_list(data.get("choices"))
+    deltas = [_decode_choice(as_object(choice), position, key) for position, choice in enumerate(choices)]
+    usage = data.get("usage")
+    if is_object(usage) and is_shallow(usage):
+        deltas.append(Delta(index=None, usage=usage))
+    return deltas
+
+
+def _decode_choice(choice: Mapping[str, Any], position: int, key: str) -> Delta:
+    index = as_int(choice.get("index"))
+    index = position if index is None else index
+    if is_error(choice.get("error")):  # OpenRouter: an error inside a choice, with finish_reason "error"
+        return Delta(index=index, error=error_of({"error": choice["error"]}))
+    # a chunk may hold a complete message, and a complete reply a delta: seen with proxies that convert between the two
+    message = as_object(choice.get(key) or choice.get("message") or choice.get("delta"))
+    content, reasoning = _content(message.get("content"))
+    stop = choice.get("stop_reason")
+    return Delta(
+        index=index,
+        content=content or as_text(choice.get("text")),  # /v1/completions
+        ids=_token_ids(choice.get("token_ids")),
+        reasoning=reasoning_of(message) or reasoning,
+        tool_calls=calls_of(message),
+        refusal=as_text(message.get("refusal")),
+        finish_reason=as_text(choice.get("finish_reason")) or None,
+        stop_reason=stop if isinstance(stop, (str, int)) else None,
+        logprobs=logprobs if is_object(logprobs := choice.get("logprobs")) and is_shallow(logprobs) else None,
+    )
+
+
+def _token_ids(raw_ids: Any) -> tuple[int, ...] | None:
+    """Return the ids of vLLM's `return_token_ids`; None where there are none or one is invalid."""
+    ids = [as_int(token_id) for token_id in raw_ids] if is_list(raw_ids) else [None]
+    return tuple(token_id for token_id in ids if token_id is not None) if None not in ids else None
+
+
+def _content(content: Any) -> tuple[str, str]:
+    """Return the text and the reasoning of `content`, a string or parts (Mistral's reasoning is among them)."""
+    if isinstance(content, str):
+        return content, ""
+    texts: list[str] = []
+    thoughts: list[str] = []
+    for part in as_list(content):
+        data = as_object(part)
+        if data.get("type") == "thinking":
+            inner = data.get("thinking")
+            thoughts.append(inner if isinstance(inner, str) else _content(inner)[0])
+        else:
+            texts.append(part if isinstance(part, str) else as_text(data.get("text")))
+    return "".join(texts), "".join(thoughts)
+
+
+def reasoning_of(message: Mapping[str, Any]) -> str:
+    """Return the reasoning of a message; servers that send two fields send the same text twice."""
+    return next(
+        (message[name] for name in REASONING_FIELDS if isinstance(message.get(name), str) and message[name]), ""
+    )
+
+
+def calls_of(message: Mapping[str, Any]) -> tuple[ToolDelta, ...]:
+    """Return the structured calls of a message, complete or fragments."""
+    calls = tuple(_decode_call(as_object(call)) for call in as_list(message.get("tool_calls")) if is_object(call))
+    legacy = message.get("function_call")
+    if calls or not is_object(legacy):  # llama-cpp-python sends both; the newer field wins
+        return calls
+    return (_decode_call({"index": 0, "function": legacy}),)
+
+
+def _decode_call(call: Mapping[str, Any]) -> ToolDelta:
+    # some servers put name and arguments beside the id instead of under "function"
+    function = as_object(call.get("function")) or call
+    index = call.get("index", function.get("index"))  # Ollama's /api/chat: the index is inside the function
+    return ToolDelta(
+        index=_call_index(index),
+        id=as_text(call.get("id")) or None,
+        name=as_text(function.get("name")) or None,
+        arguments=_arguments(function.get("arguments")),
+    )
+
+
+def _call_index(index: Any) -> int | None:
+    """Return the index of a call; some servers write it as a string."""
+    if isinstance(index, str):
+        return int(index) if index.isdecimal() and len(index) < _MAX_INDEX_DIGITS else None
+    return as_int(index)
+
+
+_MAX_INDEX_DIGITS = 10
+"""A longer string of digits is not an index."""
+
+
+def _arguments(arguments: Any) -> str:
+    if arguments is None:
+        return ""
+    return arguments if isinstance(arguments, str) else _encode(arguments)
+
+
+def _encode(value: Any) -> str:
+    """Encode JSON; empty for a value that is nested too deeply."""
+    return json.dumps(value, ensure_ascii=False) if is_shallow(value) else ""
+
+
+def error_of(body: Any) -> ErrorBody | None:
+    """Return the error in a body of any HTTP status; None if it is a reply or holds no error.
+
+    `body` is decoded JSON, or text that is not JSON (a proxy's HTML, `Internal Server Error`).
+    """
+    if isinstance(body, str):
+        return _error_text(body, body)
+    if is_list(body):  # Google's front ends wrap the error object into a list
+        return error_of(body[0]) if body else None
+    data = as_object(body)
+    if is_error(data.get("error")):
+        return _error_value(data["error"], data)
+    if data.get("choices") is not None:
+        return None
+    if data.get("object") == "error" or "message" in data:  # vLLM before 0.10; {"code": 400, "message": ...} under 200
+        return _error_value(data, data)
+    if data.get("detail"):  # FastAPI: transformers serve
+        detail = data["detail"]
+        return ErrorBody(detail if isinstance(detail, str) else _encode(detail), body=body)
+    # Ollama 0.11.3 put the text into the key: {"error parsing tool call": "invalid character ..."}
+    error_key = next((key for key in data if key.startswith("error ")), None)
+    return None if error_key is None else ErrorBody(f"{error_key}: {as_text(data[error_key])}", body=body)
+
+
+def is_error(value: Any) -> bool:
+    """Return whether the value of an `error` key is an error: some servers send an empty one."""
+    return any(value.values()) if is_object(value) else bool(value)
+
+
+def _error_value(error: Any, body: Any) -> ErrorBody:
+    if not is_object(error):
+        return _error_text(error if isinstance(error, str) else _encode(error), body)
+    code = error.get("code")
+    return ErrorBody(
+        message=as_text(error.get("message")) or _encode(error),
+        type=as_text(error.get("type")) or None,
+        param=as_text(error.get("param")) or None,
+        code=code if isinstance(code, (str, int)) else None,
+        body=body,
+        prompt_tokens=as_count(error.get("n_prompt_tokens")),
+        context_tokens=as_count(error.get("n_ctx")),
+    )
+
+
+def _error_text(text: str, body: Any) -> ErrorBody:
+    """Decode an error given as text; Ollama passes on its runner's JSON error inside a string."""
+    if text.lstrip().startswith("{"):
+        try:
+            inner = json.loads(text)
+        except (ValueError, RecursionError):
+            inner = None
+        problem = error_of(inner) if is_object(inner) else None
+        if problem is not None:
+            return replace(problem, body=body)
+    return ErrorBody(text, body=body)

@@ -1,0 +1,212 @@
+"""Encode Chat Completions for a client: a complete reply, the chunks of a stream, errors, and summed usages.
+
+The envelope (id, model, created, fingerprint) is passed on from the server. Reasoning is written as `reasoning` and as
+`reasoning_content`, since clients read one or the other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from promptools.parsing.events import CallArgs, CallEnd, CallStart, Event, Reasoning, Text
+from promptools.wire.json_types import as_number, is_object
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from promptools.types import Attempt, Call, Reply
+    from promptools.wire.chat_decoder import Envelope
+
+CUT_OFF_REASONS = frozenset({"length", "content_filter"})
+"""Finish reasons of a reply that was cut off."""
+_CHUNK_FIELDS = ("system_fingerprint", "service_tier")
+
+
+def finish_reason(reply: Reply, *, legacy: bool = False) -> str:
+    """Return the finish reason for a client: `tool_calls` only with calls, `length` and `content_filter` as they are.
+
+    Complete calls can be run even if the text after them was cut off, so they replace `length`; a call that was itself
+    cut off keeps it.
+    """
+    reason = reply.finish_reason
+    complete = reply.calls and not any(failed.reason == "truncated" for failed in reply.malformed)
+    if reason in CUT_OFF_REASONS and not (reason == "length" and complete):
+        return reason or ""
+    if reply.calls:
+        return "function_call" if legacy else "tool_calls"
+    return "stop" if reason in {None, "", "tool_calls", "function_call"} else reason or ""
+
+
+def encode_call(call: Call) -> dict[str, Any]:
+    """Encode one call."""
+    return {"id": call.id, "type": "function", "function": _encode_function(call)}
+
+
+def _encode_function(call: Call) -> dict[str, Any]:
+    return {"name": call.name, "arguments": call.arguments_json}
+
+
+def encode_message(reply: Reply, *, legacy: bool = False) -> dict[str, Any]:
+    """Encode the assistant message of `reply`; content is null where there are only calls."""
+    encoded: dict[str, Any] = {"role": "assistant", "content": reply.content or (None if reply.calls else "")}
+    if reply.reasoning:
+        encoded |= _reasoning_fields(reply.reasoning)
+    if reply.calls and legacy:
+        encoded["function_call"] = _encode_function(reply.calls[0])
+    elif reply.calls:
+        encoded["tool_calls"] = [encode_call(call) for call in reply.calls]
+    return encoded
+
+
+def _reasoning_fields(text: str) -> dict[str, Any]:
+    return {"reasoning": text, "reasoning_content": text}
+
+
+def encode_choice(reply: Reply, index: int = 0, *, logprobs: Any = None, legacy: bool = False) -> dict[str, Any]:
+    """Encode one choice of a complete reply."""
+    return {
+        "index": index,
+        "message": encode_message(reply, legacy=legacy),
+        "logprobs": logprobs,
+        "finish_reason": finish_reason(reply, legacy=legacy),
+    }
+
+
+def encode_completion(
+    envelope: Envelope, choices: Sequence[dict[str, Any]], usage: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Encode a complete reply; without `usage` the key is omitted."""
+    body = {
+        "id": envelope.id,
+        "object": "chat.completion",
+        "created": envelope.created,
+        "model": envelope.model,
+        "choices": list(choices),
+        **envelope.extra,
+    }
+    return body | {"usage": dict(usage)} if usage is not None else body
+
+
+def encode_chunk(
+    envelope: Envelope,
+    delta: Mapping[str, Any],
+    *,
+    index: int = 0,
+    finish: str | None = None,
+    logprobs: Any = None,
+) -> dict[str, Any]:
+    """Encode a chunk with one choice."""
+    one = {"index": index, "delta": dict(delta), "logprobs": logprobs, "finish_reason": finish}
+    return _encode_choices(envelope, [one])
+
+
+def encode_usage_chunk(envelope: Envelope, usage: Mapping[str, Any]) -> dict[str, Any]:
+    """Encode the last chunk of a stream whose client asked for usage; it has no choices."""
+    return _encode_choices(envelope, []) | {"usage": dict(usage)}
+
+
+def _encode_choices(envelope: Envelope, choices: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "id": envelope.id,
+        "object": "chat.completion.chunk",
+        "created": envelope.created,
+        "model": envelope.model,
+        **{key: envelope.extra[key] for key in _CHUNK_FIELDS if key in envelope.extra},
+        "choices": choices,
+    }
+
+
+class ChunkWriter:
+    """Encode the events of one choice as chunks.
+
+    Calls are sent complete at their `CallEnd`; with `live` they are streamed, and one that then fails stays open
+    (`unfinished`), to be followed by an error. Text that a `WasReasoning` takes back has already been sent.
+    """
+
+    def __init__(self, envelope: Envelope, index: int = 0, *, live: bool = False, legacy: bool = False) -> None:
+        self._envelope = envelope
+        self._index = index
+        self._live = live and not legacy
+        self._legacy = legacy
+        self._client_indexes: dict[int, int] = {}
+        self._open: set[int] = set()
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether a streamed call has begun and not ended."""
+        return bool(self._open)
+
+    def role(self, content: str | None = "") -> dict[str, Any]:
+        """Encode the first chunk of a stream; content is null, as in OpenAI's API, where no text follows at once.
+
+        Clients that begin a text part at "" would otherwise show an empty one before the calls (Vercel's AI SDK 6).
+        """
+        return self.chunk({"role": "assistant", "content": content})
+
+    def write(self, event: Event, logprobs: Any = None) -> list[dict[str, Any]]:
+        """Encode `event`, text with its log probabilities; return nothing for events that clients do not see."""
+        match event:
+            case Text(text=text):
+                return [self.chunk({"content": text}, logprobs=logprobs)]
+            case Reasoning(text=text):
+                return [self.chunk(_reasoning_fields(text))]
+            case CallStart(index=i, id=call_id, name=name) if self._live:
+                self._open.add(i)
+                head = {"name": name, "arguments": ""}
+                return [self._call_chunk(self._client_index(i), {"id": call_id, "type": "function", "function": head})]
+            case CallArgs(index=i, fragment=fragment) if i in self._open:
+                return [self._call_chunk(self._client_index(i), {"function": {"arguments": fragment}})]
+            case CallEnd(index=i) if i in self._open:
+                self._open.discard(i)
+                return []
+            case CallEnd(index=i, call=call) if self._legacy:
+                return [self.chunk({"function_call": _encode_function(call)})]
+            case CallEnd(index=i, call=call):
+                return [self._call_chunk(self._client_index(i), encode_call(call))]
+            case _:
+                return []
+
+    def finish(self, reply: Reply, *, logprobs: Any = None) -> dict[str, Any]:
+        """Encode the chunk that ends the choice."""
+        return self.chunk({}, finish=finish_reason(reply, legacy=self._legacy), logprobs=logprobs)
+
+    def chunk(self, delta: Mapping[str, Any], *, finish: str | None = None, logprobs: Any = None) -> dict[str, Any]:
+        """Encode one chunk of this choice."""
+        return encode_chunk(self._envelope, delta, index=self._index, finish=finish, logprobs=logprobs)
+
+    def _client_index(self, index: int) -> int:
+        """Return the call's index for the client, counted without gaps for calls that failed."""
+        return self._client_indexes.setdefault(index, len(self._client_indexes))
+
+    def _call_chunk(self, index: int, call: dict[str, Any]) -> dict[str, Any]:
+        return self.chunk({"tool_calls": [{"index": index, **call}]})
+
+
+def error_body(
+    message: str,
+    *,
+    kind: str,
+    param: str | None = None,
+    code: str | int | None = None,
+    attempts: Iterable[Attempt] = (),
+) -> dict[str, Any]:
+    """Encode an error as OpenAI's API does, with the attempts."""
+    tried = [attempt.to_dict() for attempt in attempts]
+    return {"error": {"message": message, "type": kind, "param": param, "code": code, "attempts": tried}}
+
+
+def add_usage(first: Mapping[str, Any] | None, second: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Sum two usages, nested counts too; values that are not numbers are taken from the later one."""
+    if first is None or second is None:
+        given = second if first is None else first
+        return None if given is None else dict(given)
+    total = dict(first)
+    for key, value in second.items():
+        before = total.get(key)
+        if is_object(value):
+            total[key] = add_usage(before if is_object(before) else None, value)
+        elif (one := as_number(before)) is not None and (other := as_number(value)) is not None:
+            total[key] = one + other
+        elif value is not None:
+            total[key] = value
+    return total

@@ -1,0 +1,92 @@
+"""Decode JSON off the wire: strictly where possible, otherwise with the repairs that leave no doubt."""
+
+from __future__ import annotations
+
+from json import JSONDecoder
+from typing import Any, NamedTuple
+
+from promptools.jsontext.read import Unreadable, read_value
+from promptools.wire.json_types import as_list, is_object
+
+MAX_DIGITS = 4_000
+"""Integers with more digits become null; Python refuses more than 4,300."""
+MAX_DEPTH = 100
+"""Nesting above which a value that is only passed on is dropped."""
+_WHITE_SPACE = " \t\r\n\ufeff\x00"
+_GUESS_PREFIX = "unescaped quotes"
+"""The prefix of the fix that guesses where a string ends: nothing is guessed of a server's own JSON."""
+
+
+class Decoded(NamedTuple):
+    """The JSON values of a text: one, except for servers that omit the separator between two."""
+
+    values: list[Any]
+    fixes: tuple[str, ...] = ()
+    """Descriptions of the repairs."""
+
+
+def _whole_number(digits: str) -> int | None:
+    return int(digits) if len(digits) <= MAX_DIGITS else None
+
+
+_STRICT = JSONDecoder()
+_LOOSE = JSONDecoder(strict=False, parse_int=_whole_number)
+
+
+def decode_json(text: str) -> Decoded:
+    """Decode one JSON value, or several in a row. O(n) in characters.
+
+    A byte order mark and zero bytes around it are dropped. Raises ValueError for text that no repair makes JSON, and
+    for JSON that is nested too deeply.
+    """
+    text = text.strip(_WHITE_SPACE)
+    try:
+        return Decoded([_STRICT.decode(text)])
+    except (ValueError, RecursionError):
+        pass
+    try:
+        return Decoded(_decode_sequence(text), ("not strict JSON",))
+    except (ValueError, RecursionError):
+        return _decode_repaired(text)
+
+
+def _decode_sequence(text: str) -> list[Any]:
+    """Decode values with control characters in strings, and with numbers that are too long, which become null."""
+    values: list[Any] = []
+    at = 0
+    while True:
+        value, at = _LOOSE.raw_decode(text, at)
+        values.append(value)
+        at = _skip_space(text, at)
+        if at == len(text):
+            return values
+
+
+def _skip_space(text: str, at: int) -> int:
+    """Return the offset after white space."""
+    while at < len(text) and text[at] in _WHITE_SPACE:
+        at += 1
+    return at
+
+
+def _decode_repaired(text: str) -> Decoded:
+    """Decode a value that has trailing commas, single quotes, Python's literals and the like."""
+    parsed = read_value(text)
+    fixes = tuple(fix.detail for fix in parsed.fixes)
+    if parsed.end < len(text) or any(fix.startswith(_GUESS_PREFIX) for fix in fixes):
+        raise Unreadable(parsed.end, "more follows than one value", "invalid_json")
+    return Decoded([parsed.value], fixes)
+
+
+def is_shallow(value: Any) -> bool:
+    """Return whether a value has at most `MAX_DEPTH` levels: deeper, it may fail to be encoded again. O(n)."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [inner for item in level for inner in _children(item)]
+        if not level:
+            return True
+    return False
+
+
+def _children(value: Any) -> list[Any]:
+    return list(value.values()) if is_object(value) else as_list(value)

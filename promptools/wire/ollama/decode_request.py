@@ -1,0 +1,147 @@
+"""Decode a client's `/api/chat` request to a Chat Completions body; every key is handled here.
+
+For a server with `/api/chat` itself, `options`, `think`, `keep_alive` and the other keys of Ollama alone are kept as
+they are. For any other server they become their counterparts in Chat Completions; a key without one is left out, with a
+note. Formats of Ollama 0.32.15 (docs.ollama.com, api/chat).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from promptools.errors import UsageError, clip
+from promptools.wire.json_types import as_list, as_object, as_text, is_list, is_object
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from promptools.profiles import Profile
+
+_SAME_NAME = ("temperature", "top_p", "seed", "stop", "presence_penalty", "frequency_penalty")
+"""Options with the same name in Chat Completions."""
+_RENAMED = {"repeat_penalty": ("repetition_penalty",)}
+"""Options that some servers have under another name."""
+_OLLAMA_ONLY = ("options", "think", "keep_alive", "truncate", "shift")
+"""Keys that only Ollama knows."""
+_TYPES = frozenset(("string", "number", "integer", "boolean", "object", "array", "null"))
+_VALUE_KEYWORDS = frozenset(("enum", "const", "default", "examples"))
+"""Keywords whose values are not schemas."""
+_IMAGE_PREFIXES = {"/9j/": "jpeg", "R0lGOD": "gif", "UklGR": "webp", "Qk": "bmp"}
+"""The prefixes of image formats in base64; any other is taken for PNG, the most common."""
+
+
+def decode_chat_request(data: Mapping[str, Any], profile: Profile) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the body, and notes on what was left out. Raises UsageError for a request that the server cannot serve."""
+    notes: list[str] = []
+    body = {key: value for key, value in data.items() if key not in {"format", *_OLLAMA_ONLY}}
+    if is_list(data.get("messages")):
+        body["messages"] = [_decode_message(item) for item in data["messages"]]
+    if data.get("tools"):
+        body["tools"] = [_normalize_types(item) for item in as_list(data["tools"])] or data["tools"]
+    body["stream"] = data.get("stream") is not False
+    if profile.wire == "ollama":
+        body |= {key: data[key] for key in _OLLAMA_ONLY if key in data}
+    else:
+        if not data.get("messages"):
+            raise UsageError("'messages' is empty, which loads a model on Ollama; this server is none: send a message")
+        body |= _decode_options(as_object(data.get("options")), profile, notes)
+        body |= _decode_think(data.get("think"), profile, notes)
+        notes += [f"not sent: {key}; only Ollama knows it" for key in _OLLAMA_ONLY[2:] if data.get(key) is not None]
+    return body | _decode_format(data.get("format"), profile), tuple(notes)
+
+
+# --- messages --------------------------------------------------------------------------------------------------------
+
+
+def _decode_message(message: Any) -> Any:
+    """Decode one message; ids of calls and results are assigned later, where every history is parsed."""
+    if not is_object(message):
+        return message
+    handled = {"thinking", "images", "tool_name", "tool_calls"}
+    decoded = {key: value for key, value in message.items() if key not in handled}
+    decoded["content"] = message.get("content") or ""
+    if message.get("thinking"):
+        decoded["reasoning_content"] = message["thinking"]
+    if message.get("tool_name"):
+        decoded["name"] = message["tool_name"]
+    if message.get("tool_calls"):
+        decoded["tool_calls"] = [_decode_call(as_object(item)) for item in as_list(message["tool_calls"])]
+    images = [_image_part(item) for item in as_list(message.get("images")) if isinstance(item, str)]
+    if images:
+        text = [{"type": "text", "text": decoded["content"]}] if decoded["content"] else []
+        decoded["content"] = [*images, *text]
+    return decoded
+
+
+def _decode_call(call: Mapping[str, Any]) -> dict[str, Any]:
+    function = as_object(call.get("function"))
+    arguments = function.get("arguments")
+    encoded = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
+    kept = {key: value for key, value in call.items() if key != "function"}
+    return {**kept, "type": "function", "function": {"name": as_text(function.get("name")), "arguments": encoded}}
+
+
+def _image_part(data: str) -> dict[str, Any]:
+    kind = next((kind for start, kind in _IMAGE_PREFIXES.items() if data.startswith(start)), "png")
+    return {"type": "image_url", "image_url": {"url": f"data:image/{kind};base64,{data}"}}
+
+
+def _normalize_types(value: Any) -> Any:
+    """Normalize types to JSON Schema: the ollama package joins those of a union to `integer, string` (0.6.3)."""
+    if is_list(value):
+        return [_normalize_types(item) for item in value]
+    if not is_object(value):
+        return value
+    schema = {key: item if key in _VALUE_KEYWORDS else _normalize_types(item) for key, item in value.items()}
+    types = as_text(schema.get("type")).split(", ")
+    return {**schema, "type": sorted(types)} if len(types) > 1 and _TYPES.issuperset(types) else schema
+
+
+# --- parameters ------------------------------------------------------------------------------------------------------
+
+
+def _decode_options(options: Mapping[str, Any], profile: Profile, notes: list[str]) -> dict[str, Any]:
+    """Decode `options` to parameters; those that OpenAI's API lacks are sent only to servers known to accept them."""
+    parameters: dict[str, Any] = {}
+    dropped: list[str] = []
+    for key, value in options.items():
+        names = (key, *_RENAMED.get(key, ()))
+        name = next(
+            (candidate for candidate in names if candidate in _SAME_NAME or candidate in profile.sampling), None
+        )
+        if value is None:
+            continue
+        if name is not None:
+            parameters[name] = value
+        elif key != "num_predict":
+            dropped.append(key)
+        elif isinstance(value, int) and value > 0:  # zero and below mean no limit, like no value at all
+            parameters["max_tokens"] = value
+    if dropped:
+        notes.append(f"not sent: {', '.join(dropped)} of options; this server is not known to take it with a request")
+    return parameters
+
+
+def _decode_think(think: Any, profile: Profile, notes: list[str]) -> dict[str, Any]:
+    """Decode `think`: an effort to `reasoning_effort`, a boolean to the argument of chat templates."""
+    if isinstance(think, str) and think:
+        return {"reasoning_effort": think}
+    if isinstance(think, bool) and profile.template_kwargs:
+        return {"chat_template_kwargs": {"enable_thinking": think}}
+    if think is not None:
+        notes.append("not sent: think; nothing says how this server is told to think or not")
+    return {}
+
+
+def _decode_format(format_: Any, profile: Profile) -> dict[str, Any]:
+    """Decode `format` to `response_format`."""
+    if format_ is None or format_ == "":
+        return {}
+    if format_ == "json":
+        return {"response_format": {"type": "json_object"}}
+    if is_object(format_):
+        return {"response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": format_}}}
+    if profile.wire == "ollama":
+        return {"format": format_}
+    raise UsageError(f"'format' must be 'json' or a JSON Schema object, not {clip(repr(format_))}")

@@ -1,0 +1,107 @@
+"""Encode `/api/chat` responses for a client, complete or as the lines of a stream (Ollama 0.32.15).
+
+A line holds a part of the message, and the last one has the `done_reason` and the usage. Calls are sent complete, with
+their arguments as an object; `done_reason` is `stop` beside them, as in Ollama itself.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from promptools.parsing.events import CallEnd, Event, Reasoning, Text
+from promptools.wire.chat_encoder import finish_reason
+from promptools.wire.json_types import as_count, as_list, as_number, as_object
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from promptools.types import Call, Reply
+    from promptools.wire.chat_decoder import Envelope
+
+_FORWARDED_FIELDS = {
+    "load_duration": int,
+    "prompt_eval_duration": int,
+    "eval_duration": int,
+    "remote_model": str,
+    "remote_host": str,
+}
+"""Fields of an Ollama upstream that are passed on, since they cannot be measured here."""
+_TIMINGS = {"prompt_eval_duration": "prompt_ms", "eval_duration": "predicted_ms"}
+"""The corresponding fields of llama.cpp's `timings`, in milliseconds."""
+
+
+def encode_message(
+    content: str = "", thinking: str = "", calls: Sequence[Call] = (), *, first: int = 0
+) -> dict[str, Any]:
+    """Encode a message or a part of one; `first` is the index of its first call in the whole reply."""
+    encoded: dict[str, Any] = {"role": "assistant", "content": content}
+    if thinking:
+        encoded["thinking"] = thinking
+    if calls:
+        encoded["tool_calls"] = [_encode_call(call, index) for index, call in enumerate(calls, first)]
+    return encoded
+
+
+def _encode_call(call: Call, index: int) -> dict[str, Any]:
+    return {"id": call.id, "function": {"index": index, "name": call.name, "arguments": call.arguments}}
+
+
+def encode_line(envelope: Envelope, message: Mapping[str, Any], *, logprobs: Any = None) -> dict[str, Any]:
+    """Encode a line that is not the last; log probabilities are in the form of Chat Completions."""
+    body: dict[str, Any] = {"model": envelope.model}
+    if envelope.created:
+        body["created_at"] = datetime.fromtimestamp(envelope.created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    body |= {"message": dict(message), "done": False}
+    tokens = as_list(as_object(logprobs).get("content"))
+    return body | {"logprobs": tokens} if tokens else body
+
+
+def mark_done(body: Mapping[str, Any], reply: Reply) -> dict[str, Any]:
+    """Copy a line with `done` and its reason."""
+    reason = finish_reason(reply)
+    return {**body, "done": True, "done_reason": "stop" if reason == "tool_calls" else reason}
+
+
+def encode_usage(usage: Mapping[str, Any] | None, extra: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+    """Encode the usage: tokens, and nanoseconds as far as the server sent them; `seconds` is the total time."""
+    encoded: dict[str, Any] = {"total_duration": int(seconds * 1e9)}
+    timings = as_object(extra.get("timings"))
+    for key, name in _TIMINGS.items():
+        if (milliseconds := as_number(timings.get(name))) is not None:
+            encoded[key] = int(milliseconds * 1e6)
+    encoded |= {key: extra[key] for key, kind in _FORWARDED_FIELDS.items() if isinstance(extra.get(key), kind)}
+    spent = usage or {}
+    for key, name in (("prompt_eval_count", "prompt_tokens"), ("eval_count", "completion_tokens")):
+        if (count := as_count(spent.get(name))) is not None:
+            encoded[key] = count
+    return encoded
+
+
+class LineWriter:
+    """Encode the events of a reply as lines."""
+
+    def __init__(self, envelope: Envelope) -> None:
+        self._envelope = envelope
+        self._calls = 0
+
+    def role(self, content: str | None = "") -> None:  # noqa: ARG002 one signature for all writers
+        """Encode nothing: every line has the role."""
+        return
+
+    def write(self, event: Event, logprobs: Any = None) -> list[dict[str, Any]]:
+        """Encode `event`, text with its log probabilities; return nothing for events that clients do not see."""
+        match event:
+            case Text(text=text):
+                return [encode_line(self._envelope, encode_message(text), logprobs=logprobs)]
+            case Reasoning(text=text):
+                return [encode_line(self._envelope, encode_message(thinking=text))]
+            case CallEnd(call=call):
+                self._calls += 1
+                return [encode_line(self._envelope, encode_message(calls=(call,), first=self._calls - 1))]
+            case _:
+                return []
+
+    def finish(self, reply: Reply, *, logprobs: Any = None) -> dict[str, Any]:
+        """Encode the last line, without the usage."""
+        return mark_done(encode_line(self._envelope, encode_message(), logprobs=logprobs), reply)
