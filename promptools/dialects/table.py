@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 
 from promptools.dialects.readers.json_block.marked_json import MarkedJson
 from promptools.errors import UsageError, clip
-from promptools.schema.documents.graph import is_array, is_object
+from promptools.schema.documents.json_guards import is_array, is_object
 
 MAX_MARKER: Final = 128
 """Characters of a marker: no more than this is ever held back."""

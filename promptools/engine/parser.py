@@ -17,7 +17,8 @@ from collections.abc import Iterable
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from promptools import dialects as registry
+from promptools.dialects import get as get_dialect
+from promptools.dialects import unknown as unknown_dialect
 from promptools.dialects.calls.resolve import ParseOptions
 from promptools.engine import fast_path
 from promptools.engine.code import CodeStates
@@ -204,7 +205,7 @@ class StreamParser:
         prepared = _prepare_tools(tools)
         anchors = prepared.all_keys if prepared is not None else frozenset[str]()
         if expect is not None:
-            registry.get(expect)
+            get_dialect(expect)
         else:
             expect = dialect
         self._rules = rules = ParseOptions(
@@ -231,8 +232,8 @@ class StreamParser:
         """Events held until the first header of a reply that must have one shows whether its text was reasoning."""
         if in_reasoning:
             self._engine.begin_in_reasoning()
-        elif dialect is not None and registry.get(dialect).channels is not None:
-            self._router = self._new_router(registry.get(dialect), in_header=True)
+        elif dialect is not None and get_dialect(dialect).channels is not None:
+            self._router = self._new_router(get_dialect(dialect), in_header=True)
             self._held_events = []
 
     def feed(self, chunk: str) -> list[Event]:
@@ -340,7 +341,7 @@ def _checked_accept(names: Iterable[str] | None) -> frozenset[str] | None:
     if isinstance(names, str) or not isinstance(names, Iterable):
         raise UsageError(f"accept is {clip(repr(names))}; wanted are the names of dialects, or None.")
     given = tuple(names)
-    wrong = registry.unknown(given)
+    wrong = unknown_dialect(given)
     if wrong:
         raise UsageError(f"accept: {wrong}.")
     return frozenset(given)

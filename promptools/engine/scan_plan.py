@@ -15,7 +15,9 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-from promptools import dialects as registry
+from promptools.dialects import edition
+from promptools.dialects import get as get_dialect
+from promptools.dialects import names as dialect_names
 from promptools.dialects.calls.resolve import ParseOptions
 from promptools.dialects.contract import NAME_GATE, TAG_GATE, Dialect, Head
 from promptools.dialects.prefix_patterns import literal_text
@@ -74,7 +76,7 @@ class ScanPlan:
     def __init__(self, names: tuple[str, ...], tiers: str, expected: str | None, *, channels: bool) -> None:
         self.key = (names, tiers, expected)
         # of heads at one offset, that of the expected dialect is tried first
-        chosen = sorted((registry.get(name) for name in names), key=lambda each: each.name != expected)
+        chosen = sorted((get_dialect(name) for name in names), key=lambda each: each.name != expected)
         alone = len(names) == 1
         self.heads: dict[str, tuple[Dialect, Head]] = {
             f"{dialect.name}_{number}": (dialect, head)
@@ -186,7 +188,7 @@ def _split_word_markers(markers: list[Marker]) -> tuple[list[Marker], list[Lette
 
 
 def _cached_plan(names: tuple[str, ...], tiers: str, expected: str | None, *, channels: bool = True) -> ScanPlan:
-    return _new_plan(names, tiers, expected, channels, registry.edition())
+    return _new_plan(names, tiers, expected, channels, edition())
 
 
 @lru_cache(maxsize=64)
@@ -201,7 +203,7 @@ def plan_for(rules: ParseOptions, pinned: str | None) -> ScanPlan:
     If no tools are offered, only tier S is searched for. Bare calls (tiers B and C) are searched for only where
     they are allowed: neither in strict mode nor where the answer is JSON.
     """
-    names = (registry.get(pinned).name,) if pinned is not None else _accepted_dialects(rules)
+    names = (get_dialect(pinned).name,) if pinned is not None else _accepted_dialects(rules)
     if rules.tools is not None and not rules.tools.names:
         return _cached_plan(names, "S", None)
     bare = rules.strictness != "strict" and not rules.json_answer
@@ -211,13 +213,13 @@ def plan_for(rules: ParseOptions, pinned: str | None) -> ScanPlan:
 def _accepted_dialects(rules: ParseOptions) -> tuple[str, ...]:
     """Return the dialects that are read if none is pinned."""
     if rules.accept is None:
-        return registry.names()
-    return tuple(each for each in registry.names() if each in rules.accept or each == rules.expect)
+        return dialect_names()
+    return tuple(each for each in dialect_names() if each in rules.accept or each == rules.expect)
 
 
 def default_plan(expect: str | None) -> ScanPlan:
     """Return the plan of `plan_for` for offered tools and otherwise default rules."""
-    return _cached_plan(registry.names(), "SABC", expect)
+    return _cached_plan(dialect_names(), "SABC", expect)
 
 
 def content_plan(plan: ScanPlan) -> ScanPlan:

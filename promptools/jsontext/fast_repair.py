@@ -21,9 +21,9 @@ from collections import Counter
 from json.decoder import JSONDecodeError
 from typing import Any, Final, NamedTuple
 
-from promptools.jsontext.read import ParsedValue
 from promptools.jsontext.strict import MemberSpans, exceeds_max_depth, read_object_prefix, read_strict_value
 from promptools.jsontext.strings import STRICT_STRING, FixLog
+from promptools.jsontext.value import ParsedValue
 from promptools.types import Fix
 
 MAX_ROUNDS: Final = 10

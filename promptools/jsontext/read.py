@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from json.decoder import JSONDecodeError
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from promptools.jsontext.brackets import MAX_DEPTH
 from promptools.jsontext.strict import MemberSpans, exceeds_max_depth, read_object_prefix, read_strict_value
 from promptools.jsontext.strings import Unreadable
+from promptools.jsontext.value import ParsedValue
 from promptools.types import Fix
 
 if TYPE_CHECKING:
@@ -23,20 +24,6 @@ __all__ = ["ParsedValue", "Unreadable", "read_complete_object", "read_value"]
 
 _SPACE = re.compile(r"[ \t\n\r]*+")
 _LOOSE_SPACE = re.compile(r"[\s\ufeff\u200b-\u200d\u2060]*+")
-
-
-class ParsedValue(NamedTuple):
-    """A JSON value that ends at `end`, and how it was read."""
-
-    value: Any
-    end: int
-    fixes: tuple[Fix, ...] = ()
-    supplied_closers: int = 0
-    """Closing brackets missing at the end of the text that were supplied, innermost first."""
-    member_spans: MemberSpans | None = None
-    """The spans of an object's member values in its text as strict JSON, if they are known."""
-    repaired_text: str | None = None
-    """That text, if it was repaired; None if it is the model's own, or not at hand."""
 
 
 def read_value(

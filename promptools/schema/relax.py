@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from promptools.schema.documents.graph import build_graph, is_array, is_object, pointer
+from promptools.schema.documents.graph import build_graph
 from promptools.schema.documents.json_copy import copy_json
+from promptools.schema.documents.json_guards import is_array, is_object
+from promptools.schema.documents.subschemas import pointer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -10,8 +10,8 @@ from typing import Any, TypeAlias, TypeGuard, cast
 
 from promptools.errors import UsageError, clip
 from promptools.schema.docstrings import parse_docstring
-from promptools.schema.documents.graph import is_array, is_object
 from promptools.schema.documents.json_copy import copy_json
+from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.types import Schema, Tool
 
 ToolLike: TypeAlias = "Tool | Mapping[str, Any] | type[Any] | Callable[..., Any]"

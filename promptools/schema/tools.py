@@ -268,7 +268,7 @@ class Tools(Sequence[Tool]):
         """Return the JSON types that a parameter may have; none where the schema does not say. Raises KeyError."""
         shape = self._entries[name].compiled
         if key not in shape.types:
-            from promptools.schema.documents.parameter_types import parameter_types
+            from promptools.schema.parameter_types import parameter_types
 
             shape.types[key] = parameter_types(shape.graph, key)
         return shape.types[key]

@@ -68,7 +68,7 @@ def test_on_loopback_it_needs_none(capsys, listening, host):
         "forwarding to http://127.0.0.1:9/v1",
         "server: no kind that is known; it does not answer yet; requests fail until it does",
     ]
-    assert not listening[0][1].access.keyed
+    assert not listening[0][1].access.requires_key
 
 
 def keys(given, tmp_path, monkeypatch):

@@ -89,7 +89,7 @@ def connect(arguments: argparse.Namespace) -> openai.OpenAI:
 def default_model(client: Any) -> str:
     """Return the provider's default model, or the only one that the server lists; else raise `UsageError`."""
     session = client.promptools
-    configured: str = session.target(None, base_url=str(client.base_url), provider=session.provider).model
+    configured: str = session.resolve_target(None, base_url=str(client.base_url), provider=session.provider).model
     if configured:
         return configured
     listed = _listed_models(client)

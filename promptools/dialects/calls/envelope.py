@@ -25,7 +25,7 @@ from promptools.errors import clip
 from promptools.jsontext.brackets import BracketScanner
 from promptools.jsontext.read import Unreadable, read_value
 from promptools.jsontext.strict import MemberSpans, read_object
-from promptools.schema.documents.graph import is_array, is_object
+from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.types import Fix
 
 NAME_KEYS = (

@@ -22,7 +22,7 @@ from promptools.dialects.calls.resolve import Evidence, ParseOptions, malformed_
 from promptools.jsontext.brackets import BracketScanner
 from promptools.jsontext.read import Unreadable, read_complete_object
 from promptools.parsing.parts import Part
-from promptools.schema.documents.graph import is_object
+from promptools.schema.documents.json_guards import is_object
 from promptools.types import Call, Fix, Malformed, MalformedReason
 
 UNREADABLE_REASONS = ("invalid_json", "truncated", "limit")

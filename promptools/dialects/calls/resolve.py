@@ -33,8 +33,9 @@ from promptools.dialects.calls.envelope import (
     argument_key,
 )
 from promptools.errors import clip
-from promptools.jsontext.read import ParsedValue, Unreadable, read_value
-from promptools.schema.documents.graph import is_object
+from promptools.jsontext.read import Unreadable, read_value
+from promptools.jsontext.value import ParsedValue
+from promptools.schema.documents.json_guards import is_object
 from promptools.schema.fitting.spelling import format_names
 from promptools.types import Call, Fix, Malformed, MalformedReason, Strictness, Tool
 

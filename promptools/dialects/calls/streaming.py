@@ -29,7 +29,7 @@ from promptools.dialects.calls.envelope import ARGUMENT_KEYS, NAME_KEYS
 from promptools.dialects.calls.json_body import call_part
 from promptools.dialects.calls.resolve import ParseOptions, dump, malformed_call
 from promptools.parsing.parts import EarlyArguments, EarlyCallStart, Part
-from promptools.schema.documents.graph import is_object
+from promptools.schema.documents.json_guards import is_object
 from promptools.types import Call, Malformed, Tool
 
 MAX_OPENING = 400

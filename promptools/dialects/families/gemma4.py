@@ -20,7 +20,7 @@ from promptools.dialects.readers.python_calls.python_parts import CallLayout
 from promptools.dialects.readers.python_calls.python_reader import PythonCallReader
 from promptools.dialects.rendering.python_text import results_as_text, tools_as_json
 from promptools.parsing.parts import Candidate
-from promptools.schema.documents.graph import is_array, is_object
+from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.types import Call, Result
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from promptools.dialects.readers.key_value.pair_reader import PairReader
 from promptools.dialects.readers.key_value.pair_tags import PairTags, json_opening_pattern, opening_pattern, pair_tags
 from promptools.dialects.rendering.value_text import PLAIN_NAME, escaped_json, value_text
 from promptools.parsing.parts import Candidate
-from promptools.schema.documents.graph import is_object
+from promptools.schema.documents.json_guards import is_object
 from promptools.types import Call, Result
 
 if TYPE_CHECKING:

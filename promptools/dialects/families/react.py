@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Final
 
 from promptools.dialects.calls.resolve import PLAUSIBLE_NAME, Evidence, ParseOptions, dump
 from promptools.dialects.contract import Head, Textual, Tier
-from promptools.dialects.labelled import AnswerLabel, ByFirstCharacter, LabelledCandidate
 from promptools.dialects.prefix_patterns import any_literal_text, sequence
 from promptools.dialects.readers.json_block.block_markers import Closers
 from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
+from promptools.dialects.readers.key_value.labelled_reader import AnswerLabel, ByFirstCharacter, LabelledCandidate
 from promptools.dialects.readers.python_calls.python_fallback import PythonFallbackReader
 from promptools.dialects.readers.python_calls.python_parts import CallLayout
 from promptools.dialects.rendering.signature import describe

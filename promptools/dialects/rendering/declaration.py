@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from promptools.dialects.calls.resolve import dump
 from promptools.dialects.rendering.example_calls import example_calls
-from promptools.schema.documents.graph import is_object
+from promptools.schema.documents.json_guards import is_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from promptools.dialects.calls.resolve import dump
 from promptools.dialects.rendering.signature import resolve_reference
-from promptools.schema.documents.graph import is_array, is_object
+from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.types import Call
 
 if TYPE_CHECKING:

@@ -6,8 +6,9 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from promptools.schema.documents.graph import is_array, is_object, resolve_pointer
 from promptools.schema.documents.json_copy import count_values
+from promptools.schema.documents.json_guards import is_array, is_object
+from promptools.schema.documents.subschemas import resolve_pointer
 from promptools.types import Schema, Tool
 
 MAX_DEPTH = 6

@@ -23,7 +23,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from promptools.schema.documents.graph import SchemaGraph, build_graph, is_array, is_object
+from promptools.schema.documents.graph import SchemaGraph, build_graph
+from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.schema.recent_cache import RecentCache
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from promptools.schema.documents.graph import SCHEMA_LISTS, SCHEMA_MAPS, SINGLE_SCHEMA, SINGLE_SCHEMA_RARE
+from promptools.schema.documents.subschemas import SCHEMA_LISTS, SCHEMA_MAPS, SINGLE_SCHEMA, SINGLE_SCHEMA_RARE
 from promptools.schema.fitting.predicates import compile_predicate
 from promptools.wire.json_types import is_list, is_object
 

@@ -24,7 +24,9 @@ from urllib.parse import quote
 
 from promptools.errors import clip
 from promptools.schema.documents.drafts import LATEST, REF_SIBLINGS, UNKNOWN_KEYWORDS, Draft
-from promptools.schema.documents.graph import (
+from promptools.schema.documents.json_guards import is_array, is_object
+from promptools.schema.documents.keywords import RARE_KEYWORDS, VALUE_TESTS, well_formed
+from promptools.schema.documents.subschemas import (
     REFERENCES,
     SCHEMA_LISTS,
     SCHEMA_MAPS,
@@ -35,8 +37,6 @@ from promptools.schema.documents.graph import (
     pointer,
     resolve_pointer,
 )
-from promptools.schema.documents.json_guards import is_array, is_object
-from promptools.schema.documents.keywords import RARE_KEYWORDS, VALUE_TESTS, well_formed
 from promptools.schema.documents.type_names import read_type
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from promptools.errors import clip
-from promptools.schema.documents.graph import pointer
 from promptools.schema.documents.json_guards import is_object
+from promptools.schema.documents.subschemas import pointer
 from promptools.schema.fitting.spelling import fold_name, unique_by_spelling
 from promptools.types import Fix
 

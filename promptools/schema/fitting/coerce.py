@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from promptools.errors import clip
-from promptools.schema.documents.graph import pointer
+from promptools.schema.documents.subschemas import pointer
 from promptools.schema.fitting import budget
 from promptools.types import Fix
 

@@ -20,7 +20,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from promptools.errors import UsageError, clip
-from promptools.schema.documents.graph import REFERENCES, import_library, is_array, is_object, pointer
+from promptools.schema.documents.json_guards import is_array, is_object
+from promptools.schema.documents.subschemas import REFERENCES, import_library, pointer
 from promptools.schema.fitting import budget
 from promptools.schema.fitting.budget import UncheckedError, hashable_json
 from promptools.schema.fitting.ecma_regex import translate_pattern

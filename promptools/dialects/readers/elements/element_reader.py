@@ -29,7 +29,6 @@ from typing import Any, NamedTuple
 
 from promptools.dialects.calls.bare_values import read_parameter
 from promptools.dialects.calls.resolve import COMPLETE_FINISH_REASONS, Evidence, ParseOptions
-from promptools.dialects.labelled import main_parameter
 from promptools.dialects.readers.elements.element_tags import ATTRIBUTE, HTML_ELEMENTS, element_tags
 from promptools.dialects.readers.elements.element_value import (
     element_value,
@@ -38,6 +37,7 @@ from promptools.dialects.readers.elements.element_value import (
     read_undeclared,
 )
 from promptools.dialects.readers.elements.yaml_mapping import read_mapping
+from promptools.dialects.readers.key_value.labelled_reader import main_parameter
 from promptools.dialects.readers.key_value.tagged_text import FIRST_CHUNK, TaggedTextReader
 from promptools.parsing.known_tags import RESERVED_TAGS
 from promptools.parsing.parts import Part

@@ -11,7 +11,7 @@ from promptools.dialects.calls.resolve import ParseOptions
 from promptools.dialects.readers.elements.element_tags import HTML_ELEMENTS
 from promptools.dialects.readers.elements.element_tree import item_types
 from promptools.jsontext.read import Unreadable, read_value
-from promptools.schema.documents.graph import is_object
+from promptools.schema.documents.json_guards import is_object
 from promptools.types import Fix
 
 _OPENER = re.compile(r"\s*<([\w.-]{1,80})>")

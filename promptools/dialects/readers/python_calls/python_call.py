@@ -14,7 +14,7 @@ from promptools.dialects.readers.literals.python_arguments import PythonArgument
 from promptools.dialects.readers.literals.python_names import escape_fixes, unescape_name
 from promptools.errors import clip
 from promptools.parsing.parts import EarlyArguments, EarlyCallStart
-from promptools.schema.documents.graph import is_object
+from promptools.schema.documents.json_guards import is_object
 from promptools.types import Call, Fix, Malformed
 
 

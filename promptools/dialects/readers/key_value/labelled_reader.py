@@ -19,7 +19,7 @@ from promptools.dialects.calls.resolve import (
 )
 from promptools.dialects.contract import trace_entry
 from promptools.parsing.parts import Candidate, CandidateBase, Part, TriedStrategy
-from promptools.schema.documents.graph import is_array, is_object
+from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.types import Call, Fix, Malformed, Tool
 
 NO_INPUT = frozenset(("", "none", "null", "n/a", "{}", "()", "no input", "nothing"))

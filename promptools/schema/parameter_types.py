@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from promptools.schema.documents.graph import SchemaGraph, is_array, is_object
+from promptools.schema.documents.graph import SchemaGraph
+from promptools.schema.documents.json_guards import is_array, is_object
 
 _TYPE_NAMES = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
 
