@@ -1,4 +1,4 @@
-"""Run a server and end it with all its child processes: `python -m promptools.lab.guard PROGRAM_LABELS ARGUMENTS`.
+"""Run a server and end it with all its child processes: `python -m promptools.lab.guard PROGRAM ARGUMENTS`.
 
 Servers start more processes (Ollama one for each model, vLLM its engine), and leave them running when they are killed.
 So a server runs in a session of its own, which is ended as a whole when standard input closes: when the process that

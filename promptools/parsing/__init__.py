@@ -1,1 +1,4 @@
-"""Parsing of replies: events, the marker scanner, strict and tolerant JSON, and the engine that drives them."""
+"""What a reply is made of: events, parts, messages, the search for markers, and the emitter that makes events of text.
+
+Nothing here knows a dialect; what finds the calls is in `promptools.engine`.
+"""

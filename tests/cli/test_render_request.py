@@ -1,4 +1,4 @@
-"""`promptools render FILE_NAME`: the text, the ids and the tokens of a request."""
+"""`promptools render FILE`: the text, the ids and the tokens of a request."""
 
 import io
 import json

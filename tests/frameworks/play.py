@@ -1,4 +1,4 @@
-"""Run programs for each of several replacements in them: `play.py PROGRAM_LABELS,PROGRAM_LABELS OLD=NEW,OLD=NEW...`.
+"""Run programs for each of several replacements in them: `play.py PROGRAM,PROGRAM OLD=NEW,OLD=NEW...`.
 
 It is run by the Python of the frameworks' environment, which imports them once for all.
 """

@@ -1,1 +1,1 @@
-"""Ollama's own API, `/api/chat`: to a server (request, reply) and from a client (front, answer)."""
+"""Ollama's own API, `/api/chat`: encoded requests and decoded responses of a server, and the reverse for a client."""
