@@ -237,7 +237,7 @@ def test_copies_share_the_breaker_and_the_connection(server, driver):
     assert other.promptools.context.breaker is client.promptools.context.breaker
     assert other.promptools.context.options.mode == "prompt"
     assert client.promptools.context.options.mode is None
-    assert other._client._transport.origin is client._client._transport.origin
+    assert other._client._transport.original_client is client._client._transport.original_client
     again = other.with_options(trace=False)
     assert again.promptools.context.options.mode == "prompt"
     assert not again.promptools.context.options.trace
@@ -263,12 +263,12 @@ def test_wrap_keeps_the_client(server, driver):
     assert wrapped is plain
     assert wrap(plain) is plain
     transport = plain._client._transport
-    assert not isinstance(transport.below, InterceptingTransport)
+    assert not isinstance(transport.inner, InterceptingTransport)
     assert plain.with_options(timeout=3)._client is plain._client
     wrap(plain, trace=True)
     assert plain.promptools.context.options.mode == "native"
     assert plain.promptools.context.options.trace
-    assert not isinstance(plain._client._transport.below, InterceptingTransport)
+    assert not isinstance(plain._client._transport.inner, InterceptingTransport)
     assert driver.create(plain, **HELLO).choices
 
 

@@ -50,6 +50,6 @@ def test_each_says_who_speaks_it(name: str) -> None:
 
 def test_a_row_says_with_which_options_it_is_read() -> None:
     tool = _tool()
-    said = tool._said(tool.Row("t", "n", "a", tools="none", options={"strictness": "balanced", "expect": "json"}))
+    said = tool._model_cell(tool.Row("t", "n", "a", tools="none", options={"strictness": "balanced", "expect": "json"}))
     assert said == "`a`<br>with `expect='json'`, `tools=None`"
-    assert tool._said(tool.Row("t", "n", "a")) == "`a`"
+    assert tool._model_cell(tool.Row("t", "n", "a")) == "`a`"

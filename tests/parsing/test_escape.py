@@ -53,12 +53,12 @@ texts = st.lists(piece, max_size=10).map("".join)
 def test_nothing_live_is_left_and_nothing_is_lost(text, part):
     words = EVERY[part]
     once = words.escape(text)
-    assert words.live(once) == []
+    assert words.find_unescaped(once) == []
     assert words.unescape(once) == text
     twice = words.escape(once)
     assert words.unescape(words.unescape(twice)) == text
-    assert words.found(text) == (once != text)
-    assert words.found(text) or once is text
+    assert words.is_in(text) == (once != text)
+    assert words.is_in(text) or once is text
 
 
 @settings(deadline=None)

@@ -54,7 +54,7 @@ def outcome(text, **options):
 
 def same_both_ways(text):
     assert outcome(text) == outcome(text, strict=False)
-    assert outcome(text, close=True) == outcome(text, close=True, strict=False)
+    assert outcome(text, supply_closers=True) == outcome(text, supply_closers=True, strict=False)
     found = read_complete_object(text)
     if found is None:
         return
