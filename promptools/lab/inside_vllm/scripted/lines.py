@@ -1,4 +1,4 @@
-"""Select the reply to a prompt: by the rules of `promptools.lab.script.FileLine`, from a file that may change."""
+"""Select the reply to a prompt: by the rules of `promptools.lab.script.ScriptedReply`, from a file that may change."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ from typing import Any
 # the first two have no types where this project is checked; the name of this package depends on where it is imported
 _LogitsProcessor: Any = importlib.import_module("vllm.v1.sample.logits_processor").LogitsProcessor
 _tokenizer_of: Any = importlib.import_module("vllm.tokenizers").cached_tokenizer_from_config
-_Script: Any = importlib.import_module(".lines", __package__).Script
-_Reply: Any = importlib.import_module(".reply", __package__).Reply
+_Script: Any = importlib.import_module(".lines", __package__).ScriptFile
+_Reply: Any = importlib.import_module(".reply", __package__).ReplyProgress
 
 _ENDS = ("<|im_end|>", "<|return|>", "<|call|>", "<|endoftext|>")
 """As in `promptools.lab.script.ENDS`."""
@@ -54,7 +54,9 @@ class Words(_LogitsProcessor):  # type: ignore[misc]  # pyright: ignore[reportUn
         for row, _, prompt, out in batch_update.added:
             # a preempted request comes back with the tokens that it had generated
             tokens = self._tokens(prompt or ())
-            self._rows[row] = _Reply(tokens, out, at=min(len(out), len(tokens) - 1), said=len(out), splits=self._splits)
+            self._rows[row] = _Reply(
+                tokens, out, next_index=min(len(out), len(tokens) - 1), generated_count=len(out), splits=self._splits
+            )
         for source, target, direction in batch_update.moved:
             first, second = self._rows.pop(source, None), self._rows.pop(target, None)
             if first is not None:
