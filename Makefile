@@ -3,7 +3,8 @@
 #   make demo     a real llama.cpp server, our proxy before it, a whole conversation five ways (about a minute at first)
 #                 MODEL=qwen instead with a real model: Qwen2.5-Coder-0.5B; or qwen-1.5b, gemma-270m, smollm2 (0.1 to
 #                 1.1 GB, kept in PROMPTOOLS_CACHE), or the path of a GGUF file
-#   make test     lint, types, the whole suite and the real-server suite
+#   make test     lint, types and a sample of the suite, a real llama.cpp included: before each push
+#   make test-all the whole suite: every row in every way, all examples of the property tests
 #   make e2e      the tests against real servers that are installed apart: needs Go and a C compiler for Ollama,
 #                 and 6 GB of disk and npm for vLLM
 #   make frameworks  the examples of docs/tasks/frameworks.md, with the real frameworks of Python, Node and Go
@@ -24,7 +25,7 @@ PYTEST ?=
 # the examples of docs/tasks/frameworks.md that are run everywhere, by the environments that they need
 FRAMEWORKS := frameworks-openai-3 frameworks-openai-2 frameworks-node
 
-.PHONY: demo test lint types suite e2e e2e-ollama e2e-oracle e2e-vllm frameworks models fuzz results results-models dialects docs bench clean
+.PHONY: demo test test-all lint types suite e2e e2e-ollama e2e-oracle e2e-vllm frameworks models fuzz results results-models dialects docs bench clean
 .DEFAULT_GOAL := test
 
 # not taken from the environment variable of that name
@@ -46,9 +47,15 @@ types: .venv/.dev
 	@echo '== mypy, pyright'
 	@$(BIN)/mypy & mypy=$$!; $(BIN)/pyright; pyright=$$?; wait $$mypy && exit $$pyright
 
+# SAMPLE=10: one in ten of the rows that are read in many ways, and of the examples of the property tests
+SAMPLE ?= 10
 suite: .venv/.dev
-	@echo '== pytest'
-	@$(BIN)/pytest -n auto -m 'not ollama and not vllm and not frameworks and not models and not clock' $(PYTEST)
+	@echo '== pytest, one in $(SAMPLE)'
+	@$(BIN)/pytest -n auto --sample $(SAMPLE) \
+		-m 'not ollama and not vllm and not frameworks and not models and not clock' $(PYTEST)
+
+test-all:
+	@$(MAKE) --no-print-directory test SAMPLE=1
 
 # Each installs its server and runs the tests marked with its name. Where that cannot be done a line says why; with
 # PROMPTOOLS_E2E=required it is a failure.

@@ -3,10 +3,13 @@
 import gc
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
+from zlib import crc32
 
 import pytest
+from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 
 NO_ORACLE = "NO ORACLE"
@@ -30,9 +33,39 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return (os.cpu_count() or 1) + (config.getvalue("dist") != "loadgroup")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--sample", type=int, default=1, metavar="N", help="one in N of what is tested in many forms")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with the three that take longest, so that no process is left with them at the end."""
+    if (one_in := config.getvalue("sample")) > 1:
+        items[:] = sampled(items, one_in)
     items.sort(key=lambda item: item.get_closest_marker("majors") is None)
+
+
+SETTINGS = "_hypothesis_internal_use_settings"
+MANY = 12
+"""Forms of one test up to which all are run with `--sample`."""
+
+
+def sampled(items: list[pytest.Item], one_in: int) -> list[pytest.Item]:
+    """Return what `make test` runs: no exhaustive test, of a test in many forms one in some, and fewer examples.
+
+    Which forms are run hangs on their names alone, so that a failure is there again the next time.
+    """
+    kept = []
+    forms = Counter(item.nodeid.partition("[")[0] for item in items)
+    for item in items:
+        if item.get_closest_marker("exhaustive") is not None:
+            continue
+        if forms[item.nodeid.partition("[")[0]] > MANY and crc32(item.nodeid.encode()) % one_in:
+            continue
+        kept.append(item)
+    for test in {test for item in kept if hasattr(test := getattr(item, "obj", None), SETTINGS)}:
+        own = getattr(test, SETTINGS)
+        vars(test)[SETTINGS] = settings(own, max_examples=max(3, own.max_examples // one_in))
+    return kept
 
 
 def pytest_collection_finish() -> None:

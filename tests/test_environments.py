@@ -10,6 +10,8 @@ import pytest
 from recipes import recipe as making
 from recipes.recipe import CannotMakeError, Recipe
 
+pytestmark = pytest.mark.exhaustive
+
 TINY = Recipe(("a==1", "b==2"))
 
 

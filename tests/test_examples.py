@@ -9,6 +9,8 @@ import pytest
 
 from promptools.lab.llamacpp_server import can_serve
 
+pytestmark = pytest.mark.exhaustive
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SAYS = {
     "async_client": ['get_weather {"city": "Paris"}', "It is 18 °C in Paris"],

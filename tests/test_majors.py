@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.exhaustive
+
 ROOT = Path(__file__).parent.parent
 SUITES = ("tests/test_client.py", "tests/test_wrapping.py", "tests/transport", "tests/proxy", "tests/agent")
 

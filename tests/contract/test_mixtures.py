@@ -18,6 +18,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 
 from fuzz_linear import TOOLS, Mixture, mixture, tokens
 
+pytestmark = pytest.mark.exhaustive
+
 SMALL, LARGE, LARGER = 3_000, 9_000, 27_000
 EACH = 8
 """Mixtures of one test."""

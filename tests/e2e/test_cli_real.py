@@ -16,6 +16,8 @@ from promptools.lab.gguf_model import write_model
 from promptools.lab.llamacpp_server import TEMPLATES, serve
 from promptools.lab.script import ScriptedReply
 
+pytestmark = pytest.mark.exhaustive
+
 
 def test_the_demo_is_as_it_should_be():
     done = subprocess.run(

@@ -11,6 +11,8 @@ from scenes import WEATHER
 from promptools.cli.collected_reply import CollectedReply
 from promptools.client import AsyncOpenAI
 
+pytestmark = pytest.mark.exhaustive
+
 CROWD = 40
 
 

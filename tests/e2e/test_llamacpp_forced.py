@@ -12,6 +12,8 @@ from promptools.client import OpenAI
 from promptools.lab import llamacpp_server
 from promptools.lab.script import ScriptedReply
 
+pytestmark = pytest.mark.exhaustive
+
 ARGUMENTS = '{"city": "Paris"}'
 FENCED = f'```json\n{{"name": "get_weather", "arguments": {ARGUMENTS}}}\n```'
 CALL = ("get_weather", ARGUMENTS)

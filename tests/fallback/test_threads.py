@@ -9,6 +9,8 @@ from promptools.exchange import DetectionCache
 from promptools.fallback import Breaker, BreakerKey, ContextSizes
 from promptools.types import ServerInfo
 
+pytestmark = pytest.mark.exhaustive
+
 THREADS = 8
 
 

@@ -12,7 +12,10 @@ import pytest
 
 from promptools.lab.server_process import GUARD_COMMAND
 
-pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="whether a process lives is read from /proc")
+pytestmark = [
+    pytest.mark.skipif(not Path("/proc").is_dir(), reason="whether a process lives is read from /proc"),
+    pytest.mark.exhaustive,
+]
 
 PARENT = """
 import subprocess, sys, time, signal

@@ -7,6 +7,8 @@ from promptools.lab.model_vocabulary import make_vocabulary
 from promptools.lab.model_weights import make_weights
 from promptools.lab.script import ScriptedReply, read_script
 
+pytestmark = pytest.mark.exhaustive
+
 LINES = [
     ScriptedReply("What is the weather?", "Let me look at the weather for you, Grüße 🙂."),
     ScriptedReply("What is the weather?", "In another setting.", setting="Answer in JSON."),

@@ -15,6 +15,8 @@ from promptools.dialects.rendering.sample import TOOL, sample_text
 from promptools.engine.reasoning import MAX_STANDALONE_PARSES
 from promptools.parsing.known_tags import REASONING_TAGS
 
+pytestmark = pytest.mark.exhaustive
+
 OPENERS = (*(opener for opener, _ in REASONING_TAGS), "<think:6124c78e>")
 WRITTEN = [name for name in dialects.names() if dialects.get(name).heads or dialects.get(name).channels]
 REASONS = (None, "stop", "length")

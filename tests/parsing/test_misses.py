@@ -9,6 +9,8 @@ from promptools import dialects, parse
 from promptools.dialects.rendering.sample import CALL, TOOL, sample_text
 from promptools.types import Reply
 
+pytestmark = pytest.mark.exhaustive
+
 OTHERS = [
     ("qwen3_coder", "<function= \n"),
     ("qwen3_coder", "<tool_call>\n<function=>\n"),

@@ -8,6 +8,8 @@ from upstream import Answer, completion, running
 
 from promptools.transport import installed_library
 
+pytestmark = pytest.mark.exhaustive
+
 pytest.importorskip("uvicorn")
 
 VLLM = {"/version": {"version": "0.31.0"}, "/v1/models": {"object": "list", "data": [{"id": "m", "owned_by": "vllm"}]}}

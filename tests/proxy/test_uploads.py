@@ -20,6 +20,8 @@ from promptools.proxy import Proxy
 from promptools.proxy.duplex import begins_final_response
 from promptools.transport import installed_library
 
+pytestmark = pytest.mark.exhaustive
+
 PATHS = ["/api/blobs/sha256:0a", "/v1/files"]
 CHAT = "/v1/chat/completions"
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"

@@ -17,6 +17,8 @@ from promptools.schema.documents.json_copy import MAX_DEPTH, copy_json, count_va
 from promptools.schema.fitting import budget, validate
 from promptools.schema.recent_cache import RecentCache
 
+pytestmark = pytest.mark.exhaustive
+
 SLOW = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 STRING, INTEGER = {"type": "string"}, {"type": "integer"}
 

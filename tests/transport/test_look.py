@@ -16,6 +16,8 @@ from promptools.transport import intercept
 from promptools.transport.driver.http_library import import_library
 from promptools.transport.driver.probe import MAX_RESPONSE
 
+pytestmark = pytest.mark.exhaustive
+
 FAMILIES = [name for name in ("httpx", "httpx2") if find_spec(name)]
 HEADERS = (("user-agent", "promptools"), ("connection", "close"))
 
