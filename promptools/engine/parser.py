@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 from promptools.dialects import get as get_dialect
 from promptools.dialects import unknown as unknown_dialect
 from promptools.dialects.calls.resolve import ParseOptions
-from promptools.engine import fast_path
 from promptools.engine.code import CodeStates
+from promptools.engine.fast_path import EXPECTED_DIALECTS, parse_plain
 from promptools.engine.message_router import MessageRouter
 from promptools.engine.prose import ProseStates
 from promptools.engine.reasoning import ReasoningStates, StandaloneResult
@@ -389,11 +389,11 @@ def parse(
     >>> parse('{"tool": "add", "arguments": {"a": 1, "b": 2}}').calls[0].arguments
     {'a': 1, 'b': 2}
     """
-    plain = expect in fast_path.EXPECTED_DIALECTS and dialect is None and strictness == "balanced" and new_id is None
+    plain = expect in EXPECTED_DIALECTS and dialect is None and strictness == "balanced" and new_id is None
     plain = plain and accept is None and sources == ()
     if plain and not (in_reasoning or json_answer) and isinstance(text, str):
         prepared = _prepare_tools(tools)
-        reply = fast_path.parse_plain(text, prepared, default_plan(expect), finish_reason) if prepared else None
+        reply = parse_plain(text, prepared, default_plan(expect), finish_reason) if prepared else None
         if reply is not None:
             return reply
     parser = _WholeReplyParser(

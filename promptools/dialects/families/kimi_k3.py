@@ -67,9 +67,9 @@ class _XtmlTags:
 
     pattern = _TAG
 
-    def kind_of(self, found: re.Match[str]) -> str:
+    def kind_of(self, match: re.Match[str]) -> str:
         """Return the kind of the tag that matched."""
-        return found.lastgroup or ""
+        return match.lastgroup or ""
 
     def hold_from(self, text: str) -> int:
         """Return the offset from which the end of `text` may be the beginning of a tag; its length if none is."""

@@ -168,9 +168,9 @@ class ElementReader(TaggedTextReader):
     def _on_last_text(self, rest: str) -> None:
         self._add_text(rest)
 
-    def _add_text(self, words: str) -> None:
-        super()._add_text(words)
-        self._has_text = self._has_text or bool(words.strip())
+    def _add_text(self, text: str) -> None:
+        super()._add_text(text)
+        self._has_text = self._has_text or bool(text.strip())
 
     # --- what a tag means ----------------------------------------------------------------------------------------
 
