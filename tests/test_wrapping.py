@@ -78,7 +78,7 @@ def test_wrapping_a_wrapped_http_client_changes_the_settings_that_are_named(fami
         again = wrap(once, trace=True)
         options = again._transport.start.context.options
         assert (options.mode, options.trace) == ("prompt", True)
-        assert not isinstance(again._transport.below, InterceptingTransport)
+        assert not isinstance(again._transport.inner, InterceptingTransport)
 
 
 def test_the_http_client_is_for_the_sdk(server):
@@ -121,7 +121,7 @@ def test_a_wrapped_ollama_client_stays_the_same_and_gives_the_call(server):
     wrap(client, trace=True)
     assert client.promptools.provider == "vllm"
     assert client.promptools.context.options.trace
-    assert not isinstance(client._client._transport.below, InterceptingTransport)
+    assert not isinstance(client._client._transport.inner, InterceptingTransport)
     client._client.close()
 
 

@@ -86,7 +86,7 @@ class StateMachine(ABC):
         self._candidate: Candidate | None = None
         self._head_group = ""
         """The scanner group of the marker that the candidate began with."""
-        """The candidate is in a fence and not definite: text after it shows that it is quoted, however it ends."""
+        self._shown_in_fence = False
         """The candidate is in a fence and not definite: text after it shows that it is quoted, however it ends."""
         self._candidate_start = 0
         self._last_named_end = -1

@@ -406,7 +406,7 @@ def test_the_client_it_was_copied_from_stays_as_it_was(server, family):
     assert intercept(carried, plain) is carried
     again = intercept(carried, plain)
     assert not isinstance(again._transport.inner, InterceptingTransport)
-    assert again._transport.origin is original
+    assert again._transport.original_client is original
     original.close()
     with pytest.raises(RuntimeError, match="has been closed"):
         carried.post(f"{server.url}/chat/completions")
