@@ -30,7 +30,7 @@ NOT_PURE = {
 
 
 def package(module: str) -> str:
-    """`promptools.engine.scan_plan` to `parsing.engine`, `promptools.wire.sse` to `wire`."""
+    """`promptools.engine.scan_plan` to `engine`, `promptools.wire.sse` to `wire`."""
     path = module.removeprefix("promptools").lstrip(".")
     while path not in ROWS and "." in path:
         path = path.rpartition(".")[0]

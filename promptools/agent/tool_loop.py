@@ -1,8 +1,8 @@
 """The loop of model requests and tool calls, as a generator without I/O.
 
-`converse` yields steps and is sent their results: `RequestReply` (request a reply; gets a `Gathered`), `RunTool` (run a
-tool; gets its `Result`), and events, which get nothing. It returns the `Transcript`. The sync and the async driver
-(`promptools.agent.drivers`) share it, and differ only in how they carry out the steps.
+`converse` yields steps and is sent their results: `RequestReply` (request a reply; gets an `AccumulatedReply`),
+`RunTool` (run a tool; gets its `Result`), and events, which get nothing. It returns the `Transcript`. The sync and the
+async driver (`promptools.agent.drivers`) share it, and differ only in how they carry out the steps.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RequestReply:
-    """Request a reply with this body; the result is a `Gathered`."""
+    """Request a reply with this body; the result is an `AccumulatedReply`."""
 
     body: dict[str, Any]
 

@@ -3,8 +3,8 @@
 Code is text: no marker in it begins a call, except in a fence that holds calls and nothing else, since models wrap
 calls in ```json blocks. So two places in a fence may begin a call: the first word after the opening backticks
 (`_enter_fence`) and the first word after another call (`_after_fenced_call`). Anything else there makes the rest of the
-fence code (`_code`). The opening backticks are kept in `_lead` until that is decided: they are markup around a call,
-and text around code.
+fence code (`_fenced_code`). The opening backticks are kept in `_fence_markup` until that is decided: they are markup
+around a call, and text around code.
 
 A run of backticks at the end of the text is held back, because the next chunk may make it longer.
 """

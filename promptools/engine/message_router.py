@@ -1,7 +1,7 @@
 """Replies in a format whose messages have headers: reasoning, content and calls are messages of their own.
 
-From the first header on, the dialect's cutter takes all text and yields segments (`promptools.parsing.messages`): for a
-message `Opened`, `Said` and `Ended`, and `Outside` for text outside of messages. `MessageRouter` routes them:
+From the first header on, the dialect's splitter takes all text and yields segments (`promptools.parsing.messages`):
+`MessageStart`, `Content` and `MessageEnd` for a message, and `Outside` for text outside. `MessageRouter` routes them:
 
     reasoning           to the output, verbatim
     content             to an engine that parses it as prose, since models put calls of other dialects there
@@ -40,7 +40,7 @@ COMPLETE_REASONS = frozenset(("stop", "tool_calls", "function_call"))
 
 
 class MessageRouter:
-    """Routes segments to the output, in order. `prose` makes the engine that parses the content of one message."""
+    """Routes segments to the output, in order. `new_engine` makes the engine that parses the content of one message."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class MessageRouter:
     def feed_pieces(self, pieces: Iterable[Piece]) -> None:
         """Feed Harmony whose control tokens are known as such."""
         from promptools.dialects.families.harmony_messages import (
-            HarmonySplitter,  # already imported if the cutter is one
+            HarmonySplitter,  # already imported if the splitter is one
         )
 
         assert isinstance(self._splitter, HarmonySplitter), f"{self._dialect.name} is no Harmony"

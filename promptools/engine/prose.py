@@ -9,10 +9,10 @@
     tag of an answer    markup that frames the content
     lone closer, token  markup if it is beside a call, else text or debris
 
-A tool's name that begins a line may be a call, so `_first_word` looks at the first word of each line; `_line` is set
-where one is expected. The end of the text that may become a marker is held back.
+A tool's name that begins a line may be a call, so `_first_word` looks at the first word of each line;
+`_at_line_start` is set where one is expected. The end of the text that may become a marker is held back.
 
-After a call (`_after`), a result that the model makes up ends the reply: it and all that follows are left out.
+After a call (`_after_call`), a result that the model makes up ends the reply: it and all that follows are left out.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 A `ScanPlan` belongs to a set of dialects. Its scanners find the heads of calls, tags of reasoning and of answers,
 end-of-turn tokens, closers that may stand alone, and backticks. Which of them count depends on what came before, so
-there are three scanners (`Scanners`): a head marked `first`, for instance, begins a call only if no text precedes it.
+there are three scanners (`Scanners`): a head marked `at_start`, say, begins a call only if no text precedes it.
 
-Heads of the kind `line` (a tool's name that begins a line) depend on the offered tools. For those, `ScanPlan.sought`
-derives scanners whose gate is built of the first letters of the tools' names.
+Heads marked `at_line_start` (a tool's name that begins a line) depend on the offered tools. For those,
+`ScanPlan.scanners_for` derives scanners whose gate is built of the first letters of the tools' names.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class ToolScanners(NamedTuple):
 
     full: Scanners
     common: Scanners
-    """The same, for text that holds none of the plan's `rare` words."""
+    """The same, for text that holds none of the plan's `rare_words`."""
     first_word: re.Pattern[str]
     """Matches the first word of a line if that may begin a call."""
 

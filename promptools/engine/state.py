@@ -4,10 +4,10 @@ A state is a method `(text, at, final) -> int`. It consumes some of `text[at:]`,
 and returns the offset to go on from. When only more text can decide, it returns `~offset`: the text from there on is
 held back in `_carry` and prepended to the next chunk. With `final`, no more text will come, and a state decides.
 
-    prose      _opening, _prose, _first_word, _after, _imagined   prose.py
-    code       _inline, _code, _fence, _in_run                    fences.py
-    reasoning  _zone_begins, _reasoning, _suspecting, _drafted    thought.py
-    candidate  _feeding                                           here
+    prose      _reply_start, _prose, _first_word, _after_call, _made_up_result        prose.py
+    code       _inline_code, _fenced_code, _after_fenced_call, _in_run                code.py
+    reasoning  _reasoning_start, _reasoning, _holding_call, _holding_trailing_calls   reasoning.py
+    candidate  _in_candidate                                                          here
 
 Where the scanner finds the head of a dialect and `_check_head` accepts it, `_open_candidate` makes a candidate of that
 dialect: a parser of one block of calls, which is fed all text until it is decided. `_finish_candidate` writes its
@@ -19,8 +19,8 @@ sources) or a part of something larger (a value, a program); then it is text. A 
 follows; any other is emitted in a group, which the output turns back into text when text follows.
 
 Invariant: each character fed is in exactly one of the output, `_carry`, the candidate and the held lists
-(`_fence_markup`, `_held_call`, `_trailing_calls`, `_tail`), and reaches the output once and in order, so that the spans
-tile the reply.
+(`_fence_markup`, `_held_call`, `_trailing_calls`, `_rescue_tail`), and reaches the output once and in order, so that
+the spans tile the reply.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A client's request, parsed and routed once: its server, the server's profile, and whether the body may be changed.
 
-Once the server is known, `ClientApi.read` converts the client's request into a Chat Completions body. From then on
+Once the server is known, `ClientApi.decode_request` converts the request into a Chat Completions body. From then on
 nothing depends on the client's API until the response is written.
 """
 

@@ -12,7 +12,7 @@ MIN_ANSWER_TOKENS = 512
 CONTEXT_STEP = 1_024
 """A context grows in multiples of this: each new size makes the server reload the model."""
 
-# each text is a row of the failure table too, of kind "overflow"; `at_least` marks a count that is a lower bound
+# each text is a row of the failure table too, of kind "overflow"; `more` marks a count that is a lower bound
 _PATTERNS = (
     # llama.cpp b10500 and later, and Ollama 0.32 over it
     r"request \((?P<prompt>\d+) tokens\) exceeds the available context size \((?P<context>\d+) tokens\)",

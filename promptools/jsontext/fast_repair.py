@@ -88,7 +88,7 @@ def repair_common(text: str, start: int, error_at: int) -> ParsedValue | None:
 
 
 def _read_strict_prefix(text: str) -> tuple[Any, MemberSpans, int]:
-    """Read a value of any kind as far as it is strict JSON, as `beginning` does an object."""
+    """Read a value of any kind as far as it is strict JSON, as `read_object_prefix` does an object."""
     if text.startswith("{"):
         return read_object_prefix(text)
     try:

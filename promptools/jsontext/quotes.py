@@ -228,7 +228,7 @@ def _truncated(text: str) -> Unreadable:
 
 
 def _is_escaped(text: str, start: int, index: int) -> bool:
-    """Whether an odd number of backslashes precedes `where`."""
+    """Whether an odd number of backslashes precedes `index`."""
     first = index
     while first > start and text[first - 1] == "\\":
         first -= 1

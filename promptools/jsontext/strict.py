@@ -40,14 +40,14 @@ _Items: TypeAlias = "dict[str, _Items] | list[_Items]"
 def read_object(text: str, start: int = 0) -> tuple[dict[str, Any], MemberSpans, int] | None:
     """Read the strict JSON object at `text[start]`: its value, the spans of its members, its end. O(n) in characters.
 
-    Return None if it is not strict JSON: a duplicate key, NaN and more than `DEEPEST` levels are not.
+    Return None if it is not strict JSON: a duplicate key, NaN and more than `MAX_DEPTH` levels are not.
     """
     result = read_object_prefix(text, start)
     return result if result[2] >= 0 else None
 
 
 def read_object_prefix(text: str, start: int = 0) -> tuple[dict[str, Any], MemberSpans, int]:
-    """Read the object at `text[start]` as far as it is strict JSON, as `members` does.
+    """Read the object at `text[start]` as far as it is strict JSON, as `read_object` does.
 
     The end of one that is not strict is the `~index` where it ceases to be; `~start` if that index is not known.
     """
@@ -121,7 +121,7 @@ def _verified_depth(value: Any, text: str) -> int | None:
 
 
 def exceeds_max_depth(value: Any, text: str, start: int, end: int) -> bool:
-    """Whether the value read from `text[start:end]` has more than `DEEPEST` levels."""
+    """Whether the value read from `text[start:end]` has more than `MAX_DEPTH` levels."""
     flat = not _inner_containers(_inner_containers(_inner_containers([[value]])))
     if flat:  # the text, which may hold a long string, need not be searched
         return False

@@ -24,7 +24,7 @@ _KEEP_LOGS_SECONDS = 7 * 24 * 3600.0
 
 
 def cache_folder() -> Path:
-    """Return the cache folder: PROMPTOOLS_CACHE, else `~/.cache_folder/promptools`."""
+    """Return the cache folder: PROMPTOOLS_CACHE, else `~/.cache/promptools`."""
     configured = os.environ.get("PROMPTOOLS_CACHE")
     return Path(configured).expanduser() if configured else Path.home() / ".cache" / "promptools"
 

@@ -208,7 +208,7 @@ def _prefill_ids(prefill: str, encode: Encode) -> Iterator[int]:
 
 
 def _answer_tokens(request: ToolRequest, prompt_tokens: int) -> int:
-    """Return how many tokens are left for the answer; `prompt` is an upper bound of the prompt's."""
+    """Return how many tokens are left for the answer; `prompt_tokens` is an upper bound of the prompt's."""
     if request.tokens_left is not None:
         return request.tokens_left
     context = request.profile.context

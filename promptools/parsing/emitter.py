@@ -449,7 +449,7 @@ class Emitter:
         self._retract_tries(begun)
 
     def _retract_tries(self, start: int) -> None:
-        """Correct the trace: the tries from `begun` on are text after all. O(those tries)."""
+        """Correct the trace: the tries from `start` on are text after all. O(those tries)."""
         end = self._offset + self._space_length
         for index in reversed(range(len(self._tries))):
             attempt = self._tries[index]

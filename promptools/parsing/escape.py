@@ -64,7 +64,7 @@ class MarkupEscaper:
         return [token for kind in self._kinds for token in kind.find_unescaped(text)]
 
     def escape(self, text: str, on_escape: EscapeCallback | None = None) -> str:
-        """Return `text` with its markup escaped, the same object if there is none; `written` gets each escaped form."""
+        """Return `text` with its markup escaped, the same object if none; `on_escape` gets each escaped form."""
         for kind in self._kinds:
             text = kind.escape(text, on_escape)
         return text
@@ -90,7 +90,7 @@ class MarkupEscaper:
         return text
 
     def may_be_in_json(self, json_text: str) -> bool:
-        """Whether strings inside `written`, which is JSON, may contain markup: a cheap check of all of them at once."""
+        """Whether strings inside `json_text`, JSON, may contain markup: a cheap check of all of them at once."""
         return any(kind.may_be_in_json(json_text) for kind in self._kinds)
 
 
@@ -181,7 +181,7 @@ def _longest_literal(symbols: Sequence[str]) -> str:
 
 
 def _pattern(symbol_lists: Iterable[Sequence[str]], firsts: Collection[str], before: str, backslash: str) -> str:
-    """Build the pattern of a first character followed by `backslash`, where one of `every` begins."""
+    """Build the pattern of a first character followed by `backslash`, where one of `symbol_lists` begins."""
     tails: dict[str, list[list[str]]] = {}
     for symbols in symbol_lists:
         first = re.escape(symbols[0]) if symbols[0] not in _HOLES else r"[^\s\\]"

@@ -90,7 +90,7 @@ class Marker(NamedTuple):
 class RareLiteralMarker(NamedTuple):
     """A marker that begins with common letters but contains a literal that is rare in prose, which is searched for.
 
-    `words`: those literals. `max_before` and `ahead`: how far before and after one of them `pattern` may match.
+    `search_literals`: those literals. `max_before` and `max_after`: how far before and after one `pattern` may match.
     `prefixes`: the prefixes of the marker to hold back at the end of the text.
     """
 
@@ -108,7 +108,7 @@ class RareLiteralMarker(NamedTuple):
         return _leftmost_match(self, text, at, stop)
 
     def search_literal(self, literal: str, text: str, at: int, stop: int | None = None) -> re.Match[str] | None:
-        """Return the leftmost match that contains `word`."""
+        """Return the leftmost match that contains `literal`."""
         stop = len(text) if stop is None else stop
         found_at = text.find(literal, at, stop + len(literal))
         while found_at >= 0:
@@ -188,7 +188,7 @@ class LetterMarkers:
         return _leftmost_match(self, text, at, stop)
 
     def search_literal(self, literal: str, text: str, at: int, stop: int | None = None) -> re.Match[str] | None:
-        """Return the leftmost match of a marker that begins with `word`."""
+        """Return the leftmost match of a marker that begins with `literal`."""
         stop = len(text) if stop is None else stop
         if all(text.find(sign, at, stop + self._longest) < 0 for sign in self._rare_characters[literal]):
             return None
@@ -321,7 +321,7 @@ class MarkerScanner:
         return match
 
     def without_literals(self, literals: Set[str]) -> MarkerScanner:
-        """Return a scanner for text that contains none of `words`; what it holds at the end of the text is the same."""
+        """Return a scanner for text with none of `literals`; what it holds at the end of the text is the same."""
         return self._with_rare([marker for marker in self._rare if literals.isdisjoint(marker.search_literals)])
 
     def with_line_gate(self, gate: str, unfinished: str) -> MarkerScanner:
@@ -379,7 +379,7 @@ class MarkerScanner:
             return here
 
     def _possible_after(self, prefix: str) -> PossibleMarkers:
-        """Return the markers that may begin with `beginning`, few of many."""
+        """Return the markers that may begin with `prefix`, few of many."""
         here = self._by_prefix.get(prefix)
         if here is None:
             markers: list[Marker] = []

@@ -7,12 +7,10 @@ none is concluded, and the server counts as `openai-compatible`.
 A probe has up to three steps, each a pair of functions; the caller sends the requests and keeps the results:
 
 1. `server_requests` and `read_server` find the kind. Where the kind is configured, `kind_requests` and `read_kind` take
-their
-   place, and find the version only where facts depend on it.
+   their place, and find the version only where facts depend on it.
 2. `version_requests` and `read_version` ask what may be asked only of a known kind.
 3. `read_models` reads the models from the same responses, `with_model` picks the one of a request; Ollama is asked for
-it
-   by `model_requests` and `read_model`.
+   it by `model_requests` and `read_model`.
 
 `is_server_final` and `is_kind_final` say whether a result may be cached. `detected_facts` turns it into facts of a
 profile.

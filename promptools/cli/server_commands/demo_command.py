@@ -130,7 +130,7 @@ def _run_own_server(arguments: argparse.Namespace) -> Iterator[ScenarioResult]:
 
 
 def _run_through_promptools(scenario: Scenario) -> Iterator[ScenarioResult]:
-    """Run the conversation of `route` through promptools, in three ways."""
+    """Run the conversation of `scenario` through promptools, in three ways."""
     yield run_scenario(replace(scenario, title="promptools, as it chooses"))
     yield run_scenario(replace(scenario, title="promptools, prompt", options={"mode": "prompt"}, mode="prompt"))
     yield run_scenario(replace(scenario, title="promptools, streamed", stream=True))

@@ -5,9 +5,9 @@ ways, put it into a list or a wrapper (`{"tool_calls": [...]}`), nest it under `
 `unresolved_calls` walks through all of these and returns one `UnresolvedCall` per call: the name, the arguments, and
 the other keys, each with its offsets in the source.
 
-Nothing here decides whether a call is *accepted* (see `settle`); it only tells what the JSON would call. A `JsonNode`
-keeps where a value is in the source, and whether that text is strict JSON, so that arguments that need no fix go out in
-the model's own spelling.
+Nothing here decides whether a call is *accepted* (see `resolve_call`); it only tells what the JSON would call. A
+`JsonNode` keeps where a value is in the source, and whether that text is strict JSON, so that arguments that need no
+fix go out in the model's own spelling.
 
 Spellings were collected from model cards and from what servers' parsers accept (2023 to 2026).
 """
@@ -110,7 +110,7 @@ class JsonNode(NamedTuple):
     closers_supplied: int = 0
     """The number of missing closing brackets that were supplied; it and `fixes` are set if a value was read at once."""
     repaired: str | None = None
-    """Its text as strict JSON if it was repaired while it was read; then `places` are offsets in this text."""
+    """Its text as strict JSON if it was repaired while it was read; then `member_spans` are offsets in this text."""
 
     def text(self) -> str | None:
         """Return the value's text as strict JSON if it is known: the model's own, or that with its errors repaired."""
@@ -162,7 +162,7 @@ def member_node(node: JsonNode, key: str) -> JsonNode:
     places = node.member_spans
     if places is None:
         parsed = read_object(node.source, node.start)
-        assert parsed is not None  # strict JSON, as `read` found
+        assert parsed is not None  # strict JSON, as `read_value` found
         places = parsed[1]
     start, end = places[key]
     return JsonNode(value, node.source, start, end, exact=True)

@@ -1,6 +1,6 @@
 """Resolve one raw call: find its tool, read and check its arguments, and decide whether it is a call at all.
 
-The input is a `Said`: what one JSON object, or the fields of another format, would call. The result is one of three:
+The input is an `UnresolvedCall`: what a JSON object, or the fields of another format, would call. The result is one of:
 
 - `Call`: the tool is offered, and the arguments fit its schema, perhaps after fixes. If the offered tools are unknown,
   or a call is certainly meant, a call of another tool is returned too, unchecked.
@@ -83,8 +83,8 @@ class Evidence(NamedTuple):
     """Where a candidate was found: the evidence for its being a call.
 
     `wrapped`: inside an unmistakable wrapper; `expected`: in the dialect that the request asked for; `sentinel`: after
-    a marker that prose cannot contain, so that even a call of a tool that is not offered is meant; `alone`: in a
-    wrapper, with no text before it; `at_start`: no text and no call before it, and not in a code fence.
+    a marker that prose cannot contain, so that even a call of a tool that is not offered is meant; `wrapper_first`: in
+    a wrapper, with no text before it; `at_start`: no text and no call before it, and not in a code fence.
     """
 
     dialect: str

@@ -6,8 +6,7 @@ only what no later step can change is sent early:
 
 1. `EarlyCallStart`: the tool is named exactly, before its arguments, and is not declared strict.
 2. `EarlyArguments`, one or more: each member of the arguments that is complete, strict JSON, declared by the schema,
-and a
-   scalar of exactly its type.
+   and a scalar of exactly its type.
 
 At the first member that is anything else, streaming stops (`_stopped`), and the rest is sent with the complete call.
 Invariant: what was sent is a prefix of the final `arguments_json`. `reconcile` restores it where a later member was
@@ -95,7 +94,7 @@ class ArgumentStreamer:
             return []
         last = (
             last and self._rules.single_shot
-        )  # nobody consumes the fragments, so a complete object is left to `settle`
+        )  # nobody consumes the fragments, so a complete object is left to `resolve_call`
         self._pieces.append(piece)
         if self._in_string and not (last or self._string_ends(piece)):
             return []

@@ -6,7 +6,7 @@
     </tool_call>
 
 GLM 4.5 and 4.6 write a line for each tag, 4.7 and 5 none; Ling 3 and Spark 2.5 write the same. Source: the chat
-templates of zai-org/GLM-4.5 (2025-07), GLM-4.6 and GLM-4.7. Relatives with tags of their own are in `glm_kin`.
+templates of zai-org/GLM-4.5 (2025-07), GLM-4.6 and GLM-4.7. Relatives with tags of their own are in `glm_variants`.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ _INLINE = CallLayout(brackets=False)
 
 
 def _is_offered(text: str, start: int, end: int, rules: ParseOptions) -> bool:
-    """Whether the action is an offered tool: `None`, `HarmonyEnd` and the like are not."""
+    """Whether the action is an offered tool: `None`, `Finish` and the like are not."""
     match = _NAMED.match(text, start, end)
     if match is None:
         return False

@@ -1,7 +1,7 @@
 """Build the example calls of a prompt: of offered tools, with placeholders for strings.
 
 Small models copy what they see: they follow an example of an offered tool, but repeat one of `tool_name` literally
-(docs/reference/real-models.md has the figures). A literal copy is no call: `modes.gate` recognizes it by its
+(docs/reference/real-models.md has the figures). A literal copy is no call: `call_filter` recognizes it by its
 placeholders, so a tool whose example would have none is not shown.
 """
 

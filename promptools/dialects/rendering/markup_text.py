@@ -72,7 +72,7 @@ def render_parameters(
 
 
 def render_invoke(call: Call, tag_prefix: str = "") -> str:
-    """Write a call as `<invoke name="...">` with its parameters; `before`: the prefix of each tag's name."""
+    """Write a call as `<invoke name="...">` with its parameters; `tag_prefix`: the prefix of each tag's name."""
 
     def parameter(key: str, text: str, _string: bool) -> str:
         return f'<{tag_prefix}parameter name="{key}">{text}</{tag_prefix}parameter>\n'

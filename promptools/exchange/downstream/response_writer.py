@@ -70,7 +70,7 @@ class ResponseWriter(Protocol):
         ...
 
     def finish(self, index: int, reply: Reply, envelope: Envelope, extra: Mapping[str, Any], *, valid: bool) -> bytes:
-        """End a choice with its reply; for `valid` see `Line.finish`."""
+        """End a choice with its reply; for `valid` see `ChoiceStream.finish`."""
         ...
 
     def end(self, summary: Summary) -> bytes:

@@ -170,7 +170,7 @@ class AttemptPlan:
         return "the model is asked to mend it"
 
     def _adapt(self, step: Adaptation, failure: Failure, at: float) -> str | None:
-        # `tool_choice` may be applied repeatedly, each time weaker; `mend` returns None when it cannot get weaker
+        # `tool_choice` may be applied repeatedly, each time weaker; `adapt_request` returns None when it cannot
         if step != "tool_choice" and (self.mode, step) in self._adaptations_used:
             return None
         adapted = adapt_request(step, self.request, failure, self.mode)

@@ -1,6 +1,6 @@
 """Probe a server before the first request to it, to detect what software and which model it runs.
 
-`look` probes when the cache has no valid result, within `PROBE_TIMEOUT` in all; a server that does not respond is
+`resolve_route` probes if no valid result is cached, within `PROBE_TIMEOUT` in all; a server that does not respond is
 treated as unknown. A probe has up to three rounds of small requests: which server it is, then its version if the
 software is known, then (Ollama only) what the model can do. Results are cached in `DetectionCache` by server, model and
 the kind that the config names; the result for the server alone only if it is certain, so that a server that is still

@@ -7,7 +7,7 @@ In strict mode any other transition raises. In lenient mode each has a reading, 
     between   text is held in `_pieces` while it may be a header without its first token; if it proves to be none,
               the state is `astray`: text that belongs to no message, until the next token
     header    parts are collected in `_pieces` until `<|message|>`; without that, the header ends before the bracket of
-              the arguments, or after its known parts if it is cut off or too long (`LIMIT`)
+              the arguments, or after its known parts if it is cut off or too long (`MAX_HEADER`)
     content   text is emitted as it comes; a suffix that may be `assistant` is held in `_tail`, since it would be the
               first word of a header without `<|start|>`. Tokens shown as code or in a string are text
               (`quoted_tokens.py`)

@@ -110,7 +110,7 @@ class StrippedHeaderFinder:
     """Finds such headers in text, and replaces each by pieces whose tokens are empty.
 
     It stops at the first control token of a header: text that has its tokens needs no guess. O(n) in characters; holds
-    back at most `LIMIT` of them.
+    back at most `MAX_HEADER` of them.
     """
 
     def __init__(self, known: IsTool | None = None) -> None:

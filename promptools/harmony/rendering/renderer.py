@@ -1,7 +1,7 @@
 """A conversation as Harmony text, or with a vocabulary as token ids.
 
-The text is openai-harmony's (0.0.8), byte for byte, except for what `declare` lists, and for control tokens in content
-(of users, tools, files): in text they are escaped, in ids they are ordinary text.
+The text is openai-harmony's (0.0.8), byte for byte, except for what `tool_declarations` lists, and for control tokens
+in content (of users, tools, files): in text they are escaped, in ids they are ordinary text.
 """
 
 from __future__ import annotations

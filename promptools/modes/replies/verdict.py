@@ -1,8 +1,8 @@
 """Judge a complete reply against its request: answer the client, ask the model to correct it, or try another mode.
 
 A verdict says what is wrong with a reply, what the client gets if no attempt does better, and what may help: asking the
-same mode again with feedback (`again`), or another mode (`elsewhere`). A call that was cut off is never asked for again
-in the same mode, since it would be cut again. Valid calls beside malformed ones are an answer.
+same mode again with feedback (`retry_with_feedback`), or another mode (`retry_elsewhere`). A call that was cut off is
+never asked for again in the same mode, since it would be cut again. Valid calls beside malformed ones are an answer.
 
 Replies that the server lost are recognized by what it leaves of them: an empty answer that cost tokens, a finish or
 stop reason of a call without the call, a tool named after a piece of a Harmony header.

@@ -26,7 +26,7 @@ _ALNUM9 = re.compile(r"[0-9A-Za-z]{9}")
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One message. An assistant's has `calls`; a tool's has its text in `result`, its other parts in `images`."""
+    """One message. An assistant's has `calls`; a tool's has its text in `result`, its other parts in `attachments`."""
 
     message: dict[str, Any]
     calls: tuple[Call, ...] = ()
@@ -148,7 +148,7 @@ def _dump(value: Any) -> str:
 
 
 def alnum9_id(call_id: str) -> str:
-    """Return `said` if it is nine alphanumerics, else nine derived from its hash (vllm#9019)."""
+    """Return `call_id` if it is nine alphanumerics, else nine derived from its hash (vllm#9019)."""
     if _ALNUM9.fullmatch(call_id):
         return call_id
     number = int.from_bytes(hashlib.blake2b(call_id.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")

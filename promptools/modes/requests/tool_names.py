@@ -21,7 +21,7 @@ _ILLEGAL = re.compile(r"[^a-zA-Z0-9_-]+")
 
 
 def legal_names(names: Iterable[str], pattern_text: str) -> dict[str, str]:
-    """Map each name that the regular expression `legal` does not match in full to one that it does.
+    """Map each name that the regular expression `pattern_text` does not match in full to one that it does.
 
     Deterministic, and two names never become one. Names that match are left out, and so are those for which no
     replacement matches.

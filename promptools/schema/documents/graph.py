@@ -7,8 +7,7 @@ copy keeps them alive.
 `build_graph` takes the first of these ways that works:
 
 1. `_link_common` accepts the common kind of schema without any library: well-formed keywords that mean the same in
-every
-   draft, references that are JSON pointers from the root, at most `MAX_DEPTH` levels.
+   every draft, references that are JSON pointers from the root, at most `MAX_DEPTH` levels.
 2. `strict`: the schema is checked against the meta-schema of its draft, and linked by the `referencing` library, which
    knows `$id`, `$anchor` and `$dynamicRef` (`_link_any`). Any fault is a UsageError.
 3. Not `strict`: a well-formed schema of the latest draft that declares names is linked the same way. Any other one is
@@ -143,7 +142,7 @@ def _link_normalized(root: Any, tool: str, draft: Draft) -> SchemaGraph:
 
     root, notes = normalize_schema(root, draft)
     graph = SchemaGraph(root)
-    if not _link_common(graph, LATEST):  # nested more than DEEPEST levels
+    if not _link_common(graph, LATEST):  # nested more than MAX_DEPTH levels
         graph = SchemaGraph(root)
         _link_any(graph, tool)
     graph.notes, graph.rewritten = tuple(notes), True

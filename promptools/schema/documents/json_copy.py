@@ -41,7 +41,7 @@ def count_values(value: Any) -> int:
 
 
 class _Copier:
-    """State of one copy: `made` holds the copy of each container by its id, `pending` the copies still to be filled."""
+    """State of one copy: `copies` holds that of each container by its id, `pending` the copies still to be filled."""
 
     def __init__(self) -> None:
         self.copies: dict[int, Any] = {}

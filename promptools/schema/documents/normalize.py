@@ -7,14 +7,12 @@ read as something else, is a note. Forms that are regular in the draft that the 
 There are three passes, because rewriting keywords moves the schemas that references point to:
 
 1. `collect_nodes` walks all subschemas, those reached only by references last. It resolves every reference to the
-object that
-   it means and removes it. Only where a node declares a name (`$id`, `$anchor`) is the `referencing` library needed.
+   object that it means and removes it. Only where a node declares a name (`$id`, `$anchor`) is the `referencing`
+   library needed.
 2. `normalize_keywords` rewrites the keywords of each node, parents before children: a parent takes draft 3's `required:
-true` from
-   its properties before they are looked at themselves.
+   true` from its properties before they are looked at themselves.
 3. `restore_references` locates the targets where they are by now and writes the references again. A target that is no
-longer
-   anywhere in the schema is put under `$defs`.
+   longer anywhere in the schema is put under `$defs`.
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@ Models write `"5"` for 5, `"[1, 2]"` for a list, `True` for true and null for a 
 that is a mistake depends on the schema alone, so the validator runs first and only what it reports is edited:
 
 1. `_plan_edits` turns each error into edits, `(path, new value)`; the first edit of a path wins. For `anyOf` and
-`oneOf` they
-   are those of the first alternative all of whose errors can be fixed.
+   `oneOf` they are those of the first alternative all of whose errors can be fixed.
 2. The edits are applied to a deep copy, which is validated again. A string may hold a list whose items are strings
    again, so this repeats up to `MAX_ROUNDS` times.
 3. If nulls remain that the schema refuses, and the value is valid without them, they are left out.

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 PATTERN_SECONDS = 0.1
 """Time limit of one pattern on one string."""
 FIRST_SEARCH_SECONDS = 0.001
-"""First time limit of a search; a slow one is repeated with the limit above, at most `budget.SLOW` times in a run."""
+"""First time limit of a search; a slow one is repeated with the limit above, at most `MAX_SLOW_SEARCHES` a run."""
 LARGEST_PATTERN = 50_000
 """Atoms of a pattern with its repetitions written out, as `regex` compiles it: some 40 MB."""
 MAX_ERRORS = 8
@@ -233,7 +233,7 @@ def _branch_errors(validator: Any, branches: list[Any], value: Any) -> list[Any]
 
 def _type(validator: Any, wanted: str | list[str], value: Any, _: Any) -> Iterator[Any]:
     if not any(validator.is_type(value, name) for name in ([wanted] if isinstance(wanted, str) else wanted)):
-        yield _error("is of another type")  # `describe` writes the message; jsonschema's would quote the whole value
+        yield _error("is of another type")  # `describe_error` writes the text; jsonschema's would quote the whole value
 
 
 def _enum(_: Any, wanted: list[Any], value: Any, __: Any) -> Iterator[Any]:

@@ -8,16 +8,16 @@ differ by `await` and by how they wait; all decisions are in the base class.
 Invariants:
 
 - At most one upstream reply is open. It is closed however the exchange ends: normally, by an error, by the client's
-early `break`, or in a cancelled task. A reply whose end has been received is read to it first, so that its
-connection can be reused.
-- What the exchange emits is buffered in `ready`, and passed on before every effect that takes time and at the end. So
-the exchange is over, with its trace reported, before the client gets the last bytes: many clients close the response
-as soon as they see those. The head always comes first, and once.
+  early `break`, or in a cancelled task. A reply whose end has been received is read to it first, so that its connection
+  can be reused.
+- What the exchange emits is in `pending_output`, and passed on before every effect that takes time and at the end. So
+  the exchange is over, with its trace reported, before the client gets the last bytes: many clients close the response
+  as soon as they see those. The head always comes first, and once.
 - An error of the exchange is kept in `error`, and raised after everything that was emitted before it.
 - Errors of the HTTP library become outcomes (`Failed`); all other exceptions, such as a bug in a client's hook, are
-raised to the caller.
+  raised to the caller.
 - `running` is set while the driver itself runs, and unset while the caller has an item. `close()` from another thread
-or task during that time only closes the upstream reply, which makes the exchange end by itself.
+  or task during that time only closes the upstream reply, which makes the exchange end by itself.
 - `waiting` (async only) is set while an effect is performed during which a tick may resume the exchange.
 """
 
@@ -116,7 +116,7 @@ class ExchangeDriver:
     def step(self, outcome: EffectResult | None) -> Probe | Send | Read | Abandon | Wait | Compute | None:
         """Resume the exchange with an outcome; return its next effect, or None when it has ended or failed.
 
-        What it emits on the way is appended to `ready`.
+        What it emits on the way is appended to `pending_output`.
         """
         while True:
             try:

@@ -85,7 +85,7 @@ class FieldCall:
         return declared and key not in self.arguments
 
     def add_text(self, key: str, text: str, type_name: str = "") -> list[EarlyCallStart | EarlyArguments]:
-        """Add an argument, of type `kind` if the model gave one, and return what may be emitted of it."""
+        """Add an argument, of type `type_name` if the model gave one, and return what may be emitted of it."""
         if type_name in TYPE_NAMES:
             value, fixes = read_typed(text, frozenset((TYPE_NAMES[type_name],)))
         else:

@@ -164,7 +164,7 @@ class LabelledCandidate(CandidateBase):
         return outcome if finish_reason in COMPLETE_FINISH_REASONS or _is_string(text) else cut
 
     def _unbracket(self, text: str) -> str:
-        """Return the content of brackets that follow the name; elsewhere `said` itself. Raises `NotACall`."""
+        """Return the content of brackets that follow the name; elsewhere `text` itself. Raises `NotACall`."""
         if "\n" in self.head:
             return text
         if not text.endswith("]"):
@@ -173,7 +173,7 @@ class LabelledCandidate(CandidateBase):
 
 
 def _is_string(text: str) -> bool:
-    """Whether `said` is a complete JSON string, so that it cannot have been cut off."""
+    """Whether `text` is a complete JSON string, so that it cannot have been cut off."""
     try:
         return text[:1] == '"' and isinstance(json.loads(text), str)
     except ValueError:

@@ -67,7 +67,7 @@ class PairReader(TaggedTextReader):
         """Calls, and values, that are open inside the value."""
         self._possible_end: ValueEnd | None = None
         self._pieces_at_end = 0
-        """Length of `_words` when the closing tag of the possible ending came."""
+        """Length of `_text_pieces` when the closing tag of the possible ending came."""
 
     def close(self, finish_reason: str | None) -> None:
         """Decide at the end of the text."""

@@ -77,7 +77,7 @@ class _GemmaBracket:
 
 
 class GemmaObject:
-    """Reads from after an object's first brace to its last; has the interface of `Arguments`. O(n) in characters."""
+    """Reads from after an object's first brace to its last, with `PythonArguments`' interface. O(n) in characters."""
 
     def __init__(
         self, keys: frozenset[str], types: Callable[[str], frozenset[str]], *, token_closes: bool = False

@@ -1,6 +1,6 @@
 """The base of the markup reader: tokens in, segments out, and in the end the parts that tile the text.
 
-Text arrives in pieces. `Tags` splits it into tokens, each a tag or the text between two, and each token goes to
+Text arrives in pieces. `TagTokenizer` splits it into tokens, each a tag or the text between two, and each token goes to
 `_state`, a bound method that is the current state. All tokens are kept, and a position in the block is an index into
 them, so that what turns out not to be a call can be returned as text unchanged.
 
@@ -152,7 +152,7 @@ class MarkupBlock(CandidateBase, ABC):
         live.clear()
 
     def _emit_before(self, index: int) -> None:
-        """Emit the parts before index `place`."""
+        """Emit the parts before `index`."""
         if index > self._emitted_to:
             parts = self._tile(index)
             self._has_emitted = self._has_emitted or bool(parts)

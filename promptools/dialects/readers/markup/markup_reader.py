@@ -7,14 +7,14 @@ never an argument.
 
 The states, one method each, and the modules that hold them:
 
-    _outside    before the first call: wrapper, call, a name outside of its tag, JSON        here
-    _naming     after a call's opening tag without a name                                    here
-    _in_call    between parameters                                                           here
-    _keying     after a parameter's opening tag without a name                               block_value
-    _in_value   in a value                                                                   block_value
-    _ending     after what looks like the end of a value                                     block_value
-    _between    after a call; its last value may be reopened if its closing tag comes here   here
-    _skipping   in what is not a call, up to its end                                         block_end
+    _before_calls       before the first call: wrapper, call, a name outside of its tag, JSON        here
+    _in_nameless_call   after a call's opening tag without a name                                    here
+    _in_call            between parameters                                                           here
+    _in_nameless_param  after a parameter's opening tag without a name                               value_states
+    _in_value           in a value                                                                   value_states
+    _after_closer       after what looks like the end of a value                                     value_states
+    _between            after a call; its last value may be reopened if its closing tag comes here   here
+    _skipping           in what is not a call, up to its end                                         end_states
 """
 
 from __future__ import annotations

@@ -3,13 +3,13 @@
 The reader is a set of states, each a method `(text, at, final)` that returns the index to go on from, or `~index` if
 more text is needed from there on. `CallLayout` defines what a dialect allows.
 
-    _begin      the bracket around the calls, if any        _between    after a call: a separator, or the end
-    _callee     a name and its opening bracket              _tail       after the calls: their closer
-    _inside     the arguments (`PythonCall`)                   _echoing    the calls repeated, with another closer
-    _wrapped    the closing bracket of `print(`             _losing     unreadable text, up to the closer
+    _begin          the bracket around the calls, if any    _after_call       after a call: a separator, or the end
+    _in_callee      a name and its opening bracket          _after_calls      after the calls: their closer
+    _in_arguments   the arguments (`PythonCall`)            _after_closer     the calls repeated, with another closer
+    _in_print       the closing bracket of `print(`         _skip_to_closer   unreadable text, up to the closer
 
-`_row`, `_after_guess`, `_after_uncertain` and `_unread`, for calls that nothing closes, are in `ends`; the parts made
-of the text are in `parts`. Text that was taken since the last part is `_pending_text`. In the end all calls become
+`_after_row_call`, `_after_guess`, `_after_uncertain` and `_skip_unreadable` are in `unclosed_calls`; the parts made
+of the text are in `python_parts`. Text taken since the last part is `_pending_text`. In the end all calls become
 parts that tile the text (`_finish`), or all become text (`_give_up`), unless the name of one was emitted already.
 """
 
