@@ -83,6 +83,11 @@ def test_rendered_calls_are_read_back_without_a_schema(name: str, said: list[tup
     read_back(name, said)
 
 
+@pytest.mark.parametrize("name", TYPED)
+def test_a_key_may_be_a_long_text(name: str) -> None:
+    read_back(name, [("free", {'a "long" <key> & ' * 40: 1})])
+
+
 @pytest.mark.parametrize("name", dialects.names())
 @EACH
 @given(said=declared_calls)

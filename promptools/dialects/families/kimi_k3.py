@@ -34,8 +34,9 @@ OPEN, CLOSE, SEP = "<|open|>", "<|close|>", "<|sep|>"
 TOOLS, END_TOOLS = f"{OPEN}tools{SEP}", f"{CLOSE}tools{SEP}"
 END_CALL, END_ARGUMENT = f"{CLOSE}call{SEP}", f"{CLOSE}argument{SEP}"
 
-_ATTRIBUTES = r"\s[^<>]{0,4000}+"
-"""With room for a key that is a long text itself; more is no tag, which limits the cost of an unclosed one."""
+_MAX_ATTRIBUTES = 4000
+"""Characters of a tag's attributes: a key may itself be a long text, and an unfinished tag costs no more than this."""
+_ATTRIBUTES = rf"\s[^<>]{{0,{_MAX_ATTRIBUTES}}}+"
 _TAG: Final = re.compile(
     rf"(?P<argument>{re.escape(OPEN)}argument{_ATTRIBUTES}{re.escape(SEP)})|(?P<call>{re.escape(OPEN)}call(?=\s))"
     rf"|(?P<end_argument>{re.escape(END_ARGUMENT)})|(?P<end_call>{re.escape(END_CALL)})"
@@ -54,7 +55,7 @@ _BROKEN_OPENER = re.compile(rf"{re.escape(END_ARGUMENT)}[\s<|]{{0,8}}open\b")
 """An argument's closing tag in a value, and after it a broken opening tag of the next argument."""
 _CLOSER_PREFIX = CLOSE[:3]
 """The prefix by which a closing tag is recognized."""
-_MAX_TAG = 4050
+_MAX_TAG = _MAX_ATTRIBUTES + 50
 _SPACE = re.compile(r"\s{0,256}+")
 _ATTRIBUTE = re.compile(r'\s(\w+)\s*=\s*"([^"]*)"')
 _ENTITIES = {"&quot;": '"', "&lt;": "<", "&gt;": ">", "&amp;": "&"}
