@@ -49,19 +49,24 @@ MANY = 12
 """Forms of one test up to which all are run with `--sample`."""
 
 
-def sampled(items: list[pytest.Item], one_in: int) -> list[pytest.Item]:
-    """Return what `make test` runs: no exhaustive test, of a test in many forms one in some, and fewer examples.
+def name_of(item: pytest.Item) -> str:
+    return item.nodeid.partition("[")[0]
 
-    Which forms are run hangs on their names alone, so that a failure is there again the next time.
+
+def sampled(items: list[pytest.Item], one_in: int) -> list[pytest.Item]:
+    """Return what `make test` runs: no exhaustive test, and of one in many forms the first and a share; fewer examples.
+
+    Which forms are run depends on their names alone, so that a failure is there again the next time.
     """
-    kept = []
-    forms = Counter(item.nodeid.partition("[")[0] for item in items)
+    kept: list[pytest.Item] = []
+    items = [item for item in items if item.get_closest_marker("exhaustive") is None]
+    forms = Counter(map(name_of, items))
+    begun: set[str] = set()
     for item in items:
-        if item.get_closest_marker("exhaustive") is not None:
-            continue
-        if forms[item.nodeid.partition("[")[0]] > MANY and crc32(item.nodeid.encode()) % one_in:
-            continue
-        kept.append(item)
+        name = name_of(item)
+        if name not in begun or forms[name] <= MANY or crc32(item.nodeid.encode()) % one_in == 0:
+            kept.append(item)
+        begun.add(name)
     for test in {test for item in kept if hasattr(test := getattr(item, "obj", None), SETTINGS)}:
         own = getattr(test, SETTINGS)
         vars(test)[SETTINGS] = settings(own, max_examples=max(3, own.max_examples // one_in))
