@@ -40,7 +40,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with the three that take longest, so that no process is left with them at the end."""
     if (one_in := config.getvalue("sample")) > 1:
-        items[:] = sampled(items, one_in)
+        kept = sampled(items, one_in)
+        config.hook.pytest_deselected(items=list(set(items) - set(kept)))
+        items[:] = kept
     items.sort(key=lambda item: item.get_closest_marker("majors") is None)
 
 
