@@ -261,7 +261,7 @@ class ReasoningStates(StateMachine):
         """Parse the calls that ended the reasoning of a reply that has no other text."""
         thought, closer, *space = self._trailing_calls
         self._trailing_calls = []
-        self._out.add_fix(Fix("marker", "nothing was said after the reasoning, so the call that ends it is meant"))
+        self._out.add_fix(Fix("marker", "nothing follows the reasoning, so the call that ends it is meant"))
         self._out.end_reasoning()
         self._state = self._prose
         self._rescue_tail = [closer, *space]

@@ -196,9 +196,9 @@ class StateMachine(ABC):
         if head.fence_labels and self._fence_label not in head.fence_labels:
             why = "no block of code of this kind holds a call of it"
         elif head.begins is None:
-            why = f"behind its head comes none of {' '.join(head.body_starts)}"
+            why = f"its head is followed by none of {' '.join(head.body_starts)}"
         else:
-            why = "what its head stands before and behind shows no call"
+            why = "what surrounds its head shows no call"
         end = next((start + len(literal) for literal in head.literals if text.startswith(literal, start)), end)
         at = self._fed - len(text)
         self._out.add_refusal(ParseAttempt(dialect.name, Span(at + start, at + end), "text", why))

@@ -224,9 +224,9 @@ COUNTED_KINDS: Mapping[FailureKind, str] = MappingProxyType(
         "no_native_tools": "it is a fact about the server as it was started",
         "no_raw": "its raw endpoint is there for no request, or for all",
         "template": "its chat template is the same for every request",
-        "crashed": "an HTTP 500 is the server's own word for a fault of its own",
+        "crashed": "an HTTP 500 is a fault that the server reports of itself",
         "cut": "it ended a stream before the end",
-        "swallowed": "it lost what the model said",
+        "swallowed": "it lost what the model wrote",
         "empty_calls": "it lost the calls that it speaks of",
         "garbled": "it does not keep to the API",
     }

@@ -41,7 +41,7 @@ class Heard:
         return self.ended not in {"cut", "header"}
 
 
-OTHER_TURN = "somebody else's turn behind it"
+OTHER_TURN = "somebody else's turn after it"
 """The repair of a message after which the model wrote another role's message."""
 
 

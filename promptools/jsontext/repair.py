@@ -340,5 +340,5 @@ class RepairingReader:
         if len(members) < len(pairs):
             counts = Counter(key for key, _ in pairs)
             for key in (key for key, count in counts.items() if count > 1):
-                self.fix_log.add(f"key {clip(key, 60)!r} stands twice; the last one holds", "duplicate")
+                self.fix_log.add(f"key {clip(key, 60)!r} came twice: the last one counts", "duplicate")
         return members

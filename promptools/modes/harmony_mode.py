@@ -57,7 +57,7 @@ class HarmonyMode:
         places = _tool_places(request)
         instruction = _call_instruction(request, places)
         if instruction:
-            notes.append(f"tool_choice {request.choice.kind} was put into words")
+            notes.append(f"tool_choice {request.choice.kind} was put into the prompt")
         converted = _convert(request, template, instruction)
         prefill = _prefill(request, places)
         sent = harmony_names(places)
@@ -136,7 +136,7 @@ def _call_instruction(request: ToolRequest, places: Mapping[str, ToolAddress]) -
     if not request.choice.forced or not places or not _asks_in_text(request):
         return ""
     which = f"the tool {short_recipient(places[request.choice.name])}" if request.choice.name else "one of the tools"
-    return f"Call {which} now; do not answer in words."
+    return f"Call {which} now; do not answer in plain text."
 
 
 def _prefill(request: ToolRequest, places: Mapping[str, ToolAddress]) -> str:

@@ -104,9 +104,9 @@ def _set_tool_choice(request: ToolRequest, body: dict[str, Any], sent: Mapping[s
             notes.append(f"tool_choice {name!r} was sent as 'required' with that tool alone")
         return ""
     if request.choice.forced:
-        notes.append(f"tool_choice {kind} was put into words: the server does not force it as it should")
+        notes.append(f"tool_choice {kind} was put into the prompt: the server does not force it as it should")
         which = f"the tool {sent.get(name, name)}" if name else "one of the tools"
-        return f"Call {which} now; do not answer in words."
+        return f"Call {which} now; do not answer in plain text."
     if kind == "none" or ("auto" in supported and request.body.get("tool_choice") == "auto"):
         body["tool_choice"] = kind
     return ""
@@ -119,7 +119,7 @@ def _set_response_format(request: ToolRequest, body: dict[str, Any], notes: list
     del body["response_format"]
     if request.choice.forced:
         return ""
-    notes.append("response_format was put into words: enforced, no call would be possible")
+    notes.append("response_format was put into the prompt: enforced, no call would be possible")
     return describe_answer_format(request)
 
 

@@ -60,7 +60,7 @@ class PromptMode:
             if request.json_answer and not request.choice.forced:
                 block += f"\n\n{describe_answer_format(request)}"
                 body.pop("response_format", None)
-                notes.append("response_format was put into words: enforced, no call would be possible")
+                notes.append("response_format was put into the prompt: enforced, no call would be possible")
             _add_stops(body, dialect.stop)
             if dialect.name == HARMONY:  # the others write any name
                 sent = {**harmony_names(request.offered.names), **renames}

@@ -309,7 +309,7 @@ class Emitter:
         left_out = tokens[kept:last]
         if left_out:
             shown = "".join(part.raw for part in left_out).strip(SPACE)
-            self.add_fix(Fix("marker", f"{clip(shown)!r} {'amid words' if following else 'at the end'} was taken out"))
+            self.add_fix(Fix("marker", f"{clip(shown)!r} {'amid text' if following else 'at the end'} was taken out"))
             self._discard_held_space()
             for part in left_out:
                 assert part.kind in ("debris", "markup", "space")
@@ -456,7 +456,7 @@ class Emitter:
             if attempt.span.start < start:
                 break
             if attempt.span.end <= end and attempt.outcome != "text":
-                self._tries[index] = replace(attempt, outcome="text", why="words follow it: it is talked about")
+                self._tries[index] = replace(attempt, outcome="text", why="text follows it: it is talked about")
 
     def _emit_part(self, part: Part) -> None:
         self._discard_held_space()

@@ -147,7 +147,7 @@ def _usage_error(errors: list[ErrorDetails], location: Location) -> UsageError:
         key = str(more["key"])
         return (location / key).error(f"unknown key; {suggest(key, more['known'])}")
     if kind == "entry_twice":
-        return location.error(f"an entry stands twice in {value}")
+        return location.error(f"an entry occurs twice in {value}")
     if kind == "literal_error" and isinstance(first["input"], str):
         words = re.findall(r"'([^']*)'", more["expected"])
         return location.error(f"{value} is not possible here; {suggest(first['input'], words)}")

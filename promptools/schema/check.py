@@ -11,7 +11,7 @@ from promptools.schema.fitting.validate import describe_errors
 from promptools.schema.prepared_tool import PreparedTool
 from promptools.types import Fix
 
-_UNWRAPPED = Fix("unwrap", f"the arguments stood under {argument_keys.WRAPPER!r}")
+_UNWRAPPED = Fix("unwrap", f"the arguments were under {argument_keys.WRAPPER!r}")
 
 
 class Checked(NamedTuple):

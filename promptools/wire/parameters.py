@@ -183,7 +183,7 @@ PARAMETERS: Mapping[str, EndpointRules] = MappingProxyType({
     "continue_final_message": _NO_TEMPLATE,
     "documents": _NO_TEMPLATE,
     "add_special_tokens": _NO_TEMPLATE,
-    "echo": _same(_dropped("the reply is the model's words alone", False)),
+    "echo": _same(_dropped("the reply is the model's text alone", False)),
     "suffix": _NO_EQUIVALENT,
     "skip_special_tokens": _same(_dropped(_MARKERS, False)),
     "spaces_between_special_tokens": _same(_dropped(_MARKERS, False)),

@@ -95,10 +95,8 @@ def test_parse_explains_what_looked_like_a_call_and_began_none(capsys, files):
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if line.startswith("│")]
     refused = {(row[0], row[2]): row[4] for row in rows if len(row) == 6 and row[3] == "text"}
     at = text.index("<tool_call>")
-    assert (
-        refused["qwen3_coder", f"4-{4 + len('<function=')}"] == "what its head stands before and behind shows no call"
-    )
-    assert refused["hunyuan", f"{at}-{at + len('<tool_call>')}"] == "behind its head comes none of { ["
+    assert refused["qwen3_coder", f"4-{4 + len('<function=')}"] == "what surrounds its head shows no call"
+    assert refused["hunyuan", f"{at}-{at + len('<tool_call>')}"] == "its head is followed by none of { ["
     assert "no block of code of this kind holds a call of it" in refused.values()
     _, out, _ = run(capsys, "parse", files / "talk.txt", "--tools", files / "tools.json", "--json")
     assert json.loads(out)["trace"]["tries"] == []

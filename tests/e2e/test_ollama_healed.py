@@ -299,7 +299,9 @@ def test_a_response_format_beside_tools_leaves_calls_possible(put, kind):
     mode = MODES.get(kind, "native")
     assert (got.error, got.calls, got.attempts) == (None, [CALL], [(mode, "answered")])
     told = any("response_format" in note for note in got.trace["notes"])
-    assert told == (mode == "native"), "that it was put into words is told, but for Harmony, which has a place for it"
+    assert told == (mode == "native"), (
+        "that it was put into the prompt is told, but for Harmony, which has a place for it"
+    )
 
 
 def test_a_call_that_the_server_took_out_of_a_text_cannot_be_seen(put):

@@ -301,7 +301,7 @@ def test_thoughts_alone_are_asked_again_and_then_the_next_mode():
     assert seen.message["tool_calls"][0]["function"] == PARIS
     told = [(each.outcome, each.why) for each in seen.reply.trace.attempts]
     assert told[0][0] == "swallowed"
-    assert told[0][1].endswith("the model is asked to mend it")
+    assert told[0][1].endswith("the model is asked to correct it")
     modes = place(modes=("harmony", "prompt"))
     answers = [said("completions", ONLY), said("completions", ONLY), reply("Words.")]
     seen = play(ask(WEATHER), answers, target=modes)
@@ -329,7 +329,7 @@ def test_harmony_react_tries_five_times(text):
 def test_a_call_that_must_come_is_forced_by_its_header_the_second_time():
     body = ask(WEATHER, tool_choice="required")
     seen = play(body, [said("completions", FINAL), said("completions", '{"city": "Paris"}')], target=place())
-    assert "do not answer in words" in seen.bodies[0]["prompt"]
+    assert "do not answer in plain text" in seen.bodies[0]["prompt"]
     assert seen.bodies[1]["prompt"].endswith("<|start|>assistant" + HEADER)
     assert seen.message["tool_calls"][0]["function"] == PARIS
 
@@ -342,7 +342,7 @@ def test_the_model_hears_of_its_tools_by_the_names_that_it_knows():
     assert told in seen.bodies[1]["prompt"]
     body = ask(odd, tool_choice={"type": "function", "function": {"name": "my.tool/x"}}, promptools={"prefill": "none"})
     seen = play(body, [said("completions", FINAL)] * 2, target=place())
-    assert seen.bodies[1]["prompt"].count("Call the tool my.tool_x now; do not answer in words.") == 2
+    assert seen.bodies[1]["prompt"].count("Call the tool my.tool_x now; do not answer in plain text.") == 2
     assert "my.tool/x" not in seen.bodies[1]["prompt"]
 
 

@@ -155,7 +155,7 @@ def test_the_model_hears_of_its_tools_by_the_names_that_it_knows(options, made, 
         f"There is no tool 'my_tool', so nothing was done. Did you mean {known!r}? The tools are: {known}."
         in seen.bodies[1]["messages"][-1]["content"]
     )
-    for choice, words in (("required", f"in words: {known}."), (THIS, f"Call the tool {known} now;")):
+    for choice, words in (("required", f"in plain text: {known}."), (THIS, f"Call the tool {known} now;")):
         body = ask(ODD, promptools={**options, "on_malformed": "error"}, tool_choice=choice)
         seen = play(body, [reply("no"), reply("no"), reply("no")], spare=True)
         assert words in seen.bodies[1]["messages"][-1]["content"]

@@ -109,7 +109,7 @@ def test_each_failure_is_told_of_the_send_that_failed():
     seen = play(ask(WEATHER, NOW, n=2), [several(bad, bad), reply("a"), reply("b")])
     assert contents(seen) == [(0, "a"), (1, "b")]
     assert [each.outcome for each in seen.reply.trace.attempts] == ["malformed", "answered", "answered"]
-    assert seen.log == [logged("native", "malformed (HTTP 200); the model is asked to mend it")] * 2
+    assert seen.log == [logged("native", "malformed (HTTP 200); the model is asked to correct it")] * 2
 
 
 SPENT = [{"prompt_tokens": 1, "completion_tokens": tokens} for tokens in (2, 50)]

@@ -75,7 +75,7 @@ def test_what_can_hold_no_words_is_passed_over():
 def test_the_liberty_is_told():
     odd = chunk({"content": "warm"}).replace(b'warm"}', b'warm",}')
     seen = play(ask(WEATHER, stream=True), [Answer(200, odd + END, SSE)])
-    assert seen.reply.trace.notes == ("the server's JSON was read with a liberty: trailing comma",)
+    assert seen.reply.trace.notes == ("the server's JSON was repaired: trailing comma",)
 
 
 @pytest.mark.parametrize(

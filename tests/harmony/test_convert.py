@@ -131,9 +131,9 @@ def test_a_user_s_name_stands_in_the_header():
         ("user", "ann"), ("assistant", ""), ("user", ""), ("user", "")
     ]  # fmt: skip
     assert told.notes == (
-        "message 1: its name was left out; a user's alone is told",
-        "message 2: the user's name 'Ann <|end|>' was left out; it cannot stand in a header",
-        "message 3: its name was left out; a user's alone is told",
+        "message 1: its name was left out; only a user's is written",
+        "message 2: the user's name 'Ann <|end|>' was left out; it cannot be in a header",
+        "message 3: its name was left out; only a user's is written",
     )
     assert "<|start|>user:ann<|message|>Hi.<|end|><|start|>assistant<|channel|>final" in render_messages(told.messages)
 

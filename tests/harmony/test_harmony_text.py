@@ -139,9 +139,9 @@ def test_control_tokens_in_what_the_app_says_are_words(message):
 def test_a_header_cannot_be_forged(field, role, word):
     message = Message(role, "x", **{field: word})
     said = field.replace("_", " ")
-    with pytest.raises(UsageError, match=f"The {said} .* cannot stand in a Harmony header: leave out white space"):
+    with pytest.raises(UsageError, match=f"The {said} .* cannot be in a Harmony header: leave out white space"):
         render_messages([message])
-    with pytest.raises(UsageError, match="cannot stand in a Harmony header"):
+    with pytest.raises(UsageError, match="cannot be in a Harmony header"):
         encode_messages([message], lambda _: [])
 
 

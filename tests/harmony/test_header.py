@@ -75,7 +75,7 @@ def test_what_the_format_knows_needs_no_repair(text, expected):
         ("<|channel|>commentary to=functions.get_weather: json", (*said(CALL)[:4], "json"),
          ["the recipient 'functions.get_weather:'"]),
         ("<|channel|>commentary to=user", ("assistant", "", "commentary", "", ""), ["`to=user`"]),
-        ("<|channel|>commentary to=", ("assistant", "", "commentary", "", ""), ["nothing right behind `to=`"]),
+        ("<|channel|>commentary to=", ("assistant", "", "commentary", "", ""), ["nothing directly after `to=`"]),
         ("<|channel|>commentary json code", ("assistant", "", "commentary", "", "code"), ["2 types"]),
         ("<|channel|>commentary <|constrain|>json final", ("assistant", "", "final", "", "<|constrain|>json"),
          ["the channel 'final' in another place", "2 channels"]),

@@ -107,7 +107,7 @@ def test_there_are_all_of_them() -> None:
         (
             "<|start|>assistant<|channel|>commentary to= functions.f<|message|>{}<|call|>",
             BadHeader,
-            "nothing right behind `to=`",
+            "nothing directly after `to=`",
         ),
     ],
 )

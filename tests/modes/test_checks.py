@@ -192,12 +192,12 @@ def test_a_call_that_must_come_is_asked_for_by_the_name_that_the_server_was_give
     given = {"names": {"a_b": "a.b"}, "tools": [tool("a.b"), tool("ping")]}
     named = {"type": "function", "function": {"name": "a.b"}}
     one = judge(said("Hello"), tool_choice=named, **given)
-    assert one.feedback[-1]["content"] == "Call the tool a_b now; do not answer in words."
+    assert one.feedback[-1]["content"] == "Call the tool a_b now; do not answer in plain text."
     some = judge(said("Hello"), tool_choice="required", **given)
-    assert some.feedback[-1]["content"] == "Call one of these tools now; do not answer in words: a_b, ping."
+    assert some.feedback[-1]["content"] == "Call one of these tools now; do not answer in plain text: a_b, ping."
     other = judge(said(malformed=(failed("unknown_tool", "ping"),)), tool_choice=named, **given)
     assert other.feedback[1]["content"] == (
-        "'ping' must not be called now. Call the tool a_b now; do not answer in words."
+        "'ping' must not be called now. Call the tool a_b now; do not answer in plain text."
     )
 
 
@@ -221,7 +221,7 @@ def test_another_tool_than_the_named_one_is_no_call():
     verdict = judge(said(malformed=(failed("unknown_tool"),)), raw="<raw>", tool_choice=NAMED)
     assert (verdict.kind, verdict.retry_with_feedback, verdict.retry_elsewhere) == ("no_call", True, True)
     assert verdict.feedback[1]["content"] == (
-        "'get_weather' must not be called now. Call the tool ping now; do not answer in words."
+        "'get_weather' must not be called now. Call the tool ping now; do not answer in plain text."
     )
     assert verdict.reply.calls == ()
 
@@ -263,8 +263,8 @@ def test_a_filtered_reply_stays_filtered():
 @pytest.mark.parametrize(
     ("choice", "words"),
     [
-        ("required", "Call one of these tools now; do not answer in words: get_weather, ping, exact."),
-        (NAMED, "Call the tool ping now; do not answer in words."),
+        ("required", "Call one of these tools now; do not answer in plain text: get_weather, ping, exact."),
+        (NAMED, "Call the tool ping now; do not answer in plain text."),
     ],
 )
 def test_a_call_that_must_come_and_does_not_is_asked_for(choice, words):
@@ -279,7 +279,7 @@ def test_nothing_but_forbidden_calls_is_asked_again():
     left_out = Trace(notes=("tool_choice is none: the call of 'f' was left out",))
     verdict = judge(said(discarded=(Discarded("{}", "markup"),), trace=left_out), tool_choice="none")
     assert (verdict.kind, verdict.retry_with_feedback) == ("forbidden", True)
-    assert verdict.feedback == ({"role": "user", "content": "Answer in words; no tool may be called now."},)
+    assert verdict.feedback == ({"role": "user", "content": "Answer in plain text; no tool may be called now."},)
 
 
 @pytest.mark.parametrize(

@@ -217,9 +217,9 @@ HEADER = "<|channel|>commentary to=functions.get_weather <|constrain|>json<|mess
 def test_a_call_that_must_come_is_asked_for_in_words_first(choice):
     upstream = sent(tools=[WEATHER], tool_choice=choice)
     what = "the tool get_weather" if choice is NAMED else "one of the tools"
-    assert f"Call {what} now; do not answer in words." in upstream.prompt.content
+    assert f"Call {what} now; do not answer in plain text." in upstream.prompt.content
     assert upstream.prefill == ""
-    assert any("put into words" in note for note in upstream.notes)
+    assert any("put into the prompt" in note for note in upstream.notes)
 
 
 @pytest.mark.parametrize("choice", [NAMED, "required"])
@@ -227,7 +227,7 @@ def test_where_it_did_not_come_the_reply_begins_with_it(choice):
     upstream = HarmonyMode().prepare(asked(tools=[WEATHER], tool_choice=choice).with_feedback(REFUSED))
     assert upstream.prefill == HEADER
     assert upstream.prompt.content.endswith("<|start|>assistant" + HEADER)
-    assert "do not answer in words" not in upstream.prompt.content
+    assert "do not answer in plain text" not in upstream.prompt.content
     assert upstream.notes == ()
 
 
@@ -266,7 +266,7 @@ def test_how_a_reply_begins_may_be_said(prefill, choice, begins, words):
         upstream = HarmonyMode().prepare(ask)
         assert upstream.prefill == begins
         assert upstream.prompt.content.endswith("<|start|>assistant" + begins)
-        assert ("do not answer in words" in upstream.prompt.content) is words
+        assert ("do not answer in plain text" in upstream.prompt.content) is words
 
 
 def test_without_a_tool_that_can_be_told_no_call_is_demanded():

@@ -77,7 +77,7 @@ def test_under_tool_choice_none_a_call_is_left_out():
     run = Run(THOUGHT + CALL, tool_choice="none")
     assert (run.calls, run.reply.content, run.verdict.kind) == ([], "", "forbidden")
     assert run.verdict.reply.content == ""
-    assert run.verdict.feedback == ({"role": "user", "content": "Answer in words; no tool may be called now."},)
+    assert run.verdict.feedback == ({"role": "user", "content": "Answer in plain text; no tool may be called now."},)
     run = Run(FINAL.replace("return", "end") + "<|start|>assistant" + CALL, tool_choice="none", stop_reason=200012)
     assert (run.reply.content, run.verdict.ok) == ("Sunny.", True)
 

@@ -105,15 +105,15 @@ def test_tool_choice_is_sent_as_far_as_it_is_heeded(choice, heeded, tools, said)
 @pytest.mark.parametrize(
     ("choice", "words"),
     [
-        ("required", "Call one of the tools now; do not answer in words."),
-        (NAMED, "Call the tool b now; do not answer in words."),
+        ("required", "Call one of the tools now; do not answer in plain text."),
+        (NAMED, "Call the tool b now; do not answer in plain text."),
     ],
 )
 def test_a_choice_that_no_one_heeds_is_put_into_words(choice, words):
     upstream = sent(profile=Profile(tool_choice=WEAK), tools=TWO, tool_choice=choice)
     assert "tool_choice" not in upstream.body
     assert upstream.body["messages"] == [{"role": "system", "content": words}, USER]
-    assert any("put into words" in note for note in upstream.notes)
+    assert any("put into the prompt" in note for note in upstream.notes)
 
 
 def test_other_tools_go_along_unless_one_is_named():
@@ -289,7 +289,7 @@ def test_a_form_that_leaves_no_room_for_calls_is_put_into_words():
     upstream = sent(profile=APART, tools=[tool()], response_format=FORM)
     assert "response_format" not in upstream.body
     assert '{"enum": ["yes", "no"]}' in upstream.body["messages"][0]["content"]
-    assert upstream.notes == ("response_format was put into words: enforced, no call would be possible",)
+    assert upstream.notes == ("response_format was put into the prompt: enforced, no call would be possible",)
 
 
 def test_the_words_for_a_form_follow_those_for_a_choice():

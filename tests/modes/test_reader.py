@@ -239,7 +239,7 @@ def test_thoughts_are_looked_through_only_when_nothing_else_came(delta, finish, 
     assert run.calls == calls
     assert run.reply.reasoning == delta.reasoning
     for call in run.reply.calls:
-        assert call.fixes[-1].detail == "the call stood in the reasoning"
+        assert call.fixes[-1].detail == "the call was in the reasoning"
 
 
 def test_no_call_is_looked_for_where_none_may_be():

@@ -59,7 +59,7 @@ LOOSE = [
     ("outer braces doubled", '{{"a": {"b": 1}}}', {"a": {"b": 1}}, ["doubled braces"]),
     ("escaped newline outside", '{"a": \\n[1, 2]\\n\\n}', {"a": [1, 2]}, None),
     ("odd white space", '{\u00a0"a": 1}', {"a": 1}, ["white space that JSON does not know"]),
-    ("duplicate key", '{"a": 1, "b": 2, "a": 3}', {"a": 3, "b": 2}, ["key 'a' stands twice; the last one holds"]),
+    ("duplicate key", '{"a": 1, "b": 2, "a": 3}', {"a": 3, "b": 2}, ["key 'a' came twice: the last one counts"]),
     (
         "quoted code",
         '{"path":"a.py","content":"print("hi")\nx = 1"}',

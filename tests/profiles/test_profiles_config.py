@@ -97,7 +97,7 @@ def test_a_byte_order_mark_is_no_part_of_the_text(write):
         ("providers.x.kind = 'vlm'", r": providers\.x\.kind: 'vlm' is no kind of server; did you mean 'vllm'\?"),
         ("providers.x.models = 3", r": providers\.x\.models: a table is wanted, not 3"),
         ("providers.x.models = [3]", r': providers\.x\.models\."0": a string is wanted, not 3'),
-        ("providers.x.models = ['a', 'a']", r": providers\.x\.models: an entry stands twice in \['a', 'a'\]"),
+        ("providers.x.models = ['a', 'a']", r": providers\.x\.models: an entry occurs twice in \['a', 'a'\]"),
         ("providers.x.models.m.alias = 'a'", r": providers\.x\.models\.m\.alias: unknown key; did you mean 'aliases'"),
         ("providers.x.models.m.aliases = 'a'", r": providers\.x\.models\.m\.aliases: an array is wanted, not 'a'"),
         (

@@ -145,7 +145,7 @@ def test_no_tool_is_inferred_by_a_guess():
 def test_arguments_under_properties(around, inner):
     arguments, fixes, _ = checked(tools(strings("city"), ["city"]), {**around, "properties": inner})
     assert arguments == {"city": "Oslo"}
-    assert fixes[0] == "the arguments stood under 'properties'"
+    assert fixes[0] == "the arguments were under 'properties'"
 
 
 @pytest.mark.parametrize(

@@ -186,7 +186,7 @@ def test_thinking():
     assert read(kwargs, think=False)[0]["chat_template_kwargs"] == {"enable_thinking": False}
     assert read(kwargs, think="low")[0]["reasoning_effort"] == "low"
     assert read(think="high") == (read()[0] | {"reasoning_effort": "high"}, ())
-    assert read(think=True) == (read()[0], ("not sent: think; nothing says how this server is told to think or not",))
+    assert read(think=True) == (read()[0], ("not sent: think; how this server takes it is not known",))
     assert read(think=None) == read()
 
 

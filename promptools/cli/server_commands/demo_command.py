@@ -162,7 +162,7 @@ def _address(process: subprocess.Popen[str]) -> str:
     for line in process.stdout:
         if line.startswith("listening "):
             return line.split()[1]
-    raise UsageError("the proxy did not start; its message stands above")
+    raise UsageError("the proxy did not start; its message is above")
 
 
 def _show(results: Sequence[ScenarioResult]) -> None:

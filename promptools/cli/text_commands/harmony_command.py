@@ -66,7 +66,7 @@ def _advice(first: _Location | None, found: _Location | None, *, library: bool) 
     """Yield what works now, or what to do about it."""
     if found is not None:
         yield f"promptools uses {found.file} and tells openai-harmony of it."
-        yield f"Other programs that use openai-harmony are told by {FOLDER_VARIABLE}={found.file.parent}"
+        yield f"Other programs that use openai-harmony find it by {FOLDER_VARIABLE}={found.file.parent}"
     elif first is not None:
         yield (
             f"{first.file} stands first and is not {FILE_NAME} (its sha256 is another): "

@@ -33,10 +33,14 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dialect", choices=names, metavar="NAME", help="read this dialect only")
     parser.add_argument("--expect", choices=names, metavar="NAME", help="the dialect that the request asked for")
     parser.add_argument(
-        "--accept", action="append", choices=names, metavar="NAME", help="a dialect to read, beside the one expected"
+        "--accept",
+        action="append",
+        choices=names,
+        metavar="NAME",
+        help="a dialect to read, in addition to the expected one",
     )
     parser.add_argument("--strictness", choices=get_args(Strictness), default="balanced")
-    parser.add_argument("--finish-reason", metavar="WHY", help="what the server said: stop, length, ...")
+    parser.add_argument("--finish-reason", metavar="WHY", help="the server's finish reason: stop, length, ...")
     parser.add_argument("--in-reasoning", action="store_true", help="the reply starts inside a reasoning block")
     parser.add_argument("--json-answer", action="store_true", help="a JSON answer was asked for: bare JSON is no call")
     parser.add_argument("--rescue", action="store_true", help="take a call that ends the reasoning, if nothing follows")
@@ -78,7 +82,7 @@ def _show(reply: Reply) -> None:
     )
     print_table(
         "Malformed calls",
-        ("tool", "reason", "what the model should mend"),
+        ("tool", "reason", "what the model should correct"),
         ((call.name or "?", call.reason, call.message) for call in reply.malformed),
     )
     for title, text in (("Reasoning", reply.reasoning), ("Content", reply.content)):

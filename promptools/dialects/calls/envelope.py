@@ -182,7 +182,7 @@ def _wrapped_node(node: JsonNode, key: str, anchors: frozenset[str]) -> JsonNode
             calls, _, _ = read_node(node.source, bracket.end(), node.end, anchors, close=True)
             if calls.value == inner.value:
                 return calls
-    raise NotACall("where its list of calls stands is not certain")
+    raise NotACall("where its list of calls is, is not certain")
 
 
 def list_nodes(node: JsonNode, anchors: frozenset[str]) -> Iterator[tuple[JsonNode, tuple[Fix, ...]]]:
@@ -258,7 +258,7 @@ def _with_sibling_arguments(unresolved: UnresolvedCall, node: JsonNode) -> Unres
     unresolved = unresolved._replace(record_keys=unresolved.record_keys | _record_keys_in(node.value))
     if key is None:
         return unresolved._replace(node=node)
-    fix = Fix("unwrap", "the arguments stood beside the function")
+    fix = Fix("unwrap", "the arguments were beside the function")
     return unresolved._replace(node=node, arguments=member_node(node, key), fixes=(*unresolved.fixes, fix))
 
 

@@ -130,7 +130,7 @@ def read_calls(
     if node.value == [] and place.sentinel:  # an empty list calls nothing, and is markup, not content
         return [Part("markup", raw[: node.end - node.start])]
     if not node.exact and rules.strictness == "strict" and not place.expected:
-        raise NotACall("strict takes no liberties with the body")
+        raise NotACall("strict allows no repair of the body")
     try:
         raw_calls = [_by_keys(call, keys) if keys else call for call in _unresolved_calls(node, name, rules)]
     except Unreadable as error:

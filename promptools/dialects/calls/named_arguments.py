@@ -71,14 +71,14 @@ def read_arguments(
             what = (
                 "text follows the arguments"
                 if not tail
-                else f"more than {MAX_CONCATENATED} objects stand in its arguments"
+                else f"more than {MAX_CONCATENATED} objects are in its arguments"
             )
             return _with_malformed(
                 read, text, malformed_call("invalid_json", what, place.dialect, _strip_header(name) or None)
             )
         body = rest if rest.startswith("{") else ""
         if rest and not body:
-            fixes = (*fixes, _tail_fix(rest) if tail else Fix("marker", "words followed the arguments"))
+            fixes = (*fixes, _tail_fix(rest) if tail else Fix("marker", "text followed the arguments"))
         for outcome in _resolve(name, node, fixes, rules, place):
             _add_call(read.calls, outcome)
         end = len(text) if tail and not body else size - len(rest)
@@ -134,7 +134,7 @@ def _read_after_text(body: str, anchors: frozenset[str]) -> tuple[JsonNode, tupl
             pass
         else:
             if not body[node.end :].strip():
-                return node, (Fix("marker", "words stood before the arguments"), *fixes)
+                return node, (Fix("marker", "there was text before the arguments"), *fixes)
     return JsonNode(body, body, 0, len(body), exact=False), ()
 
 
@@ -197,7 +197,7 @@ def _add_call(calls: list[Call | Malformed], outcome: Call | Malformed) -> None:
     last = calls[-1] if calls else None
     if isinstance(last, Call) and isinstance(outcome, Call):
         if (last.name, last.arguments) == (outcome.name, outcome.arguments):
-            calls[-1] = replace(last, fixes=(*last.fixes, Fix("duplicate", "the arguments stood twice")))
+            calls[-1] = replace(last, fixes=(*last.fixes, Fix("duplicate", "the arguments came twice")))
             return
         outcome = replace(outcome, fixes=(*outcome.fixes, Fix("json", "glued to the arguments of another call")))
     calls.append(outcome)

@@ -110,7 +110,7 @@ def resolve_call(unresolved: UnresolvedCall, rules: ParseOptions, place: Evidenc
     if unresolved.name is None:
         return _resolve_unnamed(unresolved, rules, place)
     if len(unresolved.name) > MAX_NAME_LENGTH or not NOT_IN_NAMES.isdisjoint(unresolved.name):
-        raise NotACall("what stands where the name belongs is no name")
+        raise NotACall("what is in the name's place is no name")
     _reject_record(unresolved, rules, place)
     if rules.tools is None:
         return _resolve_without_tools(unresolved, place)
@@ -273,7 +273,7 @@ def _resolve_unnamed(unresolved: UnresolvedCall, rules: ParseOptions, place: Evi
 # --- which arguments -------------------------------------------------------------------------------------------------
 
 
-_FLAT_FIX = Fix("unwrap", "the arguments stood beside the name")
+_FLAT_FIX = Fix("unwrap", "the arguments were beside the name")
 _NO_ARGUMENTS_FIX = Fix("coerce", "no arguments to {}")
 
 

@@ -109,7 +109,7 @@ class Anthropic(MarkupDialect):
 </invoke>
 </function_calls>
 
-Strings and numbers stand between the tags as they are, objects and lists as JSON. The results are then given to you.
+Strings and numbers go between the tags as they are, objects and lists as JSON. The results are then given to you.
 {call_instructions(parallel=parallel, required=required, several="Several calls are several invokes in one block.")}
 
 These are the functions, described as JSON:

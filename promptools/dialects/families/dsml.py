@@ -85,7 +85,7 @@ You have a set of tools. You call them by writing a block like this at the end o
 </{_MARK}invoke>
 </{_MARK}function_calls>
 
-A string stands between the tags as it is, with string="true". Everything else is JSON, with string="false".
+A string goes between the tags as it is, with string="true". Everything else is JSON, with string="false".
 {call_instructions(parallel=parallel, required=required, several="Several calls are several invokes in one block.")}
 
 These are the functions, described as JSON, one a line:

@@ -134,13 +134,15 @@ class Gemma4(Textual):
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Render the system-prompt block that declares the tools and the format."""
         how_many = "To call several, write one after the other." if parallel else "Call one function at a time."
-        when = "You must call a function in this turn." if required else "If no function is needed, answer in words."
+        when = (
+            "You must call a function in this turn." if required else "If no function is needed, answer in plain text."
+        )
         return f"""You can call functions. Write a call as the word `call`, a colon, the function's name, and its \
 parameters in braces, like this, and nothing after it:
 
 call:function_name{{parameter:{self.quote}a string{self.quote},other:2}}
 
-Strings stand between two {self.quote}, keys and other values are bare. {how_many} {when}
+Strings go between two {self.quote}, keys and other values are bare. {how_many} {when}
 
 The functions are:
 

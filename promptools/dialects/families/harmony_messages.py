@@ -46,7 +46,7 @@ def segment_of(item: Item) -> Segment:
             fixes = (_marker_fix(f"the call ends with <|{by}|>"),) if unexpected else ()
             return MessageEnd(raw, complete=by not in {"cut", "header"}, in_header=by == "header", fixes=fixes)
         case Aside(kind, raw):
-            notes = {"token": f"{clip(raw, 40)!r} begins and ends nothing", "debris": "words that belong to no message"}
+            notes = {"token": f"{clip(raw, 40)!r} begins and ends nothing", "debris": "text that belongs to no message"}
             return Outside(
                 "markup" if kind == "token" else kind, raw, (_marker_fix(notes[kind]),) if kind in notes else ()
             )

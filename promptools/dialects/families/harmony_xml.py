@@ -36,10 +36,10 @@ def read_parameters(name: str, text: str, rules: ParseOptions, place: Evidence, 
     """Read the call of `name` whose parameters are `text`, cut off unless `ended`. O(n)."""
     call = FieldCall(rules, place, definite=False)
     call.set_name(name)
-    call.fixes.append(Fix("marker", "its arguments stood between tags"))
+    call.fixes.append(Fix("marker", "its arguments were between tags"))
     for value in _values(text, call):
         if not value.key:
-            call.error = "words stand between its parameters"
+            call.error = "there is text between its parameters"
             continue
         if not value.closed:
             call.fixes.append(Fix("closer", f"the value of {value.key!r} had no closer"))

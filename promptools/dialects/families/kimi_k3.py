@@ -147,7 +147,7 @@ class XtmlCandidate(TaggedTextReader):
 
     def _between(self, kind: str, _text: str, found: re.Match[str], _final: bool) -> bool:
         if self._take_text().strip():
-            self._call.error = "words stand between its arguments"
+            self._call.error = "there is text between its arguments"
         end = self._base_offset + len(found[0])
         if kind == "argument":
             self._begin_value(found[0])

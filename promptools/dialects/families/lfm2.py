@@ -64,7 +64,7 @@ class Lfm2(MarkedPythonCalls):
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Render the system-prompt block that declares the tools and the format, the list of tools first."""
-        when = "You must call a function in this turn." if required else "If no function is needed, answer in words."
+        when = "You must call a function in this turn." if required else "If no function is needed, answer in text."
         return f"""List of tools: {tools_as_json(tools)}
 
 {self.call_format(parallel=parallel)}

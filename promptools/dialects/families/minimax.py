@@ -80,7 +80,7 @@ You may call tools to help with the user's request. They are described here as J
 {listed}
 </tools>
 
-A call is written in XML, like this; values stand between the tags as they are, objects and lists as JSON:
+A call is written in XML, like this; values go between the tags as they are, objects and lists as JSON:
 
 <minimax:tool_call>
 <invoke name="{NAME_SLOT}">

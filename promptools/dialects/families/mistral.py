@@ -124,7 +124,7 @@ class Mistral(Textual):
         """Read from the bracket of the list, or of the arguments."""
         before = _NAME_FIRST.match(head)
         if before is not None:
-            moved = Fix("marker", "the name stands before the marker")
+            moved = Fix("marker", "the name is before the marker")
             return MistralCandidate(head, CLOSERS, rules, place, definite=definite, name=before[1], fixes=[moved])
         header = _HEAD.fullmatch(head)
         if header is None:

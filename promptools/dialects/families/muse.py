@@ -75,7 +75,7 @@ class Muse(MarkupDialect):
 You may call these functions, described as JSON, one a line:
 {json_lines(tools)}
 
-A call has this form; values stand between the tags as they are, objects and lists as JSON:
+A call has this form; values go between the tags as they are, objects and lists as JSON:
 <atem:function_calls>
 <atem:invoke name="{NAME_SLOT}">
 <atem:parameter name="{PARAMETER_SLOT}">its value</atem:parameter>

@@ -62,7 +62,7 @@ class QwenAgent(Textual):
         """Render the system-prompt block that declares the tools and the format."""
         listed = "\n\n".join(describe(tool) for tool in tools)
         several = " To use several at once, write one such pair for each." if parallel else ""
-        when = "You must use a tool in this turn." if required else "If no tool is needed, answer in plain words."
+        when = "You must use a tool in this turn." if required else "If no tool is needed, answer in plain text."
         return f"""# Tools
 
 You have these tools:
@@ -74,7 +74,7 @@ To use one, end your message with its name and its arguments, which are one JSON
 {FUNCTION}: <the name of the tool>
 {ARGS}: {{"parameter": "value"}}
 
-Then stop: what it gives is told to you behind {RESULT}, which you never write yourself.{several} {when}"""
+Then stop: its result comes to you after {RESULT}, which you never write yourself.{several} {when}"""
 
     def render_calls(self, calls: Sequence[Call]) -> str:
         """Render calls as the model would write them."""

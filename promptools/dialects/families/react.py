@@ -230,7 +230,7 @@ class React(Textual):
         """Render the system-prompt block that declares the tools and the format."""
         listed = "\n\n".join(describe(tool) for tool in tools)
         several = " To use several at once, write one pair of lines for each." if parallel else ""
-        when = "You must use a tool in this turn." if required else "If no tool is needed, answer in plain words."
+        when = "You must use a tool in this turn." if required else "If no tool is needed, answer in plain text."
         return f"""# Tools
 
 You can use tools. These are the tools:

@@ -58,7 +58,7 @@ class SeedOss(MarkupDialect):
 
 {json_lines(tools)}
 
-A call has this form; values stand between the tags as they are, objects and lists as JSON:
+A call has this form; values go between the tags as they are, objects and lists as JSON:
 
 <seed:tool_call>
 <function=function name>

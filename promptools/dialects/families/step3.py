@@ -63,7 +63,7 @@ def tokens_begin(text: str, start: int, end: int, *, fresh: bool, rules: ParseOp
     return None if _PARTIAL_OPENER.fullmatch(window) else False
 
 
-_SEVERAL = "Several calls stand in one block, each on its line."
+_SEVERAL = "Several calls go into one block, each on its line."
 
 
 class Step3(MarkupDialect):
@@ -92,7 +92,7 @@ class Step3(MarkupDialect):
 You may call these tools, described as JSON, one a line:
 {json_lines(tools)}
 
-A call has this form; values stand between the tags as they are, objects and lists as JSON:
+A call has this form; values go between the tags as they are, objects and lists as JSON:
 {_OPENER}
 <｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name="{NAME_SLOT}">\
 <steptml:parameter name="{PARAMETER_SLOT}">its value</steptml:parameter></steptml:invoke><｜tool_call_end｜>

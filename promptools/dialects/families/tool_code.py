@@ -97,7 +97,7 @@ class Smolagents(MarkedPythonCalls):
     """A program between `<code>` tags that is nothing but calls of tools; elsewhere such a program is code."""
 
     name = "smolagents"
-    models = "any model behind smolagents' CodeAgent, SmolLM3 with Python tools"
+    models = "any model used through smolagents' CodeAgent, SmolLM3 with Python tools"
     heads: tuple[Head, ...] = (
         Head(("<code>",), r"<code>\s{0,64}+(?:\Z|(?=[A-Za-z_#]))", body_starts="c", begins=_program_begins),
     )

@@ -96,8 +96,8 @@ class ToolNameXml(Textual):
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Render the system-prompt block that declares the tools and the format."""
         listed = "\n\n".join(describe(tool) for tool in tools)
-        several = " To use several at once, write one behind the other." if parallel else ""
-        when = "You must use a tool in this turn." if required else "If no tool is needed, answer in plain words."
+        several = " To use several at once, write one after the other." if parallel else ""
+        when = "You must use a tool in this turn." if required else "If no tool is needed, answer in plain text."
         return f"""# Tools
 
 You can use these tools:

@@ -138,7 +138,7 @@ class ToolBridge(ToolNameXml):
     """`<toolbridge_calls>` around elements named after tools."""
 
     name = "toolbridge"
-    models = "any model behind ToolBridge"
+    models = "any model used through ToolBridge"
     tier: Tier = "A"
     heads = (
         Head(

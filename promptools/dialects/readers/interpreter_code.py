@@ -91,7 +91,7 @@ class CodeCandidate(CandidateBase):
             outcome = call_part(validate_call(tool, {key: code}, None, [fix], self._rules, self._place), code)
         else:
             self.parts = [Part("text", raw)]
-            self.tries.append(TriedStrategy(self._place.dialect, "text", "what stands there is no Python", len(raw)))
+            self.tries.append(TriedStrategy(self._place.dialect, "text", "what follows is no Python", len(raw)))
             return
         self.parts = [Part("markup", head[0]), outcome]
         self.tries.append(trace_entry(self._place.dialect, len(raw), self.parts))

@@ -54,5 +54,5 @@ _SINGLE = (
 )
 _SPARING = "Leave out optional parameters that the user does not mention."
 _REQUIRED = "You must call a tool in this turn."
-_OPTIONAL = "For anything else:\n\nan answer in plain words, without calls."
+_OPTIONAL = "For anything else:\n\nan answer in plain text, without calls."
 """A paragraph of its own: at the end of another, a model of 1.5B overlooked it in eight of fourteen requests."""

@@ -92,10 +92,8 @@ def wrap_cdata(text: str) -> str:
     return f"<![CDATA[{text.replace(']]>', ']]]]><![CDATA[>')}]]>"
 
 
-def call_instructions(
-    *, parallel: bool, required: bool, several: str = "Several calls stand one after the other."
-) -> str:
+def call_instructions(*, parallel: bool, required: bool, several: str = "Several calls follow one another.") -> str:
     """Return the sentences of the prompt on how many calls the model may make, and when."""
     how_many = several if parallel else "Make one call at a time."
-    when = "Call a tool in this turn." if required else "If no tool is needed, answer in plain words."
+    when = "Call a tool in this turn." if required else "If no tool is needed, answer in plain text."
     return f"{how_many} Write nothing after the calls, and never a result yourself. {when}"

@@ -95,7 +95,7 @@ class AttemptRunner:
             )
         self.decoder.streamed = is_stream(opened.headers, asked=self._plan.request.stream)
         broke = yield from self._read()
-        self._state.notes.extend(f"the server's JSON was read with a liberty: {fix}" for fix in self.decoder.fixes)
+        self._state.notes.extend(f"the server's JSON was repaired: {fix}" for fix in self.decoder.fixes)
         return (yield from self._judge(opened, broke))
 
     def head(self) -> Head:

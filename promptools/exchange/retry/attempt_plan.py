@@ -167,7 +167,7 @@ class AttemptPlan:
             return None
         self._corrections_left -= 1
         self.request = self.request.with_feedback(verdict.feedback)
-        return "the model is asked to mend it"
+        return "the model is asked to correct it"
 
     def _adapt(self, step: Adaptation, failure: Failure, at: float) -> str | None:
         # `tool_choice` may be applied repeatedly, each time weaker; `adapt_request` returns None when it cannot

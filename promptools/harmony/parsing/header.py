@@ -97,7 +97,7 @@ class _HeaderReader:
             self._token(piece.name)
             return
         if self.after_token == "constrain" and self.is_first_word and piece[:1].isspace():
-            self.repairs.append("a space behind <|constrain|>")
+            self.repairs.append("a space after <|constrain|>")
         for word in piece.split():
             self._word(word)
 
@@ -150,7 +150,7 @@ class _HeaderReader:
     def _add_recipient(self, word: str) -> None:
         if not word:
             self.expects_recipient = True
-            self.repairs.append("nothing right behind `to=`")
+            self.repairs.append("nothing directly after `to=`")
             return
         self.recipients.append(word)
 

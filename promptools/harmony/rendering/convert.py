@@ -204,12 +204,12 @@ class _MessageConverter:
         name = _string(message.get("name"))
         if not name or is_header_field(name):
             return name
-        self.notes.append(f"message {at}: the user's name {clip(name)!r} was left out; it cannot stand in a header")
+        self.notes.append(f"message {at}: the user's name {clip(name)!r} was left out; it cannot be in a header")
         return ""
 
     def _drop_name(self, at: int, message: Mapping[str, Any]) -> None:
         if message.get("name"):
-            self.notes.append(f"message {at}: its name was left out; a user's alone is told")
+            self.notes.append(f"message {at}: its name was left out; only a user's is written")
 
     def _assistant(self, at: int, message: Mapping[str, Any]) -> Iterator[Message]:
         text = self._text(at, message) or _string(message.get("refusal"))

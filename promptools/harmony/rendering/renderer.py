@@ -161,7 +161,7 @@ def is_header_field(text: str) -> bool:
 def _header_field(text: str, what: str) -> str:
     """Return a field of a header. Raises UsageError if it could end the field, since headers are not escaped."""
     if text and not is_header_field(text):
-        raise UsageError(f"The {what} {text!r} cannot stand in a Harmony header: leave out white space, '<', '>', '|'.")
+        raise UsageError(f"The {what} {text!r} cannot be in a Harmony header: leave out white space, '<', '>', '|'.")
     return text
 
 

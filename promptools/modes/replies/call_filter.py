@@ -138,7 +138,7 @@ class CallFilter:
         """Fail a copy of an example, whose arguments are placeholders."""
         message = (
             f"The call of {call.name!r} is the example of the instructions, so nothing was done: write values of the"
-            " request in place of its placeholders, or answer in words."
+            " request in place of its placeholders, or answer in plain text."
         )
         return self._fail(Malformed(index, raw, "invalid_arguments", message, span, call.name, call.dialect))
 

@@ -376,7 +376,7 @@ class ReplyReader:
         for call_end in trailing:
             tool = self._tools.get(call_end.call.name)
             if tool is not None and not tool.dangerous:
-                fix = Fix("marker", "the call stood in the reasoning")
+                fix = Fix("marker", "the call was in the reasoning")
                 call = replace(call_end.call, fixes=(*call_end.call.fixes, fix))
                 events += self._filter_events(
                     [replace(call_end, call=call)], "thoughts", lambda span: reasoning[span.start : span.end]

@@ -290,8 +290,8 @@ def _sent_names(request: ToolRequest, sent: Mapping[str, str]) -> list[str]:
 
 def _call_instruction(request: ToolRequest, sent: Mapping[str, str]) -> str:
     if request.choice.name is not None:
-        return f"Call the tool {sent.get(request.choice.name, request.choice.name)} now; do not answer in words."
-    return f"Call one of these tools now; do not answer in words: {format_names(_sent_names(request, sent))}."
+        return f"Call the tool {sent.get(request.choice.name, request.choice.name)} now; do not answer in plain text."
+    return f"Call one of these tools now; do not answer in plain text: {format_names(_sent_names(request, sent))}."
 
 
 def _missing_call(request: ToolRequest, reply: Reply, raw: str, sent: Mapping[str, str], *, harmony: bool) -> Verdict:
@@ -312,7 +312,7 @@ def _empty_reply(
     if reply.finish_reason in {"length", "content_filter"}:
         return Verdict("answered", reply)
     if any(note.startswith(FORBIDDEN_PREFIXES) for note in reply.trace.notes):
-        feedback = _text_feedback(Reply(), "", "Answer in words; no tool may be called now.", harmony=harmony)
+        feedback = _text_feedback(Reply(), "", "Answer in plain text; no tool may be called now.", harmony=harmony)
         why = "nothing but calls, and none may be made"
         return Verdict(
             "forbidden",

@@ -130,7 +130,7 @@ def _decode_think(think: Any, profile: Profile, notes: list[str]) -> dict[str, A
     if isinstance(think, bool) and profile.template_kwargs:
         return {"chat_template_kwargs": {"enable_thinking": think}}
     if think is not None:
-        notes.append("not sent: think; nothing says how this server is told to think or not")
+        notes.append("not sent: think; how this server takes it is not known")
     return {}
 
 

@@ -132,7 +132,7 @@ class ElementReader(TaggedTextReader):
         if self._possible_end is not None and finish_reason != "length":
             self._end_at(self._possible_end)
         elif not self._call.meant and (self._saw_call_closer or (not self._values and self._state == self._between)):
-            self._give_up("nothing of a call stands in it", len(self._tag))
+            self._give_up("it holds nothing of a call", len(self._tag))
         elif self._may_supply_closer(finish_reason):
             self._finish(self._base_offset, self._base_offset, Fix("closer", f"no '</{self._root}>'"))
         else:
@@ -185,11 +185,11 @@ class ElementReader(TaggedTextReader):
             if name == self._root and kind != "close" and self._values:  # the next call of the tool
                 self._finish(self._base_offset, self._base_offset, Fix("closer", f"no '</{self._root}>'"))
             elif not self._values and not self._call.meant:
-                self._give_up("something else stands in it", len(self._tag))
+                self._give_up("it holds something else", len(self._tag))
             elif kind == "close":
                 self._record_fix(f"{match[0]!r} too many")
             else:
-                self._call.error = "something else stands between its arguments"
+                self._call.error = "something else is between its arguments"
                 self._add_text(match[0])
             return True
         self._take_text()
@@ -206,7 +206,7 @@ class ElementReader(TaggedTextReader):
         if ARGS_TAG in self._keys or self._has_text or not (opens or (kind == "close" and self._in_args)):
             return False
         if opens:
-            self._record_fix(f"the arguments stood in '<{ARGS_TAG}>'")
+            self._record_fix(f"the arguments were in '<{ARGS_TAG}>'")
         self._in_args = opens
         return True
 
@@ -221,9 +221,9 @@ class ElementReader(TaggedTextReader):
         body = self._take_text()
         if body.strip() and not self._read_body(body):
             if not self._call.meant:
-                self._give_up("what stands in it are no arguments", len(self._tag))
+                self._give_up("what it holds are no arguments", len(self._tag))
                 return True
-            self._call.error = "what stands in it are no arguments"
+            self._call.error = "what it holds are no arguments"
         surplus = Fix("closer", f"'</{self._root}>' too many") if self._extra_closer_size else None
         self._finish(self._base_offset, self._base_offset + len(match[0]) + self._extra_closer_size, surplus)
         return True
@@ -244,7 +244,7 @@ class ElementReader(TaggedTextReader):
         key = main_parameter(tool) if tool is not None and len(self._keys) == 1 else None
         if key is None or self._is_ambiguous or (self._root in HTML_ELEMENTS and not self._call.meant):
             return False
-        self._call.fixes.append(Fix("unwrap", f"the body was bare words: taken as {key!r}"))
+        self._call.fixes.append(Fix("unwrap", f"the body was plain text, read as {key!r}"))
         self._add_argument(key, body)
         return True
 
@@ -364,7 +364,7 @@ class ElementReader(TaggedTextReader):
             return
         self._add_list()
         if key in self._values and self._is_list(key):
-            self._call.error = f"{key!r} stood twice, apart from each other"
+            self._call.error = f"{key!r} came twice, apart from each other"
         self._values[key] = text
         if self._root == MCP_TOOL and self._call.tool is None:
             return  # their tool is known only at the end

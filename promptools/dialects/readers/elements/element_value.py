@@ -33,7 +33,7 @@ def element_value(rules: ParseOptions, tool: str, key: str, text: str) -> tuple[
     if "&lt;" in text and "<" not in text:
         unescaped = _ENTITY.sub(lambda found: _ENTITIES[found[0]], text)
         value, fixes = read_parameter(rules, tool, key, unescaped)
-        return value, (Fix("marker", "its entities were read as what they stand for"), *fixes)
+        return value, (Fix("marker", "its entities were decoded"), *fixes)
     return read_parameter(rules, tool, key, text)
 
 

@@ -205,7 +205,7 @@ class NestedReader(MarkupReader):
         if unmarked is not None or (root.children and not marked):
             call.record_fix(Fix("marker", "the tags have no mark"))
         if root.has_stray_text(MARK):
-            call.error = "words stand between its parameters"
+            call.error = "there is text between its parameters"
         schema = call.tool.parameters if call.tool is not None else {}
         call.values.update(read_members(root, schema, schema, allow_any=call.tool is None))
 

@@ -34,7 +34,7 @@ _ITEM = re.compile(r"^- ", re.MULTILINE)
 _CALL = re.compile(
     r"\s*name:[ \t]*[\"']?([\w.:/-]+)[\"']?[ \t\r]*(?:\n(?:arguments|parameters):[ \t\r]*(\{.*\}\s*|\n[\s\S]*)?)?",
 )
-_STRICT = "strict takes no liberties with the body"
+_STRICT = "strict allows no repair of the body"
 _FIX = Fix("json", "YAML instead of JSON")
 
 
@@ -161,7 +161,7 @@ def _split_calls(body: str) -> list[_YamlCall]:
         text = _dedent(_ITEM.sub("  ", raw, count=1)).rstrip()
         match = _CALL.fullmatch(text)
         if match is None:
-            raise NotACall("what stands in it is no call")
+            raise NotACall("what it holds is no call")
         items.append(_YamlCall(raw, match[1], _dedent((match[2] or "").strip("\n"))))
     return items
 

@@ -304,7 +304,7 @@ class JsonBlockReader(CandidateBase):
         if self._accept_before_gap(parts, raw):
             self._finish("", self._missing_closer_fix())
         else:
-            self._give_up("words follow the JSON inside the block")
+            self._give_up("text follows the JSON inside the block")
 
     def _end_body_at(self, at: int, marker: str) -> bool:
         """End a broken body before a marker in it. As a marker did come, the text before it was not cut off."""
@@ -461,7 +461,7 @@ class JsonBlockReader(CandidateBase):
             )
         )
         if not loose or (self._open_lists and not lookahead.startswith("<")):
-            self._give_up("words follow the JSON inside the block", keep=-len(lookahead))
+            self._give_up("text follows the JSON inside the block", keep=-len(lookahead))
             return
         bare = gap.rstrip()
         self._lookahead, self._gap, self.unread = (

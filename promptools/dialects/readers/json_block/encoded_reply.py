@@ -62,7 +62,7 @@ class EncodedReplyReader(CandidateBase):
             self._reject(str(error))
             return
         if total_length(parts) < len(inner.strip()):
-            self._reject("words follow the call inside the string")
+            self._reject("text follows the call inside the string")
             return
         self._restore_raw(parts, raw, len(inner) - len(inner.lstrip()))
         self.parts = parts

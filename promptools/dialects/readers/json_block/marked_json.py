@@ -116,7 +116,7 @@ class MarkedJson(Textual):
         """Start reading after the opening marker, at the bracket."""
         opener = next(mark for mark in self.heads[0].literals if head.startswith(mark))
         doubled = any(mark in head[len(opener) :] for mark in self._openers)
-        fixes = [Fix("marker", "the opener stood twice")] if doubled else []
+        fixes = [Fix("marker", "the opener came twice")] if doubled else []
         keys = None if self._has_common_keys else self._envelope
         return JsonBlockReader(
             head, self.closers_of(opener), rules, place, definite=definite, fixes=fixes, envelope_keys=keys

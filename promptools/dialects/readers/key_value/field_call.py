@@ -95,7 +95,7 @@ class FieldCall:
     def add_value(self, key: str, value: Any, fixes: tuple[Fix, ...] = ()) -> list[EarlyCallStart | EarlyArguments]:
         """Add an argument whose value has been read, and return what may be emitted of it."""
         if key in self.arguments:
-            self.fixes.append(Fix("duplicate", f"{key!r} stood twice"))
+            self.fixes.append(Fix("duplicate", f"{key!r} came twice"))
         self.arguments[key] = value
         self.value_fixes += fixes
         member = f"{dump(key)}: {dump(value)}"
@@ -108,7 +108,7 @@ class FieldCall:
         """Build the call or its failure. Raise `NotACall` if it is not a call."""
         place = self.place
         if self.rules.strictness == "strict" and not self.meant and self._was_repaired():
-            raise NotACall("strict takes no liberties with the markup")
+            raise NotACall("strict allows no repair of the markup")
         if self.error:
             return self.as_malformed(self.error)
         fixes = [*self.fixes, *self.value_fixes]

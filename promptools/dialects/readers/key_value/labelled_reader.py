@@ -160,7 +160,7 @@ class LabelledCandidate(CandidateBase):
         fixes = [*([renamed] if renamed else []), *fixes]
         outcome = validate_call(tool, arguments, None, fixes, self._rules, self._place)
         if isinstance(outcome, Malformed) and not self._place.expected:
-            raise NotACall(f"its words do not fit {tool.name!r}")
+            raise NotACall(f"its text does not fit {tool.name!r}")
         return outcome if finish_reason in COMPLETE_FINISH_REASONS or _is_string(text) else cut
 
     def _unbracket(self, text: str) -> str:
@@ -168,7 +168,7 @@ class LabelledCandidate(CandidateBase):
         if "\n" in self.head:
             return text
         if not text.endswith("]"):
-            raise NotACall("the bracket behind the name is not closed on its line")
+            raise NotACall("the bracket after the name is not closed on its line")
         return text[1:-1].strip()
 
 
@@ -189,16 +189,16 @@ def read_input(input_text: str, tool: Tool, rules: ParseOptions) -> tuple[dict[s
         return pairs, [Fix("json", "the arguments were lines, not JSON")]
     key = main_parameter(tool)
     if key is None:
-        raise NotACall(f"words are no input of {tool.name!r}")
+        raise NotACall(f"text is no input of {tool.name!r}")
     member = _MEMBER.match(input_text)
     if member is not None and rules.tools is not None and member[1] in rules.tools.keys(tool.name):
-        raise NotACall("it is JSON that cannot be read, and no words")
+        raise NotACall("it is JSON that cannot be read, and no text")
     try:
         text = json.loads(input_text) if input_text[0] == '"' else input_text
     except ValueError:
         text = input_text
     value, fixes = read_parameter(rules, tool.name, key, text)
-    return {key: value}, [Fix("unwrap", f"the input was bare words: taken as {key!r}"), *fixes]
+    return {key: value}, [Fix("unwrap", f"the input was plain text, read as {key!r}"), *fixes]
 
 
 def _read_pairs(input_text: str, tool: Tool, rules: ParseOptions) -> dict[str, Any] | None:

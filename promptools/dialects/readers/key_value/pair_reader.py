@@ -84,7 +84,7 @@ class PairReader(TaggedTextReader):
         ):
             self._end_value_at(ending)
         elif self._state == self._in_name and not self._call.may_be_tool_name("".join(self._text_pieces).strip()):
-            self._give_up("what stands where the name belongs is none", self._base_offset)
+            self._give_up("what is in the name's place is no name", self._base_offset)
         else:
             self._finish_parts(
                 [self._malformed_part(self._call.as_truncated(), "".join(self._pieces))], self._base_offset
@@ -126,7 +126,7 @@ class PairReader(TaggedTextReader):
         """Split the name from the first key, whose opening tag is missing."""
         parted = self._call.split_glued_key(self._take_text().strip())
         if parted is None:
-            self._give_up("what stands where the name belongs is none", self._base_offset)
+            self._give_up("what is in the name's place is no name", self._base_offset)
             return True
         self.early += self._call.set_name(parted[0]) or []
         self._key = parted[1]
@@ -140,7 +140,7 @@ class PairReader(TaggedTextReader):
             if ahead is None and not final:
                 return False
             if ahead:
-                self._record_fix(f"{match[0]!r} stood where a key's opener belongs")
+                self._record_fix(f"{match[0]!r} was in the place of a key's opener")
                 kind = "key"
         rest = self._text_between()
         self._take_text()
@@ -150,7 +150,7 @@ class PairReader(TaggedTextReader):
             self._state = self._after_key
             return True
         if rest:
-            self._call.error = "words stand between its arguments"
+            self._call.error = "there is text between its arguments"
         if kind in _CALL_ENDS:
             return self._end_call(kind, text, match, final)
         if kind in ("key", "value", "type"):
@@ -218,7 +218,7 @@ class PairReader(TaggedTextReader):
                 self._record_fix(f"{match[0]!r} too many")
                 return True
         elif kind == "value":
-            self._call.error = "words stand between a key and its value"
+            self._call.error = "there is text between a key and its value"
         self._text_pieces, self._text_size = [between.lstrip()], len(between.lstrip())
         self._record_fix(f"the value of {self._key!r} had no opener")
         self._state = self._in_value
@@ -357,7 +357,7 @@ class PairReader(TaggedTextReader):
         values = [value for value in self._call.arguments.values() if isinstance(value, str)]
         tags = [tag for text in (*values, *self._call.arguments) for tag in self._tags.pattern.findall(text)]
         if self._call.fixes and any("arg_" in tag for tag in tags):
-            self._call.error = "what stands in it is not certain: a tag is part of a value"
+            self._call.error = "what it holds is not certain: a tag is part of a value"
 
     def _missing_closer_fix(self) -> Fix:
         return Fix("closer", f"no {self._tags.closer(self._tags.call)!r}")

@@ -135,7 +135,7 @@ class TaggedTextReader(CandidateBase):
             self._give_up(str(no), end)
             return
         if isinstance(outcome, Malformed) and not self._call.meant and self._is_too_little():
-            self._give_up("nothing of a call stands in it", end)
+            self._give_up("it holds nothing of a call", end)
             return
         if isinstance(outcome, Malformed):
             parts = [self._malformed_part(outcome, raw[:size])]

@@ -138,7 +138,7 @@ class GemmaObject:
         last = read_unclosed_string("".join(self._pieces), missing)
         if last is None:
             return None
-        self.fix_log.add("no delimiter behind a string", "marker")
+        self.fix_log.add("no delimiter after a string", "marker")
         if not last.bracketed:
             self.fix_log.add(f"missing {missing} supplied", "closer")
         self._set_string(decode_string(last.text, self.fix_log) if self._delimiter == '"' else last.text)
@@ -241,7 +241,7 @@ class GemmaObject:
             self.at += 1
             self._close(frame)
         elif char in ",}]":
-            raise LiteralError(f"{char!r} stands where a value belongs", start=self.at)
+            raise LiteralError(f"{char!r} is in the place of a value", start=self.at)
         else:
             self._in_bare, self._bare_depth = True, 0
         return False
@@ -366,9 +366,9 @@ class GemmaObject:
                 text = text.removesuffix(delimiter)
                 self.fix_log.add("no delimiter before a string", "marker")
             if delimiter in text:
-                raise LiteralError("a delimiter stands in a value", start=self.at)
+                raise LiteralError("a delimiter is in a value", start=self.at)
         if _CROSSED.search(text):
-            raise LiteralError("a broken delimiter stands in a value", start=self.at)
+            raise LiteralError("a broken delimiter is in a value", start=self.at)
         if not text:
             raise LiteralError("a value is missing", start=self.at)
         root = len(self._stack) == 1 and frame.key in self._declared

@@ -207,7 +207,7 @@ class PythonArguments:
                     _RUNS_INTO_CALL, "quotes"
                 )  # Python joins strings side by side; here a quote is missing
             if token.adjacent and self._last is not None and token.quote == self._last.quote:
-                raise LiteralError("two quotes stand in a string, or two strings side by side", "quotes")
+                raise LiteralError("two quotes are in a string, or two strings side by side", "quotes")
             frame.string_pieces.append(self._string_text(token))
         elif token.kind != "mark":
             raise LiteralError(f"{clip(token.text, 40)!r} follows a value")
@@ -230,7 +230,7 @@ class PythonArguments:
         elif mark == _CLOSERS[frame.kind] and frame.key is None:
             self._close(frame)
         else:
-            raise LiteralError(f"{mark!r} stands where a value belongs")
+            raise LiteralError(f"{mark!r} is in the place of a value")
 
     def _on_key(self, frame: _PythonBracket, token: LiteralToken) -> None:
         if token.text in _LITERALS:
@@ -334,7 +334,7 @@ class PythonArguments:
     def _merge(self, frame: _PythonBracket, value: str) -> None:
         """Merge the members of a dictionary."""
         if value[0] != "{":
-            raise LiteralError("'**' stands before something that is no dictionary")
+            raise LiteralError("'**' precedes something that is no dictionary")
         members = value[1:-1].strip()
         if not members:
             return

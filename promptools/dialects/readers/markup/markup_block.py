@@ -197,7 +197,7 @@ class MarkupBlock(CandidateBase, ABC):
         if fix is not None:
             add_fix(reversed(parts), fix)
         if self._rules.strictness == "strict" and not self._place.implies_call and _was_repaired(parts):
-            self._finish_as_text(end, "strict takes no liberties with the markup")
+            self._finish_as_text(end, "strict allows no repair of the markup")
             return
         self.parts = parts
         self.unread = "".join(self._tokens[end:])
@@ -258,9 +258,7 @@ class MarkupBlock(CandidateBase, ABC):
 
     def _nameless_part(self, segment: CallSegment) -> Part:
         raw = "".join(self._tokens[segment.start : segment.end])
-        malformed = malformed_call(
-            "invalid_json", "what stands where the name belongs is no name", self._place.dialect, None
-        )
+        malformed = malformed_call("invalid_json", "what is in the name's place is no name", self._place.dialect, None)
         return Part("malformed", raw, malformed=malformed)
 
 

@@ -101,9 +101,9 @@ class MarkupCall:
             self.record_fix(fix)
         if key in self._values:
             if self._values[key] == value and type(self._values[key]) is type(value):
-                self.record_fix(Fix("duplicate", f"{key!r} stood twice"))
+                self.record_fix(Fix("duplicate", f"{key!r} came twice"))
             else:
-                self.record_fix(Fix("duplicate", f"{key!r} stood twice: the last one holds"))
+                self.record_fix(Fix("duplicate", f"{key!r} came twice: the last one counts"))
         self._values[key] = value
 
     def strip_layout(self, text: str) -> str:
@@ -114,7 +114,7 @@ class MarkupCall:
             return "".join(sections) if not outside.strip() else _CDATA.sub(r"\1", text)
         wrapped = _VALUE.fullmatch(text)
         if wrapped is not None and "<value>" not in wrapped[1]:
-            self.record_fix(Fix("unwrap", "the value stood in <value>"))
+            self.record_fix(Fix("unwrap", "the value was in <value>"))
             text = wrapped[1]
         if self._grammar.trim == "strip":
             return text.strip(LAYOUT)

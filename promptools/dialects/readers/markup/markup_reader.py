@@ -64,11 +64,11 @@ class MarkupReader(EndStates):
                 if token.empty:
                     self._end_call(self._index + 1)
             case "param" | "element" if not token.close and name is not None:
-                self._pending_fixes.append(Fix("marker", "the name stood outside of the tag"))
+                self._pending_fixes.append(Fix("marker", "the name was outside of the tag"))
                 self._open_call(self._index, name)
                 self._in_call(token)
             case _:
-                self._finish_as_text(self._index, f"{clip(token.raw, 40)!r} stands where a call belongs")
+                self._finish_as_text(self._index, f"{clip(token.raw, 40)!r} is in the place of a call")
 
     def _text_before_calls(self, piece: str) -> None:
         self._outside_text.append(piece)
@@ -105,7 +105,7 @@ class MarkupReader(EndStates):
                 self._finish(self._index + 1, self._spelling_fix(token))
             case "call" if not token.close:
                 self._pending_fixes += (
-                    [Fix("marker", "words stood between the calls")] if self._has_outside_text() else []
+                    [Fix("marker", "there was text between the calls")] if self._has_outside_text() else []
                 )
                 self._record_spelling(token)
                 self._open_call(self._index, token.name)
@@ -173,7 +173,7 @@ class MarkupReader(EndStates):
         if token.kind == "element" and not token.close and not name and token.name in NAMING_ELEMENTS:
             self._outside_text = []
         elif name and (token.kind in ("call", "element") if token.close else token.kind == "param"):
-            self._pending_fixes.append(Fix("marker", "the name stood outside of the tag"))
+            self._pending_fixes.append(Fix("marker", "the name was outside of the tag"))
             self._open_call(self._call_start, name)
             if not token.close:
                 self._in_call(token)
@@ -234,7 +234,7 @@ class MarkupReader(EndStates):
             if not self._decided:
                 self._between(tag)
         else:
-            self._give_up(f"{clip(tag.raw, 40)!r} stands in the call", tag)
+            self._give_up(f"{clip(tag.raw, 40)!r} is in the call", tag)
 
     def _text_in_call(self, text: str, call: MarkupCall) -> None:
         if is_blank(text):
@@ -244,7 +244,7 @@ class MarkupReader(EndStates):
             self._put_back(len(bare))
             self._start_json(call.written_name)
         else:
-            self._give_up("words stand between the parameters", text)
+            self._give_up("there is text between the parameters", text)
 
 
 class MarkupDialect(Textual):

@@ -84,14 +84,14 @@ class ValueStates(MarkupBlock):
         ):
             return
         if tag.kind == "element" and not call.declares(tag.name or ""):
-            self._give_up(f"{clip(tag.raw, 40)!r} stands in the call", tag)
+            self._give_up(f"{clip(tag.raw, 40)!r} is in the call", tag)
             return
         if self._may_be_quoted and not tag.attributes.keys() <= {"name", "string", "value"}:
             self._give_up(f"{clip(tag.raw, 40)!r} is another format's", tag)
             return
         self._param_style = "element" if tag.kind == "element" else "tag" if tag.name is not None else "nameless"
         if self._param_style == "element":
-            call.record_fix(Fix("marker", f"a parameter stood in {clip(tag.raw, 40)!r}"))
+            call.record_fix(Fix("marker", f"a parameter was in {clip(tag.raw, 40)!r}"))
         else:
             self._record_spelling(tag)
         self._key = tag.name or ""
@@ -147,7 +147,7 @@ class ValueStates(MarkupBlock):
         if token.kind == "cdata":
             self._add_to_value(token.raw)
         elif self._repeats_opener(token):
-            self._record_fix(Fix("marker", f"{clip(token.raw, 60)!r} stood twice"))
+            self._record_fix(Fix("marker", f"{clip(token.raw, 60)!r} came twice"))
         elif self._open_calls:
             self._open_calls -= token.kind == "call" and token.close
             self._add_to_value(token.raw)

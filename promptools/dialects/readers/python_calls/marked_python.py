@@ -49,7 +49,9 @@ class MarkedPythonCalls(Textual):
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Write the block of the system message that declares the tools and the format."""
-        when = "You must call a function in this turn." if required else "If no function is needed, answer in words."
+        when = (
+            "You must call a function in this turn." if required else "If no function is needed, answer in plain text."
+        )
         return f"""{self.call_format(parallel=parallel)}
 
 {self.argument_rule} {when}

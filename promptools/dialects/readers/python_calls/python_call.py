@@ -109,7 +109,7 @@ class PythonCall:
         text, given = self._as_object()
         value = json.loads(text)
         twice = [key for key, count in Counter(arguments.keys).items() if count > 1]
-        duplicates = tuple(Fix("duplicate", f"key {clip(key, 60)!r} stands twice; the last one holds") for key in twice)
+        duplicates = tuple(Fix("duplicate", f"key {clip(key, 60)!r} came twice: the last one counts") for key in twice)
         node = JsonNode(value, text, 0, len(text), exact=not twice)
         fixes = (*self._name_fixes, *arguments.fix_log.fixes(), *given, *duplicates, *more)
         outcome = resolve_call(UnresolvedCall(node, self._written_name, node, {}, fixes), self._rules, self._place)

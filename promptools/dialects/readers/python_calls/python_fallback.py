@@ -8,7 +8,7 @@ from promptools.dialects.readers.python_calls.python_reader import PythonCallRea
 from promptools.parsing.parts import add_fix
 from promptools.types import Fix
 
-PYTHON_FIX = Fix("json", "the arguments stood in a Python call")
+PYTHON_FIX = Fix("json", "the arguments were in a Python call")
 
 
 class PythonFallbackReader(PythonCallReader):

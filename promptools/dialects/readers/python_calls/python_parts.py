@@ -220,7 +220,7 @@ class PythonCallParts(CandidateBase):
         failed = [part.malformed for part in self._finished_parts if part.malformed is not None]
         unknown = any(malformed.reason == "unknown_tool" for malformed in failed)
         if unknown and not self._has_emitted and any(part.call for part in self._finished_parts):  # all calls or none
-            self._give_up("a tool beside the others is not offered")
+            self._give_up("another tool of the same turn is not offered")
             return
         if self._pending_text:
             self._add_part("markup")

@@ -291,7 +291,7 @@ class PythonCallReader(UnclosedCallStates):
             return self._reject(UNCERTAIN_END, at, broken=True)
         sure = self._place.implies_call or self._rules.strictness == "lenient"
         if not sure and text[at] != "<":
-            return self._reject("words follow the calls before their closer", at)
+            return self._reject("text follows the calls before their closer", at)
         self._record_missing_closer()
         self._finish()
         return at

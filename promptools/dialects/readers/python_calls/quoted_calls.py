@@ -21,7 +21,7 @@ _LAYOUT = CallLayout(brackets=False)
 _STRING = re.compile(r"\"(?:[^\"\\]|\\.)*+\"|'(?:[^'\\]|\\.)*+'", re.DOTALL)
 _GAP = re.compile(r"\s*+(?:,\s*+)?+")
 _NAMED = re.compile(r"\[\s*[\"']([^(]*)\(")
-_FIX = Fix("unwrap", "the call stood in a string")
+_FIX = Fix("unwrap", "the call was in a string")
 
 
 def begins_string_list(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
