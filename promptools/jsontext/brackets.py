@@ -20,7 +20,9 @@ from typing import Final
 MAX_DEPTH: Final = 200
 """Levels of nesting that a value may have."""
 
-_PLAIN = r"[^\"'‘’“”/#\[\]{}]++|\"(?!\")[^\"\\]{0,80}+(?:\\.[^\"\\]{0,80}+){0,8}+\"|\"\"(?!\"|\Z)"  # not a triple quote
+_SHORT_STRING = r"{0}(?!{0})[^{0}\\]{{0,80}}+(?:\\.[^{0}\\]{{0,80}}+){{0,8}}+{0}|{0}{0}(?!{0}|\Z)"  # not triple quotes
+_DOUBLE, _SINGLE = (_SHORT_STRING.format(quote) for quote in "\"'")
+_PLAIN = rf"[^\"'‘’“”/#\[\]{{}}]++|{_DOUBLE}|(?:(?<=[{{\[,:])|(?<=[{{\[,:][ \n]))(?:{_SINGLE})"
 _FLAT = rf"\{{(?:{_PLAIN})*+\}}|\[(?:{_PLAIN})*+\]"
 _SKIP = rf"(?:{_PLAIN}|\{{(?:{_PLAIN}|{_FLAT})*+\}}|\[(?:{_PLAIN}|{_FLAT})*+\])*+"
 """Short strings and two levels of brackets, skipped by the regex engine; a long string is left to `str.find`."""

@@ -1,14 +1,13 @@
 """Read the JSON value at an index of a text, strict or repaired, and report the repairs as fixes.
 
-Readers are tried from the fastest to the most tolerant, each only where the one before gives up: `json` in C, the fast
-repair of four common mistakes, the repair of everything else with strings that end at their first quote, and at last
-the same with a guess at which inner quotes were not escaped.
+Readers are tried from the fastest to the most tolerant, each only where the one before gives up: `json` in C, the
+repair with strings that end at their first quote, and at last the same with a guess at which inner quotes were not
+escaped.
 """
 
 from __future__ import annotations
 
 import re
-from json.decoder import JSONDecodeError
 from typing import TYPE_CHECKING, Any
 
 from promptools.jsontext.brackets import MAX_DEPTH
@@ -48,31 +47,29 @@ def read_value(
         return _read_with_repairs(text, start, declared_keys, supply_closers)
     try:
         value, end = read_strict_value(text, start)
-    except JSONDecodeError as problem:
-        result = _repair_fast(text, start, problem.pos)
-    except StopIteration as stop:
-        result = _repair_fast(text, start, stop.value)
-    except (ValueError, RecursionError):
-        result = None
+    except (StopIteration, ValueError, RecursionError):
+        pass
     else:
         if exceeds_max_depth(value, text, start, end):
             raise Unreadable(start, f"more than {MAX_DEPTH} levels of brackets", "limit")
         return ParsedValue(value, end)
-    if result is None and supply_closers and text.startswith("{", start):
-        result = _with_last_bracket(text, start, *read_object_prefix(text, start))
-    return _read_with_repairs(text, start, declared_keys, supply_closers) if result is None else result
+    if supply_closers and text.startswith("{", start):
+        parsed = _with_last_bracket(text, start, *read_object_prefix(text, start))
+        if parsed is not None:
+            return parsed
+    return _read_with_repairs(text, start, declared_keys, supply_closers)
 
 
 def read_complete_object(text: str, start: int = 0) -> ParsedValue | None:
-    """Read the object that starts at `text[start]` if it is complete, and strict but for what the fast repair fixes.
+    """Read the strict JSON object that starts at `text[start]` if it is complete.
 
-    Return None if there may be more of it, or if it needs another repair. Its last bracket alone may be missing: then
-    it is `supplied_closers`, and ends where the text does. O(n) in characters.
+    Return None if there may be more of it, or if it needs a repair. Its last bracket alone may be missing: then it is
+    `supplied_closers`, and ends where the text does. O(n) in characters.
     """
-    value, places, stop = read_object_prefix(text, start)
+    value, member_spans, stop = read_object_prefix(text, start)
     if stop >= 0:
-        return ParsedValue(value, stop, member_spans=places)
-    return _with_last_bracket(text, start, value, places, stop) or _repair_fast(text, start, ~stop)
+        return ParsedValue(value, stop, member_spans=member_spans)
+    return _with_last_bracket(text, start, value, member_spans, stop)
 
 
 def _with_last_bracket(text: str, start: int, value: Any, member_spans: MemberSpans, stop: int) -> ParsedValue | None:
@@ -84,12 +81,6 @@ def _with_last_bracket(text: str, start: int, value: Any, member_spans: MemberSp
         return None
     spans = {key: (span[0] - start, span[1] - start) for key, span in member_spans.items()}
     return ParsedValue(value, end, (Fix("closer", "missing } supplied"),), 1, spans, text[start:end] + "}")
-
-
-def _repair_fast(text: str, start: int, error_at: int) -> ParsedValue | None:
-    from promptools.jsontext.fast_repair import repair_common
-
-    return repair_common(text, start, error_at)
 
 
 def _read_with_repairs(text: str, start: int, declared_keys: frozenset[str], supply_closers: bool) -> ParsedValue:
@@ -116,13 +107,14 @@ def _read_with_repairs(text: str, start: int, declared_keys: frozenset[str], sup
 
 
 def _finish(reader: RepairingReader) -> ParsedValue:
-    value = reader.read()
-    end = reader.at
-    if reader.quotes is not None and not reader.quotes.may_end_at(reader.text, end):
-        raise Unreadable(end, "quotes inside a string are not escaped, and its end is not certain", "invalid_json")
-    if reader.entered_depth + 2 > MAX_DEPTH and exceeds_max_depth(value, reader.text, 0, end):
-        raise Unreadable(end, f"more than {MAX_DEPTH} levels of brackets", "limit")
-    return ParsedValue(value, end, reader.fix_log.fixes(), reader.supplied_closers)
+    parsed = reader.read()
+    if reader.quotes is not None and not reader.quotes.may_end_at(reader.text, parsed.end):
+        raise Unreadable(
+            parsed.end, "quotes inside a string are not escaped, and its end is not certain", "invalid_json"
+        )
+    if reader.entered_depth + 2 > MAX_DEPTH and exceeds_max_depth(parsed.value, reader.text, 0, parsed.end):
+        raise Unreadable(parsed.end, f"more than {MAX_DEPTH} levels of brackets", "limit")
+    return parsed
 
 
 def _skip_space(space: re.Pattern[str], text: str, at: int) -> int:

@@ -1,17 +1,17 @@
 """Repair JSON as models write it: rewrite what is not strict, and let `json` decode the result.
 
-The reader walks over the text once and copies it, replacing what is not strict JSON. One regular expression skips
-strict JSON, brackets and all, two levels deep; a step in Python is taken only at a deeper bracket or at a mistake. A
-stack of the open containers tells which closing bracket is due. `json` then decodes the repaired text, so that only the
-repairs below, each recorded as a fix, can make a value of what is none.
+The reader walks over the text once and copies it, replacing what is not strict JSON. A run of text that is strict, or
+has only common mistakes, is matched and repaired at once (see `common_mistakes`); a step in Python is taken only at a
+deeper bracket or at another mistake. A stack of the open containers tells which closing bracket is due. `json` then
+decodes the repaired text, so that only the repairs below, each recorded as a fix, can make a value of what is none.
 
 Repaired are: quotes that are single, smart or triple, or not escaped inside a string (see `quotes`); escapes that JSON
 does not know; Python's literals; unquoted keys; doubled braces; comments; trailing commas; odd white space; duplicate
 keys; and, with `supply_closers`, closing brackets missing at the end. Anything else raises `Unreadable`, whose kind
 tells text that ends too early from text that is wrong.
 
-The copy is a list of pieces with the index each comes from, so that an error of `json` is reported where it is in the
-model's text.
+The copy is a list of pieces beside the pieces that they come from, so that an error of `json` is reported where it is
+in the model's text.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from typing import Any, Final
 
 from promptools.errors import clip
 from promptools.jsontext.brackets import MAX_DEPTH
+from promptools.jsontext.common_mistakes import PYTHON_LITERALS, RUN, STRICT_RUN, repair_run
 from promptools.jsontext.quotes import UNESCAPED_QUOTES, OpenContainer, QuoteResolver
+from promptools.jsontext.strict import read_object_prefix
 from promptools.jsontext.strings import (
     CLOSING_QUOTES,
-    STRICT_STRING,
     STRING_BODIES,
     FixLog,
     Unreadable,
@@ -34,27 +35,10 @@ from promptools.jsontext.strings import (
     encode_string,
     parse_finite_float,
 )
+from promptools.jsontext.value import ParsedValue
 
-_PYTHON: Final = {"True": "true", "False": "false", "None": "null"}
-_LITERALS: Final = ("true", "false", "null", *_PYTHON)
+_LITERALS: Final = ("true", "false", "null", *PYTHON_LITERALS)
 _NOT_NUMBERS: Final = frozenset({"NaN", "Infinity", "nan", "inf"})
-
-_AFTER_ITEM = r"[ \t\n\r:]*+(?:,(?=[ \t\n\r]*+[\"'\[{0-9tfn-]))?+[ \t\n\r]*+"
-_NUMBER_ATOM = rf"-?[0-9][0-9.eE+-]*+{_AFTER_ITEM}"
-
-
-def _compile_runs(string: str, literals: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Compile what can be skipped: with strings and two levels of brackets, and without either."""
-    bare = rf"{_NUMBER_ATOM}|(?:{literals})\b(?!\s*+:){_AFTER_ITEM}|[ \t\n\r:]++(?:,(?=[ \t\n\r]*+[\"'\[{{0-9tfn-]))?+"
-    atoms = rf"{string}{_AFTER_ITEM}|{bare}"
-    for _ in range(2):
-        atoms = rf"{atoms}|\{{(?!\{{)(?:{atoms})*+\}}{_AFTER_ITEM}|\[(?:{atoms})*+\]{_AFTER_ITEM}"
-    return re.compile(rf"(?:{atoms})*+"), re.compile(rf"(?:{bare})*+")
-
-
-_RUN, _RUN_TO_STRING = _compile_runs(rf'(?!""")(?:{STRICT_STRING})', "true|false|null")
-_SINGLE_RUN, _ = _compile_runs(r"(?!''')'[^'\"\\\x00-\x1f]*+'", "true|false|null|True|False|None")
-"""What Python prints: strings in single quotes that contain no quote of any kind and no escape."""
 
 _NOT_AT_VALUE_END = r"(?!\s*+(?:[}\],]|\Z))"
 _TRIPLE = {
@@ -96,12 +80,15 @@ class RepairingReader:
         self.entered_depth = 0
         """Levels that were entered one by one: the value has at most two more, which the pattern skips."""
         self._stack: list[OpenContainer] = []
-        self._pieces: list[tuple[str, int]] = []
+        self._start = start
         self._copied_to = start
+        self._source: list[str] = []
+        """The pieces of the text up to `_copied_to`."""
+        self._repaired: list[str] = []
+        """What each of them becomes."""
 
-    def read(self) -> Any:
+    def read(self) -> ParsedValue:
         """Return the value; raise `Unreadable` if there is none. O(n) in characters."""
-        run = _RUN if self.quotes is None else _RUN_TO_STRING
         char = self.text[self.at : self.at + 1]
         if not char:
             raise self._truncated()
@@ -110,10 +97,7 @@ class RepairingReader:
         else:
             self._repair_word()
         while self._stack:
-            match = run.match(self.text, self.at)
-            assert match is not None
-            self.has_strings = self.has_strings or match.end() > self.at
-            self.at = match.end()
+            self._skip_run()
             char = self.text[self.at : self.at + 1]
             if not char:
                 break
@@ -121,9 +105,26 @@ class RepairingReader:
                 raise Unreadable(self.at, "no string before holds quotes that are not escaped", "invalid_json")
             self._repair_next(char)
         self._replace(self.at, "", self.at)
-        repaired = "".join(piece for piece, _ in self._pieces)
-        if not self._stack:
-            return self._decode(repaired, len(repaired) + 1)
+        repaired = "".join(self._repaired)
+        return self._decode_open(repaired) if self._stack else self._decode(repaired, len(repaired) + 1)
+
+    def _skip_run(self) -> None:
+        """Move past text that is strict JSON or has common mistakes, and repair these."""
+        match = (RUN if self.quotes is None else STRICT_RUN).match(self.text, self.at)
+        assert match is not None
+        if match.end() == self.at:
+            return
+        self.has_strings = True
+        if self.quotes is None:
+            source, repaired = repair_run(self.text, self.at, match.end(), self.fix_log)
+            self._replace(self.at, "", self.at)
+            self._source += source
+            self._repaired += repaired
+            self._copied_to = match.end()
+        self.at = match.end()
+
+    def _decode_open(self, repaired: str) -> ParsedValue:
+        """Decode text that ends inside containers, with their closing brackets if these may be supplied."""
         stripped = repaired.rstrip()
         number = _CUT_NUMBER.search(repaired, max(0, len(repaired) - 2))
         cut = len(repaired.rstrip("0123456789.eE+-") if number else stripped.rstrip(","))
@@ -137,11 +138,16 @@ class RepairingReader:
             self.at = len(self.text.rstrip())
         return self._decode(stripped, cut)
 
-    def _decode(self, repaired: str, cut: int) -> Any:
+    def _decode(self, repaired: str, cut: int) -> ParsedValue:
         """Decode strict JSON; an error at `cut` or later means that the text ended too early."""
+        if repaired.startswith("{"):
+            value, member_spans, end = read_object_prefix(repaired)
+            if end >= 0:
+                fixes = self.fix_log.fixes()
+                return ParsedValue(value, self.at, fixes, self.supplied_closers, member_spans, repaired[:end])
         decoder = JSONDecoder(object_pairs_hook=self._build_object, parse_float=parse_finite_float)
         try:
-            return decoder.raw_decode(repaired)[0]
+            value, _ = decoder.raw_decode(repaired)
         except JSONDecodeError as problem:
             if problem.pos >= cut:
                 raise self._truncated() from None
@@ -149,6 +155,7 @@ class RepairingReader:
             raise Unreadable(at, problem.msg, "invalid_json") from None
         except (ValueError, RecursionError):
             raise self._out_of_range() from None
+        return ParsedValue(value, self.at, self.fix_log.fixes(), self.supplied_closers)
 
     def _repair_next(self, char: str) -> None:
         """Repair what begins with `char`, and move past it."""
@@ -161,7 +168,7 @@ class RepairingReader:
         elif char == ",":
             if _TRAILING.match(self.text, self.at) and self._last_character() not in "[{,:":
                 self.fix_log.add("trailing comma")
-                self._replace(self.at, "", self.at + 1)
+                self._replace(self.at, " ", self.at + 1)
             self.at += 1
         elif not self._repair_gap(char):
             self._repair_word()
@@ -203,27 +210,10 @@ class RepairingReader:
         self.supplied_closers += 1
         return closer[0]
 
-    def _repair_python_run(self) -> bool:
-        """Repair a whole run of what Python prints for dicts and lists; return whether there was one."""
-        match = _SINGLE_RUN.match(self.text, self.at)
-        if match is None or match.end() == self.at:
-            return False
-        parts = match[0].split("'")
-        outside = "'".join(parts[::2])
-        self.fix_log.add("single quotes", count=len(parts) // 2)
-        for python, literal in _PYTHON.items():
-            if count := outside.count(python):
-                self.fix_log.add("Python literal", count=count)
-                outside = outside.replace(python, literal)
-        parts[::2] = outside.split("'")
-        self._replace(self.at, '"'.join(parts), match.end())
-        self.at = match.end()
-        return True
-
     def _repair_string(self, quote: str) -> None:
         """Repair the string that `quote` opens."""
         self.has_strings = True
-        if self._repair_triple_quoted(quote) or (quote == "'" and self.quotes is None and self._repair_python_run()):
+        if self._repair_triple_quoted(quote):
             return
         start = self.at + 1
         is_key = bool(self._stack) and self._stack[-1][1] != "]" and self._last_character() in "{,"
@@ -266,9 +256,9 @@ class RepairingReader:
             self.fix_log.add("unquoted key")
             self._replace(self.at, f'"{word}"', end)
             self._stack[-1][0].add(word)
-        elif word in _PYTHON:
+        elif word in PYTHON_LITERALS:
             self.fix_log.add("Python literal")
-            self._replace(self.at, _PYTHON[word], end)
+            self._replace(self.at, PYTHON_LITERALS[word], end)
         elif len(self.text) in (end, self._end_of_minus()) and any(literal.startswith(word) for literal in _LITERALS):
             raise self._truncated()
         else:
@@ -307,8 +297,9 @@ class RepairingReader:
 
     def _replace(self, start: int, replacement: str, end: int) -> None:
         """Copy the text up to `start`, then write `replacement` of the text from there to `end`."""
-        self._pieces.append((self.text[self._copied_to : start], self._copied_to))
-        self._pieces.append((replacement, start))
+        unchanged = self.text[self._copied_to : start]
+        self._source += (unchanged, self.text[start:end])
+        self._repaired += (unchanged, replacement)
         self._copied_to = end
 
     def _last_character(self) -> str:
@@ -318,15 +309,16 @@ class RepairingReader:
             at -= 1
             if not self.text[at].isspace():
                 return self.text[at]
-        return next((piece.rstrip()[-1] for piece, _ in reversed(self._pieces) if piece.strip()), "")
+        return next((piece.rstrip()[-1] for piece in reversed(self._repaired) if piece.strip()), "")
 
     def _source_index(self, repaired_index: int) -> int:
         """Return the index in the text that an index in the repaired text comes from."""
-        at = 0
-        for piece, origin in self._pieces:
+        at = start = self._start
+        for source, repaired in zip(self._source, self._repaired, strict=True):
             if repaired_index >= 0:
-                at = origin + min(repaired_index, len(piece))
-            repaired_index -= len(piece)
+                at = start + min(repaired_index, len(repaired))
+            start += len(source)
+            repaired_index -= len(repaired)
         return at
 
     def _truncated(self) -> Unreadable:

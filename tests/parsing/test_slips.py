@@ -1,14 +1,16 @@
-"""Slips mended in passing are the liberties that the reader takes step by step: the same value, end and fixes."""
+"""Mistakes repaired a run at a time are repaired as step by step: the same value, end and fixes."""
 
 import json
 import re
+from unittest import mock
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from promptools.jsontext import repair
 from promptools.jsontext.brackets import BracketScanner
-from promptools.jsontext.read import Unreadable, read_complete_object, read_value
+from promptools.jsontext.read import ParsedValue, Unreadable, read_complete_object, read_value
 
 SLOW = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 WORDS = st.sampled_from(["a", "id", "it's", "True", 'say "x"', "b,}", "None: 1", "{", "\\", "", "é", ": ,"])
@@ -27,6 +29,8 @@ SLIPS = [
 ]
 """What makes a slip of strict JSON, and how."""
 
+COMMON = ("single quotes", "Python literal", "trailing comma", "unquoted key")
+
 
 @st.composite
 def slipped(draw):
@@ -41,25 +45,34 @@ def slipped(draw):
 
 def outcome(text, **options):
     try:
-        found = read_value(text, **options)
-        if found.repaired_text is not None:  # the text that goes out as the call's arguments
-            assert json.loads(found.repaired_text) == found.value
-            assert {
-                key: json.loads(found.repaired_text[slice(*at)]) for key, at in (found.member_spans or {}).items()
-            } == (found.value if found.member_spans else {})
-        return found[:4]
+        parsed = read_value(text, **options)
     except Unreadable as problem:
         return problem.kind, problem.at, problem.reason
+    if parsed.repaired_text is not None:  # the text that goes out as the call's arguments
+        assert json.loads(parsed.repaired_text) == parsed.value
+        members = {key: json.loads(parsed.repaired_text[slice(*span)]) for key, span in parsed.member_spans.items()}
+        assert members == (parsed.value if parsed.member_spans else {})
+    return parsed
+
+
+def step_by_step(text, **options):
+    """Read with runs that end at each string, bracket and mistake, which take a step each."""
+    with mock.patch.object(repair, "RUN", repair.STRICT_RUN):
+        return outcome(text, strict=False, **options)
 
 
 def same_both_ways(text):
-    assert outcome(text) == outcome(text, strict=False)
-    assert outcome(text, supply_closers=True) == outcome(text, supply_closers=True, strict=False)
-    found = read_complete_object(text)
-    if found is None:
-        return
-    assert found[:4] == read_value(text, strict=False, supply_closers=bool(found.supplied_closers))[:4]
-    assert BracketScanner().feed(text) == (None if found.supplied_closers else found.end)
+    for supply in (False, True):
+        read = outcome(text, supply_closers=supply, strict=False)
+        assert read[:4] == step_by_step(text, supply_closers=supply)[:4]
+        assert read[:4] == outcome(text, supply_closers=supply)[:4]
+        common = isinstance(read, ParsedValue) and all(fix.detail.startswith(COMMON) for fix in read.fixes)
+        if common:
+            assert BracketScanner().feed(text) == read.end
+    strict = read_complete_object(text)
+    if strict is not None:
+        assert strict[:4] == read_value(text, strict=False, supply_closers=bool(strict.supplied_closers))[:4]
+        assert BracketScanner().feed(text) == (None if strict.supplied_closers else strict.end)
 
 
 @SLOW
@@ -69,6 +82,7 @@ def test_slips_in_json(text):
 
 
 @SLOW
+@example(inside="N:N:")
 @given(inside=SOUP)
 def test_soup(inside):
     same_both_ways("{" + inside + "}")
@@ -93,8 +107,8 @@ ROWS = [
 @pytest.mark.parametrize("count", [1, 20, 400])
 def test_many_rows(name, row, fixes, each, count):
     text = '{"rows": [' + ", ".join(row.format(number) for number in range(count)) + "]}"
-    found = read_complete_object(text)
-    assert found is not None
-    assert found[:4] == read_value(text, strict=False)[:4]
+    read = read_value(text)
+    assert read[:4] == step_by_step(text)[:4]
+    assert BracketScanner().feed(text) == len(text) == read.end
     if count > 1:
-        assert [fix.detail for fix in found.fixes] == [each_fix.format(each * count) for each_fix in fixes]
+        assert [fix.detail for fix in read.fixes] == [each_fix.format(each * count) for each_fix in fixes]

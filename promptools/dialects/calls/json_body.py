@@ -32,7 +32,7 @@ UNREADABLE_REASONS = ("invalid_json", "truncated", "limit")
 class JsonBody:
     """Finds the end of a value that starts with `{` or `[`, without looking at any character twice.
 
-    An object is first parsed as JSON, strict or nearly so, at C speed. If it does not end in the first piece, its end
+    An object is first parsed as JSON, strict, at C speed. If it does not end in the first piece, its end
     is found by counting brackets, as a list's always is.
     """
 
