@@ -13,7 +13,7 @@ from promptools.exchange.retry.attempt_plan import AttemptPlan
 from promptools.exchange.retry.mode_registry import modes_for
 from promptools.exchange.retry.retry_loop import RetryLoop, single_choice
 from promptools.exchange.routed_request import open_request
-from promptools.exchange.upstream.passthrough import PassthroughMonitor, forward
+from promptools.exchange.upstream.passthrough import RETRIED_KINDS, PassthroughMonitor, forward
 from promptools.types import Reply
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def _forward(state: ExchangeState, routed: RoutedRequest, payload: bytes) -> Ste
     if failure is None:
         return []
     state.record("native", failure, None)
-    if watch.has_content or failure.kind in {"connect", "timeout"} or not routed.body:
+    if watch.has_content or failure.kind not in RETRIED_KINDS or not routed.body:
         yield from respond_failure(state, failure, "native")
         return []
     return (yield from _serve(state, routed, failure, watch))

@@ -29,6 +29,8 @@ _PATTERNS = (
     r"input length \((?P<prompt>\d+) tokens\) exceeds the maximum allowed length \((?P<context>\d+) tokens\)",
     r"input \((?P<prompt>\d+) tokens\) is longer than the model's context length \((?P<context>\d+) tokens\)",
     r"length of (?P<context>\d+) tokens\..{0,60}: (?P<prompt>\d+) tokens from the input.{0,20} (?P<answer>\d+) tokens",
+    # Ollama 0.32, its MLX runner
+    r"input length \((?P<prompt>\d+) tokens\) exceeds the model's maximum context length \((?P<context>\d+) tokens\)",
     # LM Studio 0.3
     r"keep the first (?P<prompt>\d+) tokens when context the overflows.{0,80}only (?P<context>\d+) tokens",
 )

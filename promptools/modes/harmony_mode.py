@@ -21,7 +21,7 @@ from promptools.modes.requests.foreign_text import ForeignEscaper
 from promptools.modes.requests.forwarded_body import forwarded_body, other_tool_notes
 from promptools.modes.requests.tool_names import harmony_names, short_recipient
 from promptools.wire.json_types import as_object, as_text
-from promptools.wire.parameters import RawPrompt
+from promptools.wire.raw.raw_request import RawPrompt
 
 if TYPE_CHECKING:
     from promptools.harmony.rendering.renderer import Encode, Message

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from promptools.parsing.events import Event
     from promptools.types import Call, ModeName, NewId, Reply
     from promptools.wire.chat_decoder import Delta
-    from promptools.wire.parameters import RawPrompt
+    from promptools.wire.raw.raw_request import RawPrompt
 
 
 @dataclass(frozen=True, slots=True)

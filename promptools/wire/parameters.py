@@ -1,20 +1,16 @@
-"""The rule for each parameter of a Chat Completions body on each raw endpoint; none is lost silently."""
+"""The rule for each parameter of a Chat Completions body on every endpoint of another API; none is lost silently."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
-from promptools.harmony.control_tokens import TOKEN_IDS
-from promptools.wire.json_types import as_list
-
-if TYPE_CHECKING:
-    from promptools.harmony.bpe_vocabulary import Decode
-    from promptools.profiles.profile import Raw
+from promptools.wire.json_types import is_object
 
 ParameterHandling = Literal["kept", "option", "shaped", "told", "needless", "dropped"]
+Endpoint: TypeAlias = Literal["ollama", "completions", "llamacpp", "generate"]
+"""Ollama's /api/chat, and the raw endpoints; see `EndpointRules`."""
 
 
 class ParameterRule(NamedTuple):
@@ -35,6 +31,8 @@ class ParameterRule(NamedTuple):
 class EndpointRules(NamedTuple):
     """The rules for one parameter."""
 
+    ollama: ParameterRule
+    """Ollama's /api/chat."""
     completions: ParameterRule
     """/v1/completions, of vLLM, SGLang, LM Studio and others."""
     llamacpp: ParameterRule
@@ -43,88 +41,69 @@ class EndpointRules(NamedTuple):
     """Ollama's /api/generate with `raw`."""
 
 
-@dataclass(frozen=True, slots=True)
-class RawPrompt:
-    """The prompt that the model continues."""
-
-    content: str | tuple[int, ...]
-    """Text, or token ids where the endpoint accepts them."""
-    max_tokens: int
-    """The token limit to send, where the request sets none and the endpoint's default would cut the answer."""
-
-    decode: Decode | None = None
-    """Decodes the token ids of the reply, which are then requested; None: the reply is read as text."""
-
-    @property
-    def as_json(self) -> str | list[int]:
-        """The prompt as a JSON value."""
-        return self.content if isinstance(self.content, str) else list(self.content)
-
-
-@dataclass(frozen=True, slots=True)
-class RawRequest:
-    """A request for a raw endpoint."""
-
-    body: dict[str, Any]
-    notes: tuple[str, ...] = ()
-    """What was left out, as sentences for the trace."""
-
-
-END_OF_TURN_TOKENS = ("<|return|>", "<|call|>")
-"""The tokens that end a turn of gpt-oss."""
-END_OF_TURN_IDS: Mapping[int, str] = MappingProxyType(
-    {TOKEN_IDS["return"]: END_OF_TURN_TOKENS[0], TOKEN_IDS["call"]: END_OF_TURN_TOKENS[1]}
-)
-
-_KEPT, _OPTION, _SHAPED, _IN_PROMPT = (
-    ParameterRule("kept"),
-    ParameterRule("option"),
-    ParameterRule("shaped"),
-    ParameterRule("told"),
-)
-
-
-def _same(fate: ParameterRule) -> EndpointRules:
-    return EndpointRules(fate, fate, fate)
+_KEPT = ParameterRule("kept")
+_OPTION = ParameterRule("option")
+_SHAPED = ParameterRule("shaped")
+_THINK = ParameterRule("shaped", "think")
+_IN_PROMPT = ParameterRule("told")
 
 
 def _dropped(why: str, *harmless: Any) -> ParameterRule:
     return ParameterRule("dropped", "", why, harmless)
 
 
+def _needless(why: str) -> ParameterRule:
+    return ParameterRule("needless", "", why)
+
+
+_UNKNOWN = _dropped("Ollama does not know it")
+
+
+def _row(ollama: ParameterRule, raw: ParameterRule) -> EndpointRules:
+    """Return the rules of a parameter that all raw endpoints handle alike."""
+    return EndpointRules(ollama, raw, raw, raw)
+
+
+_OLLAMA_NOTHING = "Ollama has nothing like it"
 _NOTHING = "there is nothing like it"
 _ACCOUNT = "it is for OpenAI's own accounts"
 _SCORES = "they would be those of Harmony's text, thoughts and markers too"
-_GRAMMAR = "a grammar leaves no room for Harmony's own tokens"
-_TEMPLATE = "it is for a chat template, and none is applied"
 _MARKERS = "the markers are needed to read the reply"
-_OLLAMA_ONLY = "only Ollama knows it"
-_SEPARATE = "thoughts always come apart"
+_CHECKED = "it is ignored there: the reply is checked instead"
+_OLLAMA_ONLY = _dropped("only Ollama knows it")
+_ONE_CHOICE = _dropped("it gives one choice", 1)
+_USAGE_AT_END = _needless("the end always tells the usage")
 
-_NO_EQUIVALENT = _same(_dropped(_NOTHING))
-_NO_ACCOUNT = _same(_dropped(_ACCOUNT))
-_NO_GRAMMAR = _same(_dropped(_GRAMMAR))
-_NO_TEMPLATE = _same(_dropped(_TEMPLATE))
+_NO_EQUIVALENT = _row(_dropped(_OLLAMA_NOTHING), _dropped(_NOTHING))
+_NO_ACCOUNT = _row(_dropped(_ACCOUNT), _dropped(_ACCOUNT))
+_NO_GRAMMAR = _row(_UNKNOWN, _dropped("a grammar leaves no room for Harmony's own tokens"))
+_NO_TEMPLATE = _row(_UNKNOWN, _dropped("it is for a chat template, and none is applied"))
+_NO_SEPARATION = _row(_UNKNOWN, _dropped("thoughts always come apart", True))
+_NO_MARKERS = _row(_UNKNOWN, _dropped(_MARKERS, False))
 _LIMIT = EndpointRules(
-    ParameterRule("kept", "max_tokens"), ParameterRule("kept", "n_predict"), ParameterRule("option", "num_predict")
+    ParameterRule("option", "num_predict"),
+    ParameterRule("kept", "max_tokens"),
+    ParameterRule("kept", "n_predict"),
+    ParameterRule("option", "num_predict"),
 )
-_SAMPLING = EndpointRules(_KEPT, _KEPT, _OPTION)
-_OLLAMA = EndpointRules(_dropped(_OLLAMA_ONLY), _dropped(_OLLAMA_ONLY), _KEPT)
+_SAMPLING = EndpointRules(_OPTION, _KEPT, _KEPT, _OPTION)
+_REPEAT_PENALTY = ParameterRule("option", "repeat_penalty")
+_OLLAMA = EndpointRules(_KEPT, _OLLAMA_ONLY, _OLLAMA_ONLY, _KEPT)
 
 PARAMETERS: Mapping[str, EndpointRules] = MappingProxyType({
     # Chat Completions, as of openai 3.x
-    "model": _same(_KEPT),
-    "messages": _same(_IN_PROMPT),
-    "tools": _same(_IN_PROMPT),
-    "tool_choice": _same(_IN_PROMPT),
-    "parallel_tool_calls": _same(_IN_PROMPT),
-    "functions": _same(_IN_PROMPT),
-    "function_call": _same(_IN_PROMPT),
-    "response_format": _same(_IN_PROMPT),
-    "reasoning_effort": _same(_IN_PROMPT),
-    "stream": _same(_KEPT),
-    "stream_options": EndpointRules(_KEPT, ParameterRule("needless", "", "the end always tells the usage"),
-                          ParameterRule("needless", "", "the end always tells the usage")),
+    "model": _row(_KEPT, _KEPT),
+    "messages": _row(_SHAPED, _IN_PROMPT),
+    "tools": _row(_SHAPED, _IN_PROMPT),
+    "tool_choice": _row(_dropped(_CHECKED, "auto"), _IN_PROMPT),
+    "parallel_tool_calls": _row(_dropped(_CHECKED, True), _IN_PROMPT),
+    "functions": _row(_dropped("they are the old form of tools"), _IN_PROMPT),
+    "function_call": _row(_dropped("it is the old form of tool_choice", "auto"), _IN_PROMPT),
+    "response_format": _row(ParameterRule("shaped", "format"), _IN_PROMPT),
+    "reasoning_effort": _row(_THINK, _IN_PROMPT),
+    "stream": _row(_SHAPED, _KEPT),
+    "stream_options": EndpointRules(_needless("the last line always tells the usage"), _KEPT,
+                                    _USAGE_AT_END, _USAGE_AT_END),
     "max_completion_tokens": _LIMIT,
     "max_tokens": _LIMIT,
     "temperature": _SAMPLING,
@@ -132,14 +111,14 @@ PARAMETERS: Mapping[str, EndpointRules] = MappingProxyType({
     "seed": _SAMPLING,
     "frequency_penalty": _SAMPLING,
     "presence_penalty": _SAMPLING,
-    "stop": EndpointRules(_SHAPED, _SHAPED, ParameterRule("option")),
-    "n": EndpointRules(_KEPT, _KEPT, _dropped("it gives one choice", 1)),
-    "logit_bias": EndpointRules(_KEPT, _KEPT, _dropped(_NOTHING)),
-    "logprobs": _same(_dropped(_SCORES, False)),
-    "top_logprobs": _same(_dropped(_SCORES, 0)),
-    "user": EndpointRules(_KEPT, _dropped(_NOTHING), _dropped(_NOTHING)),
+    "stop": EndpointRules(_OPTION, _SHAPED, _SHAPED, _OPTION),
+    "n": EndpointRules(_ONE_CHOICE, _KEPT, _KEPT, _ONE_CHOICE),
+    "logit_bias": EndpointRules(_dropped(_OLLAMA_NOTHING), _KEPT, _KEPT, _dropped(_NOTHING)),
+    "logprobs": _row(_KEPT, _dropped(_SCORES, False)),  # of Ollama since 0.12.11
+    "top_logprobs": _row(_KEPT, _dropped(_SCORES, 0)),
+    "user": EndpointRules(_dropped(_ACCOUNT), _KEPT, _dropped(_NOTHING), _dropped(_NOTHING)),
     "audio": _NO_EQUIVALENT,
-    "modalities": _same(_dropped(_NOTHING, ["text"])),
+    "modalities": _row(_dropped(_OLLAMA_NOTHING, ["text"]), _dropped(_NOTHING, ["text"])),
     "prediction": _NO_EQUIVALENT,
     "verbosity": _NO_EQUIVALENT,
     "web_search_options": _NO_EQUIVALENT,
@@ -149,25 +128,24 @@ PARAMETERS: Mapping[str, EndpointRules] = MappingProxyType({
     "prompt_cache_options": _NO_ACCOUNT,
     "prompt_cache_retention": _NO_ACCOUNT,
     "safety_identifier": _NO_ACCOUNT,
-    "service_tier": _same(_dropped(_ACCOUNT, "auto", "default")),
-    "store": _same(_dropped(_ACCOUNT, False)),
+    "service_tier": _row(_dropped(_ACCOUNT, "auto", "default"), _dropped(_ACCOUNT, "auto", "default")),
+    "store": _row(_dropped(_ACCOUNT, False), _dropped(_ACCOUNT, False)),
     # what clients of open servers also send
-    "reasoning": _same(_IN_PROMPT),
-    "think": _same(_IN_PROMPT),
-    "chat_template_kwargs": _same(_IN_PROMPT),
-    "thinking": _NO_EQUIVALENT,
-    "include_reasoning": _same(_dropped(_SEPARATE, True)),
-    "separate_reasoning": _same(_dropped(_SEPARATE, True)),
-    "stream_reasoning": _same(_dropped(_SEPARATE, True)),
+    "reasoning": _row(_THINK, _IN_PROMPT),
+    "chat_template_kwargs": _row(_THINK, _IN_PROMPT),
+    "thinking": _row(_UNKNOWN, _dropped(_NOTHING)),
+    "include_reasoning": _NO_SEPARATION,
+    "separate_reasoning": _NO_SEPARATION,
+    "stream_reasoning": _NO_SEPARATION,
     "top_k": _SAMPLING,
     "min_p": _SAMPLING,
     "typical_p": _SAMPLING,
     "repeat_penalty": _SAMPLING,
     "repetition_penalty": EndpointRules(
-        _KEPT, ParameterRule("kept", "repeat_penalty"), ParameterRule("option", "repeat_penalty")
+        _REPEAT_PENALTY, _KEPT, ParameterRule("kept", "repeat_penalty"), _REPEAT_PENALTY
     ),
     "repeat_last_n": _SAMPLING,
-    "num_ctx": EndpointRules(_dropped(_OLLAMA_ONLY), _dropped(_OLLAMA_ONLY), _OPTION),
+    "num_ctx": EndpointRules(_OPTION, _OLLAMA_ONLY, _OLLAMA_ONLY, _OPTION),
     "structured_outputs": _NO_GRAMMAR,
     "guided_json": _NO_GRAMMAR,
     "guided_regex": _NO_GRAMMAR,
@@ -177,19 +155,20 @@ PARAMETERS: Mapping[str, EndpointRules] = MappingProxyType({
     "json_schema": _NO_GRAMMAR,
     "regex": _NO_GRAMMAR,
     "ebnf": _NO_GRAMMAR,
-    "format": _NO_GRAMMAR,
     "chat_template": _NO_TEMPLATE,
     "add_generation_prompt": _NO_TEMPLATE,
     "continue_final_message": _NO_TEMPLATE,
     "documents": _NO_TEMPLATE,
     "add_special_tokens": _NO_TEMPLATE,
-    "echo": _same(_dropped("the reply is the model's text alone", False)),
-    "suffix": _NO_EQUIVALENT,
-    "skip_special_tokens": _same(_dropped(_MARKERS, False)),
-    "spaces_between_special_tokens": _same(_dropped(_MARKERS, False)),
-    "stop_token_ids": EndpointRules(_SHAPED, _dropped(_NOTHING), _dropped(_NOTHING)),
-    "return_token_ids": EndpointRules(_SHAPED, _dropped(_NOTHING, False), _dropped(_NOTHING, False)),
+    "echo": _row(_UNKNOWN, _dropped("the reply is the model's text alone", False)),
+    "suffix": _row(_UNKNOWN, _dropped(_NOTHING)),
+    "skip_special_tokens": _NO_MARKERS,
+    "spaces_between_special_tokens": _NO_MARKERS,
+    "stop_token_ids": EndpointRules(_UNKNOWN, _SHAPED, _dropped(_NOTHING), _dropped(_NOTHING)),
+    "return_token_ids": EndpointRules(_UNKNOWN, _SHAPED, _dropped(_NOTHING, False), _dropped(_NOTHING, False)),
     # Ollama's own, set by the application: they override what is converted from the others
+    "format": _NO_GRAMMAR._replace(ollama=_KEPT),
+    "think": _row(_KEPT, _IN_PROMPT),
     "options": _OLLAMA,
     "keep_alive": _OLLAMA,
     "truncate": _OLLAMA,
@@ -197,17 +176,17 @@ PARAMETERS: Mapping[str, EndpointRules] = MappingProxyType({
 })  # fmt: skip
 """The rules for each parameter of a request."""
 
-UNKNOWN_PARAMETER = EndpointRules(_KEPT, _KEPT, _dropped("Ollama does not know it"))
+UNKNOWN_PARAMETER = EndpointRules(_UNKNOWN, _KEPT, _KEPT, _UNKNOWN)
 """The rules for any other key: servers know more keys than are listed here; Ollama ignores those it does not know."""
 
 
-def rule_for(key: str, endpoint: Raw) -> ParameterRule:
+def rule_for(key: str, endpoint: Endpoint) -> ParameterRule:
     """Return the rule for a key on an endpoint."""
     rule: ParameterRule = getattr(PARAMETERS.get(key, UNKNOWN_PARAMETER), endpoint)
     return rule
 
 
-def apply_rules(body: Mapping[str, Any], endpoint: Raw) -> tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]:
+def apply_rules(body: Mapping[str, Any], endpoint: Endpoint) -> tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]:
     """Return what is kept of a body, what goes into `options`, and notes on what was dropped, grouped by reason.
 
     Of two parameters that map to one key, the first in the table wins.
@@ -228,7 +207,11 @@ def apply_rules(body: Mapping[str, Any], endpoint: Raw) -> tuple[dict[str, Any],
     return kept, options, tuple(f"not sent: {', '.join(keys)}; {why}" for why, keys in dropped.items())
 
 
-def stop_strings(requested: Any) -> list[str]:
-    """Return the request's stop strings, followed by those of Harmony, which never occur inside a message."""
-    own = [requested] if isinstance(requested, str) else [stop for stop in as_list(requested) if isinstance(stop, str)]
-    return list(dict.fromkeys((*own, *END_OF_TURN_TOKENS)))
+def merge_options(kept: Mapping[str, Any], options: Mapping[str, Any], num_ctx: int | None) -> Any:
+    """Return Ollama's `options`, in which the request's own win; `num_ctx` is sent if nothing else sets it.
+
+    Where the request's own are not an object they are returned as they are: that is for the server to refuse.
+    """
+    own = kept.get("options", {})
+    context = {} if num_ctx is None else {"num_ctx": num_ctx}
+    return {**context, **options, **own} if is_object(own) else own

@@ -187,7 +187,7 @@ def test_without_any_to_leave_out_the_error_is_the_servers_own():
 
 
 def test_null_content_and_parts():
-    failure = error("messages.1.content: null is not allowed, must be a string", 400)
+    failure = error("[{'loc': ('body', 'messages', 1, 'content'), 'msg': 'none is not an allowed value'}]", 400)
     seen = play(ask(WEATHER, messages=HISTORY), [failure, OK])
     assert seen.bodies[1]["messages"][1]["content"] == ""
     parts = [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]
@@ -262,8 +262,8 @@ def test_also_after_another_mode_was_tried():
 def test_an_error_under_200_is_never_a_reply():
     seen = play(ask(WEATHER), [Answer(200, b'{"error": "out of luck"}')])
     assert seen.head.status == 502
-    assert seen.json["error"]["type"] == "UpstreamError"
-    assert "out of luck" in seen.json["error"]["message"]
+    assert seen.json == {"error": "out of luck"}
+    assert seen.headers["x-should-retry"] == "false"
 
 
 def test_a_body_that_breaks_off_inside_an_error_counts_as_far_as_it_came():

@@ -150,6 +150,6 @@ def test_the_client_always_gets_a_sound_answer(body, script):
 def test_the_rules_are_all_met_by_an_error():
     # the texts above are a sample: each rule of the table leads to an answer, too
     for rule in RULES:
-        text = rule.pattern.split("|")[0].replace("\\d+", "1").replace("\\A", "").replace("`?", "").replace("\\W?", "")
+        text = rule.pattern.split("|")[0].replace("\\d+", "1").replace("\\A", "").replace("`?", "")
         seen = play(ask(WEATHER), [error(text, 400), *[reply("ok")] * 3], spare=True)
         assert seen.head.status in {200, 400}

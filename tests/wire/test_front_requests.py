@@ -8,7 +8,8 @@ import pytest
 from promptools.errors import UsageError
 from promptools.profiles import Profile, resolve
 from promptools.wire.ollama.decode_request import decode_chat_request
-from promptools.wire.ollama.encode_request import OLLAMA_PARAMETERS, encode_chat_request
+from promptools.wire.ollama.encode_request import encode_chat_request
+from promptools.wire.parameters import PARAMETERS, UNKNOWN_PARAMETER
 
 CHAT = Profile()
 OLLAMA = Profile(kind="ollama", wire="ollama")
@@ -246,7 +247,7 @@ def test_what_ollama_will_refuse_is_left_to_it():
 
 def test_every_key_of_the_package_has_a_fate():
     keys = set(ollama._types.ChatRequest.model_fields)
-    assert keys <= set(OLLAMA_PARAMETERS)
+    assert all(PARAMETERS[key].ollama is not UNKNOWN_PARAMETER.ollama for key in keys)
     assert keys - {"format", "options", "think", "keep_alive"} == {
         "model", "messages", "tools", "stream", "logprobs", "top_logprobs",
     }  # fmt: skip

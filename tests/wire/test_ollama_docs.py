@@ -4,9 +4,11 @@ import re
 from pathlib import Path
 
 from promptools.fallback.overflow import CONTEXT_STEP, DEFAULT_ANSWER_TOKENS
-from promptools.wire.ollama.encode_request import EFFORTS, OLLAMA_PARAMETERS
+from promptools.wire.ollama.encode_request import EFFORTS
+from promptools.wire.parameters import PARAMETERS, UNKNOWN_PARAMETER
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "ollama-wire.md").read_text(encoding="utf-8")
+RULES = {key: row.ollama for key, row in PARAMETERS.items() if row.ollama != UNKNOWN_PARAMETER.ollama}
 ROWS = {
     key: fate
     for keys, fate in re.findall(r"^\| (`.*?) \| (.*) \|$", PAGE, re.MULTILINE)
@@ -15,11 +17,11 @@ ROWS = {
 
 
 def test_every_parameter_has_its_row():
-    assert set(ROWS) == set(OLLAMA_PARAMETERS)
+    assert set(ROWS) == set(RULES)
 
 
 def test_every_row_tells_the_fate():
-    for key, fate in OLLAMA_PARAMETERS.items():
+    for key, fate in RULES.items():
         assert ROWS[key].startswith(fate.handling), key
         if fate.target:
             assert f"`{fate.target}`" in ROWS[key], key

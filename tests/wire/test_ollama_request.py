@@ -5,10 +5,12 @@ from typing import get_type_hints
 
 import pytest
 
-from promptools.wire.ollama.encode_request import OLLAMA_PARAMETERS, encode_chat_request, requested_context
+from promptools.wire.ollama.encode_request import encode_chat_request, requested_context
+from promptools.wire.parameters import PARAMETERS, UNKNOWN_PARAMETER
 
 USER = {"role": "user", "content": "Hi"}
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
+RULES = {key: row.ollama for key, row in PARAMETERS.items() if row.ollama != UNKNOWN_PARAMETER.ollama}
 PIXEL = base64.b64encode(b"\x89PNG").decode()
 
 
@@ -36,7 +38,24 @@ def test_every_parameter_of_openai_has_its_fate():
     from openai.types.chat import completion_create_params as params
 
     known = {*get_type_hints(params.CompletionCreateParamsBase), "stream"}
-    assert known <= set(OLLAMA_PARAMETERS)
+    assert known <= set(RULES)
+
+
+@pytest.mark.parametrize("key", RULES)
+def test_every_parameter_meets_its_fate(key):
+    rule, value = RULES[key], {"x": 1} if key == "options" else 7
+    if rule.handling == "shaped":
+        return
+    written = write(**{key: value})
+    options = written.body.get("options", {})
+    match rule.handling:
+        case "kept":
+            assert written.body[key] == value
+        case "option":
+            assert options[rule.target or key] == value
+        case "dropped":
+            assert written.notes == (f"not sent: {key}; {rule.reason}",)
+    assert (key in written.body, bool(written.notes)) == (rule.handling == "kept", rule.handling == "dropped")
 
 
 @pytest.mark.parametrize(

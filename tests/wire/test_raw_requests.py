@@ -5,8 +5,9 @@ from typing import get_args, get_type_hints
 import pytest
 
 from promptools.profiles.profile import Raw
-from promptools.wire.parameters import END_OF_TURN_TOKENS, PARAMETERS, RawPrompt, apply_rules, rule_for, stop_strings
+from promptools.wire.parameters import PARAMETERS, apply_rules, rule_for
 from promptools.wire.raw import completions_endpoint, generate_endpoint, llamacpp_endpoint
+from promptools.wire.raw.raw_request import END_OF_TURN_TOKENS, RawPrompt, stop_strings
 
 PROMPT = RawPrompt("<|start|>assistant", 999)
 IDS = RawPrompt((200006, 173781), 999)

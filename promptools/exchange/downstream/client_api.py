@@ -84,7 +84,7 @@ class ChatCompletionsApi:
         """Return the error unchanged; one from Ollama's own APIs in the form of Ollama's /v1."""
         if failure.wire not in OLLAMA_APIS:
             return failure.body
-        kind = {400: "invalid_request_error", 404: "not_found_error"}.get(failure.status or 0, "api_error")
+        kind = {400: "invalid_request_error", 404: "not_found_error"}.get(failure.error_status or 0, "api_error")
         return encode_json({"error": {"message": failure.text, "type": kind, "param": None, "code": None}})
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from promptools.exchange.downstream.response_writer import response_headers
 from promptools.exchange.effects import Head
-from promptools.exchange.upstream.upstream_reply import get_header
+from promptools.exchange.upstream.upstream_reply import get_header, is_stream
 
 if TYPE_CHECKING:
     from promptools.errors import UsageError
@@ -45,18 +45,19 @@ def respond_failure(state: ExchangeState, failure: Failure, mode: str) -> Steps[
     deadline_passed = state.policy.seconds_left(state.now) == 0
     if failure.error and not deadline_passed and (failure.kind in {"connect", "timeout"} or sends == 1):
         raise failure.error
-    if _returns_server_error(failure, sends) and failure.opened:
+    if failure.opened and failure.error_status and _returns_server_error(failure, sends):
         body = state.client_api.encode_server_error(failure)
-        media_type = get_header(failure.opened.headers, "content-type") if body is failure.body else _JSON
-        head = Head(failure.opened.status, response_headers(failure.opened.headers, media_type or _JSON, mode, sends))
+        headers = failure.opened.headers
+        unchanged = body is failure.body and not is_stream(headers, asked=False)
+        media_type = get_header(headers, "content-type") if unchanged else _JSON
+        advice = () if failure.names_status else (("x-should-retry", "false"),)  # nothing says that it would pass
+        head = Head(failure.error_status, (*response_headers(headers, media_type or _JSON, mode, sends), *advice))
     yield from state.emit(body, lambda: head)
 
 
 def _returns_server_error(failure: Failure, sends: int) -> bool:
-    """Whether to return the server's own error response: no remedy was tried, or none exists."""
-    if failure.opened is None or failure.opened.status < 400 or failure.kind == "overflow":
-        return False
-    return sends == 1 or failure.kind in {"refused", "crashed"}
+    """Whether to return the server's own error: no remedy was tried, or none exists."""
+    return failure.kind in {"refused", "crashed"} or (sends == 1 and failure.kind != "overflow")
 
 
 def _overflow_body(state: ExchangeState, failure: Failure) -> bytes:

@@ -209,7 +209,7 @@ class RetryLoop:
 
 def _is_retried_by_sdk(failure: Failure) -> bool:
     """Whether the SDK should see the failure, so that it retries the whole request."""
-    return failure.kind in {"connect", "timeout"} or failure.status in {408, 409, 429}
+    return failure.kind in {"connect", "timeout"} or failure.error_status in {408, 409, 429}
 
 
 def _presentable(failure: Failure, verdict: Verdict, *, strict: bool) -> bool:

@@ -34,7 +34,9 @@ class Failure:
     """The server's full error text."""
     opened: Opened | None = None
     body: bytes = b""
-    """The server's error response, unchanged."""
+    """The server's error response, unchanged; of an error in a stream its JSON."""
+    server_error: ErrorBody | None = None
+    """The error that the server reported, under any HTTP status."""
     wire: Api = "chat"
     """The API that the response came from."""
     error: BaseException | None = None
@@ -54,6 +56,21 @@ class Failure:
     def status(self) -> int | None:
         """The HTTP status of the response; None without one."""
         return self.opened.status if self.opened else None
+
+    @property
+    def error_status(self) -> int | None:
+        """The status that tells the client of the server's error; None if the server reported none.
+
+        It is the response's; under HTTP 200 the one that the error names itself, or 502.
+        """
+        if self.server_error is None or self.opened is None:
+            return None
+        return self.opened.status if self.opened.status >= 400 else self.server_error.status or 502
+
+    @property
+    def names_status(self) -> bool:
+        """Whether the status of the error is the server's own."""
+        return self.server_error is not None and self.error_status in {self.status, self.server_error.status}
 
 
 def failure_of_status(opened: Opened, body: bytes, wire: Api = "chat") -> Failure:
@@ -81,7 +98,17 @@ def failure_of_error(
         kind = "cut"
     if kind == "refused" and wire in _RAW_APIS and opened.status in _UNSUPPORTED_STATUSES:
         kind = "no_raw"
-    return Failure(kind, why, problem.message, opened, body, wire, partial_reply=partial_reply, overflow=overflow)
+    return Failure(
+        kind,
+        why,
+        problem.message,
+        opened,
+        body or json.dumps(problem.body).encode(),
+        problem,
+        wire,
+        partial_reply=partial_reply,
+        overflow=overflow,
+    )
 
 
 def failure_of_connection(failed: Failed, opened: Opened | None = None, partial_reply: Reply | None = None) -> Failure:

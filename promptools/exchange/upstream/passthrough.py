@@ -1,8 +1,9 @@
 """Forward requests that do not concern tools byte for byte, and watch the reply for failures that a retry can fix.
 
 Such failures are an error in `RETRIED_KINDS`, under any status, a stream that is cut, and a reply that the server
-swallowed (tokens were spent, but nothing was sent). They can be retried only while the client has seen no content, so a
-reply has two phases:
+swallowed (tokens were spent, but nothing was sent). They can be retried only while the client has seen no content. An
+error under HTTP 200 is a failure too, as long as nothing was sent: the client gets it with an error status. So a reply
+has two phases:
 
     before content   a stream's events are parsed, and forwarded as they come, except those from the first that would
                      end it (error, finish reason, end marker); a whole reply is held. If the reply turns out to be
@@ -25,16 +26,17 @@ from promptools.exchange.upstream.stream_end import StreamEndDetector
 from promptools.exchange.upstream.upstream_reply import ReplyDecoder
 from promptools.modes.replies.verdict import HARMONY_CALL, MAX_EMPTY_TOKENS
 from promptools.profiles.profile import Wire
-from promptools.wire.json_types import as_int
+from promptools.wire.json_types import as_int, as_object
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from promptools.exchange.exchange_state import ExchangeState, Steps
-    from promptools.wire.chat_decoder import Delta
+    from promptools.fallback import FailureKind
+    from promptools.wire.chat_decoder import Delta, ErrorBody
 
-RETRIED_KINDS = frozenset({"harmony", "server_parser", "overflow"})
-"""Errors caused by the model's output, not by the request; and overflow, whose text differs on every server."""
+RETRIED_KINDS: frozenset[FailureKind] = frozenset({"harmony", "server_parser", "overflow", "cut", "swallowed"})
+"""Failures caused by the model's output, not by the request; and overflow, whose text differs on every server."""
 MAX_HELD = 1 << 20
 """The most bytes of a reply that are held until it has content; a longer one is forwarded, as a lost one is smaller."""
 _DELIMITERS: dict[Wire, re.Pattern[bytes]] = {"chat": re.compile(rb"\r\n\r\n|\n\n|\r\r"), "ollama": re.compile(rb"\n")}
@@ -45,6 +47,7 @@ class PassthroughMonitor:
     """Parses a reply as it is forwarded, until content has been seen; from then on bytes are forwarded unparsed."""
 
     def __init__(self, *, streamed: bool, swallows: bool, wire: Wire = "chat") -> None:
+        self.wire: Wire = wire
         self.has_content = False
         """Whether content, a call or a refusal has been seen, or more than `MAX_HELD` bytes."""
         self._decoder = ReplyDecoder(streamed=streamed, wire=wire)
@@ -121,8 +124,8 @@ class PassthroughMonitor:
         if self.has_content:
             return None
         if decoder.server_error:
-            failure = failure_of_error(decoder.server_error, opened, b"")
-            return failure if failure.kind in RETRIED_KINDS else None
+            failure = failure_of_error(decoder.server_error, opened, decoder.body, wire=self.wire)
+            return failure if failure.kind in RETRIED_KINDS or _is_error_alone(decoder.server_error) else None
         if not self._closed or decoder.decode_error:
             return None
         if decoder.streamed and not decoder.finish_reasons and not decoder.done:
@@ -149,6 +152,12 @@ class PassthroughMonitor:
         return self._has_reasoning or (spent is not None and spent > MAX_EMPTY_TOKENS)
 
 
+def _is_error_alone(error: ErrorBody) -> bool:
+    """Whether an error is all that a body holds, and is called one: anything else might be some other reply."""
+    body = as_object(error.body)
+    return (error.status is not None or "error" in body) and "choices" not in body
+
+
 def forward(state: ExchangeState, body: bytes, monitor: PassthroughMonitor) -> Steps[Failure | None]:
     """Send `body` and forward the response; return the failure if no content was forwarded and a retry may help."""
     opened = yield from state.send(body, state.client_api.path)
@@ -157,7 +166,7 @@ def forward(state: ExchangeState, body: bytes, monitor: PassthroughMonitor) -> S
     head = Head(opened.status, opened.headers)
     if not 200 <= opened.status < 300:
         error_body = yield from state.read_all(MAX_HELD)
-        error = failure_of_status(opened, error_body)
+        error = failure_of_status(opened, error_body, monitor.wire)
         if error.kind in RETRIED_KINDS:
             return error
         yield from state.emit(error_body, lambda: head)
@@ -175,7 +184,7 @@ def forward(state: ExchangeState, body: bytes, monitor: PassthroughMonitor) -> S
         if data:
             yield from state.emit(data, lambda: head)
         failure = monitor.failure(opened)
-        if failure:
+        if failure and (failure.kind in RETRIED_KINDS or not state.head_sent):
             yield from state.abandon()
             return failure
         if over:

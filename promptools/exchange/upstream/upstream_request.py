@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from promptools.modes.mode import PreparedRequest
     from promptools.modes.requests.tool_request import ToolRequest
     from promptools.profiles.profile import Api
-    from promptools.wire.parameters import RawPrompt
+    from promptools.wire.raw.raw_request import RawPrompt
 
 
 @dataclass(frozen=True, slots=True)

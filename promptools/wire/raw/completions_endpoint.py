@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from promptools.wire import chat_decoder
 from promptools.wire.json_types import as_int, as_list
-from promptools.wire.parameters import END_OF_TURN_IDS, RawPrompt, RawRequest, apply_rules, stop_strings
+from promptools.wire.parameters import apply_rules
+from promptools.wire.raw.raw_request import END_OF_TURN_IDS, RawPrompt, RawRequest, stop_strings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from promptools.wire.json_types import as_object, as_text, is_object
 from promptools.wire.ollama import decode_response as ollama
-from promptools.wire.parameters import RawPrompt, RawRequest, apply_rules, stop_strings
+from promptools.wire.parameters import apply_rules, merge_options
+from promptools.wire.raw.raw_request import RawPrompt, RawRequest, stop_strings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,11 +32,9 @@ def encode_request(body: Mapping[str, Any], prompt: RawPrompt, *, num_ctx: int |
     """
     kept, options, notes = apply_rules(body, "generate")
     encoded = {"stream": False, "truncate": False, **kept, "raw": True, "prompt": prompt.as_json}
-    own = kept.get("options", {})
-    if is_object(own):  # anything else is for the server to refuse
-        context = {} if num_ctx is None else {"num_ctx": num_ctx}
-        options = {**context, **options, **own}
-        encoded["options"] = {**options, "stop": stop_strings(options.get("stop"))}
+    merged = merge_options(kept, options, num_ctx)
+    if is_object(merged):
+        encoded["options"] = {**merged, "stop": stop_strings(merged.get("stop"))}
     return RawRequest(encoded, notes)
 
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from promptools.wire.chat_decoder import Delta, Envelope, error_of, is_error
 from promptools.wire.json_types import as_count, as_int, as_object, as_text, is_list
 from promptools.wire.lenient_json import is_shallow
-from promptools.wire.parameters import END_OF_TURN_TOKENS, RawPrompt, RawRequest, apply_rules, stop_strings
+from promptools.wire.parameters import apply_rules
+from promptools.wire.raw.raw_request import END_OF_TURN_TOKENS, RawPrompt, RawRequest, stop_strings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
