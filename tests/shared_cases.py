@@ -10,13 +10,15 @@ The dialect must be registered. What a case comes to follows from the dialect's 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 from casebook import Row, bare, check_reply, cuts, feed, honest, in_order, tiled, tools_of
 
-from promptools import parse
+from promptools import dialects, parse
 from promptools.dialects.contract import Dialect
 from promptools.parsing.events import join
 from promptools.types import Call, Reply
@@ -38,12 +40,14 @@ TRUNCATED: Final[Outcome] = {"malformed": ("truncated",)}
 class Written:
     """What a dialect writes for the tools of the set `demo`."""
 
-    def __init__(self, dialect: Dialect) -> None:
+    def __init__(self, dialect: Dialect, spelling: str = "") -> None:
         self.name = dialect.name
-        self.tier = dialect.tier
+        self.table = f"shared/{dialect.name}{spelling and ' '}{spelling}"
+        self.tier = "S" if spelling == AFTER_TOKEN else dialect.tier
         self.asked = dialect.name in ASKED or (bool(dialect.heads) and all(head.on_request for head in dialect.heads))
         """Whether it is looked for only where the request asked for it."""
         self._render = dialect.render_calls
+        self._respell = SPELLINGS.get(dialect.name, {}).get(spelling, str)
         self.weather = self.calls(("get_weather", WEATHER))
         self.ping = self.calls(PING)
         self.has_json = WEATHER_JSON in self.weather
@@ -60,11 +64,13 @@ class Written:
         self.unclosed = self.weather.removesuffix(self.closer)
         self.ends_in_body = bool(self.closer) and self.unclosed.rstrip()[-1] in "}])"
         """Whether its closer follows its JSON or its code: not the closer of a part of the call."""
-        self.closer_missing: Outcome = {**WHOLE, "fixes": ("closer",)} if self.ends_in_body else WHOLE
+        self.closer_missing: Outcome = WHOLE
+        if self.ends_in_body or self.has_json:  # which has a closer of its own in it, if it does not end in the JSON
+            self.closer_missing = {**WHOLE, "fixes": ("closer",) * self.ends_in_body}
 
     def calls(self, *calls: tuple[str, Arguments]) -> str:
         """Return calls as the model would write them."""
-        return self._render([Call(f"{at}", name, given, dump(given)) for at, (name, given) in enumerate(calls)])
+        return self._respell(self._render([Call("a1b2c3d4e5", name, given, dump(given)) for name, given in calls]))
 
     def with_json(self, arguments: str) -> str | None:
         """Return a call of `get_weather` with this text as its arguments; None if the dialect writes no JSON."""
@@ -113,7 +119,7 @@ class SharedCase:
         why, outcome = DIFFERENCES.get(self.name, {}).get(written.name, (self.why, outcome))
         content = "" if outcome else text
         return Row(
-            table=f"shared/{written.name}",
+            table=written.table,
             name=self.name,
             why=why,
             text=text,
@@ -148,8 +154,19 @@ def case(
 
 def shared_cases(dialect: Dialect) -> list[Row]:
     """Return all cases that apply to a dialect, as rows of a table `shared/<dialect>`."""
-    written = Written(dialect)
-    return [row for shared in SHARED.values() if (row := shared.row(written)) is not None]
+    spellings = ("", *SPELLINGS.get(dialect.name, ()))
+    return [
+        row
+        for written in [Written(dialect, spelling) for spelling in spellings]
+        for shared in SHARED.values()
+        if (row := shared.row(written)) is not None
+    ]
+
+
+@cache
+def built_in_cases(name: str) -> tuple[Row, ...]:
+    """Return the shared cases of a built-in dialect; none of one that does not write anything of its own."""
+    return () if name in NOT_WRITTEN else tuple(shared_cases(dialects.get(name)))
 
 
 def check(row: Row) -> None:
@@ -160,7 +177,7 @@ def check(row: Row) -> None:
     events, reply = feed([row.text], tools, reason, **options)
     assert parse(row.text, tools, **row.options) == reply
     check_reply(row, reply)
-    name = row.table.removeprefix("shared/")
+    name = row.table.removeprefix("shared/").partition(" ")[0]
     assert {call.dialect for call in reply.calls} <= {name, *READ_AS.get(name, ())}
     tiled(events, row.text)
     in_order(events, reply)
@@ -260,7 +277,9 @@ def line_ends_of_two_characters(written: Written) -> str:
 
 @case("only its end is missing", TEXT)
 def no_closer(written: Written) -> tuple[str, Outcome] | None:
-    return (written.unclosed.rstrip(), written.closer_missing) if written.ends_in_body else None
+    if written.ends_in_body or (written.has_json and written.closer):
+        return written.unclosed.rstrip(), written.closer_missing
+    return None
 
 
 @case("the server says that the reply is whole", TEXT, finish_reason="stop")
@@ -307,9 +326,25 @@ def cut_in_a_string__and_the_server_says_stop(written: Written) -> str:
     return written.weather[: written.weather.index("Oslo") + 2]
 
 
+@case("with no word of why it ended", TRUNCATED)
+def cut_in_a_string__and_the_server_says_nothing(written: Written) -> str:
+    return written.weather[: written.weather.index("Oslo") + 2]
+
+
 @case("2 may have been 25", TRUNCATED, finish_reason="length")
 def cut_in_a_number(written: Written) -> str:
     return written.weather[: written.weather.index("2", written.weather.index("Oslo"))]
+
+
+@case("a name is no call", TRUNCATED, ordinary=TEXT, finish_reason="length")
+def cut_after_the_name(written: Written) -> str:
+    return written.weather[: written.weather.index("get_weather") + len("get_weather")]
+
+
+@case("neither offered nor whole", TRUNCATED, ordinary=TEXT, finish_reason="length")
+def cut_in_a_call_of_a_tool_that_nobody_offers(written: Written) -> str | None:
+    text = written.calls(("get_stock", {"symbol": "ACME"}))
+    return None if written.tier == "A" and not written.has_json else text[: text.index("ACME") + 2]
 
 
 @case("the first is whole, and nothing is known of the second", {"calls": (PING,), **TRUNCATED}, finish_reason="length")
@@ -353,14 +388,20 @@ def a_required_parameter_is_missing(written: Written) -> str:
     return written.calls(("get_weather", {"days": 2}))
 
 
+@case("the schema wants a whole number", {"malformed": ("invalid_arguments",)})
+def no_number_where_one_must_be(written: Written) -> str:
+    return written.calls(("get_weather", {"city": "Oslo", "days": "soon"}))
+
+
+@case("the schema names two units", {"malformed": ("invalid_arguments",)})
+def another_unit_than_there_is(written: Written) -> str:
+    return written.calls(("get_weather", {"city": "Oslo", "unit": "kelvin"}))
+
+
 @case("models quote numbers", WHOLE)
-def a_number_in_a_string(written: Written) -> str:
-    return written.calls(("get_weather", {"city": "Oslo", "days": "2"}))
-
-
-@case("a quoted number is converted, and that is noted", {**WHOLE, "fixes": ("coerce",)})
-def a_number_in_a_string_of_JSON(written: Written) -> str | None:
-    return written.with_json('{"city": "Oslo", "days": "2"}')
+def a_number_in_a_string(written: Written) -> tuple[str, Outcome]:
+    text = written.calls(("get_weather", {"city": "Oslo", "days": "2"}))
+    return text, {**WHOLE, "fixes": ("coerce",)} if written.has_json else WHOLE
 
 
 @case("JSON with a slip", {**WHOLE, "fixes": ("json",)})
@@ -414,6 +455,11 @@ def in_a_fence__with_words_after(written: Written) -> str:
     return f"The form:\n```\n{shown}\n```\nThat is all."
 
 
+@case("as in a fence of backticks", TEXT, asked={**WHOLE, "content": "You write\nand wait."})
+def in_a_fence_of_tildes__with_words_after(written: Written) -> str:
+    return f"You write\n~~~\n{written.weather}\n~~~\nand wait."
+
+
 @case("inline code is an example", TEXT)
 def in_inline_code(written: Written) -> str | None:
     shown = written.weather.replace("\n", "")
@@ -436,11 +482,30 @@ def a_draft_in_the_thoughts(written: Written) -> tuple[str, Outcome]:
     return f"<think>{thought}</think>No.", {"reasoning": thought, "content": "No."}
 
 
-ASKED: Final = {"smolagents"}
-"""Dialects that are looked for only if the request asks for them, by another rule than that of their heads."""
+ASKED: Final = {"laguna", "smolagents"}
+"""Dialects whose calls are another one's, or mere text, unless the request asks for them: no rule of a head's."""
+NOT_WRITTEN: Final = {"mimicry"}
+"""Dialects that write nothing of their own: echoes of another format."""
+
+
+def _gigachat_stripped(text: str) -> str:
+    spelled = "<|message_sep|>\n\nfunction call<|role_sep|>\n{}<|message_sep|>"
+    return "".join(spelled.format(body) for body in text.removeprefix("<|function_call|>").split("\n<|function_call|>"))
+
+
+AFTER_TOKEN: Final = "after its token"
+"""A spelling of a readable dialect after a special token."""
+SPELLINGS: Final[Mapping[str, Mapping[str, Callable[[str], str]]]] = {
+    "cohere": {"without ids": lambda text: re.sub(r'"tool_call_id": "\d+", ', "", text)},
+    "firefunction": {"after a space": lambda text: f" {text}"},
+    "gigachat": {"of the template": _gigachat_stripped},
+    "inkling": {"with roles": lambda text: "<|message_model|>" + text.replace("\n<|con", "<|message_model|><|con")},
+    "llama3_json": {AFTER_TOKEN: lambda text: f"<|python_tag|>{text}"},
+}
+"""What else models of a dialect write: from what it renders."""
 READ_AS: Final[Mapping[str, tuple[str, ...]]] = {
     "glm": ("hermes",),
-    "laguna": ("glm", "hermes"),
+    "laguna": ("hermes",),
     "llama3_json": ("json",),
     "minicpm": ("hermes",),
     "tool_name_yaml": ("tool_name_xml",),
@@ -480,7 +545,18 @@ DIFFERENCES: Final[Mapping[str, Mapping[str, tuple[str, Outcome]]]] = {
         "llama_python": ("code, with words after it, is an example", TEXT),
         "xlam": ("a list amid a sentence is an example", TEXT),
     },
+    "cut after the name": {
+        "minicpm": ("its tags are those of other formats", TEXT),
+        "qwen_agent": ("its second marker is missing", TEXT),
+        "smolagents": ("code that names a tool is no call of it", TEXT),
+        "tool_code": ("code that names a tool is no call of it", TEXT),
+        "xlam": ("a list is read when it is whole", TEXT),
+    },
+    "cut in a call of a tool that nobody offers": {"llama_python": ("its token begins any code", TEXT)},
     "cut in a string": {"tool_name_yaml": ("a tag without its closer is a word in brackets", TEXT)},
+    "cut in a string, and the server says nothing": {
+        "tool_name_yaml": ("a tag without its closer is a word in brackets", TEXT)
+    },
     "cut in a string, and the server says stop": {
         "tool_name_yaml": ("a tag without its closer is a word in brackets", TEXT)
     },
