@@ -513,6 +513,7 @@ READ_AS: Final[Mapping[str, tuple[str, ...]]] = {
 """Dialects of which some calls, or all, are written like those of another one."""
 PINNED_OTHERWISE: Final[Mapping[str, tuple[str, ...]]] = {
     "in a fence, with words after": ("harmony",),
+    "in a fence of tildes, with words after": ("harmony",),
     "in inline code": ("harmony",),
     "a draft in the thoughts": ("harmony",),
     "half a closer": ("minimax_m3",),
