@@ -24,8 +24,7 @@ from promptools.dialects.prefix_patterns import literal_text
 from promptools.dialects.readers.markup.first_tags import LOOKAHEAD_PATTERN, may_be_tool, read_first_tags
 from promptools.dialects.readers.markup.markup_call import MarkupGrammar
 from promptools.dialects.readers.markup.markup_reader import MarkupDialect
-from promptools.dialects.readers.markup.tag_tokenizer import is_blank
-from promptools.dialects.readers.markup.value_states import NAMING_ELEMENTS
+from promptools.dialects.readers.markup.tag_names import NAMING_ELEMENTS, is_blank
 from promptools.dialects.rendering.declaration import shown_functions
 from promptools.dialects.rendering.example_calls import NAME_SLOT
 from promptools.dialects.rendering.markup_text import PARAMETER_SLOT, call_instructions, render_invoke

@@ -21,7 +21,7 @@ from promptools.dialects.readers.elements.element_tree import ITEM, build_tree, 
 from promptools.dialects.readers.elements.nested_reader import MARK, MarkedTagTokenizer, NestedReader
 from promptools.dialects.readers.markup.first_tags import LOOKAHEAD_PATTERN
 from promptools.dialects.readers.markup.markup_call import MarkupGrammar
-from promptools.dialects.readers.markup.tag_tokenizer import Tag
+from promptools.dialects.readers.markup.tag_names import Tag
 from promptools.dialects.rendering.declaration import shown_functions
 from promptools.dialects.rendering.example_calls import NAME_SLOT
 from promptools.dialects.rendering.markup_text import PARAMETER_SLOT, call_instructions, may_hold_tag, wrap_results

@@ -23,8 +23,8 @@ from promptools.dialects.calls.resolve import ParseOptions
 from promptools.dialects.contract import Head
 from promptools.dialects.readers.markup.first_tags import LOOKAHEAD_PATTERN, may_be_tool, read_first_tags
 from promptools.dialects.readers.markup.markup_call import MarkupGrammar
-from promptools.dialects.readers.markup.markup_reader import LOST_OPENING_TAG, MarkupDialect
-from promptools.dialects.readers.markup.tag_tokenizer import is_blank
+from promptools.dialects.readers.markup.markup_reader import MarkupDialect
+from promptools.dialects.readers.markup.tag_names import SHARED_NAMES, is_blank
 from promptools.dialects.rendering.declaration import json_lines
 from promptools.dialects.rendering.markup_text import render_parameters, wrap_results
 from promptools.types import Call, Result
@@ -53,7 +53,7 @@ def wrapped_begins(text: str, start: int, end: int, *, fresh: bool, rules: Parse
     between = first.texts[0].strip()
     if between[:1] in ("{", "[", "("):
         return False
-    if LOST_OPENING_TAG.match(between):
+    if SHARED_NAMES.lost_opening_tag.match(between):
         return True
     if len(first.tags) == 1:
         return None if first.incomplete else False

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from promptools.dialects.calls.resolve import PLAUSIBLE_NAME, ParseOptions
-from promptools.dialects.readers.markup.tag_tokenizer import Tag, TagTokenizer
+from promptools.dialects.readers.markup.tag_names import SHARED_NAMES, Tag, TagNames
+from promptools.dialects.readers.markup.tag_tokenizer import TagTokenizer
 
 LOOKAHEAD = 400
 """Characters within which a block must show what it is."""
@@ -21,9 +22,9 @@ class FirstTags(NamedTuple):
     incomplete: bool
 
 
-def read_first_tags(text: str, start: int, end: int, rules: ParseOptions) -> FirstTags:
+def read_first_tags(text: str, start: int, end: int, rules: ParseOptions, names: TagNames = SHARED_NAMES) -> FirstTags:
     """Read the first two tags in `text[start:end]`."""
-    tags = TagTokenizer()
+    tags = TagTokenizer(names)
     tags.spaced_keys = rules.tools.spaced_keys if rules.tools is not None else ()
     tags.elements = None
     first = FirstTags([], [], incomplete=True)

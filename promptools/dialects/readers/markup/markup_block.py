@@ -26,7 +26,8 @@ from promptools.dialects.contract import trace_entry
 from promptools.dialects.readers.json_block.block_reader import Closers, JsonBlockReader
 from promptools.dialects.readers.markup.markup_call import MarkupCall, MarkupGrammar
 from promptools.dialects.readers.markup.markup_streamer import MarkupStreamer
-from promptools.dialects.readers.markup.tag_tokenizer import Tag, TagTokenizer
+from promptools.dialects.readers.markup.tag_names import Tag
+from promptools.dialects.readers.markup.tag_tokenizer import TagTokenizer
 from promptools.parsing.parts import Candidate, CandidateBase, EarlyOutput, Part, TriedStrategy, add_fix, total_length
 from promptools.types import Call, Fix, Malformed
 
@@ -54,7 +55,8 @@ class MarkupBlock(CandidateBase, ABC):
         self._grammar = grammar
         self._rules = rules
         self._place = place
-        self._tags = TagTokenizer()
+        self._names = grammar.names
+        self._tags = TagTokenizer(grammar.names)
         self._tags.spaced_keys = rules.tools.spaced_keys if rules.tools is not None else ()
         self._carried_text = ""
         self._state: TokenState = self._before_calls
