@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 BUILT_IN: Final[dict[str, str]] = {
     # messages with headers
-    "muse": "families.muse:Muse",
+    "muse": "families.muse:muse",
     "harmony": "families.harmony_dialect:HarmonyDialect",
     # sentinels
-    "dsml": "families.dsml:Dsml",
-    "step3": "families.step3:Step3",
+    "dsml": "families.dsml:dsml",
+    "step3": "families/step3.toml",
     "minimax_m3": "families.minimax_m3:MiniMaxM3",
-    "minimax": "families.minimax:MiniMax",
-    "seed_oss": "families.seed_oss:SeedOss",
+    "minimax": "families/minimax.toml",
+    "seed_oss": "families/seed_oss.toml",
     "mistral": "families.mistral:Mistral",
     "deepseek": "families.deepseek:DeepSeek",
     "kimi_k2": "families.kimi_k2:KimiK2",
@@ -56,9 +56,9 @@ BUILT_IN: Final[dict[str, str]] = {
     "smolagents": "families.tool_code:Smolagents",
     "tool_code": "families.tool_code:ToolCode",
     "hermes": "families.hermes:Hermes",
-    "qwen3_coder": "families.qwen3_coder:Qwen3Coder",
-    "minicpm": "families.minicpm:MiniCpm",
-    "anthropic": "families.anthropic:Anthropic",
+    "qwen3_coder": "families/qwen3_coder.toml",
+    "minicpm": "families/minicpm.toml",
+    "anthropic": "families/anthropic.toml",
     "goose": "families.goose:Goose",
     "toolbridge": "families.toolbridge:ToolBridge",
     "qwen_agent": "families.qwen_agent:QwenAgent",

@@ -168,9 +168,9 @@ class MarkupBlock(CandidateBase, ABC):
 
     def _start_json(self, name: str | None) -> None:
         """Leave the text that follows to a reader of JSON: the arguments of `name`, or whole calls."""
-        wrapper, closers = self._grammar.wrapper, self._grammar.closers
-        right = closers[:1] if name is not None else wrapper[1:]
-        openers = tuple(opener for opener in wrapper[:1] if opener)
+        wrappers = (self._grammar.wrapper, *self._grammar.other_wrappers)
+        right = self._grammar.closers[:1] if name is not None else tuple(closer for _, closer in wrappers)
+        openers = tuple(opener for opener, _ in wrappers if opener)
         ends = Closers(right=right, wrong=("<function>", "</think>"), openers=openers)
         early: list[Fix] = []
         if name is None:

@@ -42,6 +42,10 @@ class MarkupGrammar(NamedTuple):
     """The wrapper may hold calls as JSON."""
     namespaced: bool = False
     """Names may have any namespace before them."""
+    other_wrappers: tuple[tuple[str, str], ...] = ()
+    """Further tags around calls that it writes."""
+    elements: bool = False
+    """Parameters are elements of their keys."""
     names: TagNames = SHARED_NAMES
     """The names of its tags."""
 

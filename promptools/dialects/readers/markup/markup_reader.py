@@ -19,16 +19,13 @@ The states, one method each, and the modules that hold them:
 
 from __future__ import annotations
 
-from promptools.dialects.calls.resolve import Evidence, ParseOptions
-from promptools.dialects.contract import Textual
 from promptools.dialects.readers.markup.end_states import EndStates
 from promptools.dialects.readers.markup.markup_block import CallSegment
-from promptools.dialects.readers.markup.markup_call import MarkupCall, MarkupGrammar
+from promptools.dialects.readers.markup.markup_call import MarkupCall
 from promptools.dialects.readers.markup.markup_streamer import MarkupStreamer
 from promptools.dialects.readers.markup.tag_names import Tag, is_blank, strip_blank
 from promptools.dialects.readers.markup.value_states import inline_value
 from promptools.errors import clip
-from promptools.parsing.parts import Candidate
 from promptools.types import Fix
 
 MAX_STRAY_TEXT = 1000
@@ -170,7 +167,8 @@ class MarkupReader(EndStates):
         if token.kind == "element" and not token.close and not name and token.name in self._names.naming_elements:
             self._outside_text = []
         elif name and (token.kind in ("call", "element") if token.close else token.kind == "param"):
-            self._pending_fixes.append(Fix("marker", "the name was outside of the tag"))
+            if token.kind != "element" or token.name != self._names.naming_element:
+                self._pending_fixes.append(Fix("marker", "the name was outside of the tag"))
             self._open_call(self._call_start, name)
             if not token.close:
                 self._in_call(token)
@@ -242,14 +240,3 @@ class MarkupReader(EndStates):
             self._start_json(call.written_name)
         else:
             self._give_up("there is text between the parameters", text)
-
-
-class MarkupDialect(Textual):
-    """A dialect of the XML family, defined by its `grammar`."""
-
-    grammar: MarkupGrammar
-
-    def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
-        """Start reading at the first tag, the wrapper's or the call's."""
-        del head
-        return MarkupReader(self.grammar, rules, place, definite=definite)

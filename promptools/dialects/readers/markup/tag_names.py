@@ -2,8 +2,8 @@ r"""The names of the tags of one format, and the reading of one tag in any spell
 
 Most families write `function` or `invoke` around `parameter`, and models mix them: `<function=f>`,
 `<function name="f">`, `<invoke name='f'>`, `<｜DSML｜invoke name="f">`, `<parameter name=k>`, `<parameter=k` without
-its bracket, `</ parameter >`. So all of these share `SHARED_NAMES`. A format with other names has `TagNames` of its own, in
-as many spellings, and no other tag means anything in it.
+its bracket, `</ parameter >`. So all of these share `SHARED_NAMES`. A format with other names has `TagNames` of its
+own, in as many spellings, and no other tag means anything in it.
 """
 
 from __future__ import annotations
@@ -85,6 +85,8 @@ class TagNames:
     """Names may follow DeepSeek's bars."""
     name_attribute: str = "name"
     key_attribute: str = "name"
+    naming_element: str = ""
+    """The element in a call that names its tool."""
     naming_elements: frozenset[str] = NAMING_ELEMENTS
     """Elements in a call that are none of its parameters."""
     tokens: Mapping[str, tuple[TagKind, bool]] = field(default_factory=dict[str, tuple[TagKind, bool]])

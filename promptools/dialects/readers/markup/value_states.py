@@ -83,13 +83,17 @@ class ValueStates(MarkupBlock):
         if tag.kind == "element" and not call.declares(tag.name or ""):
             self._give_up(f"{clip(tag.raw, 40)!r} is in the call", tag)
             return
-        if self._may_be_quoted and not tag.attributes.keys() <= {"name", "string", "value"}:
+        if self._may_be_quoted and not tag.attributes.keys() <= {
+            self._names.key_attribute,
+            "string",
+            "value",
+        }:
             self._give_up(f"{clip(tag.raw, 40)!r} is another format's", tag)
             return
         self._param_style = "element" if tag.kind == "element" else "tag" if tag.name is not None else "nameless"
-        if self._param_style == "element":
+        if self._param_style == "element" and not self._grammar.elements:
             call.record_fix(Fix("marker", f"a parameter was in {clip(tag.raw, 40)!r}"))
-        else:
+        elif self._param_style != "element":
             self._record_spelling(tag)
         self._key = tag.name or ""
         self._string_attribute = tag.attributes.get("string")
@@ -164,7 +168,7 @@ class ValueStates(MarkupBlock):
         """Return whether a tag makes a call of the opening tag before it: a parameter, its closing tag, or a name."""
         if tag.kind == "call":
             return tag.close
-        names = tag.kind == "element" and tag.name in self._names.naming_elements
+        names = tag.kind == "element" and (self._grammar.elements or tag.name in self._names.naming_elements)
         return not tag.close and (tag.kind == "param" or names)
 
     def _add_to_value(self, text: str) -> None:
