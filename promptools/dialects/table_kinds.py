@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from promptools.dialects.declared import DeclaredDialect
 from promptools.dialects.readers.json_block.marked_json import MarkedJson
 from promptools.dialects.readers.json_block.named_marker_json import NamedMarkerJson, is_call_template
+from promptools.dialects.readers.key_value.pair_dialect import PairDialect, is_argument, is_call, is_wrapper
 from promptools.dialects.readers.markup.tag_dialect import TagDialect
 from promptools.dialects.readers.markup.tag_templates import read_call, read_parameter_template, read_wrapper, word_of
 from promptools.dialects.readers.python_calls.marked_python import MarkedPythonCalls
@@ -173,6 +174,29 @@ KINDS: Final[dict[str, Kind]] = {
             "namespaced": FLAG.means("the names of tools may have a namespace before them"),
         },
         ("call", "parameter"),
+    ),
+    "key_value": Kind(
+        PairDialect,
+        {
+            "call": TableKey(
+                "a marker, {name}, perhaps a marker, {arguments} and a marker",
+                is_call,
+                "a call: `{name}`, and `{arguments}` with the white space around each",
+            ),
+            "argument": TableKey(
+                "a tag, {key}, its closing tag, perhaps the same for {type}, a tag, {value}, its closing tag; a key may"
+                " lack its closing tag",
+                is_argument,
+                "an argument: `{key}`, `{value}` and, if values carry their types, `{type}` between the two",
+            ),
+            "wrapper": TableKey(
+                "a text with {calls} between two markers", is_wrapper, "the markers around all calls of a turn"
+            ),
+            "suffix": TEXT.means(
+                "what begins the suffix that each tag of a reply may have, as in `<tool_call:6124c78e>`"
+            ),
+        },
+        ("call", "argument"),
     ),
     "python": Kind(
         MarkedPythonCalls,
