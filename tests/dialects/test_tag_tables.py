@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from casebook import bare, cuts, feed
@@ -17,7 +18,7 @@ SCHEMA = {
     "properties": {"path": {"type": "string"}, "text": {"type": "string"}, "count": {"type": "integer"}},
     "required": ["path"],
 }
-TOOLS = [
+TOOLS: list[dict[str, Any]] = [
     {"name": "write", "description": "Write", "parameters": SCHEMA},
     {"name": "add", "description": "Add", "parameters": {"type": "object", "properties": {"a": {"type": "number"}}}},
     {"name": "ping", "description": "Ping", "parameters": {"type": "object", "properties": {}}},
@@ -70,6 +71,10 @@ FORMATS = {
     "brackets": (BRACKETS, "[/v]"),
 }
 """Each format, and the closing tag of its last value."""
+
+
+TAGS = 'kind = "tags"\nname = "a"\n'
+PAIRS = 'kind = "key_value"\nname = "a"\n'
 
 
 @pytest.fixture(params=FORMATS)
@@ -168,19 +173,19 @@ def test_an_unknown_tool_is_no_call_in_prose(acme: Dialect) -> None:
 @pytest.mark.parametrize(
     ("table", "said"),
     [
-        ('kind = "tags"\nname = "a"\n', "has no 'call'"),
-        ('kind = "tags"\nname = "a"\ncall = "<x={name}>"\nparameter = "<y={key}>{value}</y>"', "a tag with {name}"),
-        ('kind = "tags"\nname = "a"\ncall = "<x>{parameters}</x>"\nparameter = "<y={key}>{value}</y>"', "a tag with {name}"),
-        ('kind = "tags"\nname = "a"\ncall = "<x={name}>{parameters}</x>"\nparameter = "<y>{value}</y>"', "a tag with {key}"),
-        ('kind = "tags"\nname = "a"\ncall = "<x={name}>{parameters}</x>"\nparameter = "<y={key}>{value}</z>"', "a tag with {key}"),
-        ('kind = "tags"\nname = "a"\ncall = "<x={name}>{parameters}</x>"\nparameter = 1', "'parameter' is 1"),
+        (TAGS, "has no 'call'"),
+        (TAGS + 'call = "<x={name}>"\nparameter = "<y={key}>{value}</y>"', "a tag with {name}"),
+        (TAGS + 'call = "<x>{parameters}</x>"\nparameter = "<y={key}>{value}</y>"', "a tag with {name}"),
+        (TAGS + 'call = "<x={name}>{parameters}</x>"\nparameter = "<y>{value}</y>"', "a tag with {key}"),
+        (TAGS + 'call = "<x={name}>{parameters}</x>"\nparameter = "<y={key}>{value}</z>"', "a tag with {key}"),
+        (TAGS + 'call = "<x={name}>{parameters}</x>"\nparameter = 1', "'parameter' is 1"),
         (f'{ATTRIBUTES}trim = "all"', "'trim' is 'all'"),
-        (f'{ATTRIBUTES}prefixes = []', "'prefixes' is []"),
+        (f"{ATTRIBUTES}prefixes = []", "'prefixes' is []"),
         (f'{ATTRIBUTES}wrappers = ["calls"]', "'wrappers' is ['calls']"),
         (f'{ATTRIBUTES}argument = "x"', "has a key 'argument'"),
-        ('kind = "key_value"\nname = "a"\ncall = "<x>{name}{arguments}</x>"\n', "has no 'argument'"),
-        ('kind = "key_value"\nname = "a"\ncall = "{name}{arguments}</x>"\nargument = "<k>{key}<v>{value}</v>"', "'call' is"),
-        ('kind = "key_value"\nname = "a"\ncall = "<x>{name}{arguments}</x>"\nargument = "<k>{key}{value}</v>"', "'argument' is"),
+        (PAIRS + 'call = "<x>{name}{arguments}</x>"\n', "has no 'argument'"),
+        (PAIRS + 'call = "{name}{arguments}</x>"\nargument = "<k>{key}<v>{value}</v>"', "'call' is"),
+        (PAIRS + 'call = "<x>{name}{arguments}</x>"\nargument = "<k>{key}{value}</v>"', "'argument' is"),
         (f'{ANGLES}wrapper = "<x>"', "'wrapper' is"),
     ],
 )  # fmt: skip
