@@ -20,64 +20,64 @@ if TYPE_CHECKING:
 
 BUILT_IN: Final[dict[str, str]] = {
     # messages with headers
-    "muse": "families.muse:Muse",
+    "muse": "families.muse:muse",
     "harmony": "families.harmony_dialect:HarmonyDialect",
     # sentinels
-    "dsml": "families.dsml:Dsml",
-    "step3": "families.step3:Step3",
+    "dsml": "families.dsml:dsml",
+    "step3": "families/step3.toml",
     "minimax_m3": "families.minimax_m3:MiniMaxM3",
-    "minimax": "families.minimax:MiniMax",
-    "seed_oss": "families.seed_oss:SeedOss",
+    "minimax": "families/minimax.toml",
+    "seed_oss": "families/seed_oss.toml",
     "mistral": "families.mistral:Mistral",
     "deepseek": "families.deepseek:DeepSeek",
     "kimi_k2": "families.kimi_k2:KimiK2",
     "llama3_json": "families.llama_json:Llama3Json",
-    "granite": "families.declared:granite",
-    "cohere": "families.declared:cohere",
-    "apertus": "families.declared:apertus",
-    "internlm2": "families.declared:internlm2",
+    "granite": "families/granite.toml",
+    "cohere": "families/cohere.toml",
+    "apertus": "families/apertus.toml",
+    "internlm2": "families/internlm2.toml",
     "inkling": "families.inkling:Inkling",
-    "longcat": "families.declared:longcat",
-    "solar": "families.declared:solar",
-    "plamo": "families.declared:plamo",
-    "gigachat": "families.gigachat:GigaChat",
+    "longcat": "families/longcat.toml",
+    "solar": "families/solar.toml",
+    "plamo": "families/plamo.toml",
+    "gigachat": "families/gigachat.toml",
     "kimi_k3": "families.kimi_k3:KimiK3",
-    "k2_horizon": "families.glm_variants:K2Horizon",
-    "iquest": "families.glm_variants:Iquest",
+    "k2_horizon": "families/k2_horizon.toml",
+    "iquest": "families/iquest.toml",
     "gemma4": "families.gemma4:Gemma4",
     "functiongemma": "families.gemma4:FunctionGemma",
     "lfm2": "families.lfm2:Lfm2",
     "llama_python": "families.llama_python:LlamaPython",
     # readable tags
     "pythonic": "families.pythonic:Pythonic",
-    "olmo3": "families.olmo3:Olmo3",
-    "execute_tool": "families.execute_tool:ExecuteTool",
-    "gorilla": "families.nexusraven:Gorilla",
+    "olmo3": "families/olmo3.toml",
+    "execute_tool": "families/execute_tool.toml",
+    "gorilla": "families/gorilla.toml",
     "smolagents": "families.tool_code:Smolagents",
     "tool_code": "families.tool_code:ToolCode",
     "hermes": "families.hermes:Hermes",
-    "qwen3_coder": "families.qwen3_coder:Qwen3Coder",
-    "minicpm": "families.minicpm:MiniCpm",
-    "anthropic": "families.anthropic:Anthropic",
+    "qwen3_coder": "families/qwen3_coder.toml",
+    "minicpm": "families/minicpm.toml",
+    "anthropic": "families/anthropic.toml",
     "goose": "families.goose:Goose",
     "toolbridge": "families.toolbridge:ToolBridge",
     "qwen_agent": "families.qwen_agent:QwenAgent",
-    "exaone": "families.declared:exaone",
-    "jamba": "families.declared:jamba",
-    "minimax_m1": "families.declared:minimax_m1",
-    "nemotron": "families.declared:nemotron",
+    "exaone": "families/exaone.toml",
+    "jamba": "families/jamba.toml",
+    "minimax_m1": "families/minimax_m1.toml",
+    "nemotron": "families/nemotron.toml",
     "lmstudio": "families.lmstudio:LmStudio",
-    "phi4": "families.declared:phi4",
-    "firefunction": "families.declared:firefunction",
-    "hyperclova": "families.declared:hyperclova",
+    "phi4": "families/phi4.toml",
+    "firefunction": "families/firefunction.toml",
+    "hyperclova": "families/hyperclova.toml",
     "functionary": "families.functionary:Functionary",
-    "hunyuan": "families.glm_variants:Hunyuan",
-    "glm": "families.glm:Glm",
-    "laguna": "families.glm_variants:Laguna",
+    "hunyuan": "families/hunyuan.toml",
+    "glm": "families/glm.toml",
+    "laguna": "families/laguna.toml",
     # ordinary text at the beginning of a line, or anywhere
     "tool_name_xml": "families.tool_name_xml:ToolNameXml",
     "tool_name_yaml": "families.tool_name_xml:ToolNameYaml",
-    "nexusraven": "families.nexusraven:NexusRaven",
+    "nexusraven": "families/nexusraven.toml",
     "command_r": "families.command_r:CommandR",
     "bare": "families.named_line:NamedLine",
     "json": "families.generic_json:GenericJson",
@@ -85,7 +85,7 @@ BUILT_IN: Final[dict[str, str]] = {
     "mimicry": "families.history_echo:HistoryEcho",
     "xlam": "families.llama_json:Xlam",
 }
-"""Each dialect's name, and where its class is: module of this package, then class or factory."""
+"""Each dialect's name, and where it is: its table, or the module of this package and the class in it."""
 
 _loaded: dict[str, Dialect] = {}
 _added: dict[str, Dialect] = {}
@@ -109,10 +109,19 @@ def get(name: str) -> Dialect:
         return cached
     if not isinstance(name, str) or name not in BUILT_IN:
         raise UsageError(f"There is no dialect {name!r}; `promptools dialects` lists those there are.")
-    module, _, factory = BUILT_IN[name].partition(":")
-    dialect: Dialect = getattr(import_module(f"{__name__}.{module}"), factory)()
-    _loaded[name] = dialect
+    _loaded[name] = dialect = _load_built_in(BUILT_IN[name])
     return dialect
+
+
+def _load_built_in(location: str) -> Dialect:
+    """Return the dialect of a table or of a class."""
+    module, _, factory = location.partition(":")
+    if factory:
+        dialect: Dialect = getattr(import_module(f"{__name__}.{module}"), factory)()
+        return dialect
+    from promptools.dialects.table import PACKAGE, read_dialect
+
+    return read_dialect(PACKAGE / location)
 
 
 def unknown(given: Iterable[str]) -> str:
@@ -131,7 +140,7 @@ def register(dialect: Dialect) -> Dialect:
 
 
 def load(path: str | Path) -> Dialect:
-    """Add a dialect declared in a TOML table: its markers and the keys of its JSON; see `promptools.dialects.table`.
+    """Add a dialect declared in a TOML table; see `promptools.dialects.table`.
 
     Raises UsageError for a file that cannot be read, an invalid key, and a name that is taken.
     """

@@ -74,8 +74,9 @@ class Head(NamedTuple):
     """It is only valid where no text came before it."""
     at_line_start: bool = False
     r"""It is only valid at the beginning of a line, or of the content: `pattern` starts after the line's indent, and
-    marks with `\Z` where it may be cut; `literals` are left out. Its `gate` is fastest as literal text, or after a
-    lookahead at the first character, `(?=[...])`: lines that begin otherwise then cost next to nothing."""
+    marks with `\Z` where it may be cut; `literals` are the labels that it may begin with, if any. Its `gate` is fastest
+    as literal text, or after a lookahead at the first character, `(?=[...])`: lines that begin otherwise then cost next
+    to nothing."""
     unindented: bool = False
     """A line head that may not be indented once text came before it: what is indented is code."""
     fence_labels: tuple[str | None, ...] = ()

@@ -39,3 +39,9 @@ def optional_steps(*steps: str) -> str:
 def any_literal_text(texts: Iterable[str]) -> str:
     """Return the pattern of any one of several literals, complete or cut off by the end of the text."""
     return any_of(*map(literal_text, texts))
+
+
+def label_gate(label: str) -> str:
+    """Return the gate of a line head that begins with `label`: after a lookahead if it is more than plain text."""
+    escaped = re.escape(label)
+    return label if escaped == label else f"(?=[{re.escape(label[0])}]){escaped}"

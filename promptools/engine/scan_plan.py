@@ -84,7 +84,8 @@ class ScanPlan:
             for number, head in enumerate(dialect.heads)
             if dialect.name == expected or ((head.tier or dialect.tier) in tiers and (alone or not head.on_request))
         }
-        self.head_characters = "".join({literal[0] for _, head in self.heads.values() for literal in head.literals})
+        anywhere_heads = (head for _, head in self.heads.values() if not head.at_line_start)
+        self.head_characters = "".join({literal[0] for head in anywhere_heads for literal in head.literals})
         on = [each for each in chosen if each.tier in tiers or each.name == expected]
         self.closers = tuple(dict.fromkeys(closer for dialect in on for closer in dialect.closers))
         """Markers that may stand alone beside a call."""
@@ -138,7 +139,8 @@ class ScanPlan:
             if len(self._tool_scanners) >= CACHED_TOOL_LISTS:
                 self._tool_scanners.clear()
             gate = _line_gate(self.heads.values(), names)
-            unfinished = _unfinished_word(names) if names is not None else ""
+            labels = {label for _, head in self.heads.values() if head.at_line_start for label in head.literals}
+            unfinished = _unfinished_word(names, {*LINE_LABELS, *labels}) if names is not None else ""
             every = Scanners(*(each.with_line_gate(gate, unfinished) for each in self._scanners))
             here = Scanners(*(each.without_literals(self.rare_words.literals) for each in every))
             first = re.compile(f"{gate}|{unfinished}" if unfinished else gate)
@@ -246,7 +248,6 @@ NAMESPACES = {
 }
 """Prefixes of a tool's name: a word in any case, and the pattern of what follows it."""
 LINE_LABELS = (
-    "function call",
     "functions.",
     "tools.",
     "default_api:",
@@ -255,7 +256,7 @@ LINE_LABELS = (
     "tool_name:",
     "tool call",
 )
-"""Labels that may begin such a line."""
+"""Labels that may begin such a line, besides the literals of the heads."""
 MCP_TAG = "use_mcp_tool"
 """Cline's tag around a call of an MCP server's tool."""
 
@@ -318,13 +319,13 @@ def _in_any_case(word: str) -> str:
     )
 
 
-def _unfinished_word(names: tuple[str, ...]) -> str:
+def _unfinished_word(names: tuple[str, ...], line_labels: Iterable[str]) -> str:
     """Return the pattern of a suffix of the text that may become the first word of such a line."""
     spaces = r"(?:(?:functions?|tools?|default_api|call|declaration)[.:])*"
     many = len(names) > MAX_SPELLED_NAMES
     spelled = _name_prefixes(names) if many else names
     beginnings = {name[:size] for name in (*spelled, MCP_TAG) for size in range(min(len(name), MAX_HELD_NAME) + 1)}
-    labels = {label[:size] for label in LINE_LABELS for size in range(1, len(label) + 1)}
+    labels = {label[:size] for label in line_labels for size in range(1, len(label) + 1)}
     pattern = "|".join(re.sub(r"(?:\\[-.]|_)", r"[-_.]?", re.escape(each)) for each in sorted(beginnings | labels))
     if many:
         rest = r"[\w.-]*" if all(map(_ONE_WORD, names)) else r"[\w.:/ -]*"

@@ -8,41 +8,55 @@ LFM2.5 (2026-01).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
 from promptools.dialects.calls.resolve import Evidence, ParseOptions
-from promptools.dialects.contract import Head, Tier
+from promptools.dialects.contract import Head
 from promptools.dialects.families.pythonic import BARE_LAYOUT, LIST_PATTERN, list_begins
 from promptools.dialects.readers.json_block.block_reader import Closers, JsonBlockReader
 from promptools.dialects.readers.python_calls.marked_python import MarkedPythonCalls
 from promptools.dialects.readers.python_calls.python_heads import CallsOrJson, marker_head
 from promptools.dialects.readers.python_calls.python_parts import CallLayout
 from promptools.dialects.readers.python_calls.python_reader import PythonCallReader
-from promptools.dialects.rendering.python_text import tools_as_json
 from promptools.parsing.parts import Candidate
-from promptools.types import Result
 
-if TYPE_CHECKING:
-    from promptools.schema import Tools
-
-_CLOSERS = Closers(right=("<|tool_call_end|>",), wrong=(), openers=("<|tool_call_start|>",))
+OPENER, CLOSER = "<|tool_call_start|>", "<|tool_call_end|>"
+_CLOSERS = Closers(right=(CLOSER,), wrong=(), openers=(OPENER,))
 
 
 class Lfm2(MarkedPythonCalls):
     """`<|tool_call_start|>[get_weather(city="Oslo")]<|tool_call_end|>`."""
 
-    name = "lfm2"
-    models = "LFM2, LFM2.5"
-    tier: Tier = "S"
-    heads = (
-        marker_head("<|tool_call_start|>", json=True, spaced=True, tier="S"),
-        Head(("[",), LIST_PATTERN, body_starts="", gate=LIST_PATTERN, begins=list_begins, tier="B", on_request=True),
-    )
-    closers = ("<|tool_call_end|>",)
-    stop = ("<|tool_response_start|>",)
-    layout = CallLayout(closers=("<|tool_call_end|>",), one_per_line=True, spaced_names=True, may_repeat=True)
-    opener, closer, between = "<|tool_call_start|>[", "]<|tool_call_end|>", ", "
+    def __init__(self) -> None:
+        super().__init__(
+            "lfm2",
+            {OPENER: CLOSER},
+            models="LFM2, LFM2.5",
+            tier="S",
+            stop=("<|tool_response_start|>",),
+            spaces=("[", "]"),
+            separator=", ",
+            tools=("List of tools: [", ",\n", "]"),
+            instructions={
+                "text": """{tools}
+
+You can call {how_many}. To do so, write a list of calls between your two tokens for tool calls:
+
+[function_name(parameter="value", other=2)]
+
+Name each argument, and write its value as a literal of Python. {when}""",
+                "parallel": "one or more functions",
+                "single": "one function",
+            },
+            result="<|tool_response_start|>{content}<|tool_response_end|>",
+            error="<|tool_response_start|>Error: {content}<|tool_response_end|>",
+            results=("", "\n", ""),
+        )
+        self.heads = (
+            marker_head(OPENER, json=True, spaced=True, tier="S"),
+            Head(
+                ("[",), LIST_PATTERN, body_starts="", gate=LIST_PATTERN, begins=list_begins, tier="B", on_request=True
+            ),
+        )
+        self._layout = CallLayout(closers=(CLOSER,), one_per_line=True, spaced_names=True, may_repeat=True)
 
     def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Read from the list, its first call, or the JSON."""
@@ -50,30 +64,7 @@ class Lfm2(MarkedPythonCalls):
             return PythonCallReader(head, BARE_LAYOUT, rules, place, definite=definite)
         return CallsOrJson(
             head,
-            lambda: PythonCallReader(head, self.layout, rules, place, definite=definite),
+            lambda: PythonCallReader(head, self._layout, rules, place, definite=definite),
             lambda: JsonBlockReader(head, _CLOSERS, rules, place, definite=definite),
             definite=definite,
-        )
-
-    def call_format(self, *, parallel: bool) -> str:
-        """Return the instructions for writing a call."""
-        how_many = "one or more functions" if parallel else "one function"
-        return f"""You can call {how_many}. To do so, write a list of calls between your two tokens for tool calls:
-
-[function_name(parameter="value", other=2)]"""
-
-    def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
-        """Render the system-prompt block that declares the tools and the format, the list of tools first."""
-        when = "You must call a function in this turn." if required else "If no function is needed, answer in text."
-        return f"""List of tools: {tools_as_json(tools)}
-
-{self.call_format(parallel=parallel)}
-
-{self.argument_rule} {when}"""
-
-    def render_results(self, results: Sequence[Result]) -> str:
-        """Render results as one user turn."""
-        return "\n".join(
-            f"<|tool_response_start|>{'Error: ' if result.is_error else ''}{result.content}<|tool_response_end|>"
-            for result in results
         )

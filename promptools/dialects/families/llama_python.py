@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 
 from promptools.dialects.calls.resolve import Evidence, ParseOptions
-from promptools.dialects.contract import Head, Tier
+from promptools.dialects.contract import Head
 from promptools.dialects.prefix_patterns import literal_text, sequence
 from promptools.dialects.readers.interpreter_code import CODE_ALIAS, CodeCandidate, find_interpreter
 from promptools.dialects.readers.python_calls.marked_python import MarkedPythonCalls
@@ -46,31 +46,37 @@ def _code_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOp
 class LlamaPython(MarkedPythonCalls):
     """`<|python_tag|>brave_search.call(query="oslo weather")`."""
 
-    name = "llama_python"
-    models = "Llama 3.1, 3.2 and 3.3 with built-in tools or an ipython environment"
-    tier: Tier = "S"
-    heads: tuple[Head, ...] = (
-        marker_head(_TAG)._replace(begins=_calls_begin),
-        Head((_TAG,), sequence(literal_text(_TAG), r"\s{0,16}"), body_starts="", begins=_code_begins, alias=CODE_ALIAS),
-    )
-    stop: tuple[str, ...] = ("<|eom_id|>",)
-    layout = CallLayout(one_per_line=True, whole_reply=True)
-    opener, between = _TAG, "; "
+    def __init__(self) -> None:
+        super().__init__(
+            "llama_python",
+            {_TAG: ""},
+            models="Llama 3.1, 3.2 and 3.3 with built-in tools or an ipython environment",
+            tier="S",
+            stop=("<|eom_id|>",),
+            separator="; ",
+            instructions={
+                "format": "You can call functions. To do so, answer with your Python tag and a call, and nothing after"
+                ' it:\n\nfunction_name.call(parameter="value", other=2)\n\n{how_many}',
+                "parallel": "Write a semicolon between several calls.",
+            },
+        )
+        self.heads = (
+            marker_head(_TAG)._replace(begins=_calls_begin),
+            Head(
+                (_TAG,),
+                sequence(literal_text(_TAG), r"\s{0,16}"),
+                body_starts="",
+                begins=_code_begins,
+                alias=CODE_ALIAS,
+            ),
+        )
+        self._layout = CallLayout(one_per_line=True, whole_reply=True)
 
     def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Read from the call, or from the tag before code."""
         if head == CODE_ALIAS:
             return CodeCandidate(_MARKER, rules, place, definite=definite)
-        return _TaggedCall(head, self.layout, rules, place._replace(sentinel=False), definite=definite)
-
-    def call_format(self, *, parallel: bool) -> str:
-        """Return the instructions for writing a call."""
-        how_many = "Write a semicolon between several calls." if parallel else "Call one function at a time."
-        return f"""You can call functions. To do so, answer with your Python tag and a call, and nothing after it:
-
-function_name.call(parameter="value", other=2)
-
-{how_many}"""
+        return _TaggedCall(head, self._layout, rules, place._replace(sentinel=False), definite=definite)
 
 
 class _TaggedCall(PythonCallReader):

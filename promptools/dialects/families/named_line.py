@@ -14,12 +14,11 @@ name is the only evidence of a call: it must be spelled exactly as declared, and
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 from promptools.dialects.calls.envelope import NotACall
 from promptools.dialects.calls.json_body import JsonBody
 from promptools.dialects.calls.resolve import COMPLETE_FINISH_REASONS, Evidence, ParseOptions, malformed_call
-from promptools.dialects.contract import NAME_GATE, Head, Tier, trace_entry
+from promptools.dialects.contract import NAME_GATE, Head, trace_entry
 from promptools.dialects.readers.literals.python_names import (
     PROGRAM_LABELS,
     escape_fixes,
@@ -30,9 +29,7 @@ from promptools.dialects.readers.literals.python_names import (
 from promptools.dialects.readers.python_calls.marked_python import MarkedPythonCalls
 from promptools.dialects.readers.python_calls.python_parts import CallLayout
 from promptools.dialects.readers.python_calls.python_reader import PythonCallReader
-from promptools.dialects.rendering.python_text import python_calls
 from promptools.parsing.parts import Candidate, CandidateBase, Part, TriedStrategy, add_fix, total_length
-from promptools.types import Call
 
 _NAME = name_pattern("[A-Za-z_]", r"[\w.-]", 63)
 _LABEL = r"(?:tool_name|tool|function)"
@@ -101,90 +98,89 @@ def _label_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseO
 class NamedLine(MarkedPythonCalls):
     """`get_weather(city="Oslo")`, or the name and a JSON object."""
 
-    name = "bare"
-    models = "small models under any prompt, and what servers leave of formats whose tokens they strip"
-    tier: Tier = "B"
-    heads: tuple[Head, ...] = (
-        Head(
-            (),
-            _CALL,
-            body_starts="",
-            gate=NAME_GATE,
-            begins=_begins,
-            at_line_start=True,
-            unindented=True,
-            fence_labels=_FENCES,
-        ),
-        Head(
-            (),
-            _EMPTY,
-            body_starts="",
-            gate=NAME_GATE,
-            begins=_empty_begins,
-            at_line_start=True,
-            unindented=True,
-            fence_labels=_FENCES,
-        ),
-        Head(
-            (),
-            _OBJECT,
-            body_starts="{",
-            gate=NAME_GATE,
-            begins=_begins,
-            at_line_start=True,
-            unindented=True,
-            fence_labels=_FENCES,
-        ),
-        Head(
-            (),
-            _LABELLED,
-            body_starts="{",
-            gate="tool|function",
-            begins=_label_begins,
-            at_line_start=True,
-            fence_labels=_FENCES,
-        ),
-        Head(
-            (),
-            _CALL,
-            body_starts="",
-            gate=NAME_GATE,
-            begins=_program_begins,
-            at_start=True,
-            at_line_start=True,
-            fence_labels=PROGRAM_LABELS,
-        ),
-        Head(
-            (),
-            _EMPTY,
-            body_starts="",
-            gate=NAME_GATE,
-            begins=_empty_begins,
-            at_start=True,
-            at_line_start=True,
-            fence_labels=PROGRAM_LABELS,
-        ),
-    )
-    layout = CallLayout(brackets=False, in_row=True)
+    def __init__(self) -> None:
+        super().__init__(
+            "bare",
+            {"": ""},
+            models="small models under any prompt, and what servers leave of formats whose tokens they strip",
+            tier="B",
+            instructions={
+                "format": """You can call functions. To do so, end your answer with a line like this:
+
+function_name(parameter="value", other=2)
+
+{how_many}""",
+                "parallel": "Write one line for each call to call several.",
+            },
+        )
+        self.heads = (
+            Head(
+                (),
+                _CALL,
+                body_starts="",
+                gate=NAME_GATE,
+                begins=_begins,
+                at_line_start=True,
+                unindented=True,
+                fence_labels=_FENCES,
+            ),
+            Head(
+                (),
+                _EMPTY,
+                body_starts="",
+                gate=NAME_GATE,
+                begins=_empty_begins,
+                at_line_start=True,
+                unindented=True,
+                fence_labels=_FENCES,
+            ),
+            Head(
+                (),
+                _OBJECT,
+                body_starts="{",
+                gate=NAME_GATE,
+                begins=_begins,
+                at_line_start=True,
+                unindented=True,
+                fence_labels=_FENCES,
+            ),
+            Head(
+                (),
+                _LABELLED,
+                body_starts="{",
+                gate="tool|function",
+                begins=_label_begins,
+                at_line_start=True,
+                fence_labels=_FENCES,
+            ),
+            Head(
+                (),
+                _CALL,
+                body_starts="",
+                gate=NAME_GATE,
+                begins=_program_begins,
+                at_start=True,
+                at_line_start=True,
+                fence_labels=PROGRAM_LABELS,
+            ),
+            Head(
+                (),
+                _EMPTY,
+                body_starts="",
+                gate=NAME_GATE,
+                begins=_empty_begins,
+                at_start=True,
+                at_line_start=True,
+                fence_labels=PROGRAM_LABELS,
+            ),
+        )
+        self._layout = CallLayout(brackets=False, in_row=True)
 
     def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Read from the name, or from the object after it."""
         if not head:
-            return PythonCallReader(head, self.layout, rules, place, definite=definite)
+            return PythonCallReader(head, self._layout, rules, place, definite=definite)
         return NamedObjectCandidate(head, rules, place, definite=definite)
-
-    def call_format(self, *, parallel: bool) -> str:
-        """Return the instructions for writing a call."""
-        how_many = "Write one line for each call to call several." if parallel else "Call one function at a time."
-        return f"""You can call functions. To do so, end your answer with a line like this:
-
-function_name(parameter="value", other=2)
-
-{how_many}"""
-
-    def render_calls(self, calls: Sequence[Call]) -> str:
-        """Render calls as the model would write them."""
-        return "\n".join(python_calls(calls))
 
 
 class NamedObjectCandidate(CandidateBase):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 
 from promptools.dialects.calls.resolve import PLAUSIBLE_NAME, Evidence, ParseOptions
-from promptools.dialects.contract import Head, Tier
+from promptools.dialects.contract import Head
 from promptools.dialects.families.tool_code import FENCE_LABEL
 from promptools.dialects.readers.json_block.block_reader import Closers, JsonBlockReader
 from promptools.dialects.readers.literals.python_names import PROGRAM_LABELS, unescape_name
@@ -50,27 +50,43 @@ def _program_begins(text: str, start: int, end: int, *, fresh: bool, rules: Pars
 class Pythonic(MarkedPythonCalls):
     """`[get_weather(city="Oslo"), ping()]`."""
 
-    name = "pythonic"
-    models = "Llama 3.2, Llama 4, ToolACE, Gemma 3, fine-tunes on BFCL"
-    tier: Tier = "B"
-    heads = (
-        marker_head("<|python_start|>", json=True, spaced=True, tier="S"),
-        marker_head("<tool_call>", tier="A"),
-        Head(("[",), LIST_PATTERN, body_starts="", gate=LIST_PATTERN, begins=list_begins, fence_labels=FENCES),
-        Head(
-            ("[",),
-            LIST_PATTERN,
-            body_starts="",
-            gate=LIST_PATTERN,
-            begins=_program_begins,
-            at_start=True,
-            fence_labels=PROGRAM_LABELS,
-        ),
-        quoted_calls.string_list_head(_DATA),
-    )
-    closers = ("<|python_end|>",)
-    opener, closer, between = "[", "]", ", "
-    argument_rule = "Write each argument with its name, as a literal."
+    def __init__(self) -> None:
+        super().__init__(
+            "pythonic",
+            {"[": "]"},
+            models="Llama 3.2, Llama 4, ToolACE, Gemma 3, fine-tunes on BFCL",
+            tier="B",
+            closers=("<|python_end|>",),
+            separator=", ",
+            instructions={
+                "format": "You can call {how_many}. To do so, answer with nothing but a list of calls in Python's"
+                ' syntax:\n\n[function_name(parameter="value", other=2)]',
+                "text": """{format}
+
+Write each argument with its name, as a literal. {when}
+
+The functions are:
+
+{tools}""",
+                "parallel": "one or more functions",
+                "single": "one function",
+            },
+        )
+        self.heads = (
+            marker_head("<|python_start|>", json=True, spaced=True, tier="S"),
+            marker_head("<tool_call>", tier="A"),
+            Head(("[",), LIST_PATTERN, body_starts="", gate=LIST_PATTERN, begins=list_begins, fence_labels=FENCES),
+            Head(
+                ("[",),
+                LIST_PATTERN,
+                body_starts="",
+                gate=LIST_PATTERN,
+                begins=_program_begins,
+                at_start=True,
+                fence_labels=PROGRAM_LABELS,
+            ),
+            quoted_calls.string_list_head(_DATA),
+        )
 
     def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Read from the list, or from its first call."""
@@ -86,10 +102,3 @@ class Pythonic(MarkedPythonCalls):
             lambda: JsonBlockReader(head, _CLOSERS, rules, place, definite=definite),
             definite=definite,
         )
-
-    def call_format(self, *, parallel: bool) -> str:
-        """Return the instructions for writing a call."""
-        how_many = "one or more functions" if parallel else "one function"
-        return f"""You can call {how_many}. To do so, answer with nothing but a list of calls in Python's syntax:
-
-[function_name(parameter="value", other=2)]"""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from promptools.dialects.calls.resolve import dump
 from promptools.dialects.rendering.example_calls import example_calls
+from promptools.dialects.rendering.templates import Instructions, fill, keys_of
 from promptools.schema.documents.json_guards import is_object
 
 if TYPE_CHECKING:
@@ -30,29 +31,44 @@ def json_lines(tools: Tools) -> str:
     return "\n".join(dump({"type": "function", "function": function}) for function in shown_functions(tools))
 
 
+_CALL_A_TOOL = "When the user asks for something that a tool can do, do not answer yourself: call the tool."
+DEFAULT_INSTRUCTIONS: Final = Instructions(
+    text="""# Tools
+
+You have these tools:
+
+{tools}
+
+{how_many}
+
+Leave out optional parameters that the user does not mention. {when}""",
+    parallel=f"{_CALL_A_TOOL} Reply with only a list of calls, one for each thing that the user asks for. For one"
+    " thing:\n\n{call}\n\nFor two things:\n\n{calls}",
+    single=f"{_CALL_A_TOOL} Reply with only one call at a time:\n\n{{call}}",
+    required="You must call a tool in this turn.",
+    optional="For anything else:\n\nan answer in plain text, without calls.",
+)
+"""The wording and its order were chosen by what small models do with it (docs/reference/real-models.md).
+
+`optional` is a paragraph of its own: at the end of another, a model of 1.5B overlooked it in eight of fourteen
+requests.
+"""
+
+
 def explain_tools(
-    render_calls: Callable[[Sequence[Call]], str], tools: Tools, declared: str, *, parallel: bool, required: bool
+    render_calls: Callable[[Sequence[Call]], str],
+    tools: Tools,
+    declared: str,
+    *,
+    parallel: bool,
+    required: bool,
+    instructions: Instructions = DEFAULT_INSTRUCTIONS,
 ) -> str:
-    """Render the system-prompt block: the declared tools, when to call them, and example calls of offered tools.
-
-    The wording and its order were chosen by what small models do with it (docs/reference/real-models.md).
-    """
-    one, other = example_calls(tools)
-    single, several = render_calls([one]), render_calls([one, other])
-    how = f"{_SEVERAL}\n\n{single}\n\nFor two things:\n\n{several}" if parallel else f"{_SINGLE}\n\n{single}"
-    when = _REQUIRED if required else _OPTIONAL
-    return f"# Tools\n\nYou have these tools:\n\n{declared}\n\n{how}\n\n{_SPARING} {when}"
-
-
-_SEVERAL = (
-    "When the user asks for something that a tool can do, do not answer yourself: call the tool. Reply with only a list"
-    " of calls, one for each thing that the user asks for. For one thing:"
-)
-_SINGLE = (
-    "When the user asks for something that a tool can do, do not answer yourself: call the tool. Reply with only one"
-    " call at a time:"
-)
-_SPARING = "Leave out optional parameters that the user does not mention."
-_REQUIRED = "You must call a tool in this turn."
-_OPTIONAL = "For anything else:\n\nan answer in plain text, without calls."
-"""A paragraph of its own: at the end of another, a model of 1.5B overlooked it in eight of fourteen requests."""
+    """Render the system-prompt block: the declared tools, when to call them, and example calls of offered tools."""
+    template = instructions.choose(parallel=parallel, required=required)
+    keys = keys_of(template)
+    values = {"tools": declared}
+    if "call" in keys or "calls" in keys:
+        one, other = example_calls(tools)
+        values |= {"call": render_calls([one]), "calls": render_calls([one, other])}
+    return fill(template, values)

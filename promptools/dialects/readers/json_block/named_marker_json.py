@@ -1,8 +1,10 @@
-"""Dialects whose markers name the tool, and whose JSON is its arguments: opener, name, middle, JSON, closer.
+"""The kind `named`: markers that name the tool, and JSON that is its arguments.
 
     <|tool_call:begin|>a1b2c3d4e5<|tool_call:name|>get_weather<|tool_call:args|>{"city": "Oslo"}<|tool_call:end|>
 
-A family is its markers and what it writes; see `promptools.dialects.families.declared`.
+A format is a template of one call, from which it is read and written: `...{id}...{name}...{arguments}...`. Of the text
+around these keys, white space is optional between any two tokens and at each end, and so is a code fence before the
+arguments.
 """
 
 from __future__ import annotations
@@ -10,127 +12,128 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Final, Unpack
 
 from promptools.dialects.calls.resolve import Evidence, ParseOptions
-from promptools.dialects.contract import Head, Textual, Tier
+from promptools.dialects.contract import Head
+from promptools.dialects.declared import CommonKeys, DeclaredDialect
 from promptools.dialects.prefix_patterns import any_of, literal_text, optional_steps, sequence
 from promptools.dialects.readers.json_block.block_markers import Closers
 from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
-from promptools.dialects.readers.json_block.marked_json import FENCE, SPACE, fill_template
-from promptools.dialects.rendering.declaration import explain_tools, json_lines
+from promptools.dialects.readers.json_block.marked_json import FENCE, SPACE
+from promptools.dialects.rendering.templates import fill
 from promptools.parsing.parts import Candidate
 from promptools.types import Call, Result
 
-if TYPE_CHECKING:
-    from promptools.schema import Tools
-
+ARGUMENTS: Final = "{arguments}"
 _GAP = r"\s{0,16}"
-_ID = "[^<]{0,64}"
+_VALUES: Final = {"{id}": "[^<]{0,64}", "{name}": r"[^<>\n{]{1,128}"}
+"""The patterns of what a template leaves open."""
+_FENCE = r"\s*(?:`{1,3}[\w+-]*\s*)?\Z"
+_TOKEN_BOUNDARY = re.compile(r"(?<=>)(?=<)|\s+")
+"""Where one token ends and the next begins."""
+_KEY = re.compile(r"(\{id\}|\{name\})")
 
 
-class NamedMarkerJson(Textual):
+class NamedMarkerJson(DeclaredDialect):
     """Opener, name, middle, JSON, closer.
 
-    `before`: the text before the name, in one or more spellings, the first of which is written; `{id}` in it is the
-    call's id. `between`: the text after the name. `after`: what closes the call, and `tail` what follows that;
-    `wrapper`: the text before and after all calls of a turn. `name_pattern`: the pattern of a name.
+    `call`: the template of a call; `spellings`: other templates of the text before the arguments, which are only read.
+    `separator`: the text between two calls; `wrapper`: the text before and after all calls of a turn.
     """
 
     def __init__(
         self,
         name: str,
+        call: str,
         *,
-        models: str,
-        before: Sequence[str],
-        between: str,
-        after: str,
-        tail: str = "",
-        wrapper: tuple[str, str] = ("", ""),
-        optional_token: str = "",
-        name_pattern: str = r"[^<>\n{]{1,128}",
-        tier: Tier = "S",
-        tools: tuple[str, str] = ("<tools>", "</tools>"),
-        result: str = "<tool_response>\n{content}\n</tool_response>",
+        spellings: Sequence[str] = (),
+        separator: str = "\n",
+        wrapper: Sequence[str] = ("", ""),
+        **common: Unpack[CommonKeys],
     ) -> None:
-        self.name = name
-        self.models = models
-        self.tier = tier
-        self._before, self._between, self._after, self._wrapper = before[0], between, after + tail, wrapper
-        self._optional_token = optional_token
-        self._tools_wrapper = tools
-        self._result_template = result
-        openers = [tuple(spelling.split("{id}")) for spelling in before]
-        starts = [_TOKEN_BOUNDARY.split(pieces[0])[0] for pieces in openers]
-        opened = any_of(
-            *(
-                sequence(
-                    _partial_pattern(pieces[0]),
-                    *(step for rest in pieces[1:] for step in (_ID, _partial_pattern(rest))),
-                )
-                for pieces in openers
-            )
-        )
+        before, _, after = call.partition(ARGUMENTS)
+        closer, *tail = _tokens(after) or [""]
+        closing = tuple(filter(None, (wrapper[1], closer, *tail, wrapper[0])))
+        common.setdefault("closers", closing)
+        super().__init__(name, **common)
+        self._call, self._separator, self._wrapper = call, separator, wrapper
+        headers = [before, *(spelling.partition(ARGUMENTS)[0] for spelling in spellings)]
+        marks = dict.fromkeys(_tokens(_KEY.split(header)[0])[0] for header in headers)
+        literals = tuple(filter(None, (wrapper[0], *marks)))
+        opened = any_of(*map(_partial_pattern, headers))
         if wrapper[0]:
-            opened = any_of(sequence(literal_text(wrapper[0]), _GAP, opened), opened)
-        middle = [_partial_pattern(between)] + (
-            [_GAP, optional_steps(literal_text(optional_token))] if optional_token else []
+            opened = sequence(optional_steps(literal_text(wrapper[0]), _GAP), opened)
+        last = [tokens for tokens in (_tokens(_KEY.split(header)[-1]) for header in headers) if tokens]
+        finished = "|".join(rf".*{_whole_pattern(tokens)}\s*" for tokens in last) or r"(?!)"
+        self.heads = (
+            Head(literals, sequence(opened, SPACE, FENCE), body_starts="{<", sure_pattern=rf"(?s:{finished})"),
         )
-        head = sequence(opened, _GAP, name_pattern, *middle, SPACE, FENCE)
-        literals = tuple(dict.fromkeys(filter(None, (wrapper[0], *starts))))
-        alone = rf"(?s:.*{_whole_pattern(between)}\s*(?:{re.escape(optional_token)}\s*)?)"
-        self.heads = (Head(literals, head, body_starts="{<", sure_pattern=alone),)
-        self.closers = tuple(filter(None, (wrapper[1], after, tail, wrapper[0])))
-        wrong = (*filter(None, (tail, wrapper[1])), "</think>")
-        self._closers = Closers(right=(after,), wrong=wrong, openers=literals)
-        spelled = "|".join("[^<]*".join(map(_whole_pattern, pieces)) for pieces in openers)
-        self._head_pattern = re.compile(
-            rf"(?s:(?:{re.escape(wrapper[0])}\s*)?(?:{spelled})\s*(.*?)\s*{_whole_pattern(between)})"
-        )
+        wrong = tuple(filter(None, (*tail, wrapper[1], "</think>")))
+        self._closers = Closers(right=(closer,) if closer else (), wrong=wrong, openers=literals, required=bool(closer))
+        named = "|".join(map(_header_pattern, headers))
+        self._header = re.compile(rf"(?s:(?:{re.escape(wrapper[0])}\s*)?(?:{named}){_FENCE})")
 
     def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Start reading at the bracket of the arguments."""
-        match = self._head_pattern.match(head)
-        return JsonBlockReader(head, self._closers, rules, place, definite=definite, name=match[1] if match else "")
-
-    def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
-        """Write the block of the system message that declares the tools and the format."""
-        opener, closer = self._tools_wrapper
-        declared = f"{opener}\n{json_lines(tools)}\n{closer}"
-        return explain_tools(self.render_calls, tools, declared, parallel=parallel, required=required)
+        header = self._header.match(head)
+        name = header[header.lastindex or 0] if header else ""
+        return JsonBlockReader(head, self._closers, rules, place, definite=definite, name=name)
 
     def render_calls(self, calls: Sequence[Call]) -> str:
         """Write calls in the model's own format."""
-        written = "".join(self._render_call(call.id, call.name, call.arguments_json) for call in calls)
-        return f"{self._wrapper[0]}{written}{self._wrapper[1]}"
+        written = (
+            fill(self._call, {"id": _word_characters(call.id), "name": call.name, "arguments": call.arguments_json})
+            for call in calls
+        )
+        return f"{self._wrapper[0]}{self._separator.join(written)}{self._wrapper[1]}"
 
     def render_results(self, results: Sequence[Result]) -> str:
         """Write results as one user turn."""
-        return "\n".join(
-            fill_template(self._result_template, replace(result, call_id=_word_characters(result.call_id)))
-            for result in results
-        )
-
-    def _render_call(self, call_id: str, name: str, arguments: str) -> str:
-        before = self._before.replace("{id}", _word_characters(call_id))
-        return f"{before}{name}{self._between}{self._optional_token}{arguments}{self._after}"
+        return super().render_results([replace(result, call_id=_word_characters(result.call_id)) for result in results])
 
 
-_TOKEN_BOUNDARY = re.compile(r"(?<=>)(?=<)")
-"""Where one token ends and the next begins."""
+def is_call_template(template: str) -> bool:
+    """Return whether a template of a call can be read: it begins with a marker, and text separates its keys."""
+    before, *rest = template.split(ARGUMENTS)
+    pieces = _KEY.split(before)
+    return (
+        len(rest) <= 1
+        and bool(_tokens(pieces[0]))
+        and pieces[1::2] in (["{name}"], ["{id}", "{name}"], ["{name}", "{id}"])
+        and all(map(_tokens, pieces[2:-1:2]))
+    )
+
+
+def _tokens(text: str) -> list[str]:
+    """Return the tokens in a piece of a template."""
+    return [token for token in _TOKEN_BOUNDARY.split(text) if token]
+
+
+def _partial_pattern(header: str) -> str:
+    """Return the pattern of a header, whole or cut off by the end of the text."""
+    steps = [
+        pattern
+        for piece in _KEY.split(header)
+        for pattern in ([_VALUES[piece]] if piece in _VALUES else map(literal_text, _tokens(piece)))
+    ]
+    return sequence(steps[0], *(step for pattern in steps[1:] for step in (_GAP, pattern)))
+
+
+def _whole_pattern(tokens: Sequence[str]) -> str:
+    """Return the pattern of whole tokens with optional white space between them."""
+    return r"\s*".join(map(re.escape, tokens))
+
+
+def _header_pattern(header: str) -> str:
+    """Return the pattern of a whole header, whose only group is the name."""
+    parts = [
+        {"{id}": "[^<]*?", "{name}": "(.*?)"}.get(piece) or _whole_pattern(_tokens(piece))
+        for piece in _KEY.split(header)
+    ]
+    return r"\s*".join(parts)
 
 
 def _word_characters(call_id: str) -> str:
     """Keep letters, digits and underscores: servers make ids with dashes, which the model has never seen."""
     return re.sub(r"\W", "", call_id)
-
-
-def _partial_pattern(tokens: str) -> str:
-    """Return the pattern of tokens with optional white space between them, whole or cut off by the end of the text."""
-    first, *more = map(literal_text, _TOKEN_BOUNDARY.split(tokens))
-    return sequence(first, *(step for pattern in more for step in (_GAP, pattern)))
-
-
-def _whole_pattern(tokens: str) -> str:
-    """Return the pattern of whole tokens with optional white space between them."""
-    return r"\s*".join(map(re.escape, _TOKEN_BOUNDARY.split(tokens)))

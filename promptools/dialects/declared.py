@@ -1,0 +1,109 @@
+"""The base of dialects that are data: what every kind of them has in common, and the texts of their prompts.
+
+A kind is a constructor that takes plain data as keyword arguments, such as `MarkedJson`; `promptools.dialects.table`
+reads that data from TOML.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar, TypedDict
+
+from promptools.dialects.calls.resolve import Evidence, ParseOptions
+from promptools.dialects.contract import Textual, Tier
+from promptools.dialects.rendering.declaration import DEFAULT_INSTRUCTIONS, explain_tools, shown_functions
+from promptools.dialects.rendering.templates import fill_result, fill_tool
+from promptools.parsing.parts import Candidate
+from promptools.types import Result
+
+if TYPE_CHECKING:
+    from promptools.schema import Tools
+
+
+class CommonKeys(TypedDict, total=False):
+    """The keyword arguments that every kind takes."""
+
+    models: str
+    tier: Tier
+    source: str
+    stop: Sequence[str]
+    closers: Sequence[str]
+    tool: str
+    tools: Sequence[str]
+    instructions: Mapping[str, str]
+    result: str
+    error: str
+    results: Sequence[str]
+
+
+class DeclaredDialect(Textual):
+    """A dialect whose texts are data.
+
+    `source`: where the format is defined, with its date. `closers`: markers that may occur alone, after a call whose
+    opener was lost. `tool`: the template of a tool in the prompt; `tools`: the text before, between and after all of
+    them, where of two texts each is put on a line of its own; `instructions`: the prompt around them. `result`: the
+    template of a result, `error` that of a failed one; `results`: the text before, between and after all of a turn. The
+    keys of templates are in `promptools.dialects.rendering.templates`.
+    """
+
+    wording: ClassVar = DEFAULT_INSTRUCTIONS
+    """The kind's own wording of the prompt, of which `instructions` replaces what it names."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        models: str = "",
+        tier: Tier = "A",
+        source: str = "",
+        stop: Sequence[str] = (),
+        closers: Sequence[str] = (),
+        tool: str = "{json}",
+        tools: Sequence[str] = ("<tools>", "</tools>"),
+        instructions: Mapping[str, str] | None = None,
+        result: str = "<tool_response>\n{content}\n</tool_response>",
+        error: str = "",
+        results: Sequence[str] = ("", "\n", ""),
+    ) -> None:
+        self.name = name
+        self.models = models
+        self.tier: Tier = tier
+        self.source = source
+        self.stop = tuple(stop)
+        self.closers = tuple(closers)
+        self._tool_template = tool
+        self._tools_layout = tools if len(tools) == 3 else (f"{tools[0]}\n", "\n", f"\n{tools[1]}")
+        self._instructions = self.wording._replace(**instructions or {})
+        self._result_template = result
+        self._error_template = error or result
+        self._results_layout = results
+
+    @abstractmethod
+    def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+        """Return a candidate for the text after `head`."""
+
+    def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
+        """Write the block of the system message that declares the tools and the format."""
+        before, between, after = self._tools_layout
+        listed = between.join(
+            fill_tool(self._tool_template, tool, function)
+            for tool, function in zip(tools, shown_functions(tools), strict=True)
+        )
+        return explain_tools(
+            self.render_calls,
+            tools,
+            f"{before}{listed}{after}".rstrip(),
+            parallel=parallel,
+            required=required,
+            instructions=self._instructions,
+        )
+
+    def render_results(self, results: Sequence[Result]) -> str:
+        """Write results as one user turn."""
+        before, between, after = self._results_layout
+        written = (
+            fill_result(self._error_template if result.is_error else self._result_template, result)
+            for result in results
+        )
+        return f"{before}{between.join(written)}{after}"

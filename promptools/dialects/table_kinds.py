@@ -1,0 +1,212 @@
+"""The kinds of dialects that a table may declare: the constructor of each, and its keys.
+
+A kind is no more than this: `kind = "json"` passes the table's values to `MarkedJson`, once they are checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from promptools.dialects.declared import DeclaredDialect
+from promptools.dialects.readers.json_block.marked_json import MarkedJson
+from promptools.dialects.readers.json_block.named_marker_json import NamedMarkerJson, is_call_template
+from promptools.dialects.readers.key_value.pair_dialect import PairDialect, is_argument, is_call, is_wrapper
+from promptools.dialects.readers.markup.tag_dialect import TagDialect
+from promptools.dialects.readers.markup.tag_templates import read_call, read_parameter_template, read_wrapper, word_of
+from promptools.dialects.readers.python_calls.marked_python import MarkedPythonCalls
+from promptools.dialects.rendering.templates import Instructions
+from promptools.dialects.table_values import (
+    FLAG,
+    LABEL,
+    MARKERS,
+    NAME,
+    OPENERS,
+    TEXT,
+    TEXT_NOT_EMPTY,
+    TEXTS,
+    TEXTS_NOT_EMPTY,
+    WHITE_SPACE,
+    TableKey,
+    is_marker,
+    is_text,
+    one_of,
+    template,
+    text_table,
+    texts,
+)
+from promptools.schema.documents.json_guards import is_array
+
+
+class Kind(NamedTuple):
+    """A kind of dialect: its constructor, its own keys, and those that a table cannot lack."""
+
+    make: Callable[..., DeclaredDialect]
+    keys: Mapping[str, TableKey]
+    required: tuple[str, ...]
+
+
+COMMON_KEYS: Final[dict[str, TableKey]] = {
+    "name": NAME.means("the dialect's name"),
+    "models": TEXT.means("the models that write it, for people"),
+    "kind": TEXT.means("the kind of format"),
+    "source": TEXT.means("where the format is defined, with its date"),
+    "tier": one_of("S", "A", "B").means(
+        "how distinctive the markers are: special tokens, readable tags, ordinary text"
+    ),
+    "stop": TEXTS.means("strings at which a server may stop generation in prompt mode"),
+    "closers": MARKERS.means("markers that may be left alone after a call; default: the closing markers"),
+    "tool": template("json", "function", "signature", "name").means(
+        "how the prompt declares a tool: `{json}`, `{function}`, `{signature}`, `{name}`, `{description}`,"
+        " `{parameters}`"
+    ),
+    "tools": texts(2, 3).means("the text before and after the tools; or before, between and after them"),
+    "instructions": text_table(*Instructions._fields).means(
+        "the prompt: `text` with `{tools}`, `{format}`, `{how_many}`, `{when}`, `{call}` and `{calls}`"
+    ),
+    "result": template("content", "json").means("a result: `{content}` or `{json}`, `{name}`, `{id}`"),
+    "error": template("content", "json").means("a failed result; default: as any other"),
+    "results": texts(3).means("the text before, between and after the results of a turn"),
+}
+"""The keys of every kind."""
+
+
+def _is_wrapper(value: Any) -> bool:
+    return is_array(value) and len(value) == 2 and all(map(is_marker, value))
+
+
+def _is_call_template(value: Any) -> bool:
+    return isinstance(value, str) and "{arguments}" in value and is_call_template(value)
+
+
+def _are_spellings(value: Any) -> bool:
+    return is_array(value) and all(isinstance(item, str) and is_call_template(item) for item in value)
+
+
+def _is_tag_call(value: Any) -> bool:
+    return isinstance(value, str) and read_call(value) is not None
+
+
+def _is_tag_parameter(value: Any) -> bool:
+    return isinstance(value, str) and read_parameter_template(value) is not None
+
+
+def _is_tag_wrapper(value: Any) -> bool:
+    return isinstance(value, str) and read_wrapper(value) is not None
+
+
+def _are_tags(value: Any) -> bool:
+    return is_array(value) and all(isinstance(item, str) and word_of(item) for item in value)
+
+
+_OPENERS: Final = OPENERS.means("opening markers and their closing markers, which may be empty; the first are written")
+
+KINDS: Final[dict[str, Kind]] = {
+    "json": Kind(
+        MarkedJson,
+        {
+            "openers": _OPENERS,
+            "also": TEXTS.means("closing markers that other writers use"),
+            "stripped": LABEL.means("what is left of the opener at the beginning of a line if special tokens are lost"),
+            "shape": one_of("object", "list", "lines").means("what is between the markers"),
+            "body_starts": one_of("{[", "{", "[").means("the brackets that may follow the opener"),
+            "space": WHITE_SPACE.means("the white space between the markers and the JSON"),
+            "name_key": TableKey("a text; empty: the name is the only key", is_text, "the key of the tool's name"),
+            "arguments_key": TEXT_NOT_EMPTY.means("the key of the arguments"),
+            "id_key": TEXT.means("the key of the call's number"),
+            "on_request": FLAG.means(
+                "its markers are another dialect's too: it is read only if the request asked for it"
+            ),
+        },
+        ("openers",),
+    ),
+    "named": Kind(
+        NamedMarkerJson,
+        {
+            "call": TableKey(
+                "a text with {name} and then {arguments} in it, a marker before them and text between keys",
+                _is_call_template,
+                "a call: `{name}`, `{arguments}` and, if calls have one, `{id}`",
+            ),
+            "spellings": TableKey(
+                "a list of texts with {name} in each, as in 'call'",
+                _are_spellings,
+                "other forms of what comes before the arguments, which are only read",
+            ),
+            "separator": TEXT.means("the text between two calls"),
+            "wrapper": TableKey("a list of two markers", _is_wrapper, "the markers before and after all calls"),
+        },
+        ("call",),
+    ),
+    "tags": Kind(
+        TagDialect,
+        {
+            "call": TableKey(
+                "a tag with {name} in an attribute, after '=' or in an element, and {parameters} before its closing"
+                " tag",
+                _is_tag_call,
+                "a call: `{name}` and `{parameters}`",
+            ),
+            "parameter": TableKey(
+                "a tag with {key} in an attribute or after '=', or the element <{key}>, and {value} before its closing"
+                " tag",
+                _is_tag_parameter,
+                "a parameter: `{key}`, `{value}` and, if strings are told from JSON, `{string}`: true or false",
+            ),
+            "wrapper": TableKey(
+                "a text with {call} or {calls} between two markers",
+                _is_tag_wrapper,
+                "the markers around one call, `{call}`, or around all of a turn, `{calls}`",
+            ),
+            "prefixes": TEXTS_NOT_EMPTY.means("what `{prefix}` in a tag stands for; the first is written"),
+            "wrappers": TableKey(
+                "a list of tags", _are_tags, "other opening tags of the wrapper that the family writes"
+            ),
+            "odd_wrappers": TableKey(
+                "a list of tags", _are_tags, "opening tags of the wrapper that count only before a call, with a fix"
+            ),
+            "bare": one_of("never", "anywhere", "line").means("where calls count without their wrapper"),
+            "trim": one_of("line", "verbatim", "strip").means(
+                "the white space around a value that is no part of it: a line break on each side, none, or all"
+            ),
+            "cdata": FLAG.means("values with markup are in CDATA sections"),
+            "json_calls": FLAG.means("the wrapper may hold calls as JSON"),
+            "namespaced": FLAG.means("the names of tools may have a namespace before them"),
+        },
+        ("call", "parameter"),
+    ),
+    "key_value": Kind(
+        PairDialect,
+        {
+            "call": TableKey(
+                "a marker, {name}, perhaps a marker, {arguments} and a marker",
+                is_call,
+                "a call: `{name}`, and `{arguments}` with the white space around each",
+            ),
+            "argument": TableKey(
+                "a tag, {key}, its closing tag, perhaps the same for {type}, a tag, {value}, its closing tag; a key may"
+                " lack its closing tag",
+                is_argument,
+                "an argument: `{key}`, `{value}` and, if values carry their types, `{type}` between the two",
+            ),
+            "wrapper": TableKey(
+                "a text with {calls} between two markers", is_wrapper, "the markers around all calls of a turn"
+            ),
+            "suffix": TEXT.means(
+                "what begins the suffix that each tag of a reply may have, as in `<tool_call:6124c78e>`"
+            ),
+        },
+        ("call", "argument"),
+    ),
+    "python": Kind(
+        MarkedPythonCalls,
+        {
+            "openers": _OPENERS,
+            "at_line_start": FLAG.means("the openers are labels, which count only at the beginning of a line"),
+            "spaces": texts(2).means("the text after the opening and before the closing marker"),
+            "separator": TEXT.means("the text between two calls"),
+            "closer_is_final": FLAG.means("the closing marker cannot be prose: anything may follow it"),
+        },
+        ("openers",),
+    ),
+}
