@@ -1,9 +1,8 @@
 """Forward requests that do not concern tools byte for byte, and watch the reply for failures that a retry can fix.
 
 Such failures are an error in `RETRIED_KINDS`, under any status, a stream that is cut, and a reply that the server
-swallowed (tokens were spent, but nothing was sent). They can be retried only while the client has seen no content. An
-error under HTTP 200 is a failure too, as long as nothing was sent: the client gets it with an error status. So a reply
-has two phases:
+swallowed (tokens were spent, but nothing was sent). They can be retried only while the client has seen no content, so a
+reply has two phases:
 
     before content   a stream's events are parsed, and forwarded as they come, except those from the first that would
                      end it (error, finish reason, end marker); a whole reply is held. If the reply turns out to be
@@ -26,14 +25,14 @@ from promptools.exchange.upstream.stream_end import StreamEndDetector
 from promptools.exchange.upstream.upstream_reply import ReplyDecoder
 from promptools.modes.replies.verdict import HARMONY_CALL, MAX_EMPTY_TOKENS
 from promptools.profiles.profile import Wire
-from promptools.wire.json_types import as_int, as_object
+from promptools.wire.json_types import as_int
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from promptools.exchange.exchange_state import ExchangeState, Steps
     from promptools.fallback import FailureKind
-    from promptools.wire.chat_decoder import Delta, ErrorBody
+    from promptools.wire.chat_decoder import Delta
 
 RETRIED_KINDS: frozenset[FailureKind] = frozenset({"harmony", "server_parser", "overflow", "cut", "swallowed"})
 """Failures caused by the model's output, not by the request; and overflow, whose text differs on every server."""
@@ -125,7 +124,7 @@ class PassthroughMonitor:
             return None
         if decoder.server_error:
             failure = failure_of_error(decoder.server_error, opened, decoder.body, wire=self.wire)
-            return failure if failure.kind in RETRIED_KINDS or _is_error_alone(decoder.server_error) else None
+            return failure if failure.kind in RETRIED_KINDS else None
         if not self._closed or decoder.decode_error:
             return None
         if decoder.streamed and not decoder.finish_reasons and not decoder.done:
@@ -150,12 +149,6 @@ class PassthroughMonitor:
             return False
         spent = as_int((self._decoder.usage or {}).get("completion_tokens"))
         return self._has_reasoning or (spent is not None and spent > MAX_EMPTY_TOKENS)
-
-
-def _is_error_alone(error: ErrorBody) -> bool:
-    """Whether an error is all that a body holds, and is called one: anything else might be some other reply."""
-    body = as_object(error.body)
-    return (error.status is not None or "error" in body) and "choices" not in body
 
 
 def forward(state: ExchangeState, body: bytes, monitor: PassthroughMonitor) -> Steps[Failure | None]:
@@ -184,7 +177,7 @@ def forward(state: ExchangeState, body: bytes, monitor: PassthroughMonitor) -> S
         if data:
             yield from state.emit(data, lambda: head)
         failure = monitor.failure(opened)
-        if failure and (failure.kind in RETRIED_KINDS or not state.head_sent):
+        if failure:
             yield from state.abandon()
             return failure
         if over:
