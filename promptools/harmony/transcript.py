@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from promptools.harmony.control_tokens import Role
 from promptools.harmony.parsing.header import IsTool
 from promptools.harmony.parsing.item_parser import ItemParser
-from promptools.harmony.parsing.message_machine import Aside, ContentChunk, HarmonyEnd, HarmonyStart, Item
+from promptools.harmony.parsing.items import Aside, ContentChunk, HarmonyEnd, HarmonyStart, Item
 from promptools.harmony.rendering.renderer import Message
 from promptools.types import Span
 

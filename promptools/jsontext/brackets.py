@@ -47,6 +47,7 @@ class BracketScanner:
     """
 
     __slots__ = (
+        "_closed",
         "_comment",
         "_empty_quote",
         "_escaped",
@@ -62,6 +63,8 @@ class BracketScanner:
     def __init__(self) -> None:
         self.depth = 0
         """Brackets that are open."""
+        self._closed = False
+        """Whether the last of them has been closed."""
         self.too_deep = False
         """Whether the value is nested deeper than `MAX_DEPTH`: the scan stops, since the JSON reader rejects it."""
         self._quote = ""
@@ -93,8 +96,8 @@ class BracketScanner:
                 at = self._scan_comment(piece, at)
             else:
                 at = self._scan_outside(piece, at)
-                if at < 0:
-                    return -at
+                if self._closed:
+                    return at
         return None
 
     def _scan_string(self, piece: str, at: int) -> int:
@@ -150,7 +153,7 @@ class BracketScanner:
         return at
 
     def _scan_outside(self, piece: str, at: int) -> int:
-        """Return the index past the next bracket, quote or comment opener; negated if that bracket closed the value."""
+        """Return the index past the next bracket, quote or comment opener, or the end of the piece."""
         if self._empty_quote:
             quote, self._empty_quote = self._empty_quote, ""
             if piece[at] == quote:
@@ -163,37 +166,42 @@ class BracketScanner:
             return len(piece)
         begin, end = match.span()
         char = piece[begin]
+        if char in "[{]}":
+            return self._count_brackets(char, begin, end)
+        self._remember_last(piece, at, begin)
         if char == '"':
-            self._remember_last(piece, at, begin)
             self._quote, self._string_opened = char, self._last_character in _BEFORE_VALUE
             return begin + 1
-        if char in "[{":
-            self.depth += end - begin
-            self.too_deep = self.too_deep or self.depth > MAX_DEPTH
-            self._last_character = char
-            return end
-        if char in "]}":
-            if end - begin >= self.depth:
-                end, self.depth = begin + self.depth, 0
-                return -end
-            self.depth -= end - begin
-            self._last_character = char
-            return end
-        self._remember_last(piece, at, begin)
         if self._last_character not in _BEFORE_VALUE:
             self._last_character = char
             return end
         if char in _OPENERS:
             self._quote, self._string_opened = _OPENERS[char], True
             return begin + 1
-        comments = _COMMENTS.match(piece, begin)
+        return self._open_comment(piece, begin)
+
+    def _count_brackets(self, char: str, begin: int, end: int) -> int:
+        """Count a run of opening or of closing brackets; return the index past it, or past the value."""
+        self._last_character = char
+        if char in "[{":
+            self.depth += end - begin
+            self.too_deep = self.too_deep or self.depth > MAX_DEPTH
+            return end
+        closed = min(end - begin, self.depth)
+        self.depth -= closed
+        self._closed = not self.depth
+        return begin + closed
+
+    def _open_comment(self, piece: str, at: int) -> int:
+        """Return the index past the comments at `piece[at]`, or past the opener of one that goes on."""
+        comments = _COMMENTS.match(piece, at)
         if comments:
             return comments.end()
-        if char == "#":
+        if piece[at] == "#":
             self._comment = "\n"
-            return begin + 1
+            return at + 1
         self._slash_pending = True
-        return self._scan_after_slash(piece, begin + 1) if begin + 1 < len(piece) else end
+        return self._scan_after_slash(piece, at + 1) if at + 1 < len(piece) else at + 1
 
     def _scan_after_slash(self, piece: str, at: int) -> int:
         """Open a comment if the character after the slash says so; return the index to go on from."""

@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from promptools.jsontext.brackets import MAX_DEPTH
-from promptools.jsontext.strict import MemberSpans, exceeds_max_depth, read_object_prefix, read_strict_value
+from promptools.jsontext.strict import MemberSpans, exceeds_max_depth, read_members, read_strict_value
 from promptools.jsontext.strings import Unreadable
 from promptools.jsontext.value import ParsedValue
 from promptools.types import Fix
@@ -54,7 +54,8 @@ def read_value(
             raise Unreadable(start, f"more than {MAX_DEPTH} levels of brackets", "limit")
         return ParsedValue(value, end)
     if supply_closers and text.startswith("{", start):
-        parsed = _with_last_bracket(text, start, *read_object_prefix(text, start))
+        value, member_spans, _ = read_members(text, start)
+        parsed = _with_last_bracket(text, start, value, member_spans)
         if parsed is not None:
             return parsed
     return _read_with_repairs(text, start, declared_keys, supply_closers)
@@ -66,15 +67,15 @@ def read_complete_object(text: str, start: int = 0) -> ParsedValue | None:
     Return None if there may be more of it, or if it needs a repair. Its last bracket alone may be missing: then it is
     `supplied_closers`, and ends where the text does. O(n) in characters.
     """
-    value, member_spans, stop = read_object_prefix(text, start)
-    if stop >= 0:
-        return ParsedValue(value, stop, member_spans=member_spans)
-    return _with_last_bracket(text, start, value, member_spans, stop)
+    value, member_spans, end = read_members(text, start)
+    if end is not None:
+        return ParsedValue(value, end, member_spans=member_spans)
+    return _with_last_bracket(text, start, value, member_spans)
 
 
-def _with_last_bracket(text: str, start: int, value: Any, member_spans: MemberSpans, stop: int) -> ParsedValue | None:
+def _with_last_bracket(text: str, start: int, value: Any, member_spans: MemberSpans) -> ParsedValue | None:
     """Return an object that ends with the text and lacks its last bracket alone; None if it lacks more."""
-    if ~stop != len(text) or not member_spans:
+    if not member_spans:
         return None
     *_, (begin, end) = member_spans.values()
     if text[end:].strip(" \t\n\r") or not (text[end - 1] in '"]}' or text[begin] in "tfn"):

@@ -25,7 +25,7 @@ from promptools.errors import clip
 from promptools.jsontext.brackets import MAX_DEPTH
 from promptools.jsontext.common_mistakes import PYTHON_LITERALS, RUN, STRICT_RUN, repair_run
 from promptools.jsontext.quotes import UNESCAPED_QUOTES, OpenContainer, QuoteResolver
-from promptools.jsontext.strict import read_object_prefix
+from promptools.jsontext.strict import read_members
 from promptools.jsontext.strings import (
     CLOSING_QUOTES,
     STRING_BODIES,
@@ -141,8 +141,8 @@ class RepairingReader:
     def _decode(self, repaired: str, cut: int) -> ParsedValue:
         """Decode strict JSON; an error at `cut` or later means that the text ended too early."""
         if repaired.startswith("{"):
-            value, member_spans, end = read_object_prefix(repaired)
-            if end >= 0:
+            value, member_spans, end = read_members(repaired)
+            if end is not None:
                 fixes = self.fix_log.fixes()
                 return ParsedValue(value, self.at, fixes, self.supplied_closers, member_spans, repaired[:end])
         decoder = JSONDecoder(object_pairs_hook=self._build_object, parse_float=parse_finite_float)

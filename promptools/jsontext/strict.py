@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from json.decoder import JSONDecodeError, JSONDecoder
+from json.decoder import JSONDecoder
 from typing import Any, NoReturn, TypeAlias, cast
 
 from promptools.jsontext.brackets import MAX_DEPTH
@@ -24,7 +24,6 @@ _STEP = re.compile(rf"{_SPACE}(?:\}}|(,?+){_SPACE}{_KEY}{_SPACE}:{_SPACE})")
 
 MemberSpans: TypeAlias = "dict[str, tuple[int, int]]"
 """The start and the end of each member's value."""
-_GAP = re.compile(rf"{_SPACE}[{{,]?+{_SPACE}")
 
 MAX_HOOKED_LENGTH = 2048
 """Characters up to which hooks cost less than the survey that replaces them."""
@@ -42,19 +41,15 @@ def read_object(text: str, start: int = 0) -> tuple[dict[str, Any], MemberSpans,
 
     Return None if it is not strict JSON: a duplicate key, NaN and more than `MAX_DEPTH` levels are not.
     """
-    result = read_object_prefix(text, start)
-    return result if result[2] >= 0 else None
+    value, member_spans, end = read_members(text, start)
+    return None if end is None else (value, member_spans, end)
 
 
-def read_object_prefix(text: str, start: int = 0) -> tuple[dict[str, Any], MemberSpans, int]:
-    """Read the object at `text[start]` as far as it is strict JSON, as `read_object` does.
-
-    The end of one that is not strict is the `~index` where it ceases to be; `~start` if that index is not known.
-    """
+def read_members(text: str, start: int = 0) -> tuple[dict[str, Any], MemberSpans, int | None]:
+    """Read the object at `text[start]` as far as it is strict JSON, as `read_object` does; else its end is None."""
     value: dict[str, Any] = {}
-    places: MemberSpans = {}
+    member_spans: MemberSpans = {}
     comma = ""
-    end = start
     levels = 0
     step = _STEP.match(text, start + 1) if text.startswith("{", start) else None
     try:
@@ -63,32 +58,25 @@ def read_object_prefix(text: str, start: int = 0) -> tuple[dict[str, Any], Membe
             before, key = step.groups()
             if key is None:
                 unsure = levels >= MAX_DEPTH and at - start > 2 * MAX_DEPTH  # each level takes two brackets
-                deep = unsure and exceeds_max_depth(value, text, start, at)
-                return value, places, ~start if deep else at
+                return value, member_spans, None if unsure and exceeds_max_depth(value, text, start, at) else at
             if "\\" in key:
                 key, _ = scan_string(key + '"', 0, True)
             if before != comma or key in value:
-                return value, places, ~start
-            value[key], end, known = _read_with_depth(text, at)
-            levels = max(levels, known)
-            places[key] = (at, end)
+                break
+            value[key], end, value_levels = _read_with_depth(text, at)
+            levels = max(levels, value_levels)
+            member_spans[key] = (at, end)
             comma = ","
             step = _STEP.match(text, end)
-    except JSONDecodeError as problem:
-        return value, places, ~problem.pos
-    except StopIteration as stop:
-        return value, places, ~stop.value
-    except (ValueError, RecursionError):
-        return value, places, ~start
-    gap = _GAP.match(text, end)
-    return value, places, ~(gap.end() if gap is not None else end)
+    except (StopIteration, ValueError, RecursionError):
+        pass
+    return value, member_spans, None
 
 
 def read_strict_value(text: str, at: int) -> tuple[Any, int]:
     """Read the strict JSON value at `text[at]`, in C; return it and the index past its end. O(n) in characters.
 
-    Raise JSONDecodeError, or StopIteration with the index, where it ceases to be strict JSON, another ValueError for a
-    duplicate key and for a number out of range, RecursionError for thousands of levels.
+    Raise ValueError or StopIteration if it is not strict JSON, RecursionError for thousands of levels.
     """
     value, end, _ = _read_with_depth(text, at)
     return value, end

@@ -87,16 +87,16 @@ def decode_string(body: str, fix_log: FixLog) -> str:
         fix_log.add("backslashes of a Windows path kept")
         return body
 
-    def mend(found: re.Match[str]) -> str:
-        if found[1]:
-            return scan_string(found[1] + '"', 0, False)[0]
-        if found[2] in _NEEDLESS:
+    def repair(match: re.Match[str]) -> str:
+        if match[1]:
+            return scan_string(match[1] + '"', 0, False)[0]
+        if match[2] in _NEEDLESS:
             fix_log.add("needless escape dropped")
-            return found[2]
+            return match[2]
         fix_log.add("backslash that escapes nothing kept")
-        return found[0]
+        return match[0]
 
-    return _ESCAPE.sub(mend, body)
+    return _ESCAPE.sub(repair, body)
 
 
 def parse_finite_float(token: str) -> float:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from promptools.harmony import transcript as harmony
 from promptools.harmony.parsing.item_parser import ItemParser
-from promptools.harmony.parsing.message_machine import Aside, ContentChunk, HarmonyEnd, HarmonyStart
+from promptools.harmony.parsing.items import Aside, ContentChunk, HarmonyEnd, HarmonyStart
 from promptools.harmony.parsing.quoted_tokens import QuotedTokens
 
 

@@ -22,7 +22,7 @@ from promptools.errors import BadHeader, ModelError
 from promptools.harmony import transcript as harmony
 from promptools.harmony.bpe_vocabulary import load_decode, load_encode
 from promptools.harmony.parsing.item_parser import ItemParser
-from promptools.harmony.parsing.message_machine import Aside, ContentChunk, Item
+from promptools.harmony.parsing.items import Aside, ContentChunk, Item
 from promptools.harmony.parsing.tokenizer import TOKEN_NAMES
 from promptools.harmony.rendering.renderer import DeveloperContent, Message, content_text
 from promptools.types import Reply

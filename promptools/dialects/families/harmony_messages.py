@@ -8,7 +8,7 @@ from typing import Literal, assert_never
 from promptools.errors import clip
 from promptools.harmony.parsing.header import Header, IsTool
 from promptools.harmony.parsing.item_parser import ItemParser
-from promptools.harmony.parsing.message_machine import Aside, ContentChunk, HarmonyEnd, HarmonyStart, Item
+from promptools.harmony.parsing.items import Aside, ContentChunk, HarmonyEnd, HarmonyStart, Item
 from promptools.harmony.parsing.tokenizer import Piece
 from promptools.harmony.rendering.recipients import FUNCTIONS
 from promptools.parsing.messages import Content, MessageEnd, MessageStart, Outside, Segment

@@ -231,9 +231,9 @@ class _HeaderReader:
         if role != "assistant":
             return self.recipients[-1].strip(_EDGE) if self.recipients else ""
         addressed = [
-            cleaned for each in self.recipients if (cleaned := self._clean_name(each)) not in NON_TOOL_RECIPIENTS
+            cleaned for name in self.recipients if (cleaned := self._clean_name(name)) not in NON_TOOL_RECIPIENTS
         ]
-        others = [each for each in self.recipients if each in NON_TOOL_RECIPIENTS - {"all", ""}]
+        others = [name for name in self.recipients if name in NON_TOOL_RECIPIENTS - {"all", ""}]
         if others:
             self.repairs.append(f"`to={others[0]}`")
         if len(addressed) > 1:
@@ -241,7 +241,7 @@ class _HeaderReader:
         if not addressed and self.unaddressed_tools:
             self.repairs.append(f"the recipient {clip(self.unaddressed_tools[-1], 60)!r} without `to=`")
         candidates = addressed or self.unaddressed_tools
-        offered = [each for each in candidates if self.known is not None and self.known(each)]
+        offered = [name for name in candidates if self.known is not None and self.known(name)]
         return (offered or candidates or [""])[-1]
 
     def _clean_name(self, word: str) -> str:

@@ -33,32 +33,35 @@ def has_routing(raw: str) -> bool:
     return "to=" in raw or any(channel in raw for channel in CHANNELS)
 
 
-def may_continue(rest: str) -> bool:
-    """Whether `rest`, which may be empty, is a prefix of another part."""
-    return any(each.startswith(rest) for each in (*HEADER_WORDS, "to= "))
-
-
-def header_end(raw: str) -> int:
-    """Return the end of the header at the beginning of `raw`: `len(raw)` while it may go on, -1 if it is none."""
+def header_end(raw: str) -> int | None:
+    """Return the end of the header at the beginning of `raw`, which is `len(raw)` if it may go on; None: it is none."""
     at = len(raw) - len(raw.lstrip(STRAY_PUNCTUATION))
     while True:
         rest = raw[at:].lstrip()
         at = len(raw) - len(rest)
         if not rest or rest[0] in "{[":
             return at
-        part = next((each for each in (*_TOKENS, *HEADER_WORDS) if rest.startswith(each)), None)
+        part = next((part for part in (*_TOKENS, *HEADER_WORDS) if rest.startswith(part)), None)
         address = _TO.match(rest)
         if part is not None:
             at += len(part)
         elif address is not None:
             at += address.end()
         else:
-            return len(raw) if may_continue(rest) else -1
+            return len(raw) if may_continue(rest) else None
+
+
+def may_continue(rest: str) -> bool:
+    """Whether `rest`, which may be empty, is a prefix of another part."""
+    return any(part.startswith(rest) for part in (*HEADER_WORDS, "to= "))
+
+
+def may_be_header(raw: str) -> bool:
+    """Whether all of `raw` may be a header that goes on."""
+    return len(raw) <= MAX_HEADER and header_end(raw) == len(raw)
 
 
 def addressed_header_end(raw: str) -> int | None:
-    """Return the end of a header with a recipient but no `<|message|>`; None: it may go on; -1: it is none."""
+    """Return the end of a header with a recipient but no `<|message|>`, None if there is none."""
     end = header_end(raw)
-    if end == len(raw) <= MAX_HEADER:
-        return None
-    return end if 0 <= end <= MAX_HEADER and _ADDRESS.search(raw[:end]) else -1
+    return end if end is not None and end <= MAX_HEADER and _ADDRESS.search(raw[:end]) else None

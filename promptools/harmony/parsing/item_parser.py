@@ -1,15 +1,17 @@
-"""The pipeline from text or token ids to items: scanner, stripped headers, state machine, misplaced tools."""
+"""The pipeline from text or token ids to items: tokenizer, stripped headers, state machine, misplaced tools."""
 
 from __future__ import annotations
 
 import codecs
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from promptools.errors import clip
 from promptools.harmony.control_tokens import TOKEN_IDS, Role
 from promptools.harmony.parsing.header import IsTool
-from promptools.harmony.parsing.message_machine import ContentChunk, Item, MessageMachine
-from promptools.harmony.parsing.role_calls import RoleCallDetector
+from promptools.harmony.parsing.items import ContentChunk, HarmonyEnd, HarmonyStart, Item
+from promptools.harmony.parsing.message_machine import MessageMachine
 from promptools.harmony.parsing.stripped_headers import StrippedHeaderFinder
 from promptools.harmony.parsing.tokenizer import TOKEN_NAMES, HarmonyToken, HarmonyTokenizer, Piece
 
@@ -44,6 +46,56 @@ class Detokenizer:
             yield left
 
 
+class RoleCallDetector:
+    """Detects calls with the tool in place of the role: only their last token tells them from the tool's result.
+
+        <|start|>get_weather<|channel|>commentary<|message|>{"city": "Oslo"}<|call|>
+
+    A result has a recipient, `to=assistant`, and ends with `<|end|>`; only the assistant writes `<|call|>`. So a
+    message of an offered tool without a recipient is held back, and becomes a call if it ends like one.
+    """
+
+    def __init__(self, known: IsTool | None) -> None:
+        self._known = known
+        self._held: list[Item] = []
+
+    def feed(self, items: Iterable[Item]) -> Iterator[Item]:
+        """Yield the items that are certain. O(n) in their number."""
+        for item in items:
+            if self._held:
+                self._held.append(item)
+                if isinstance(item, HarmonyEnd):
+                    yield from self._resolve(item)
+            elif isinstance(item, HarmonyStart) and self._may_call(item):
+                self._held.append(item)
+            else:
+                yield item
+
+    def close(self) -> Iterator[Item]:
+        """Yield what is held back: no token ended it."""
+        yield from self._held
+        self._held = []
+
+    def _may_call(self, begin: HarmonyStart) -> bool:
+        header = begin.header
+        return header.role == "tool" and not header.recipient and (self._known is None or self._known(header.name))
+
+    def _resolve(self, finish: HarmonyEnd) -> Iterator[Item]:
+        begin, *rest = self._held
+        self._held = []
+        assert isinstance(begin, HarmonyStart)
+        content = next((item.raw.lstrip() for item in rest if isinstance(item, ContentChunk) and item.raw.strip()), "")
+        if finish.reason == "call" and content.startswith("{"):
+            header = begin.header
+            repair = f"the tool {clip(header.name, 60)!r} in the role's place"
+            called = replace(
+                header, role="assistant", name="", recipient=header.name, repairs=(*header.repairs, repair)
+            )
+            begin = HarmonyStart(called, begin.raw)
+        yield begin
+        yield from rest
+
+
 class ItemParser:
     """Returns items as they become certain; `promptools.harmony.StreamParser` explains the options."""
 
@@ -56,26 +108,26 @@ class ItemParser:
         broken: bool = False,
         decode: Decode | None = None,
     ) -> None:
-        self._scanner = HarmonyTokenizer(broken=broken)
+        self._tokenizer = HarmonyTokenizer(broken=broken)
         self._stripped = None if strict else StrippedHeaderFinder(known)
         self._machine = MessageMachine(role, strict=strict, known=known)
         self._role_calls = None if strict else RoleCallDetector(known)
-        self._tokens = Detokenizer(decode) if decode is not None else None
+        self._detokenizer = Detokenizer(decode) if decode is not None else None
 
     def feed(self, text: str) -> list[Item]:
         """Feed a chunk of text."""
         if (
-            self._scanner.is_plain(text)
+            self._tokenizer.is_plain(text)
             and (self._stripped is None or self._stripped.done)
             and self._machine.feed_content(text)
         ):
             return self._certain([ContentChunk(text)])
-        return self._advance(self._scanner.feed(text))
+        return self._advance(self._tokenizer.feed(text))
 
     def feed_ids(self, ids: Iterable[int]) -> list[Item]:
         """Feed token ids; text that only looks like a control token is text."""
-        assert self._tokens is not None, "a parser that is fed ids needs decode="
-        return self._advance(self._tokens.feed(ids))
+        assert self._detokenizer is not None, "a parser that is fed ids needs decode="
+        return self._advance(self._detokenizer.feed(ids))
 
     def feed_pieces(self, pieces: Iterable[Piece]) -> list[Item]:
         """Feed pieces whose control tokens are known: text that only looks like one is text."""
@@ -83,17 +135,17 @@ class ItemParser:
 
     def close(self) -> list[Item]:
         """End the text, and return the remaining items."""
-        left = self._tokens.close() if self._tokens is not None else ()
-        items = self._advance([*left, *self._scanner.close()])
+        left = self._detokenizer.close() if self._detokenizer is not None else ()
+        items = self._advance([*left, *self._tokenizer.close()])
         if self._stripped is not None:
             items += self._certain(self._machine.feed(self._stripped.close()))
         items += self._certain(self._machine.close())
         return [*items, *self._role_calls.close()] if self._role_calls is not None else items
 
     def _advance(self, pieces: Iterable[Piece]) -> list[Item]:
-        bare = self._stripped
-        if bare is not None:
-            pieces = (replaced for piece in pieces for replaced in bare.feed(piece))
+        finder = self._stripped
+        if finder is not None:
+            pieces = (replaced for piece in pieces for replaced in finder.feed(piece))
         return self._certain(self._machine.feed(pieces))
 
     def _certain(self, items: Iterable[Item]) -> list[Item]:

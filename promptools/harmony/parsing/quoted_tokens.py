@@ -30,7 +30,7 @@ class QuotedTokens:
         self._previous = text
 
     def _track_code(self, text: str) -> None:
-        if self._code_closers and any(each in text for each in self._code_closers):
+        if self._code_closers and any(closer in text for closer in self._code_closers):
             self._code_closers = ""
         recent = ((self._recent or self._previous[-1:]) + text)[-_RECENT:]
         self._recent = recent if "`" in recent else ""

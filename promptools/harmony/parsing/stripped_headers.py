@@ -51,7 +51,7 @@ _SPACES = (" ", "\n", "\t", "\r")
 
 def _header_prefixes(before: Iterable[str]) -> frozenset[str]:
     """Return all prefixes of the beginning of a header whose first word is one of `before`."""
-    channels = ("", *CHANNELS, *(f"{each} " for each in CHANNELS))
+    channels = ("", *CHANNELS, *(f"{channel} " for channel in CHANNELS))
     beginnings = [f"{first}{channel}to= " for first, channel in product(before, channels)]
     beginnings += [f"{first}{mark}" for first, mark in product(_SPEAKERS, _MARKS)]
     return frozenset(word[:size] for word in beginnings for size in range(1, len(word) + 1))
@@ -69,12 +69,12 @@ _FIRST_WORDS = ("assistant", *CHANNELS, "to=")
 """The words that such a header may begin with."""
 STRIPPED_HEADER = RareLiteralMarker(
     "harmony_bare",
-    search_literals=("assistant<|", "assistantassistant", *(f"assistant{each}" for each in CHANNELS), "to="),
+    search_literals=("assistant<|", "assistantassistant", *(f"assistant{channel}" for channel in CHANNELS), "to="),
     pattern=re.compile(f"(?P<harmony_bare>{_HEADER_START.pattern})"),
     max_before=_LONGEST,
     max_after=64,
     prefixes=_PREFIXES,
-    first_characters=frozenset(each[0] for each in _START_PREFIXES),
+    first_characters=frozenset(prefix[0] for prefix in _START_PREFIXES),
 )
 """The marker of such a header, for the scanners of prose."""
 
@@ -155,25 +155,25 @@ class StrippedHeaderFinder:
                 yield from _header_pieces(head)
                 at = len(head)
         begin = at
-        while (found := _HEADER_START.search(text, at)) is not None:
-            head = self._match_header(text, found.start(), final=final)
+        while (match := _HEADER_START.search(text, at)) is not None:
+            head = self._match_header(text, match.start(), final=final)
             if (
                 head is None
                 and not final
-                and len(text) - found.start() <= MAX_HEADER
-                and _UNFINISHED.match(text, found.start())
+                and len(text) - match.start() <= MAX_HEADER
+                and _UNFINISHED.match(text, match.start())
             ):
-                if found.start() > begin:
-                    yield text[begin : found.start()]
-                self._held = text[found.start() :]
+                if match.start() > begin:
+                    yield text[begin : match.start()]
+                self._held = text[match.start() :]
                 return
             if head is None:
-                at = found.start() + 1
+                at = match.start() + 1
                 continue
-            if found.start() > begin:
-                yield text[begin : found.start()]
+            if match.start() > begin:
+                yield text[begin : match.start()]
             yield from _header_pieces(head)
-            begin = at = found.start() + len(head)
+            begin = at = match.start() + len(head)
         cut = len(text) if final else _held_from(text, begin)
         if cut > begin:
             yield text[begin:cut]

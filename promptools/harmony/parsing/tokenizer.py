@@ -27,6 +27,49 @@ def raw_text(piece: Piece) -> str:
     return piece.raw if isinstance(piece, HarmonyToken) else piece
 
 
+class HeldPieces:
+    """Pieces that are held back until it is clear what they are; adjacent text is one piece."""
+
+    def __init__(self) -> None:
+        self.pieces: list[Piece] = []
+        self.size = 0
+        """Characters of all pieces."""
+        self.start = 0
+        """The offset of the first one."""
+
+    def add(self, piece: Piece, offset: int) -> None:
+        """Add the piece that begins at `offset`."""
+        if not self.pieces:
+            self.start = offset
+        last = self.pieces[-1] if self.pieces else None
+        if isinstance(last, str) and isinstance(piece, str):
+            self.pieces[-1] = last + piece
+        else:
+            self.pieces.append(piece)
+        self.size += len(raw_text(piece))
+
+    @property
+    def raw(self) -> str:
+        """The text of all pieces."""
+        return "".join(map(raw_text, self.pieces))
+
+    def cut(self, size: int) -> None:
+        """Drop all but the first `size` characters; a token that is cut becomes text."""
+        kept: list[Piece] = []
+        left = size
+        for piece in self.pieces:
+            if not left:
+                break
+            text = raw_text(piece)
+            kept.append(piece if len(text) <= left else text[:left])
+            left -= min(left, len(text))
+        self.pieces, self.size = kept, size - left
+
+    def clear(self) -> None:
+        """Drop all pieces."""
+        self.pieces, self.size = [], 0
+
+
 _TOKEN = re.compile(rf"<\|({'|'.join(TOKEN_NAMES)})\|>")
 _LINES = re.compile(r"[\r\n]")
 _BREAK = r"[\r\n]*"

@@ -107,7 +107,7 @@ def parse_effort(value: Any) -> Effort:
     """Return the effort for a value of `reasoning_effort` or `think`. Raises UsageError for an unknown one."""
     effort = EFFORTS.get(value) if value is None or isinstance(value, str | bool) else None
     if effort is None:
-        known = ", ".join(each for each in EFFORTS if isinstance(each, str))
+        known = ", ".join(effort for effort in EFFORTS if isinstance(effort, str))
         raise UsageError(f"The reasoning effort {value!r} is none that we know: use one of {known}.")
     return effort
 
@@ -137,17 +137,17 @@ def _developer(
 ) -> DeveloperContent:
     if options.tools_in == "system":
         return DeveloperContent(instructions, formats=forms)
-    functions = next((each.functions for each in spaces if each.name == FUNCTIONS), None)
-    others = tuple(each for each in spaces if each.name != FUNCTIONS)
+    functions = next((space.functions for space in spaces if space.name == FUNCTIONS), None)
+    others = tuple(space for space in spaces if space.name != FUNCTIONS)
     return DeveloperContent(instructions, functions, forms, others)
 
 
 def _namespaces(tools: Sequence[Tool], names: RecipientNames) -> tuple[Namespace, ...]:
     namespaces: defaultdict[str, list[FunctionDeclaration]] = defaultdict(list)
     for tool in tools:
-        place = names.address_of(tool.name)
-        namespaces[place.namespace].append(
-            FunctionDeclaration(place.name, tool.description, _nonempty_parameters(tool.parameters))
+        address = names.address_of(tool.name)
+        namespaces[address.namespace].append(
+            FunctionDeclaration(address.name, tool.description, _nonempty_parameters(tool.parameters))
         )
     return tuple(Namespace(name, tuple(functions)) for name, functions in namespaces.items())
 
@@ -226,9 +226,9 @@ class _MessageConverter:
 
     def _result(self, at: int, message: Mapping[str, Any]) -> Message:
         name = self._result_tool(at, message)
-        place = self.names.address_of(name)
-        channel = _channel_and_type(place.recipient)[0]
-        return Message("tool", self._text(at, message), place.recipient, channel, "assistant")
+        address = self.names.address_of(name)
+        channel = _channel_and_type(address.recipient)[0]
+        return Message("tool", self._text(at, message), address.recipient, channel, "assistant")
 
     def _result_tool(self, at: int, message: Mapping[str, Any]) -> str:
         """Return the name of a result's tool: by the call's id, the result's `name`, or the call that it follows."""

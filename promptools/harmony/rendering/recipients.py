@@ -41,7 +41,7 @@ class RecipientNames:
         self._numbers: dict[ToolAddress, int] = {}
         tools = list(dict.fromkeys(offered))
         # names that are valid come first: they stay, even if another one would become the same
-        for name in (*(each for each in tools if _valid_address(each) == _split_name(each)), *tools):
+        for name in (*(tool for tool in tools if _valid_address(tool) == _split_name(tool)), *tools):
             self._add(name, _valid_address(name))
         for name in in_history:
             tidied = clean_name(name)
@@ -53,16 +53,16 @@ class RecipientNames:
     def _add(self, name: str, wanted: ToolAddress) -> None:
         if name in self._addresses:
             return
-        place, number = wanted, self._numbers.get(wanted, 1)
-        while place.recipient in self._tools:
+        address, number = wanted, self._numbers.get(wanted, 1)
+        while address.recipient in self._tools:
             number += 1
-            place = ToolAddress(wanted.namespace, f"{wanted.name}_{number}")
+            address = ToolAddress(wanted.namespace, f"{wanted.name}_{number}")
         self._numbers[wanted] = number
-        self._addresses[name] = place
-        self._tools[place.recipient] = name
+        self._addresses[name] = address
+        self._tools[address.recipient] = name
 
     def address_of(self, name: str) -> ToolAddress:
-        """Return the place of an offered tool, or of one in the history. Raises KeyError for any other."""
+        """Return the address of an offered tool, or of one in the history. Raises KeyError for any other."""
         return self._addresses[name]
 
     def tool_of(self, recipient: str) -> str | None:
@@ -77,7 +77,7 @@ def clean_name(name: str) -> str:
 
 
 def _split_name(name: str) -> ToolAddress:
-    """Return the place of a name, unchanged."""
+    """Return the address of a name, unchanged."""
     space, dot, rest = name.partition(".")
     return ToolAddress(space, rest) if dot else ToolAddress(FUNCTIONS, name)
 

@@ -118,7 +118,7 @@ def encode_messages(messages: Iterable[Message], encode: Encode, *, reply_role: 
 def render_pieces(messages: Iterable[Message], *, reply_role: Role | None = "assistant") -> Iterator[RenderedPiece]:
     """Yield a conversation as control tokens and the ordinary text between them."""
     given = list(messages)
-    calls = any(isinstance(each.content, DeveloperContent) and each.content.functions for each in given)
+    calls = any(isinstance(message.content, DeveloperContent) and message.content.functions for message in given)
     for message in given:
         yield from _message(message, functions=calls)
     if reply_role is not None:
@@ -168,10 +168,10 @@ def _header_field(text: str, what: str) -> str:
 def content_text(message: Message, *, functions: bool = False) -> str:
     """Return a message's content as text; `functions`: the system message names the channel for calls of functions."""
     match message.content:
-        case SystemContent() as said:
-            return _system(said, functions=functions)
-        case DeveloperContent() as said:
-            return _developer(said)
+        case SystemContent() as content:
+            return _system(content, functions=functions)
+        case DeveloperContent() as content:
+            return _developer(content)
         case text:
             return text
 
@@ -201,12 +201,12 @@ def _developer(content: DeveloperContent) -> str:
         parts.append(_tool_sections([*functions, *content.namespaces]))
     if content.formats:
         parts.append("# Response Formats")
-        parts += (f"## {each.name}\n\n{line_comments(each.description)}{each.schema}" for each in content.formats)
+        parts += (f"## {form.name}\n\n{line_comments(form.description)}{form.schema}" for form in content.formats)
     return "\n\n".join(parts)
 
 
 def _tool_sections(spaces: Iterable[Namespace]) -> str:
-    ordered = sorted(spaces, key=lambda each: each.name)
+    ordered = sorted(spaces, key=lambda namespace: namespace.name)
     return "\n\n".join(
-        ("# Tools", *(render_namespace(each.name, each.functions, each.description) for each in ordered))
+        ("# Tools", *(render_namespace(space.name, space.functions, space.description) for space in ordered))
     )

@@ -60,7 +60,7 @@ def render_namespace(name: str, functions: Sequence[FunctionDeclaration], descri
     """
     if not functions:
         return f"## {name}\n" + ("\n" + "\n".join(_split_lines(description)) if description else "")
-    types = "".join(f"{_render_function(each)}\n" for each in functions)
+    types = "".join(f"{_render_function(function)}\n" for function in functions)
     return f"## {name}\n\n{line_comments(description)}namespace {name} {{\n\n{types}}} // namespace {name}"
 
 
@@ -161,8 +161,8 @@ class _TypeWriter:
         required = frozenset(node.get("required", ()))
         above = _as_comment(node["description"], indent) if isinstance(node.get("description"), str) else ""
         written = "".join(
-            self._property(key, each, indent, optional=key not in required)
-            for key, each in node.get("properties", {}).items()
+            self._property(key, schema, indent, optional=key not in required)
+            for key, schema in node.get("properties", {}).items()
             if self._budget > -MAX_EXTRA_TYPES
         )
         return f"{above}{{\n{written}{indent}}}"
@@ -188,7 +188,7 @@ class _TypeWriter:
         """Return a union in one line, unless its variants have descriptions or defaults."""
         if _has_remarks(variants):
             return "".join(f"\n{line}" for line in self._choices(variants, indent))
-        return " | ".join(dict.fromkeys(self.write(each, indent) for each in variants))
+        return " | ".join(dict.fromkeys(self.write(variant, indent) for variant in variants))
 
     def _choices(
         self, variants: Sequence[Any], indent: str, above: str | None = None, *, bare: bool = False
@@ -238,7 +238,7 @@ def _has_enum(node: Schema) -> bool:
 
 
 def _has_remarks(variants: Sequence[Any]) -> bool:
-    return any("description" in each or "default" in each for each in variants if is_object(each))
+    return any("description" in variant or "default" in variant for variant in variants if is_object(variant))
 
 
 def _first_description(variants: Sequence[Any]) -> Any:
@@ -253,7 +253,7 @@ def _as_comment(text: str, indent: str) -> str:
 def _examples(given: Any, indent: str) -> str:
     if not is_array(given) or not given:
         return ""
-    shown = "".join(f"{indent}// - {_quoted(each)}\n" for each in given if isinstance(each, str))
+    shown = "".join(f"{indent}// - {_quoted(example)}\n" for example in given if isinstance(example, str))
     return f"{indent}// Examples:\n{shown}"
 
 
