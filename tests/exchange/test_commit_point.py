@@ -433,7 +433,7 @@ class Scripted:
 
 
 HERE = Span(0, 0)
-STARTED = CallStart(0, "abc", "get_weather", HERE)
+STARTED = CallStart(0, "abc", "get_weather", HERE, early=True)
 ENDED = CallEnd(0, Call("abc", "get_weather", PARIS, '{"city": "Paris"}'), HERE)
 
 

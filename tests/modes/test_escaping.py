@@ -2,9 +2,11 @@
 
 import itertools
 import json
+from dataclasses import replace
 
 import pytest
 
+from promptools import dialects
 from promptools.modes.harmony_mode import HarmonyMode
 from promptools.modes.native_mode import NativeMode
 from promptools.modes.prompt_mode import PromptMode, render
@@ -13,7 +15,7 @@ from promptools.modes.requests.tool_request import parse_request
 from promptools.parsing.escape import markup_escaper
 from promptools.parsing.events import CallArgs, CallStart
 from promptools.profiles import Profile
-from promptools.types import Fix
+from promptools.types import Call, Fix, Span
 from promptools.wire.chat_decoder import Delta, ToolDelta
 
 END, BROKEN = "<|im_end|>", "<\\|im_end|>"
@@ -210,6 +212,22 @@ def test_what_was_not_is_left_alone(mode):
     upstream = sent(mode, USER, called(old="a"), answered("fine"))
     (call,) = read(mode, upstream, {"old": "a", "new": BROKEN}).calls
     assert (call.arguments, call.fixes) == ({"old": "a", "new": BROKEN}, ())
+
+
+@pytest.mark.parametrize("cut", [1000, 5])
+@pytest.mark.parametrize("name", dialects.names())
+def test_it_is_restored_where_arguments_would_go_out_before_their_end(name, cut):
+    """A string without constraints comes first: unescaped, its text is no longer what the model wrote."""
+    ask = asked(USER, called(new=END, old="x"), answered(f"a{END}b"), profile=replace(QWEN, dialect=name))
+    upstream = PromptMode().prepare(ask)
+    arguments = {"new": f"a {BROKEN} b", "old": "x"}
+    call = Call("c1", "edit", arguments, json.dumps(arguments), (), Span(0, 0), name)
+    text = dialects.get(name).render_calls([call])
+    reader = PromptMode().reader(ask, upstream, ids())
+    for start in range(0, len(text), cut):
+        reader.feed(Delta(content=text[start : start + cut]))
+    reader.close("stop")
+    assert [call.arguments for call in reader.reply.calls] == [{"new": f"a {END} b", "old": "x"}]
 
 
 def test_the_model_s_words_of_an_attempt_before_keep_their_calls():

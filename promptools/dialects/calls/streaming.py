@@ -1,41 +1,35 @@
-"""Stream a call's arguments while the model is still writing them.
+"""Stream a call's arguments while the model is still writing them, out of the text of its JSON object.
 
 Clients that stream want the tool's name, and the text of its arguments, before the call is complete. But what was sent
 cannot be taken back, and at its end a call is repaired and coerced to the tool's schema, which may change its text. So
 only what no later step can change is sent early:
 
 1. `EarlyCallStart`: the tool is named exactly, before its arguments, and is not declared strict.
-2. `EarlyArguments`, one or more: each member of the arguments that is complete, strict JSON, declared by the schema,
-   and a scalar of exactly its type.
+2. `EarlyArguments`, one or more: each member of the arguments that is complete and certain, as `ArgumentStream` has it.
 
-At the first member that is anything else, streaming stops (`_stopped`), and the rest is sent with the complete call.
-Invariant: what was sent is a prefix of the final `arguments_json`. `reconcile` restores it where a later member was
-repaired: it keeps the sent prefix as the model wrote it, and makes the call malformed if that is impossible.
+From the first member that is anything else, the rest is sent with the complete call. Invariant: what was sent is a
+prefix of the final `arguments_json`. `reconcile` restores it where a later member was repaired: it keeps the sent
+prefix as the model wrote it, and makes the call malformed if that is impossible.
 
-What is sent does not depend on how the text is split into pieces. Held text is searched again only when a member may
-end, so long strings cost O(n).
+What is sent does not depend on how the text is split into pieces.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
 
+from promptools.dialects.calls.argument_completion import begin_with
+from promptools.dialects.calls.argument_stream import ArgumentStream, is_final, scalar_type
 from promptools.dialects.calls.envelope import ARGUMENT_KEYS, NAME_KEYS
 from promptools.dialects.calls.json_body import call_part
 from promptools.dialects.calls.resolve import ParseOptions, dump, malformed_call
 from promptools.parsing.parts import EarlyArguments, EarlyCallStart, Part
-from promptools.schema.documents.json_guards import is_object
 from promptools.types import Call, Malformed, Tool
+
+__all__ = ["ArgumentStreamer", "is_final", "scalar_type"]
 
 MAX_OPENING = 400
 """Characters within which the name and the arguments' key must occur."""
-
-MAX_SCALAR = 64
-"""Characters within which a number or a literal must end."""
 
 _SPACE = r"[ \t\r\n]*"
 _METADATA = rf'"(?:id|tool_call_id|call_id|type|index)"{_SPACE}:{_SPACE}(?:"[^"\\]*"|\d{{1,9}}){_SPACE},{_SPACE}'
@@ -49,14 +43,6 @@ _BEFORE_FIRST_KEY = re.compile(rf'{_OPENING}(?=\{{{_SPACE}(?:\}}|"(?!(?:type|pro
 """The same, and their first key: an object that begins with a schema's keys is a tool's definition, not a call."""
 _NAME_AS_KEY = re.compile(rf'\{{{_SPACE}"([^"\\]*)"{_SPACE}:{_SPACE}(?=\{{)')
 """The same where the tool's name is the key of the arguments."""
-_MEMBER = re.compile(rf'([{{,]{_SPACE}"([^"\\\x00-\x1f]*)"{_SPACE}:{_SPACE})')
-_SCALAR = re.compile(r"(-?(?:0|[1-9]\d{0,15})(?:\.\d{1,15})?|true|false)")
-_STRING = re.compile(r'"((?:[^"\\\x00-\x1f]|\\["\\/bfnrt])*)"')
-_OPEN_STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\["\\/bfnrt])*(\\?)\Z')
-_STRING_CONTENT = re.compile(r'[^"\\]*(?:\\.[^"\\]*)*', re.DOTALL)
-_NEXT = re.compile(rf"{_SPACE}([,}}])")
-_UNCONSTRAINED = frozenset(("type", "description", "title", "default", "examples"))
-_TYPES: Mapping[str, type | tuple[type, ...]] = {"string": str, "integer": int, "number": (int, float), "boolean": bool}
 
 
 class ArgumentStreamer:
@@ -71,17 +57,15 @@ class ArgumentStreamer:
         self._opening = _NAME_AS_KEY if keyed else _BEFORE_FIRST_KEY if name is None else _BEFORE_ARGUMENTS
         # the patterns match a whole envelope, so arguments alone get the beginning of one
         self._buffer = f'{{"name": {dump(name)}, "arguments": ' if name is not None else ""
-        self._pieces: list[str] = []
+        """The text that has not been given to `_stream`."""
         self._tool: Tool | None = None
-        self._stopped = rules.tools is None
-        self._in_string = False
-        self._escaped = False
-        self._sent: list[str] = []
+        self._stream = ArgumentStream(None)
+        self._stopped = rules.tools is None or rules.restore is not None  # `restore` changes the arguments
 
     @property
     def sent(self) -> str:
         """The text of the arguments that was sent. Joins the fragments, so use it only at the end."""
-        return "".join(self._sent)
+        return self._stream.sent
 
     @property
     def started(self) -> bool:
@@ -92,34 +76,15 @@ class ArgumentStreamer:
         """Read a piece of the object; return what can be sent now. `last`: the object ends with this piece."""
         if self._stopped:
             return []
-        last = (
-            last and self._rules.single_shot
-        )  # nobody consumes the fragments, so a complete object is left to `resolve_call`
-        self._pieces.append(piece)
-        if self._in_string and not (last or self._string_ends(piece)):
-            return []
+        self._buffer += piece
         out = self._match_name() if self._tool is None else []
-        if self._tool is not None and not last and (text := self._take_members()):
-            self._sent.append(text)
+        # nobody consumes the fragments of a single shot, so a complete object is left to `resolve_call`
+        if self._tool is not None and not (last and self._rules.single_shot) and (text := self._take_members()):
             out.append(EarlyArguments(text))
         return out
 
-    def _join(self) -> str:
-        """Return the held text."""
-        self._buffer += "".join(self._pieces)
-        self._pieces = []
-        return self._buffer
-
-    def _string_ends(self, piece: str) -> bool:
-        """Whether the open string ends in this piece."""
-        match = _STRING_CONTENT.match(piece, 1 if self._escaped else 0)
-        end = match.end() if match is not None else len(piece)
-        self._in_string = end >= len(piece) or piece[end] != '"'
-        self._escaped = end < len(piece) and self._in_string
-        return not self._in_string
-
     def _match_name(self) -> list[EarlyCallStart | EarlyArguments]:
-        head = self._opening.match(self._join(), 0, MAX_OPENING)
+        head = self._opening.match(self._buffer, 0, MAX_OPENING)
         if head is None:
             self._stopped = len(self._buffer) >= MAX_OPENING
             return []
@@ -129,41 +94,14 @@ class ArgumentStreamer:
             self._stopped = True
             return []
         self._tool = tool
+        self._stream = ArgumentStream(self._rules.tools.graph(tool.name), whole_members=True)
         self._buffer = self._buffer[head.end() :]
         return [EarlyCallStart(tool.name)]
 
     def _take_members(self) -> str:
-        """Remove the settled members at the beginning of the held text, and return their text."""
-        text, at = self._join(), 0
-        while (end := self._member_end(text, at)) is not None:
-            at = end
-        self._buffer = text[at:]
-        return text[:at]
-
-    def _member_end(self, text: str, at: int) -> int | None:
-        """Return the index just past a settled member; None if it is incomplete, or streaming has stopped."""
-        assert self._tool is not None
-        head = _MEMBER.match(text, at, at + MAX_OPENING)
-        if head is None or head.end() == len(text):
-            self._stopped = len(text) - at >= MAX_OPENING or text[at : at + 1] == "}"
-            return None
-        quoted = text[head.end()] == '"'
-        value = (_STRING if quoted else _SCALAR).match(text, head.end())
-        if value is None:
-            tail = _OPEN_STRING.match(text, head.end()) if quoted else None
-            self._in_string = tail is not None
-            self._escaped = tail is not None and tail[1] != ""
-            self._stopped = tail is None and (quoted or len(text) - head.end() > MAX_SCALAR)
-            return None
-        after = _NEXT.match(text, value.end())
-        if after is None:  # the delimiter is still to come, or something else follows
-            self._stopped = bool(text[value.end() :].strip()) and (quoted or len(text) - head.end() > MAX_SCALAR)
-            return None
-        schema = self._tool.parameters.get("properties", {}).get(head[2])
-        if not is_final(schema, json.loads(value[0])):
-            self._stopped = True
-            return None
-        return value.end()
+        """Give the held text to the stream; return the members that are certain."""
+        text, self._buffer = self._buffer, ""
+        return self._stream.feed(text)
 
     def reconcile_parts(self, parts: list[Part]) -> list[Part]:
         """Make the call among `parts` begin with what was sent of it; see `reconcile`."""
@@ -180,32 +118,10 @@ class ArgumentStreamer:
         if self._tool is None or not isinstance(outcome, Call):
             return outcome
         if outcome.name == self._tool.name:
-            unchanged = not outcome.fixes and not self._stopped
-            if unchanged and (self.sent + self._join()).startswith(outcome.arguments_json):
+            if not outcome.fixes and self._buffer.startswith(outcome.arguments_json):  # none of it was sent
                 return outcome
-            if not self._stopped:
-                self._sent.append(self._take_members())
-            sent = self.sent
-            if outcome.arguments_json.startswith(sent):
-                return outcome
-            written = json.loads(sent + "}")
-            rest = (f", {dump(key)}: {dump(value)}" for key, value in outcome.arguments.items() if key not in written)
-            text = f"{sent}{''.join(rest)}}}"
-            if json.loads(text) == outcome.arguments:
-                return replace(outcome, arguments_json=text)
+            self._take_members()
+            if (call := begin_with(outcome, self.sent)) is not None:
+                return call
         why = "its beginning reads otherwise than the whole"
         return malformed_call("invalid_json", why, outcome.dialect, self._tool.name)
-
-
-def scalar_type(schema: Any) -> str | None:
-    """Return the scalar type of a schema that has no other constraints; None for any other schema."""
-    if not is_object(schema) or not _UNCONSTRAINED.issuperset(schema):
-        return None
-    kind = schema.get("type")
-    return kind if isinstance(kind, str) and kind in _TYPES else None
-
-
-def is_final(schema: Any, value: Any) -> bool:
-    """Whether `value` is of the schema's unconstrained scalar type, so that no check can change or refuse it."""
-    kind = scalar_type(schema)
-    return kind is not None and isinstance(value, _TYPES[kind]) and (kind == "boolean" or not isinstance(value, bool))

@@ -118,7 +118,7 @@ class ChoiceStream:
                 return self._send_reasoning(event, envelope)
             case Text():
                 return self._add_text(event, envelope)
-            case CallStart(index=index) if self._is_streamed_live(event):
+            case CallStart(index=index, early=True):
                 self._live_calls.add(index)
                 self._sent_call_ids.add(event.id)
                 return self._commit(event, envelope)
@@ -168,13 +168,6 @@ class ChoiceStream:
             self._held.append(event)
         elif event.reason != "truncated":
             self.failed_live_call = event
-
-    def _is_streamed_live(self, event: CallStart) -> bool:
-        tool = self._request.tools.get(event.name)
-        live = event.early or self._request.options.arguments == "live"
-        if not live or self._request.legacy or tool is None or tool.strict:
-            return False
-        return self._request.choice.name in {None, event.name}
 
     def _may_be_called(self, call: Call) -> bool:
         return self._request.choice.name in {None, call.name}

@@ -22,14 +22,14 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from promptools.dialects.calls.argument_completion import begin_with
+from promptools.dialects.calls.argument_stream import MIN_STREAMED, ArgumentStream
 from promptools.dialects.calls.named_arguments import read_arguments
 from promptools.dialects.calls.resolve import ParseOptions, malformed_call
 from promptools.engine import StreamParser
 from promptools.engine.message_router import COMPLETE_REASONS
 from promptools.harmony.parsing.item_parser import Detokenizer
 from promptools.harmony.parsing.tokenizer import Piece, raw_text
-from promptools.modes.replies.argument_completion import complete_arguments
-from promptools.modes.replies.argument_stream import MIN_STREAMED, ArgumentStream
 from promptools.modes.replies.call_filter import CallFilter, CallSource
 from promptools.modes.replies.raw_text import RawText
 from promptools.modes.replies.tool_deltas import NATIVE, NATIVE_EVIDENCE, PendingCall, ToolCallAssembler
@@ -321,15 +321,14 @@ class ReplyReader:
             or (misfit and self._request.options.on_malformed == "error")
         ):
             return outcome
-        agrees = call.arguments_json.startswith(sent)
-        text = call.arguments_json if agrees else complete_arguments(sent, call.arguments)
-        if text is None:
+        begun = begin_with(call, sent)
+        if begun is None:
             return malformed_call("invalid_json", "its beginning reads otherwise than the whole", NATIVE, call.name)
         if misfit:
             self._filter.notes.append(
                 f"the call of {call.name!r} was handed over although it does not fit: its beginning had been streamed"
             )
-        return replace(call, arguments_json=text)
+        return begun
 
     def _assign_id(self, pending: PendingCall) -> tuple[int, str]:
         """Assign a call its number and a unique id, once, and return them."""

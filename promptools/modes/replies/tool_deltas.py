@@ -20,7 +20,7 @@ from promptools.dialects.calls.resolve import Evidence
 from promptools.jsontext.brackets import BracketScanner
 
 if TYPE_CHECKING:
-    from promptools.modes.replies.argument_stream import ArgumentStream
+    from promptools.dialects.calls.argument_stream import ArgumentStream
     from promptools.wire.chat_decoder import ToolDelta
 
 NATIVE = "native"

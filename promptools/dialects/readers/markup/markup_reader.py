@@ -152,7 +152,8 @@ class MarkupReader(EndStates):
         for fix in self._pending_fixes:
             call.record_fix(fix)
         self._pending_fixes = []
-        self._streamer = MarkupStreamer(call, self._grammar.trim) if self._may_stream else None
+        may_stream = self._may_stream and self._rules.restore is None  # `restore` changes the arguments
+        self._streamer = MarkupStreamer(call, self._grammar.trim) if may_stream else None
         if self._rules.tools is not None:
             keys = self._rules.tools.keys(call.tool.name) if call.tool is not None else self._rules.tools.all_keys
             self._tags.elements = self._names.naming_elements | keys | {name}

@@ -1,8 +1,12 @@
-"""Stream the arguments of a structured call while they arrive, as the server itself would.
+"""What of a call's arguments can no longer change while they arrive as JSON, and may be sent.
 
 What has been sent cannot be taken back, so only what no later input can change is sent: strict JSON, keys that the tool
 declares, values that fit its schema. The first violation stops the stream; the rest of the call waits until it is
 complete, and is repaired like any other.
+
+Arguments come from two sources. Those of a server's structured call are a JSON document, which ends where the server
+says. Those of a call in text are what a dialect's reader has found so far, and a later closer or quote may show that a
+string ends elsewhere: so there only whole members are sent (`whole_members`).
 
 A state is a method that reads one token and returns where it ends:
 
@@ -14,21 +18,23 @@ A state is a method that reads one token and returns where it ends:
 
 `_frames` is the stack of open objects and arrays with their schemas. `_read` holds what has been read and not been
 released, `_ready` what may be sent. A string whose schema asserts nothing beyond its type is released character by
-character, at any depth. A value that can only be checked complete (a number, an enum, a pattern) is held: nothing is
-released until it ends and passes its check. The last brace is never sent from here, since the whole call is checked
-first; and a call shorter than `least` is not started, so that it can still be retried.
+character, at any depth. A value that can only be checked complete (a number, an enum, a pattern; with `whole_members`
+every value of the arguments) is held: nothing is released until it ends and passes its check. The last brace is never
+sent from here, since the whole call is checked first; and a call shorter than `least` is not started, so that it can
+still be retried.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.schema.documents.subschemas import SCHEMA_LISTS, SCHEMA_MAPS, SINGLE_SCHEMA, SINGLE_SCHEMA_RARE
 from promptools.schema.fitting.predicates import compile_predicate
-from promptools.wire.json_types import is_list, is_object
 
 if TYPE_CHECKING:
     from promptools.schema.documents.graph import SchemaGraph
@@ -64,6 +70,10 @@ _INCREMENTAL_KEYWORDS: dict[str, frozenset[str]] = {
     "array": frozenset(("type", "items")),
 }
 """Keywords that can be checked while a value arrives."""
+_UNCONSTRAINED = frozenset(("type", "description", "title", "default", "examples"))
+_SCALAR_TYPES: Mapping[str, type | tuple[type, ...]] = {
+    "string": str, "integer": int, "number": (int, float), "boolean": bool,
+}  # fmt: skip
 _SUBSCHEMA_KEYWORDS = (
     *SINGLE_SCHEMA,
     *SINGLE_SCHEMA_RARE,
@@ -90,9 +100,10 @@ class ArgumentStream:
     characters are ready.
     """
 
-    def __init__(self, graph: SchemaGraph | None, least: int = 0) -> None:
+    def __init__(self, graph: SchemaGraph | None, least: int = 0, *, whole_members: bool = False) -> None:
         self._graph = graph
         self._least = least
+        self._whole_members = whole_members
         self._stopped = graph is None
         self._state = self._open
         self._frames: list[_Frame] = []
@@ -192,7 +203,7 @@ class ArgumentStream:
         kind = _KINDS.get(text[at])
         if kind is None:
             return self._scalar(text, at, node)
-        alone = self._incremental_schema(node, kind)
+        alone = None if self._whole_members else self._incremental_schema(node, kind)
         if alone is None:
             self._hold(node)
         if kind == "string":
@@ -259,9 +270,12 @@ class ArgumentStream:
             return True
         _, start, node = self._held
         self._held = None
-        check = self._compiled_check(node)
         try:
-            return check is not None and check(json.loads("".join(self._read[start:])))
+            value = json.loads("".join(self._read[start:]))
+            if is_final(node, value):
+                return True
+            check = self._compiled_check(node)
+            return check is not None and check(value)
         except Exception:  # noqa: BLE001 - whatever a check raises, the value is not known to be valid
             return False
 
@@ -313,9 +327,27 @@ class ArgumentStream:
         assert self._graph is not None
         for schema in self._graph.applied_nodes(node, ()):
             types = schema.get("type", kind)
-            if kind not in (types if is_list(types) else (types,)):
+            if kind not in (types if is_array(types) else (types,)):
                 return False
         return node is not False
+
+
+def scalar_type(schema: Any) -> str | None:
+    """Return the scalar type of a schema that has no other constraints; None for any other schema."""
+    if not is_object(schema) or not _UNCONSTRAINED.issuperset(schema):
+        return None
+    kind = schema.get("type")
+    return kind if isinstance(kind, str) and kind in _SCALAR_TYPES else None
+
+
+def is_final(schema: Any, value: Any) -> bool:
+    """Whether `value` is of the schema's unconstrained scalar type, so that no check can change or refuse it."""
+    kind = scalar_type(schema)
+    return (
+        kind is not None
+        and isinstance(value, _SCALAR_TYPES[kind])
+        and (kind == "boolean" or not isinstance(value, bool))
+    )
 
 
 def _is_escape_prefix(text: str) -> bool:

@@ -9,11 +9,21 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
-from promptools.wire.json_types import is_object
+from promptools.schema.documents.json_guards import is_object
+from promptools.types import Call
 
 _TOKEN = re.compile(r'[ \t\r\n]*(?:([{}\[\],:])|("(?:[^"\\]|\\.)*")|("(?:[^"\\]|\\.)*\Z)|([^\s{}\[\],:"]+))')
+
+
+def begin_with(call: Call, sent: str) -> Call | None:
+    """Return a call, its arguments written so that they begin with the text `sent`; None where they do not."""
+    if call.arguments_json.startswith(sent):
+        return call
+    text = complete_arguments(sent, call.arguments)
+    return None if text is None else replace(call, arguments_json=text)
 
 
 def complete_arguments(sent: str, arguments: dict[str, Any]) -> str | None:
