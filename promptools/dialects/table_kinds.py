@@ -114,6 +114,7 @@ KINDS: Final[dict[str, Kind]] = {
                 "other forms of what comes before the arguments, which are only read",
             ),
             "separator": TEXT.means("the text between two calls"),
+            "one_line": FLAG.means("the arguments are written in one line, whatever line breaks they came with"),
             "wrapper": TableKey("a list of two markers", _is_wrapper, "the markers before and after all calls"),
         },
         ("call",),
@@ -125,6 +126,13 @@ KINDS: Final[dict[str, Kind]] = {
             "at_line_start": FLAG.means("the openers are labels, which count only at the beginning of a line"),
             "spaces": texts(2).means("the text after the opening and before the closing marker"),
             "separator": TEXT.means("the text between two calls"),
+            "also": TEXTS.means("closing markers that other writers use"),
+            "json": FLAG.means("objects may be between the markers, too"),
+            "bare_list": FLAG.means("a list without its markers is read, too, if the request asked for it"),
+            "statements": FLAG.means(
+                "a program of calls; it is read only in lenient parsing, or if the request asked for it"
+            ),
+            "repeats": FLAG.means("the calls may be repeated after their closing marker, with another one"),
             "closer_is_final": FLAG.means("the closing marker cannot be prose: anything may follow it"),
         },
         ("openers",),
