@@ -16,6 +16,7 @@ granite: Final = partial(
     models="Granite 3.0 to 3.3",
     tier="S",
     shape="list",
+    answer_tags={"<response>": "</response>"},  # Granite 3.3, as Ernie 4.5, when it thinks
 )
 phi4: Final = partial(
     MarkedJson,
@@ -42,6 +43,11 @@ jamba: Final = partial(
     models="Jamba 1.5 and later, Hunyuan-A13B, Apriel 1.5",
     shape="list",
     space="\n",
+    answer_tags={
+        "[BEGIN FINAL RESPONSE]": "[END FINAL RESPONSE]",  # Apriel
+        "<answer>": "</answer>",  # Hunyuan A13B, when it thinks
+        "助手：": "",  # "assistant:", Hunyuan A13B
+    },
 )
 minimax_m1: Final = partial(
     MarkedJson,
@@ -77,6 +83,13 @@ cohere: Final = partial(
     result='{"tool_call_id": "{id}", "results": {"0": {"content": {json}}}, "is_error": null}',
     results=("<|START_TOOL_RESULT|>[", ", ", "]<|END_TOOL_RESULT|>"),  # one list for a turn, so in Ollama 0.32 as well
     stop=("<|END_ACTION|>",),
+    reasoning_tags={"<|START_THINKING|>": "<|END_THINKING|>"},
+    answer_tags={
+        "<|START_RESPONSE|>": "<|END_RESPONSE|>",
+        "<|START_TEXT|>": "<|END_TEXT|>",  # since 2026
+    },
+    result_openers=("<|START_TOOL_RESULT|>",),
+    end_tokens=("<|END_OF_TURN_TOKEN|>", "<|CHATBOT_TOKEN|>"),
 )
 nemotron: Final = partial(
     MarkedJson,
@@ -88,6 +101,7 @@ nemotron: Final = partial(
     result="{json}",
     results=("<TOOL_RESPONSE>[", ", ", "]</TOOL_RESPONSE>"),
     stop=("<TOOL_RESPONSE>",),
+    result_openers=("<TOOL_RESPONSE>",),
 )
 apertus: Final = partial(
     MarkedJson,
@@ -97,6 +111,8 @@ apertus: Final = partial(
     tier="S",
     shape="list",
     name_key="",
+    reasoning_tags={"<|inner_prefix|>": "<|inner_suffix|>"},
+    end_tokens=("<|assistant_end|>",),
 )
 hyperclova: Final = partial(
     MarkedJson,
@@ -117,6 +133,8 @@ exaone: Final = partial(
     tools=("<tool>", "</tool>\n<tool>", "</tool>"),
     result="<tool_result>{content}</tool_result>",
     stop=("<tool_result>",),
+    result_openers=("<tool_result>",),
+    end_tokens=("[|endofturn|]",),
 )
 longcat: Final = partial(
     MarkedJson,
@@ -134,6 +152,7 @@ solar: Final = partial(
     between="<|tool_call:args|>",
     after="<|tool_call:end|>",
     result="<|tool_response:id|>{id}<|tool_response:name|>{name}<|tool_response:result|>{content}<|tool_response:end|>",
+    result_openers=("<|tool_response:",),
 )
 plamo: Final = partial(
     NamedMarkerJson,
@@ -145,4 +164,6 @@ plamo: Final = partial(
     after="<|plamo:end_tool_arguments:plamo|>",
     tail="<|plamo:end_tool_request:plamo|>",
     wrapper=("<|plamo:begin_tool_requests:plamo|>", "<|plamo:end_tool_requests:plamo|>"),
+    reasoning_tags={"<|plamo:begin_think:plamo|>": "<|plamo:end_think:plamo|>"},
+    end_tokens=("<|plamo:tag|>",),
 )

@@ -36,6 +36,7 @@ class GigaChat(MarkedJson):
             models="GigaChat 3 and 3.1",
             tier="S",
             result="function result\n{content}",
+            result_openers=("function result<|role_sep|>",),
         )
         line = sequence(literal_text(_LINE), r"\s{0,16}")
         self.heads = (*self.heads, Head((), line, body_starts="{", gate="function", at_line_start=True, tier="B"))

@@ -41,6 +41,7 @@ class Lfm2(MarkedPythonCalls):
     )
     closers = ("<|tool_call_end|>",)
     stop = ("<|tool_response_start|>",)
+    result_openers = ("<|tool_response_start|>",)
     layout = CallLayout(closers=("<|tool_call_end|>",), one_per_line=True, spaced_names=True, may_repeat=True)
     opener, closer, between = "<|tool_call_start|>[", "]<|tool_call_end|>", ", "
 

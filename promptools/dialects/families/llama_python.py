@@ -54,6 +54,9 @@ class LlamaPython(MarkedPythonCalls):
         Head((_TAG,), sequence(literal_text(_TAG), r"\s{0,16}"), body_starts="", begins=_code_begins, alias=CODE_ALIAS),
     )
     stop: tuple[str, ...] = ("<|eom_id|>",)
+    result_openers = ("<|start_header_id|>ipython", "<|start_header_id|>tool", "<|start_header_id|>user")
+    end_tokens = ("<|eot_id|>", "<|eom_id|>")
+    tokens_before_text = (_TAG,)
     layout = CallLayout(one_per_line=True, whole_reply=True)
     opener, between = _TAG, "; "
 

@@ -69,6 +69,7 @@ class Pythonic(MarkedPythonCalls):
         quoted_calls.string_list_head(_DATA),
     )
     closers = ("<|python_end|>",)
+    end_tokens = ("<|eot|>", "<|eom|>")  # Llama 4
     opener, closer, between = "[", "]", ", "
     argument_rule = "Write each argument with its name, as a literal."
 

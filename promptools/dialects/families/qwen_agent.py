@@ -52,6 +52,7 @@ class QwenAgent(Textual):
         ),
     )
     stop = (RESULT,)
+    result_openers = (RESULT,)
 
     def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Read from the arguments."""

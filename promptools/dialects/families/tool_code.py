@@ -61,6 +61,8 @@ class ToolCode(MarkedPythonCalls):
         _statement(_OTHER_STATEMENT, _OTHER_STATEMENT),
     )
     stop: tuple[str, ...] = ("```tool_output",)
+    result_openers = ("```tool_output", "<start_of_turn>user", "<start_of_turn>tool")
+    end_tokens = ("<eos>", "<end_of_turn>")
     opener, closer = "```tool_code\n", "\n```"
 
     def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Unpack
 
 from promptools.dialects.calls.envelope import ARGUMENT_KEYS, NAME_KEYS
 from promptools.dialects.calls.resolve import Evidence, ParseOptions, dump
-from promptools.dialects.contract import Head, Textual, Tier
+from promptools.dialects.contract import Head, MarkerDeclarations, Textual, Tier
 from promptools.dialects.prefix_patterns import any_literal_text, optional_steps, sequence
 from promptools.dialects.readers.json_block.block_markers import Closers
 from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
@@ -45,7 +45,7 @@ class MarkedJson(Textual):
     `{content}`, `{json}` (the content if it is JSON, else the content as a JSON string), `{name}` and `{id}`;
     `results`: the text before, between and after them. `needed`: a missing closing marker is recorded as a fix.
     `also`: closing markers that other writers use, accepted without a fix. `asked`: its markers belong to another
-    dialect too, so it is read only where the request asked for it.
+    dialect too, so it is read only where the request asked for it. `declared`: its other markers.
     """
 
     def __init__(
@@ -68,7 +68,9 @@ class MarkedJson(Textual):
         result: str = "<tool_response>\n{content}\n</tool_response>",
         results: tuple[str, str, str] = ("", "\n", ""),
         stop: Sequence[str] = (),
+        **declared: Unpack[MarkerDeclarations],
     ) -> None:
+        self.declare_markers(**declared)
         self.name = name
         self.models = models
         self.tier: Tier = tier

@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from promptools.dialects.calls.resolve import Evidence, ParseOptions
-from promptools.dialects.contract import Head, Textual, Tier
+from promptools.dialects.contract import Head, MarkerDeclarations, Textual, Tier
 from promptools.dialects.prefix_patterns import any_of, literal_text, optional_steps, sequence
 from promptools.dialects.readers.json_block.block_markers import Closers
 from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
@@ -34,7 +34,8 @@ class NamedMarkerJson(Textual):
 
     `before`: the text before the name, in one or more spellings, the first of which is written; `{id}` in it is the
     call's id. `between`: the text after the name. `after`: what closes the call, and `tail` what follows that;
-    `wrapper`: the text before and after all calls of a turn. `name_pattern`: the pattern of a name.
+    `wrapper`: the text before and after all calls of a turn. `name_pattern`: the pattern of a name. `declared`: its
+    other markers.
     """
 
     def __init__(
@@ -52,7 +53,9 @@ class NamedMarkerJson(Textual):
         tier: Tier = "S",
         tools: tuple[str, str] = ("<tools>", "</tools>"),
         result: str = "<tool_response>\n{content}\n</tool_response>",
+        **declared: Unpack[MarkerDeclarations],
     ) -> None:
+        self.declare_markers(**declared)
         self.name = name
         self.models = models
         self.tier = tier
