@@ -16,9 +16,12 @@ from promptools.dialects.rendering.templates import Instructions
 from promptools.dialects.table_values import (
     FLAG,
     LABEL,
+    LITERALS,
     MARKERS,
     NAME,
     OPENERS,
+    OPTIONAL_TAGS,
+    TAGS,
     TEXT,
     TEXT_NOT_EMPTY,
     TEXTS,
@@ -52,6 +55,12 @@ COMMON_KEYS: Final[dict[str, TableKey]] = {
     ),
     "stop": TEXTS.means("strings at which a server may stop generation in prompt mode"),
     "closers": MARKERS.means("markers that may be left alone after a call; default: the closing markers"),
+    "reasoning_tags": TAGS.means("tags around reasoning; `{suffix}>` at the end of both matches any suffix"),
+    "answer_tags": OPTIONAL_TAGS.means("tags around an answer; the closing tag may be empty"),
+    "result_openers": LITERALS.means("how a result begins, or the turn that has it: after a call it is made up"),
+    "end_tokens": LITERALS.means("tokens that end a turn"),
+    "tokens_before_text": LITERALS.means("openers that a program or a name may follow, and are text then"),
+    "rescues": FLAG.means("a call that ends the reasoning of an otherwise empty reply was meant"),
     "tool": template("json", "function", "signature", "name").means(
         "how the prompt declares a tool: `{json}`, `{function}`, `{signature}`, `{name}`, `{description}`,"
         " `{parameters}`"

@@ -97,6 +97,7 @@ class Anthropic(MarkupDialect):
     )
     closers = ("</function_calls>", f"</{_PREFIX}function_calls>", "</invoke>", f"</{_PREFIX}invoke>")
     stop = ("<function_results>", "</function_calls>")
+    result_openers = ("<function_results>",)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Render the system-prompt block that declares the tools and the format."""

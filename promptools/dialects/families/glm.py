@@ -40,6 +40,8 @@ class Glm(Textual):
     closers: tuple[str, ...] = ("</tool_call>", "<tool_call>")
     stop: tuple[str, ...] = ("<|observation|>", "<tool_response>")
     typed = False
+    result_openers: tuple[str, ...] = ("<|user|>\n",)
+    end_tokens: tuple[str, ...] = ("<|observation|>", "<|user|>", "<|role_end|>")  # the last: Ling, Ring
     tag_set = pair_tags()
     list_tag = "tools"
     separator = "\n"

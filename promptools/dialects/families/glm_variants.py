@@ -15,7 +15,7 @@ the type of each argument. Source: the parsers of vLLM 0.32 (`hy_v3`, `hy_v4`, `
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from promptools.dialects.calls.resolve import ParseOptions
@@ -92,6 +92,11 @@ class K2Horizon(_WrappedGlm):
     )
     closers = ("</ifm|tool_calls>", "</ifm|tool_call>", "<ifm|tool_calls>", "<ifm|tool_call>")
     stop = ()
+    reasoning_tags: Mapping[str, str] = {  # it thinks at three speeds
+        "<ifm|think>": "</ifm|think>",
+        "<ifm|think_fast>": "</ifm|think_fast>",
+        "<ifm|think_faster>": "</ifm|think_faster>",
+    }
     tag_set = pair_tags(prefix="ifm|")
 
     def before_value(self, value: Any) -> str:
@@ -127,6 +132,8 @@ class Hunyuan(_WrappedGlm):
     )
     closers = ("</tool_calls>", "</tool_call>", "<tool_calls>", "<tool_call>")
     stop = ("<tool_responses>",)
+    reasoning_tags: Mapping[str, str] = {"<think:{suffix}>": "</think:{suffix}>"}  # Hunyuan 4
+    result_openers = ("<tool_responses>",)
 
     def render_results(self, results: Sequence[Result]) -> str:
         """Render results as one user turn."""

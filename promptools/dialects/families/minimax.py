@@ -65,6 +65,8 @@ class MiniMax(Textual):
     )
     closers = ("</minimax:tool_call>", "<minimax:tool_call>", "</dots_function_call>", "</invoke>")
     stop = ("</minimax:tool_call>",)
+    result_openers = ("]~b]tool", "]~b]user")
+    end_tokens = ("[e~[", "<end_of_sentence>")
 
     def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Read from the wrapper."""

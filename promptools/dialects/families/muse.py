@@ -67,6 +67,7 @@ class Muse(MarkupDialect):
     )
     closers = ("</atem:function_calls>", "<atem:function_calls>", "</atem:invoke>")
     stop = ("</atem:function_calls>",)
+    result_openers = ("<atem:function_results>",)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Render the system-prompt block that declares the tools and the format."""

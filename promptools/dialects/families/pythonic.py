@@ -40,6 +40,8 @@ def _program_begins(text: str, start: int, end: int, *, fresh: bool, rules: Pars
 class Pythonic(MarkedPythonCalls):
     """`[get_weather(city="Oslo"), ping()]`."""
 
+    end_tokens = ("<|eot|>", "<|eom|>")  # Llama 4
+
     def __init__(self) -> None:
         super().__init__(
             "pythonic",

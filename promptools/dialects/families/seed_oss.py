@@ -12,7 +12,7 @@ Source: the chat template of Seed-OSS-36B-Instruct (2025-08). It prints values o
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from promptools.dialects.contract import Head, Tier
@@ -51,6 +51,8 @@ class SeedOss(MarkupDialect):
     )
     closers = ("</seed:tool_call>", "<seed:tool_call>", "</function>")
     stop = ("</seed:tool_call>",)
+    reasoning_tags: Mapping[str, str] = {"<seed:think>": "</seed:think>"}
+    end_tokens = ("<seed:eos>",)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Render the system-prompt block that declares the tools and the format."""

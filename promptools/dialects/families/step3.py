@@ -84,6 +84,7 @@ class Step3(MarkupDialect):
     )
     closers = (_CLOSER, "<｜tool_call_end｜>")
     stop = (_CLOSER,)
+    result_openers = ("<tool_output>",)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Render the system-prompt block that declares the tools and the format."""

@@ -53,6 +53,9 @@ def _statement(pattern: str, gate: str) -> Head:
 class ToolCode(MarkedPythonCalls):
     """A fence labelled `tool_code` around Python calls."""
 
+    result_openers = ("```tool_output", "<start_of_turn>user", "<start_of_turn>tool")
+    end_tokens = ("<eos>", "<end_of_turn>")
+
     def __init__(self) -> None:
         super().__init__(
             "tool_code",

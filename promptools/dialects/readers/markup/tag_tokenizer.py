@@ -11,8 +11,7 @@ import re
 from collections.abc import Collection
 from typing import Literal, NamedTuple
 
-from promptools.parsing.known_tags import LONE_REASONING_CLOSERS, RESULT_OPENERS
-from promptools.parsing.special_tokens import END_OF_TURN_TOKENS
+from promptools.dialects.reply_markers import reply_markers
 
 _BLANK = " \t\r\n\f\v\u00a0\u200b\ufeffĠĊ"
 TAG_LIMIT = 1600
@@ -85,9 +84,6 @@ _SECTIONS = tuple(
     f"<｜{token}｜>" for token in ("tool_calls_begin", "tool_calls_end", "tool_call_begin", "tool_call_end", "tool_sep")
 )
 
-_ENDS = (*END_OF_TURN_TOKENS, *(token for token in RESULT_OPENERS if token.startswith("<")), *LONE_REASONING_CLOSERS)
-_END = re.compile("|".join(re.escape(token) for token in sorted(_ENDS, key=len, reverse=True) if token[0] == "<"))
-_LONGEST = max(map(len, (*_ENDS, *_SECTIONS)))
 _UNFINISHED = re.compile(
     r"<\s{0,8}/?\s{0,8}(?:[|｜]{1,4}\s{0,4}(?:D(?:S(?:M?)?)?|G(?:C(?:M?)?)?)?\Z"
     rf"|(?:{DSML})?(?P<word>[A-Za-z_][\w.:-]*)?(?P<after>[\s\S]?))"
@@ -115,6 +111,7 @@ class TagTokenizer:
     """Splits text into tags and the text between them. O(n) in characters, `TAG_LIMIT` times at worst."""
 
     def __init__(self) -> None:
+        self._markers = reply_markers()
         self.elements: Collection[str] | None = ()
         """Other elements that count as tags; None for all."""
         self.spaced_keys: Collection[str] = ()
@@ -158,7 +155,7 @@ class TagTokenizer:
         return text[at : len(text) - held] or None
 
     def _element(self, text: str, at: int) -> Tag | None:
-        match = _END.match(text, at)
+        match = self._markers.turn_end.match(text, at)
         if match is not None:
             return Tag(match[0], "end")
         match = _SECTION.match(text, at)
@@ -172,7 +169,9 @@ class TagTokenizer:
 
     def _unfinished(self, tail: str) -> bool:
         """Return whether more text may turn `tail` into a tag."""
-        if len(tail) < _LONGEST and any(literal.startswith(tail) for literal in (*_ENDS, *_SECTIONS)):
+        if len(tail) < self._markers.longest_turn_end and any(
+            literal.startswith(tail) for literal in (*self._markers.turn_ends, *_SECTIONS)
+        ):
             return True
         begun = _UNFINISHED.match(tail)
         if begun is None:
