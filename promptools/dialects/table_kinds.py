@@ -77,7 +77,8 @@ COMMON_KEYS: Final[dict[str, TableKey]] = {
 
 
 def _is_wrapper(value: Any) -> bool:
-    return is_array(value) and len(value) == 2 and all(map(is_marker, value))
+    before, calls, after = value.partition("{calls}") if isinstance(value, str) else ("", "", "")
+    return bool(calls) and is_marker(before.strip()) and is_marker(after.strip())
 
 
 def _is_call_template(value: Any) -> bool:
@@ -124,7 +125,9 @@ KINDS: Final[dict[str, Kind]] = {
             ),
             "separator": TEXT.means("the text between two calls"),
             "one_line": FLAG.means("the arguments are written in one line, whatever line breaks they came with"),
-            "wrapper": TableKey("a list of two markers", _is_wrapper, "the markers before and after all calls"),
+            "wrapper": TableKey(
+                "a text with {calls} between two markers", _is_wrapper, "the markers around all calls of a turn"
+            ),
         },
         ("call",),
     ),
