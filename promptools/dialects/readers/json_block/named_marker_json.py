@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, Unpack
 
-from promptools.dialects.calls.resolve import Evidence, ParseOptions
+from promptools.dialects.calls.resolve import Evidence, ParseOptions, dump
 from promptools.dialects.contract import Head
 from promptools.dialects.declared import CommonKeys, DeclaredDialect
 from promptools.dialects.prefix_patterns import any_of, literal_text, optional_steps, sequence
@@ -39,7 +39,8 @@ class NamedMarkerJson(DeclaredDialect):
     """Opener, name, middle, JSON, closer.
 
     `call`: the template of a call; `spellings`: other templates of the text before the arguments, which are only read.
-    `separator`: the text between two calls; `wrapper`: the text before and after all calls of a turn.
+    `separator`: the text between two calls; `wrapper`: the text before and after all calls of a turn. `one_line`: the
+    arguments are written in one line, whatever line breaks they came with.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class NamedMarkerJson(DeclaredDialect):
         *,
         spellings: Sequence[str] = (),
         separator: str = "\n",
+        one_line: bool = False,
         wrapper: Sequence[str] = ("", ""),
         **common: Unpack[CommonKeys],
     ) -> None:
@@ -57,7 +59,7 @@ class NamedMarkerJson(DeclaredDialect):
         closing = tuple(filter(None, (wrapper[1], closer, *tail, wrapper[0])))
         common.setdefault("closers", closing)
         super().__init__(name, **common)
-        self._call, self._separator, self._wrapper = call, separator, wrapper
+        self._call, self._separator, self._wrapper, self._one_line = call, separator, wrapper, one_line
         headers = [before, *(spelling.partition(ARGUMENTS)[0] for spelling in spellings)]
         marks = dict.fromkeys(_tokens(_KEY.split(header)[0])[0] for header in headers)
         literals = tuple(filter(None, (wrapper[0], *marks)))
@@ -82,11 +84,12 @@ class NamedMarkerJson(DeclaredDialect):
 
     def render_calls(self, calls: Sequence[Call]) -> str:
         """Write calls in the model's own format."""
-        written = (
-            fill(self._call, {"id": _word_characters(call.id), "name": call.name, "arguments": call.arguments_json})
-            for call in calls
-        )
+        written = (fill(self._call, self._values(call)) for call in calls)
         return f"{self._wrapper[0]}{self._separator.join(written)}{self._wrapper[1]}"
+
+    def _values(self, call: Call) -> dict[str, str]:
+        arguments = dump(call.arguments) if self._one_line else call.arguments_json
+        return {"id": _word_characters(call.id), "name": call.name, "arguments": arguments}
 
     def render_results(self, results: Sequence[Result]) -> str:
         """Write results as one user turn."""
