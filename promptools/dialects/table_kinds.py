@@ -11,6 +11,9 @@ from typing import Any, Final, NamedTuple
 from promptools.dialects.declared import DeclaredDialect
 from promptools.dialects.readers.json_block.marked_json import MarkedJson
 from promptools.dialects.readers.json_block.named_marker_json import NamedMarkerJson, is_call_template
+from promptools.dialects.readers.key_value.pair_dialect import PairDialect, is_argument, is_call, is_wrapper
+from promptools.dialects.readers.markup.tag_dialect import TagDialect
+from promptools.dialects.readers.markup.tag_templates import read_call, read_parameter_template, read_wrapper, word_of
 from promptools.dialects.readers.python_calls.marked_python import MarkedPythonCalls
 from promptools.dialects.rendering.templates import Instructions
 from promptools.dialects.table_values import (
@@ -25,6 +28,7 @@ from promptools.dialects.table_values import (
     TEXT,
     TEXT_NOT_EMPTY,
     TEXTS,
+    TEXTS_NOT_EMPTY,
     WHITE_SPACE,
     TableKey,
     is_marker,
@@ -89,6 +93,22 @@ def _are_spellings(value: Any) -> bool:
     return is_array(value) and all(isinstance(item, str) and is_call_template(item) for item in value)
 
 
+def _is_tag_call(value: Any) -> bool:
+    return isinstance(value, str) and read_call(value) is not None
+
+
+def _is_tag_parameter(value: Any) -> bool:
+    return isinstance(value, str) and read_parameter_template(value) is not None
+
+
+def _is_tag_wrapper(value: Any) -> bool:
+    return isinstance(value, str) and read_wrapper(value) is not None
+
+
+def _are_tags(value: Any) -> bool:
+    return is_array(value) and all(isinstance(item, str) and word_of(item) for item in value)
+
+
 _OPENERS: Final = OPENERS.means("opening markers and their closing markers, which may be empty; the first are written")
 
 KINDS: Final[dict[str, Kind]] = {
@@ -130,6 +150,66 @@ KINDS: Final[dict[str, Kind]] = {
             ),
         },
         ("call",),
+    ),
+    "tags": Kind(
+        TagDialect,
+        {
+            "call": TableKey(
+                "a tag with {name} in an attribute, after '=' or in an element, and {parameters} before its closing"
+                " tag",
+                _is_tag_call,
+                "a call: `{name}` and `{parameters}`",
+            ),
+            "parameter": TableKey(
+                "a tag with {key} in an attribute or after '=', or the element <{key}>, and {value} before its closing"
+                " tag",
+                _is_tag_parameter,
+                "a parameter: `{key}`, `{value}` and, if strings are told from JSON, `{string}`: true or false",
+            ),
+            "wrapper": TableKey(
+                "a text with {call} or {calls} between two markers",
+                _is_tag_wrapper,
+                "the markers around one call, `{call}`, or around all of a turn, `{calls}`",
+            ),
+            "prefixes": TEXTS_NOT_EMPTY.means("what `{prefix}` in a tag stands for; the first is written"),
+            "wrappers": TableKey(
+                "a list of tags", _are_tags, "other opening tags of the wrapper that the family writes"
+            ),
+            "odd_wrappers": TableKey(
+                "a list of tags", _are_tags, "opening tags of the wrapper that count only before a call, with a fix"
+            ),
+            "bare": one_of("never", "anywhere", "line").means("where calls count without their wrapper"),
+            "trim": one_of("line", "verbatim", "strip").means(
+                "the white space around a value that is no part of it: a line break on each side, none, or all"
+            ),
+            "cdata": FLAG.means("values with markup are in CDATA sections"),
+            "json_calls": FLAG.means("the wrapper may hold calls as JSON"),
+            "namespaced": FLAG.means("the names of tools may have a namespace before them"),
+        },
+        ("call", "parameter"),
+    ),
+    "key_value": Kind(
+        PairDialect,
+        {
+            "call": TableKey(
+                "a marker, {name}, perhaps a marker, {arguments} and a marker",
+                is_call,
+                "a call: `{name}`, and `{arguments}` with the white space around each",
+            ),
+            "argument": TableKey(
+                "a tag, {key}, its closing tag, perhaps the same for {type}, a tag, {value}, its closing tag; a key may"
+                " lack its closing tag",
+                is_argument,
+                "an argument: `{key}`, `{value}` and, if values carry their types, `{type}` between the two",
+            ),
+            "wrapper": TableKey(
+                "a text with {calls} between two markers", is_wrapper, "the markers around all calls of a turn"
+            ),
+            "suffix": TEXT.means(
+                "what begins the suffix that each tag of a reply may have, as in `<tool_call:6124c78e>`"
+            ),
+        },
+        ("call", "argument"),
     ),
     "python": Kind(
         MarkedPythonCalls,

@@ -72,6 +72,10 @@ def _is_text_not_empty(value: Any) -> bool:
     return isinstance(value, str) and bool(value)
 
 
+def _is_texts_not_empty(value: Any) -> bool:
+    return is_texts(value) and bool(value)
+
+
 def _is_literal(value: Any) -> bool:
     return isinstance(value, str) and MIN_MARKER <= len(value) <= MAX_MARKER and bool(value.strip())
 
@@ -104,6 +108,7 @@ SIZES: Final = f"{MIN_MARKER} to {MAX_MARKER} characters without white space aro
 TEXT: Final = TableKey("a text", is_text)
 TEXT_NOT_EMPTY: Final = TableKey("a text that is not empty", _is_text_not_empty)
 TEXTS: Final = TableKey("a list of texts", is_texts)
+TEXTS_NOT_EMPTY: Final = TableKey("a list of texts that is not empty", _is_texts_not_empty)
 FLAG: Final = TableKey("true or false", _is_flag)
 NAME: Final = TableKey("a name of letters, digits and _", is_name)
 WHITE_SPACE: Final = TableKey("a text of white space", _is_white_space)

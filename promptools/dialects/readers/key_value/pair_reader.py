@@ -37,6 +37,7 @@ KEY_LIMIT = 256
 
 _CALL_ENDS = ("call/", "outer/", "think/", "stop", "call")
 _AFTER_VALUE = frozenset((*_CALL_ENDS, "key", "value/", "key/"))
+_OF_ARGUMENTS = frozenset(("key", "key/", "type", "type/", "value", "value/"))
 _AFTER_CALL = frozenset(("call", "call/", "outer/", "stop"))
 
 
@@ -55,7 +56,7 @@ class PairReader(TaggedTextReader):
     """Reads one call between two markers, as a `promptools.parsing.parts.Candidate`."""
 
     def __init__(self, head: str, tags: PairTags, rules: ParseOptions, place: Evidence, *, definite: bool) -> None:
-        opener = tags.opener(tags.call)
+        opener = tags.call.opener
         begin = head.find(opener) + len(opener)
         name = head[begin:].lstrip() if begin >= len(opener) else ""
         super().__init__(head[: len(head) - len(name)], name, tags, rules, place, definite=definite)
@@ -92,7 +93,7 @@ class PairReader(TaggedTextReader):
 
     def _on_last_text(self, rest: str) -> None:
         """Read what the text ends with: a closing tag that was cut short, or text."""
-        closer = self._tags.closer(self._tags.call)
+        closer = self._tags.call.closer
         cut = len(rest) > 2 and closer.startswith(rest) and self._finish_reason != "length"
         if cut and (self._state == self._between or (self._state == self._in_name and self._set_name())):
             self._finish(
@@ -170,7 +171,7 @@ class PairReader(TaggedTextReader):
         """End the call at a tag."""
         end = self._base_offset + len(match[0])
         if kind == "call/":
-            if self._tags.suffix:  # its wrapper's closer cannot be known beforehand
+            if self._tags.suffixed:  # its wrapper's closer cannot be known beforehand
                 after = self._tags.kind_at(text, match.end())
                 if after is None and not final:
                     return False
@@ -193,7 +194,7 @@ class PairReader(TaggedTextReader):
             self._state = self._in_type if kind == "type" else self._after_key
         else:
             self._state = self._in_value
-        if kind != "key/":
+        if match[0] != self._tags.key_end:
             self._record_fix(f"the key {key!r} was ended by {match[0]!r}")
         return True
 
@@ -316,7 +317,7 @@ class PairReader(TaggedTextReader):
             return None
         if not ahead or not self._call.lacks(ahead) or ahead == self._key:
             return False
-        self._call.fixes.append(Fix("closer", f"no {self._tags.closer('arg_value')!r}"))
+        self._call.fixes.append(Fix("closer", f"no {self._tags.value.closer!r}"))
         self._end_value(self._size_without_layout())
         self._state = self._in_key
         return True
@@ -330,7 +331,7 @@ class PairReader(TaggedTextReader):
         match = self._tags.key_pattern.match(text, at)
         if match is None:
             return None if at == len(text) else ""
-        if match[0].endswith(self._tags.closer("arg_key")):
+        if match[0].endswith(self._tags.key_end):
             return match[1].strip()
         return None if match.end() == len(text) else ""
 
@@ -351,13 +352,13 @@ class PairReader(TaggedTextReader):
     def _end_value_at(self, ending: ValueEnd) -> None:
         """End the value, and the call, where both may have ended."""
         self._end_value(ending.size)
-        self._finish(ending.at, ending.at, Fix("closer", f"no {self._tags.closer('arg_value')!r} before the end"))
+        self._finish(ending.at, ending.at, Fix("closer", f"no {self._tags.value.closer!r} before the end"))
 
     def _check_call(self) -> None:
         values = [value for value in self._call.arguments.values() if isinstance(value, str)]
         tags = [tag for text in (*values, *self._call.arguments) for tag in self._tags.pattern.findall(text)]
-        if self._call.fixes and any("arg_" in tag for tag in tags):
+        if self._call.fixes and any(self._tags.kinds[tag] in _OF_ARGUMENTS for tag in tags):
             self._call.error = "what it holds is not certain: a tag is part of a value"
 
     def _missing_closer_fix(self) -> Fix:
-        return Fix("closer", f"no {self._tags.closer(self._tags.call)!r}")
+        return Fix("closer", f"no {self._tags.call.closer!r}")

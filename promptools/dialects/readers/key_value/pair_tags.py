@@ -1,12 +1,12 @@
-"""The tags around keys and values, in the spellings of the families that write arguments this way."""
+"""The tags around keys and values of one format, and the patterns that find them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Final
+from functools import cached_property
+from typing import Final, NamedTuple
 
 from promptools.dialects.prefix_patterns import literal_text
 
@@ -20,62 +20,97 @@ STOP_TOKENS: Final = (
 )
 """What follows a call without its closing tag, and is not part of it."""
 
+FOREIGN_TAGS: Final = {"</tool_calls>": "outer/", "<tool_sep>": "sep", "</think>": "think/"}
+"""Tags of other formats, which models write in this one too."""
+
 SPACE_PATTERN: Final = r"(?:\s|\\n){0,256}+"
 r"""White space between tags; the two characters `\n` count as a line break, for servers that escape the reply."""
 
-KEY_PATTERN: Final = r"[^<]{1,128}"
-_NAME = r"""\w[^<>{}\n"'`]{0,159}+"""
+_SPACES = re.compile(SPACE_PATTERN)
 _GAP = r"\s{0,64}+"
 
 
-@dataclass(frozen=True, slots=True)
-class PairTags:
-    """The tags of one spelling: the kind of each literal, and patterns that find them.
+class TagPair(NamedTuple):
+    """An opening tag and its closing tag; both empty where the format has none."""
 
-    `call`: the tag of one call; `prefix` and `suffix`: what every tag has at its ends.
+    opener: str
+    closer: str
+
+
+_NONE = TagPair("", "")
+
+
+@dataclass(frozen=True)
+class PairTags:
+    """The tags of one format, or of one spelling of it.
+
+    `separator`: the tag between a name and the arguments. A key may have no closing tag: then the next opening tag ends
+    it.
     """
 
-    call: str = "tool_call"
-    prefix: str = ""
-    suffix: str = ""
+    call: TagPair
+    key: TagPair
+    value: TagPair
+    type: TagPair = _NONE
+    wrapper: TagPair = _NONE
+    separator: str = ""
+    suffixed: bool = False
+    """A checkpoint's own suffix is in each tag."""
     kinds: dict[str, str] = field(init=False)
     """`call`, `key`, `type`, `value`, and with a slash their closing tags; `outer/`, `sep`, `think/`, `stop`."""
     pattern: re.Pattern[str] = field(init=False)
-    partial_tags: frozenset[str] = field(init=False)
-    """The proper prefixes of all tags, as a text may end in one."""
     longest: int = field(init=False)
-    name_pattern: re.Pattern[str] = field(init=False)
-    """Matches a name and the tag after it, or what there is of them at the end of the text."""
     key_pattern: re.Pattern[str] = field(init=False)
-    """Matches a key and its closing tag, or what there is of them at the end of the text; the key is the only group."""
+    """Matches a key and what ends it, or what there is of them at the end of the text; the key is the only group."""
 
     def __post_init__(self) -> None:
-        kinds = {
-            self.opener(self.call): "call",
-            self.closer(self.call): "call/",
-            self.closer("tool_calls"): "outer/",
-            self.opener("tool_sep"): "sep",
-            **{self.opener(f"arg_{word}"): word for word in ("key", "type", "value")},
-            **{self.closer(f"arg_{word}"): f"{word}/" for word in ("key", "type", "value")},
-            "</think>": "think/",
-            **dict.fromkeys(STOP_TOKENS, "stop"),
+        pairs = {"call": self.call, "key": self.key, "type": self.type, "value": self.value}
+        own = {
+            **{pair.opener: kind for kind, pair in pairs.items()},
+            **{pair.closer: f"{kind}/" for kind, pair in pairs.items()},
+            self.wrapper.closer: "outer/",
+            self.separator: "sep",
         }
+        kinds = {**FOREIGN_TAGS, **dict.fromkeys(STOP_TOKENS, "stop"), **own}
+        kinds.pop("", None)
+        key = rf"([^{_set_of_firsts(own)}]{{1,128}}+)(?:\Z|{literal_text(self.key_end)})"
+        tags = sorted(kinds, key=len, reverse=True)
         object.__setattr__(self, "kinds", kinds)
-        object.__setattr__(self, "pattern", re.compile("|".join(map(re.escape, kinds))))
-        object.__setattr__(self, "partial_tags", frozenset(tag[:size] for tag in kinds for size in range(1, len(tag))))
+        object.__setattr__(self, "pattern", re.compile("|".join(map(re.escape, tags))))
         object.__setattr__(self, "longest", max(map(len, kinds)))
-        object.__setattr__(self, "name_pattern", re.compile(opening_pattern("", self.call, self.prefix)))
-        object.__setattr__(
-            self, "key_pattern", re.compile(rf"({KEY_PATTERN}+)(?:\Z|{literal_text(self.closer('arg_key'))})")
-        )
+        object.__setattr__(self, "key_pattern", re.compile(key))
 
-    def opener(self, word: str) -> str:
-        """Return the opening tag of `word`."""
-        return f"<{self.prefix}{word}{self.suffix}>"
+    @property
+    def key_end(self) -> str:
+        """The tag that ends a key."""
+        return self.key.closer or self.type.opener or self.value.opener
 
-    def closer(self, word: str) -> str:
-        """Return the closing tag of `word`."""
-        return f"</{self.prefix}{word}{self.suffix}>"
+    @cached_property
+    def own_tags(self) -> tuple[str, ...]:
+        """The tags that may follow a name, and the call's closing tag as it may be cut short."""
+        pairs = (self.key, self.type, self.value, self.call)
+        cut = self.call.closer[:-3] if len(self.call.closer) > 6 else ""
+        return tuple(filter(None, (*(tag for pair in pairs for tag in pair), cut, self.separator, *FOREIGN_TAGS)))
+
+    @cached_property
+    def name_pattern(self) -> re.Pattern[str]:
+        """Matches a name and the tag after it, or what there is of them at the end of the text."""
+        return re.compile(self.opening_pattern(""))
+
+    @cached_property
+    def _partial_tags(self) -> frozenset[str]:
+        """The proper prefixes of all tags, as a text may end in one."""
+        return frozenset(tag[:size] for tag in self.kinds for size in range(1, len(tag)))
+
+    @cached_property
+    def _partial_end(self) -> re.Pattern[str]:
+        return re.compile(_prefixes_pattern(self.kinds))
+
+    def with_suffix(self, suffix: str) -> PairTags:
+        """Return the tags with a suffix before the last character of each."""
+        pairs = (self.call, self.key, self.value, self.type, self.wrapper)
+        call, key, value, kind, wrapper = (TagPair(*(_suffixed(tag, suffix) for tag in pair)) for pair in pairs)
+        return PairTags(call, key, value, kind, wrapper, _suffixed(self.separator, suffix), suffixed=True)
 
     def kind_of(self, match: re.Match[str]) -> str:
         """Return the kind of a match."""
@@ -103,44 +138,44 @@ class PairTags:
         return None if kind is None else kind != "value/"
 
     def _is_cut(self, rest: str) -> bool:
-        return rest in self.partial_tags or rest == "\\"
+        return rest in self._partial_tags or rest == "\\"
 
     def hold_from(self, text: str) -> int:
         """Return the index from which `text` may be the beginning of a tag; `len(text)` if it cannot."""
-        last = text.rfind("<", max(0, len(text) - self.longest))
-        return last if last >= 0 and text[last:] in self.partial_tags else len(text)
+        cut = self._partial_end.search(text, max(0, len(text) - self.longest))
+        return cut.start() if cut is not None else len(text)
 
+    def opening_pattern(self, opener: str, after: Sequence[str] = ()) -> str:
+        """Return the pattern of a call's opening tag (itself a pattern) and its name, up to the tag after that.
 
-_SPACES = re.compile(SPACE_PATTERN)
-
-
-@lru_cache(maxsize=64)
-def pair_tags(call: str = "tool_call", prefix: str = "", suffix: str = "") -> PairTags:
-    """Return the tags of a spelling, cached."""
-    return PairTags(call, prefix, suffix)
-
-
-def opening_pattern(opener: str, call: str = "tool_call", prefix: str = "", after: Sequence[str] = ()) -> str:
-    """Return the pattern of a call's opening tag (itself a pattern) and its name, up to the tag after that.
-
-    `after`: the tags that may come there; any of the family's if empty.
-    """
-    names = [f"{prefix}{name}" for name in ("arg_", call[:-3], "tool_sep")]  # the last tag may be cut short
-    begins = rf"(?=</?(?:{'|'.join(map(re.escape, names))}))"
-    if after:
-        following = f"(?={'|'.join(map(re.escape, after))})"
-        return rf"{opener}{_GAP}(?:\Z|{_NAME}{_GAP}(?:\Z|{following}|{_prefixes_pattern(after)}))"
-    unfinished = _prefixes_pattern([f"{start}{name}" for start in ("<", "</") for name in names])
-    glued = rf"\w[\w.-]{{0,63}}+(?:\Z|(?=</{re.escape(prefix)}arg_)|{unfinished})"  # a first key without its opener
-    return rf"{opener}{_GAP}(?:\Z|{_NAME}{_GAP}(?:\Z|{begins}|{unfinished}|{glued}))"
-
-
-def _prefixes_pattern(literals: Sequence[str]) -> str:
-    """Return the pattern of the proper prefixes of literals, at the end of the text."""
-    cut = {tag[:size] for tag in literals for size in range(1, len(tag))}
-    return rf"(?:{'|'.join(map(re.escape, sorted(cut, key=len, reverse=True)))})\Z"
+        `after`: the tags that may come there; any of the format's if empty.
+        """
+        firsts = _set_of_firsts(self.own_tags)
+        name = rf"""\w[^{firsts}<>{{}}\n"'`]{{0,159}}+"""
+        following = after or self.own_tags
+        begins = rf"(?={'|'.join(map(re.escape, following))})"
+        ends = rf"\Z|{begins}|{_prefixes_pattern(following)}"
+        if not after and self.key.closer:  # a first key without its opening tag, after the name
+            unfinished = _prefixes_pattern([self.key.closer])
+            ends += rf"|\w[\w.-]{{0,63}}+(?:\Z|(?={re.escape(self.key.closer)})|{unfinished})"
+        return rf"{opener}{_GAP}(?:\Z|{name}{_GAP}(?:{ends}))"
 
 
 def json_opening_pattern(opener: str) -> str:
     """Return the pattern of a call's opening tag (itself a pattern) before JSON."""
     return rf"{opener}{_GAP}"
+
+
+def _prefixes_pattern(literals: Iterable[str]) -> str:
+    """Return the pattern of the proper prefixes of literals, at the end of the text."""
+    cut = {tag[:size] for tag in literals for size in range(1, len(tag))}
+    return rf"(?:{'|'.join(map(re.escape, sorted(cut, key=len, reverse=True)))})\Z"
+
+
+def _set_of_firsts(tags: Iterable[str]) -> str:
+    """Return the first characters of tags, as part of a set in a pattern."""
+    return "".join(map(re.escape, sorted({tag[0] for tag in tags if tag})))
+
+
+def _suffixed(tag: str, suffix: str) -> str:
+    return f"{tag[:-1]}{suffix}{tag[-1]}" if tag else ""

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from promptools.dialects.calls.resolve import COMPLETE_FINISH_REASONS, malformed_call
 from promptools.dialects.readers.markup.markup_block import CallSegment
 from promptools.dialects.readers.markup.markup_call import MarkupCall
-from promptools.dialects.readers.markup.tag_tokenizer import Tag, strip_blank
+from promptools.dialects.readers.markup.tag_names import Tag, strip_blank
 from promptools.dialects.readers.markup.value_states import ValueStates
 from promptools.parsing.parts import add_fix
 from promptools.types import Fix, Malformed, MalformedReason

@@ -26,7 +26,8 @@ from promptools.dialects.contract import trace_entry
 from promptools.dialects.readers.json_block.block_reader import Closers, JsonBlockReader
 from promptools.dialects.readers.markup.markup_call import MarkupCall, MarkupGrammar
 from promptools.dialects.readers.markup.markup_streamer import MarkupStreamer
-from promptools.dialects.readers.markup.tag_tokenizer import Tag, TagTokenizer
+from promptools.dialects.readers.markup.tag_names import Tag
+from promptools.dialects.readers.markup.tag_tokenizer import TagTokenizer
 from promptools.parsing.parts import Candidate, CandidateBase, EarlyOutput, Part, TriedStrategy, add_fix, total_length
 from promptools.types import Call, Fix, Malformed
 
@@ -54,7 +55,8 @@ class MarkupBlock(CandidateBase, ABC):
         self._grammar = grammar
         self._rules = rules
         self._place = place
-        self._tags = TagTokenizer()
+        self._names = grammar.names
+        self._tags = TagTokenizer(grammar.names)
         self._tags.spaced_keys = rules.tools.spaced_keys if rules.tools is not None else ()
         self._carried_text = ""
         self._state: TokenState = self._before_calls
@@ -166,9 +168,9 @@ class MarkupBlock(CandidateBase, ABC):
 
     def _start_json(self, name: str | None) -> None:
         """Leave the text that follows to a reader of JSON: the arguments of `name`, or whole calls."""
-        wrapper, closers = self._grammar.wrapper, self._grammar.closers
-        right = closers[:1] if name is not None else wrapper[1:]
-        openers = tuple(opener for opener in wrapper[:1] if opener)
+        wrappers = (self._grammar.wrapper, *self._grammar.other_wrappers)
+        right = self._grammar.closers[:1] if name is not None else tuple(closer for _, closer in wrappers)
+        openers = tuple(opener for opener, _ in wrappers if opener)
         ends = Closers(right=right, wrong=("<function>", "</think>"), openers=openers)
         early: list[Fix] = []
         if name is None:

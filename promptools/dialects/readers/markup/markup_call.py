@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 from promptools.dialects.calls.bare_values import read_parameter, read_typed
 from promptools.dialects.calls.envelope import JsonNode, UnresolvedCall
 from promptools.dialects.calls.resolve import Evidence, ParseOptions, resolve_call
+from promptools.dialects.readers.markup.tag_names import SHARED_NAMES, TagNames
 from promptools.errors import clip
 from promptools.types import Call, Fix, Malformed, Tool
 
@@ -41,6 +42,12 @@ class MarkupGrammar(NamedTuple):
     """The wrapper may hold calls as JSON."""
     namespaced: bool = False
     """Names may have any namespace before them."""
+    other_wrappers: tuple[tuple[str, str], ...] = ()
+    """Further tags around calls that it writes."""
+    elements: bool = False
+    """Parameters are elements of their keys."""
+    names: TagNames = SHARED_NAMES
+    """The names of its tags."""
 
 
 class MarkupCall:

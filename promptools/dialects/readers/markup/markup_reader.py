@@ -19,23 +19,17 @@ The states, one method each, and the modules that hold them:
 
 from __future__ import annotations
 
-import re
-
-from promptools.dialects.calls.resolve import Evidence, ParseOptions
-from promptools.dialects.contract import Textual
 from promptools.dialects.readers.markup.end_states import EndStates
 from promptools.dialects.readers.markup.markup_block import CallSegment
-from promptools.dialects.readers.markup.markup_call import MarkupCall, MarkupGrammar
+from promptools.dialects.readers.markup.markup_call import MarkupCall
 from promptools.dialects.readers.markup.markup_streamer import MarkupStreamer
-from promptools.dialects.readers.markup.tag_tokenizer import Tag, begins_broken_tag, is_blank, read_tag, strip_blank
-from promptools.dialects.readers.markup.value_states import NAMING_ELEMENTS, inline_value
+from promptools.dialects.readers.markup.tag_names import Tag, is_blank, strip_blank
+from promptools.dialects.readers.markup.value_states import inline_value
 from promptools.errors import clip
-from promptools.parsing.parts import Candidate
 from promptools.types import Fix
 
 MAX_STRAY_TEXT = 1000
 """Characters of text between calls, inside their wrapper, before the block is given up."""
-LOST_OPENING_TAG = re.compile(r"\s*(?:function|invoke)\s*=\s*[\"']?([^\s<>\"'={}]{1,128})[\"']?\s*>")
 
 
 class MarkupReader(EndStates):
@@ -73,7 +67,7 @@ class MarkupReader(EndStates):
     def _text_before_calls(self, piece: str) -> None:
         self._outside_text.append(piece)
         text = "".join(self._outside_text)
-        lost = LOST_OPENING_TAG.match(text)
+        lost = self._names.lost_opening_tag.match(text)
         if lost is not None:
             self._put_back(len(text) - lost.end())
             self._pending_fixes.append(Fix("marker", f"no '<' before {clip(lost[0].strip(), 40)!r}"))
@@ -112,7 +106,7 @@ class MarkupReader(EndStates):
                 if token.empty:
                     self._end_call(self._index + 1)
             case "param" | "element" if token.close and self._reopen_index is not None and self._has_outside_text():
-                if begins_broken_tag("".join(self._outside_text)) or self._parameter_began():
+                if self._names.begins_broken_tag("".join(self._outside_text)) or self._parameter_began():
                     self._call, self._call_start = None, self._segments[-1].end
                     self._give_up("its first tag cannot be read", token)
                 else:
@@ -129,7 +123,7 @@ class MarkupReader(EndStates):
 
     def _parameter_began(self) -> bool:
         """Return whether a parameter has begun since the last call, so that another call follows it."""
-        tags = (read_tag(raw, 0) for raw in self._tokens[self._segments[-1].end : self._index])
+        tags = (self._names.read_tag(raw, 0) for raw in self._tokens[self._segments[-1].end : self._index])
         return any(tag is not None and tag.kind == "param" and not tag.close for tag in tags)
 
     def _reopen_value(self, token: Tag) -> None:
@@ -161,7 +155,7 @@ class MarkupReader(EndStates):
         self._streamer = MarkupStreamer(call, self._grammar.trim) if self._may_stream else None
         if self._rules.tools is not None:
             keys = self._rules.tools.keys(call.tool.name) if call.tool is not None else self._rules.tools.all_keys
-            self._tags.elements = NAMING_ELEMENTS | keys | {name}
+            self._tags.elements = self._names.naming_elements | keys | {name}
         self._state = self._in_call
 
     def _in_nameless_call(self, token: Tag | str) -> None:
@@ -170,10 +164,11 @@ class MarkupReader(EndStates):
             self._outside_text.append(token)
             return
         name = "".join(self._outside_text).strip()
-        if token.kind == "element" and not token.close and not name and token.name in NAMING_ELEMENTS:
+        if token.kind == "element" and not token.close and not name and token.name in self._names.naming_elements:
             self._outside_text = []
         elif name and (token.kind in ("call", "element") if token.close else token.kind == "param"):
-            self._pending_fixes.append(Fix("marker", "the name was outside of the tag"))
+            if token.kind != "element" or token.name != self._names.naming_element:
+                self._pending_fixes.append(Fix("marker", "the name was outside of the tag"))
             self._open_call(self._call_start, name)
             if not token.close:
                 self._in_call(token)
@@ -245,14 +240,3 @@ class MarkupReader(EndStates):
             self._start_json(call.written_name)
         else:
             self._give_up("there is text between the parameters", text)
-
-
-class MarkupDialect(Textual):
-    """A dialect of the XML family, defined by its `grammar`."""
-
-    grammar: MarkupGrammar
-
-    def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
-        """Start reading at the first tag, the wrapper's or the call's."""
-        del head
-        return MarkupReader(self.grammar, rules, place, definite=definite)

@@ -19,12 +19,9 @@ from typing import Literal
 from promptools.dialects.calls.resolve import Evidence, ParseOptions
 from promptools.dialects.readers.markup.markup_block import MarkupBlock
 from promptools.dialects.readers.markup.markup_call import MarkupCall, MarkupGrammar
-from promptools.dialects.readers.markup.tag_tokenizer import Tag, begins_broken_tag, holds_damaged_tag, is_blank
+from promptools.dialects.readers.markup.tag_names import Tag, is_blank
 from promptools.errors import clip
 from promptools.types import Fix
-
-NAMING_ELEMENTS = frozenset(("tool_name", "name", "parameters"))
-"""Elements of Anthropic's format of 2023."""
 
 
 class ValueStates(MarkupBlock):
@@ -64,7 +61,7 @@ class ValueStates(MarkupBlock):
         """What the text ended in that may have become a tag."""
         self._skip_reason = ""
         self._tags.splits_cdata = grammar.cdata
-        self._tags.elements = NAMING_ELEMENTS | rules.tools.all_keys if rules.tools is not None else None
+        self._tags.elements = self._names.naming_elements | rules.tools.all_keys if rules.tools is not None else None
 
     @property
     def _may_be_quoted(self) -> bool:
@@ -79,20 +76,24 @@ class ValueStates(MarkupBlock):
     def _open_value(self, tag: Tag, call: MarkupCall) -> None:
         if (
             tag.kind == "element"
-            and tag.name in NAMING_ELEMENTS
+            and tag.name in self._names.naming_elements
             and not (call.tool is not None and call.declares(tag.name))
         ):
             return
         if tag.kind == "element" and not call.declares(tag.name or ""):
             self._give_up(f"{clip(tag.raw, 40)!r} is in the call", tag)
             return
-        if self._may_be_quoted and not tag.attributes.keys() <= {"name", "string", "value"}:
+        if self._may_be_quoted and not tag.attributes.keys() <= {
+            self._names.key_attribute,
+            "string",
+            "value",
+        }:
             self._give_up(f"{clip(tag.raw, 40)!r} is another format's", tag)
             return
         self._param_style = "element" if tag.kind == "element" else "tag" if tag.name is not None else "nameless"
-        if self._param_style == "element":
+        if self._param_style == "element" and not self._grammar.elements:
             call.record_fix(Fix("marker", f"a parameter was in {clip(tag.raw, 40)!r}"))
-        else:
+        elif self._param_style != "element":
             self._record_spelling(tag)
         self._key = tag.name or ""
         self._string_attribute = tag.attributes.get("string")
@@ -138,7 +139,7 @@ class ValueStates(MarkupBlock):
             self._call_just_opened = self._call_just_opened and is_blank(token)
             self._add_to_value(token)
             return
-        if self._call_just_opened and _confirms_call(token):
+        if self._call_just_opened and self._confirms_call(token):
             self._open_calls += 1
             self._contains_call = True
         elif self._saw_both_closers and token.kind == "param" and not token.close:
@@ -162,6 +163,13 @@ class ValueStates(MarkupBlock):
                 token.kind == "param" and not token.close and not token.empty and self._param_style == "tag"
             )
             self._add_to_value(token.raw)
+
+    def _confirms_call(self, tag: Tag) -> bool:
+        """Return whether a tag makes a call of the opening tag before it: a parameter, its closing tag, or a name."""
+        if tag.kind == "call":
+            return tag.close
+        names = tag.kind == "element" and (self._grammar.elements or tag.name in self._names.naming_elements)
+        return not tag.close and (tag.kind == "param" or names)
 
     def _add_to_value(self, text: str) -> None:
         self._value_pieces.append(text)
@@ -193,7 +201,7 @@ class ValueStates(MarkupBlock):
     def _after_closer(self, token: Tag | str) -> None:
         """After what looks like the end of a value: the next token decides."""
         if isinstance(token, str):
-            if begins_broken_tag(token) and self._is_own_closer():  # no value ends like this by chance
+            if self._names.begins_broken_tag(token) and self._is_own_closer():  # no value ends like this by chance
                 self._accept_end()
                 self._state(token)
                 return
@@ -298,7 +306,7 @@ class ValueStates(MarkupBlock):
         call.holds_opener = call.holds_opener or bool(self._open_params)
         if self._open_params and self._closed_inner_param:  # one closing tag too few: any of them may be the value's
             self._reject_call()
-        if not (self._grammar.cdata and "<![CDATA[" in value) and holds_damaged_tag(value):
+        if not (self._grammar.cdata and "<![CDATA[" in value) and self._names.holds_damaged_tag(value):
             self._reject_call()
         call.add_revocable(self._key, self._value_pieces, string=self._string_attribute)
         self._state = self._in_call
@@ -327,13 +335,6 @@ class ValueStates(MarkupBlock):
 
     def _missing_wrapper_fix(self) -> Fix | None:
         return Fix("closer", f"no {self._grammar.wrapper[1]!r}") if self._in_wrapper else None
-
-
-def _confirms_call(tag: Tag) -> bool:
-    """Return whether a tag after a call's opening tag makes it a call: a parameter, its own closing tag, or a name."""
-    if tag.kind == "call":
-        return tag.close
-    return not tag.close and (tag.kind == "param" or (tag.kind == "element" and tag.name in NAMING_ELEMENTS))
 
 
 def inline_value(tag: Tag) -> str | None:

@@ -1,0 +1,226 @@
+r"""The kind `key_value`: a call is its name, then keys and values between tags of their own.
+
+    call = "<tool_call>{name}\n{arguments}\n</tool_call>"
+    argument = "<arg_key>{key}</arg_key>\n<arg_value>{value}</arg_value>"
+
+The templates are what the family writes; the tags, the heads and the markers that may stand alone follow from them. The
+white space around `{arguments}` separates arguments, and is left out where there are none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple, Unpack
+
+from promptools.dialects.calls.resolve import Evidence, ParseOptions
+from promptools.dialects.contract import Head
+from promptools.dialects.declared import CommonKeys, DeclaredDialect
+from promptools.dialects.prefix_patterns import literal_text
+from promptools.dialects.readers.json_block.block_reader import Closers, JsonBlockReader
+from promptools.dialects.readers.key_value.pair_reader import PairReader
+from promptools.dialects.readers.key_value.pair_tags import PairTags, TagPair, json_opening_pattern
+from promptools.dialects.rendering.example_calls import NAME_SLOT
+from promptools.dialects.rendering.templates import Instructions, fill
+from promptools.dialects.rendering.value_text import PLAIN_NAME, escaped_json, value_text
+from promptools.parsing.parts import Candidate
+from promptools.types import Call
+
+_CALL = re.compile(
+    r"(?s:(?P<opener>[^{}]+)\{name\}(?P<separator>[^{}\s]*)(?P<gap>\s*)\{arguments\}\s*(?P<closer>[^{}]+))"
+)
+_ARGUMENT = re.compile(
+    r"(?s:(?P<before>[^{}]+)\{key\}(?P<after_key>[^{}]+)(?:\{type\}(?P<after_type>[^{}]+))?\{value\}(?P<after>[^{}]+))"
+)
+_WRAPPER = re.compile(r"(?s:(?P<opener>[^{}]+)\{calls\}(?P<closer>[^{}]+))")
+_BOUNDARY = re.compile(r"\s+|(?<=[>\])}])(?=[<\[({])")
+"""Where one tag ends and the next begins."""
+_SUFFIX_END: Final = r"[\w-]{1,32}+"
+_TYPES: Final = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
+
+WORDING: Final = Instructions(
+    text="""# Tools
+
+You may call {how_many} to help with the user's request.
+
+The functions are described here, one JSON object a line:
+{tools}
+
+Write each call so, with a key and a value for each argument and nothing escaped in the values:
+{format}
+Strings are written as they are, all other values as JSON.{when}""",
+    parallel="one or more of these functions",
+    single="one of these functions at a time",
+    required=" You must call a function in this turn.",
+)
+
+
+class PairTemplates(NamedTuple):
+    """The templates of a format, and its tags."""
+
+    tags: PairTags
+    gap: str
+    """The text before each argument, and after the last."""
+
+
+class PairDialect(DeclaredDialect):
+    """Keys and values between tags.
+
+    `call` and `argument`: the templates of a call and of an argument; an argument may give its `{type}`. `wrapper`: the
+    template of the tags around all calls (`{calls}`). `suffix`: what begins a suffix that each tag of a reply may have,
+    such as ":" in `<tool_call:6124c78e>`.
+    """
+
+    wording = WORDING
+
+    def __init__(
+        self,
+        name: str,
+        call: str,
+        argument: str,
+        *,
+        wrapper: str = "",
+        suffix: str = "",
+        **common: Unpack[CommonKeys],
+    ) -> None:
+        templates = read_templates(call, argument, wrapper)
+        assert templates is not None
+        self._tags = tags = templates.tags
+        self._gap = templates.gap
+        self._argument, self._wrapper = argument.strip(), wrapper
+        self.typed = "{type}" in argument
+        around = tuple(filter(None, tags.wrapper))
+        common.setdefault("closers", (*around[1:], tags.call.closer, *around[:1], tags.call.opener))
+        super().__init__(name, **common)
+        if not self._instructions.format:
+            self._instructions = self._instructions._replace(format=self._example())
+        opener, outer = re.escape(tags.call.opener), re.escape(tags.wrapper.opener)
+        tagged = rf"(?:{_before_suffix(outer)}|{_before_suffix(opener)})({re.escape(suffix)}{_SUFFIX_END})"
+        self._suffixed = re.compile(tagged if suffix else "(?!)")
+        self.heads = tuple(self._heads(suffix))
+
+    def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+        """Start reading at the arguments after the name, or at the bracket of JSON."""
+        suffix = self._suffixed.search(head)
+        tags = self._tags.with_suffix(suffix[1]) if suffix is not None else self._tags
+        if not head.strip() or head.rstrip().endswith(tags.call.opener):  # JSON instead of a name
+            closers = Closers((tags.call.closer,), ("</think>",), (tags.call.opener,))
+            return JsonBlockReader(head, closers, rules, place, definite=definite)
+        return PairReader(head, tags, rules, place, definite=definite)
+
+    def render_calls(self, calls: Sequence[Call]) -> str:
+        """Write calls in the model's own format.
+
+        Tags cannot be escaped: if a string contains one, that call is one JSON object between its tags.
+        """
+        return self._wrapped("\n".join(self._render_call(call.name, call.arguments) for call in calls))
+
+    def _wrapped(self, listed: str) -> str:
+        return fill(self._wrapper or "{calls}", {"calls": listed})
+
+    def _render_call(self, name: str, arguments: dict[str, Any]) -> str:
+        opener, closer = self._tags.call
+        pairs = [self._render_argument(key, value) for key, value in arguments.items()]
+        if None in pairs or not PLAIN_NAME.match(name):
+            return f'{opener}\n{{"name": {escaped_json(name)}, "arguments": {escaped_json(arguments)}}}\n{closer}'
+        inner = "".join(f"{self._gap}{pair}" for pair in pairs)
+        return f"{opener}{name}{self._tags.separator}{inner}{self._gap if inner else ''}{closer}"
+
+    def _render_argument(self, key: str, value: Any) -> str | None:
+        """Return one argument in the format; None if it would not be read back."""
+        text = value_text(value)
+        if not PLAIN_NAME.match(key) or self._tags.pattern.search(text):
+            return None
+        kind = "null" if value is None else _TYPES[value.__class__]
+        return fill(self._argument, {"key": key, "type": kind, "value": text})
+
+    def _example(self) -> str:
+        """Return an example of the format; a copy of it is no call, since it has no name."""
+        call = self._render_call("name", {"parameter": "its value"}).replace("name", NAME_SLOT, 1)
+        return self._wrapped(call)
+
+    # --- heads -------------------------------------------------------------------------------------------------------
+
+    def _heads(self, suffix: str) -> Iterator[Head]:
+        """Yield the heads of a call: first those before a name, then those before JSON."""
+        tags = self._tags
+        opener, outer = tags.call.opener, tags.wrapper.opener
+        firsts = "".join(sorted({tag[0] for tag in tags.own_tags}))
+        wrapped = rf"{literal_text(outer)}\s{{0,64}}+(?:\Z|{literal_text(opener)})" if outer else ""
+        if outer:
+            yield Head((outer,), tags.opening_pattern(wrapped), body_starts=firsts)
+        # without its wrapper, a call must have the separator that its wrapper's other users lack
+        after = (tags.separator,) if outer and tags.separator else ()
+        yield Head((opener,), tags.opening_pattern(re.escape(opener), after), body_starts=firsts)
+        if suffix:
+            yield self._suffixed_head(suffix, firsts)
+        if outer:
+            yield Head((outer,), json_opening_pattern(wrapped))
+        yield Head((opener,), json_opening_pattern(re.escape(opener)))
+
+    def _suffixed_head(self, suffix: str, firsts: str) -> Head:
+        """Return the head whose tags have a suffix."""
+        tags = self._tags
+        opener, outer = (tag[:-1] + suffix for tag in (tags.call.opener, tags.wrapper.opener) if tag)
+        last = re.escape(tags.call.opener[-1])
+        call = rf"{literal_text(opener)}(?:\Z|{_SUFFIX_END}(?:\Z|{last}))"
+        pattern = rf"(?:{re.escape(outer)}(?:\Z|{_SUFFIX_END}(?:\Z|{last}\s{{0,64}}+(?:\Z|{call})))|{call})"
+        after = tuple(tag[:-1] + suffix for tag in tags.own_tags)
+        return Head((outer, opener), tags.opening_pattern(pattern, after), body_starts=firsts, begins=self._same_suffix)
+
+    def _same_suffix(self, text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+        """Whether the wrapper and the call have the same suffix, by which a checkpoint marks its own tags."""
+        del fresh, rules
+        if end == len(text):
+            return None
+        return text[end] == self._tags.key.opener[0] and len(set(self._suffixed.findall(text, start, end))) == 1
+
+
+def is_call(value: Any) -> bool:
+    """Return whether a value is the template of a call."""
+    return isinstance(value, str) and read_templates(value, "<k>{key}<v>{value}</v>") is not None
+
+
+def is_argument(value: Any) -> bool:
+    """Return whether a value is the template of an argument."""
+    return isinstance(value, str) and read_templates("<call>{name}{arguments}</call>", value) is not None
+
+
+def is_wrapper(value: Any) -> bool:
+    """Return whether a value is the template of a wrapper."""
+    return isinstance(value, str) and _WRAPPER.fullmatch(value) is not None
+
+
+def read_templates(call: str, argument: str, wrapper: str = "") -> PairTemplates | None:
+    """Read the templates of a format; None if they are none."""
+    spelled, pair = _CALL.fullmatch(call), _ARGUMENT.fullmatch(argument)
+    around = _WRAPPER.fullmatch(wrapper)
+    if spelled is None or pair is None or (wrapper and around is None):
+        return None
+    ends_key = _tags_of(pair["after_key"])
+    ends_type = _tags_of(pair["after_type"] or "")
+    before, after = _tags_of(pair["before"]), _tags_of(pair["after"])
+    opener, closer = _tags_of(spelled["opener"]), _tags_of(spelled["closer"])
+    one_each = all(len(tags) == 1 for tags in (before, after, opener, closer))
+    if not one_each or len(ends_key) not in (1, 2) or (pair["after_type"] is not None and len(ends_type) != 2):
+        return None
+    key_closer = ends_key[0] if len(ends_key) == 2 else ""
+    value_opener = ends_type[1] if ends_type else ends_key[-1]
+    tags = PairTags(
+        call=TagPair(opener[0], closer[0]),
+        key=TagPair(before[0], key_closer),
+        type=TagPair(ends_key[-1], ends_type[0]) if ends_type else TagPair("", ""),
+        value=TagPair(value_opener, after[0]),
+        wrapper=TagPair(around["opener"].strip(), around["closer"].strip()) if around is not None else TagPair("", ""),
+        separator=spelled["separator"],
+    )
+    return PairTemplates(tags, spelled["gap"])
+
+
+def _tags_of(text: str) -> list[str]:
+    return [tag for tag in _BOUNDARY.split(text) if tag]
+
+
+def _before_suffix(tag: str) -> str:
+    """Return the pattern of a tag up to its last character."""
+    return tag[:-1] if tag else "(?!)"

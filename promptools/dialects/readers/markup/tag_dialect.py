@@ -1,0 +1,284 @@
+r"""The kind `tags`: calls as tags around tags, declared by the templates of what the family writes.
+
+    wrapper = "<tool_call>\n{call}\n</tool_call>"
+    call = "<function={name}>\n{parameters}</function>"
+    parameter = "<parameter={key}>\n{value}\n</parameter>\n"
+
+The tags, the heads, the layout around values, the markers that may stand alone and what is written follow from these.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal, TypeAlias, Unpack
+
+from promptools.dialects.calls.resolve import Evidence, ParseOptions
+from promptools.dialects.contract import Head, HeadPredicate
+from promptools.dialects.declared import CommonKeys, DeclaredDialect
+from promptools.dialects.prefix_patterns import any_literal_text
+from promptools.dialects.readers.markup.markup_call import MarkupGrammar, Trim
+from promptools.dialects.readers.markup.markup_reader import MarkupReader
+from promptools.dialects.readers.markup.tag_heads import LOOKAHEAD_PATTERN, TagHeads
+from promptools.dialects.readers.markup.tag_names import SHARED_NAMES, TagKind, TagNames
+from promptools.dialects.readers.markup.tag_templates import (
+    TagTemplate,
+    WrapperTemplate,
+    closer_pattern,
+    has_value_lines,
+    opener_pattern,
+    read_call,
+    read_parameter_template,
+    read_wrapper,
+    spelled,
+    word_of,
+)
+from promptools.dialects.rendering.declaration import DEFAULT_INSTRUCTIONS
+from promptools.dialects.rendering.example_calls import NAME_SLOT
+from promptools.dialects.rendering.markup_text import PARAMETER_SLOT, render_parameters, wrap_cdata
+from promptools.dialects.rendering.templates import Instructions, fill
+from promptools.parsing.parts import Candidate
+from promptools.types import Call
+
+Bare: TypeAlias = Literal["never", "anywhere", "line"]
+"""Where calls count without their wrapper: nowhere, anywhere, or at the beginning of a line."""
+
+TAGS_WORDING = Instructions(
+    text="",
+    parallel="Several calls follow one another.",
+    single="Make one call at a time.",
+    required="Call a tool in this turn.",
+    optional="If no tool is needed, answer in plain text.",
+)
+
+
+class TagDialect(DeclaredDialect):
+    """Tags around tags.
+
+    `call`, `parameter` and `wrapper`: the templates of a call, of a parameter, and of the tags around one call
+    (`{call}`) or all of them (`{calls}`). `prefixes`: what `{prefix}` in a template stands for, the first of which is
+    written. `wrappers`: further opening tags of the wrapper that the family writes; `odd_wrappers`: those that count
+    only before a call as the family writes it, and are recorded as a fix. `bare`: where calls count without their
+    wrapper. `trim`: the white space around a value that is layout: one line break ("line"), none ("verbatim") or all of
+    it ("strip"). `cdata`: values with markup are in CDATA sections. `json_calls`: the wrapper may hold calls as JSON.
+    `namespaced`: tools' names may have any namespace.
+    """
+
+    wording = TAGS_WORDING
+
+    def __init__(
+        self,
+        name: str,
+        call: str,
+        parameter: str,
+        *,
+        wrapper: str = "",
+        prefixes: Sequence[str] = ("",),
+        wrappers: Sequence[str] = (),
+        odd_wrappers: Sequence[str] = (),
+        bare: Bare | None = None,
+        trim: Trim | None = None,
+        cdata: bool = False,
+        json_calls: bool = False,
+        namespaced: bool = False,
+        **common: Unpack[CommonKeys],
+    ) -> None:
+        call_tag, param_tag = read_call(call), read_parameter_template(parameter)
+        around = read_wrapper(wrapper) if wrapper else None
+        assert call_tag is not None
+        assert param_tag is not None
+        names = _names(call_tag, param_tag, around, wrappers, odd_wrappers, prefixes)
+        self.grammar = MarkupGrammar(
+            canonical=_canonical(call_tag, param_tag, around, wrappers, prefixes),
+            wrapper=(_first(around.opener, prefixes), _first(around.closer, prefixes)) if around else ("", ""),
+            closers=(f"</{_first(call_tag.word, prefixes)}>", f"</{_first(param_tag.word, prefixes)}>"),
+            trim=trim or ("line" if has_value_lines(parameter) else "verbatim"),
+            unwrapped=around is None,
+            cdata=cdata,
+            json_calls=json_calls,
+            namespaced=namespaced,
+            other_wrappers=tuple(
+                (text, f"</{word_of(text)}>") for opener in wrappers for text in spelled(opener, prefixes)
+            ),
+            elements=not param_tag.word,
+            names=names,
+        )
+        self._call_template, self._parameter_template = _first(call, prefixes), _first(parameter, prefixes)
+        self._wrapper_template = _first(wrapper, prefixes)
+        closers = tuple(_closers(call_tag, around, wrappers, prefixes))
+        common.setdefault("closers", closers)
+        super().__init__(name, **common)
+        if not self._instructions.text:
+            self._instructions = DEFAULT_INSTRUCTIONS
+        elif not self._instructions.format:
+            self._instructions = self._instructions._replace(format=self._example())
+        where = bare or ("anywhere" if around is None or names is not SHARED_NAMES else "never")
+        self.heads = tuple(self._wrapper_heads(around, call_tag, wrappers, odd_wrappers, prefixes))
+        self.heads += tuple(self._bare_heads(call_tag, where, prefixes))
+
+    def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
+        """Start reading at the first tag, the wrapper's or the call's."""
+        del head
+        return MarkupReader(self.grammar, rules, place, definite=definite)
+
+    def render_calls(self, calls: Sequence[Call]) -> str:
+        """Write calls in the model's own format, with a JSON body where a value could be misread between tags."""
+        written = list(map(self._render_call, calls))
+        if "{call}" in self._wrapper_template:
+            return "\n".join(self._wrapper_template.replace("{call}", text) for text in written)
+        listed = "\n".join(written)
+        return self._wrapper_template.replace("{calls}", listed) if self._wrapper_template else listed
+
+    def _render_call(self, call: Call) -> str:
+        grammar = self.grammar
+        parameters = render_parameters(
+            call,
+            self._render_parameter,
+            has_type="{string}" in self._parameter_template,
+            keeps_space=not (grammar.cdata or grammar.trim == "strip"),
+            may_hold_tags=grammar.cdata,
+        )
+        return fill(self._call_template, {"name": call.name, "parameters": parameters})
+
+    def _render_parameter(self, key: str, text: str, string: bool) -> str:
+        if self.grammar.cdata:
+            text = wrap_cdata(text)
+        elif self.grammar.trim == "line" and text.startswith("\n") and not has_value_lines(self._parameter_template):
+            text = f"\n{text}\n"  # a line break at the beginning would be read as layout
+        return fill(self._parameter_template, {"key": key, "value": text, "string": "true" if string else "false"})
+
+    def _example(self) -> str:
+        """Return the format with placeholders: a copy of it is no call."""
+        values = {"key": PARAMETER_SLOT, "value": "its value", "string": "true or false"}
+        call = fill(self._call_template, {"name": NAME_SLOT, "parameters": fill(self._parameter_template, values)})
+        return fill(self._wrapper_template or "{call}", {"call": call, "calls": call})
+
+    # --- heads -------------------------------------------------------------------------------------------------------
+
+    def _wrapper_heads(
+        self,
+        around: WrapperTemplate | None,
+        call: TagTemplate,
+        wrappers: Sequence[str],
+        odd_wrappers: Sequence[str],
+        prefixes: Sequence[str],
+    ) -> Iterator[Head]:
+        """Yield the head of the wrapper: certain where prose does not hold it, else judged by the tag after it."""
+        if around is None:
+            return
+        openers = [opener for text in (around.opener, *wrappers) for opener in spelled(text, prefixes)]
+        literals = tuple(dict.fromkeys(opener.removesuffix(">") for opener in (*openers, *odd_wrappers)))
+        odd = _any_of(opener.removesuffix(">") + r"\b" for opener in odd_wrappers)
+        heads = TagHeads(
+            self.grammar.names,
+            own_call=re.compile(rf"<\s*(?:{'|'.join(map(re.escape, spelled(call.word, prefixes)))})\b"),
+            other_wrapper=re.compile(odd or "(?!)"),
+            noise_texts=call.noise_texts,
+        )
+        is_token = not word_of(around.opener)
+        literals += call.noise[:1] if is_token else ()
+        begins: HeadPredicate = heads.begins_block if self.tier == "S" else heads.begins_wrapped
+        if is_token and self.grammar.names is SHARED_NAMES:
+            begins = heads.begins_tokens
+        boundary = "" if is_token else r"(?=[\s>]|\Z)"
+        yield Head(literals, f"(?:{_any_of(literals)}){boundary}{LOOKAHEAD_PATTERN}", body_starts="", begins=begins)
+
+    def _bare_heads(self, call: TagTemplate, where: Bare, prefixes: Sequence[str]) -> Iterator[Head]:
+        """Yield the heads of a call without its wrapper."""
+        if where == "never":
+            return
+        heads = TagHeads(self.grammar.names)
+        begins: HeadPredicate = heads.begins_block if self.tier == "S" else heads.begins_bare
+        words = [f"<{word}" for word in spelled(call.word, prefixes)]
+        if where == "line":
+            pattern = rf"{any_literal_text(words)}(?=[\s>/]|\Z){LOOKAHEAD_PATTERN}"
+            gate = rf"(?=[<])<(?:{_any_of(dict.fromkeys(word[1:2] for word in words))}|\Z)"
+            yield Head(tuple(words), pattern, body_starts="", gate=gate, begins=begins, at_line_start=True, tier="B")
+            return
+        any_word = _any_of(words)
+        if call.has_equals:
+            literals = tuple(word + end for word in words for end in "= ")
+            yield Head(literals, rf"(?:{any_word}) {{0,8}}={LOOKAHEAD_PATTERN}", body_starts="", begins=begins)
+            whole = tuple(f"{word}>" for word in words)
+            yield Head(whole, f"(?:{_any_of(whole)}){LOOKAHEAD_PATTERN}", body_starts="", begins=begins)
+        else:
+            end = rf"(?=[\s>/Ġ]|{re.escape(call.attribute)}|\Z)" if call.attribute else r"(?=[\s>/]|\Z)"
+            yield Head(tuple(words), f"(?:{any_word}){end}{LOOKAHEAD_PATTERN}", body_starts="", begins=begins)
+
+
+def _first(text: str, prefixes: Sequence[str]) -> str:
+    return text.replace("{prefix}", prefixes[0])
+
+
+def _any_of(texts: Iterable[str]) -> str:
+    return "|".join(map(re.escape, texts))
+
+
+def _closers(
+    call: TagTemplate, around: WrapperTemplate | None, wrappers: Sequence[str], prefixes: Sequence[str]
+) -> Iterator[str]:
+    """Yield the markers that may occur alone: those of the wrapper, and the closing tag of a call."""
+    if around is not None:
+        yield from spelled(around.closer, prefixes)
+        yield from (f"</{word}>" for text in wrappers for word in spelled(word_of(text), prefixes) if word)
+        yield from spelled(around.opener, prefixes)
+    yield from (f"</{word}>" for word in spelled(call.word, prefixes))
+
+
+def _canonical(
+    call: TagTemplate,
+    param: TagTemplate,
+    around: WrapperTemplate | None,
+    wrappers: Sequence[str],
+    prefixes: Sequence[str],
+) -> re.Pattern[str]:
+    """Return the pattern of every tag as the family writes it."""
+    patterns = [opener_pattern(call, prefixes), closer_pattern(call.word, prefixes)]
+    if param.word:
+        patterns += [opener_pattern(param, prefixes), closer_pattern(param.word, prefixes)]
+    if around is not None:
+        tags = [around.opener, around.closer, *wrappers]
+        patterns += [re.escape(text) for tag in tags for text in spelled(tag, prefixes)]
+        patterns += [closer_pattern(word_of(tag), prefixes) for tag in wrappers if word_of(tag)]
+    return re.compile("|".join(patterns))
+
+
+def _names(
+    call: TagTemplate,
+    param: TagTemplate,
+    around: WrapperTemplate | None,
+    wrappers: Sequence[str],
+    odd_wrappers: Sequence[str],
+    prefixes: Sequence[str],
+) -> TagNames:
+    """Return the names of the tags: those that most families share, if all are among them, else the format's own."""
+    openers = [around.opener, *wrappers, *odd_wrappers] if around is not None else []
+    shared = (
+        _is_shared(call.opener, "call", prefixes)
+        and _is_shared(param.opener, "param", prefixes)
+        and all(_is_shared(opener, "wrap", prefixes) for opener in openers)
+    )
+    if shared:
+        return SHARED_NAMES
+    tokens: dict[str, tuple[TagKind, bool]] = dict.fromkeys(call.noise, ("noise", False))
+    if around is not None and not word_of(around.opener):
+        tokens |= {around.opener: ("wrap", False), around.closer: ("wrap", True)}
+    return TagNames(
+        wrappers=tuple(word for opener in openers for word in spelled(word_of(opener), prefixes) if word),
+        calls=spelled(call.word, prefixes),
+        params=spelled(param.word, prefixes) if param.word else (),
+        name_attribute=call.attribute or "name",
+        key_attribute=param.attribute or "name",
+        naming_element=call.naming,
+        naming_elements=frozenset((call.naming,)) if call.naming else frozenset(),
+        tokens=tokens,
+    )
+
+
+def _is_shared(opener: str, kind: TagKind, prefixes: Sequence[str]) -> bool:
+    """Return whether an opening tag is read with its name among those that most families share."""
+    for text in spelled(opener.replace("{name}", "x").replace("{key}", "x"), prefixes):
+        tag = SHARED_NAMES.read_tag(text, 0) or SHARED_NAMES.read_token(text, 0)
+        if tag is None or tag.kind != kind or (kind != "wrap" and tag.name is None):
+            return False
+    return True
