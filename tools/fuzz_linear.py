@@ -23,8 +23,7 @@ from typing import Any, cast
 
 from promptools import StreamParser, dialects
 from promptools.dialects.rendering.sample import TOOL, sample_text
-from promptools.parsing.known_tags import ANSWER_TAGS, REASONING_TAGS, RESULT_OPENERS
-from promptools.parsing.special_tokens import END_OF_TURN_TOKENS
+from promptools.dialects.reply_markers import reply_markers
 
 SMALL, LARGE = 6_000, 48_000
 GROWTH = 1.5
@@ -93,10 +92,9 @@ class Mixture:
 def tokens() -> tuple[list[str], list[str]]:
     """Return the markers of all dialects, and an example call of each."""
     registered = [dialects.get(name) for name in dialects.names()]
-    marks = {text for pair in (*REASONING_TAGS, *ANSWER_TAGS.items()) for text in pair} | {
-        *END_OF_TURN_TOKENS,
-        *RESULT_OPENERS,
-    }
+    known = reply_markers()
+    pairs = (*known.reasoning_tags.items(), *known.answer_tags.items())
+    marks = {text for pair in pairs for text in pair} | {*known.end_tokens, *known.result_openers}
     for each in registered:
         marks |= {*each.closers, *each.stop, *(text for head in each.heads for text in head.literals)}
         if each.channels is not None:

@@ -15,8 +15,8 @@ without them can only be read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypedDict, Unpack
 
 from promptools.dialects.calls.envelope import NotACall
 from promptools.dialects.calls.json_body import JsonBody
@@ -152,6 +152,39 @@ class Dialect(Protocol):
         """Strings at which a server may stop generation in prompt mode."""
         ...
 
+    @property
+    def reasoning_tags(self) -> Mapping[str, str]:
+        """The tags around reasoning, closer by opener; `{suffix}>` at the end of both matches any suffix."""
+        ...
+
+    @property
+    def answer_tags(self) -> Mapping[str, str]:
+        """The tags around an answer, closer by opener, empty for an opener without one.
+
+        An opener counts where no text came since a tag or a call, a closer after an opener.
+        """
+        ...
+
+    @property
+    def result_openers(self) -> tuple[str, ...]:
+        """How a tool's result begins, or the turn that has it: next to a call it is made up, with all that follows."""
+        ...
+
+    @property
+    def end_tokens(self) -> tuple[str, ...]:
+        """Tokens that end a turn and pass through some server."""
+        ...
+
+    @property
+    def tokens_before_text(self) -> tuple[str, ...]:
+        """Tokens of its heads that a program or a name follows: where none is a call, they are a part of the text."""
+        ...
+
+    @property
+    def rescues(self) -> bool:
+        """Whether a call that ends the reasoning of an otherwise empty reply was meant."""
+        ...
+
     def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Return a candidate for the text after `head`: the first character it is fed is the first of the body."""
         ...
@@ -173,6 +206,17 @@ class Dialect(Protocol):
         ...
 
 
+class MarkerDeclarations(TypedDict, total=False):
+    """The members of a dialect that declare markers apart from its calls, as keyword arguments."""
+
+    reasoning_tags: Mapping[str, str]
+    answer_tags: Mapping[str, str]
+    result_openers: tuple[str, ...]
+    end_tokens: tuple[str, ...]
+    tokens_before_text: tuple[str, ...]
+    rescues: bool
+
+
 class Textual:
     """Base class of most dialects: defaults for everything optional.
 
@@ -188,6 +232,17 @@ class Textual:
     channels: MessageFormat | None = None
     closers: tuple[str, ...] = ()
     stop: tuple[str, ...] = ()
+    reasoning_tags: Mapping[str, str] = {}
+    answer_tags: Mapping[str, str] = {}
+    result_openers: tuple[str, ...] = ()
+    end_tokens: tuple[str, ...] = ()
+    tokens_before_text: tuple[str, ...] = ()
+    rescues: bool = False
+
+    def declare_markers(self, **declared: Unpack[MarkerDeclarations]) -> None:
+        """Set the markers apart from its calls, for a dialect that is an instance and not a class of its own."""
+        for member, value in declared.items():
+            setattr(self, member, value)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Raise UsageError: the dialect can only be read."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, TypedDict
+from typing import TYPE_CHECKING, ClassVar, Unpack
 
 from promptools.dialects.calls.resolve import Evidence, ParseOptions
-from promptools.dialects.contract import Textual, Tier
+from promptools.dialects.contract import MarkerDeclarations, Textual, Tier
 from promptools.dialects.rendering.declaration import DEFAULT_INSTRUCTIONS, explain_tools, shown_functions
 from promptools.dialects.rendering.templates import fill_result, fill_tool
 from promptools.parsing.parts import Candidate
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from promptools.schema import Tools
 
 
-class CommonKeys(TypedDict, total=False):
+class CommonKeys(MarkerDeclarations, total=False):
     """The keyword arguments that every kind takes."""
 
     models: str
@@ -65,7 +65,9 @@ class DeclaredDialect(Textual):
         result: str = "<tool_response>\n{content}\n</tool_response>",
         error: str = "",
         results: Sequence[str] = ("", "\n", ""),
+        **markers: Unpack[MarkerDeclarations],
     ) -> None:
+        self.declare_markers(**markers)
         self.name = name
         self.models = models
         self.tier: Tier = tier

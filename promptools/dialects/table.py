@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from promptools.dialects.table_kinds import COMMON_KEYS, KINDS
 from promptools.errors import UsageError, clip
+from promptools.schema.documents.json_guards import is_array
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,7 +60,7 @@ def make_dialect(table: Mapping[str, Any], origin: str) -> DeclaredDialect:
             )
         if not keys[key].is_valid(value):
             raise _wrong_value(origin, key, value, keys[key].expected)
-    return kind.make(**values)
+    return kind.make(**{key: tuple(value) if is_array(value) else value for key, value in values.items()})
 
 
 def _wrong_value(origin: str, key: str, value: object, expected: str) -> UsageError:

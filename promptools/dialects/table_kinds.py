@@ -19,9 +19,12 @@ from promptools.dialects.rendering.templates import Instructions
 from promptools.dialects.table_values import (
     FLAG,
     LABEL,
+    LITERALS,
     MARKERS,
     NAME,
     OPENERS,
+    OPTIONAL_TAGS,
+    TAGS,
     TEXT,
     TEXT_NOT_EMPTY,
     TEXTS,
@@ -56,6 +59,12 @@ COMMON_KEYS: Final[dict[str, TableKey]] = {
     ),
     "stop": TEXTS.means("strings at which a server may stop generation in prompt mode"),
     "closers": MARKERS.means("markers that may be left alone after a call; default: the closing markers"),
+    "reasoning_tags": TAGS.means("tags around reasoning; `{suffix}>` at the end of both matches any suffix"),
+    "answer_tags": OPTIONAL_TAGS.means("tags around an answer; the closing tag may be empty"),
+    "result_openers": LITERALS.means("how a result begins, or the turn that has it: after a call it is made up"),
+    "end_tokens": LITERALS.means("tokens that end a turn"),
+    "tokens_before_text": LITERALS.means("openers that a program or a name may follow, and are text then"),
+    "rescues": FLAG.means("a call that ends the reasoning of an otherwise empty reply was meant"),
     "tool": template("json", "function", "signature", "name").means(
         "how the prompt declares a tool: `{json}`, `{function}`, `{signature}`, `{name}`, `{description}`,"
         " `{parameters}`"
@@ -72,7 +81,8 @@ COMMON_KEYS: Final[dict[str, TableKey]] = {
 
 
 def _is_wrapper(value: Any) -> bool:
-    return is_array(value) and len(value) == 2 and all(map(is_marker, value))
+    before, calls, after = value.partition("{calls}") if isinstance(value, str) else ("", "", "")
+    return bool(calls) and is_marker(before.strip()) and is_marker(after.strip())
 
 
 def _is_call_template(value: Any) -> bool:
@@ -134,7 +144,10 @@ KINDS: Final[dict[str, Kind]] = {
                 "other forms of what comes before the arguments, which are only read",
             ),
             "separator": TEXT.means("the text between two calls"),
-            "wrapper": TableKey("a list of two markers", _is_wrapper, "the markers before and after all calls"),
+            "one_line": FLAG.means("the arguments are written in one line, whatever line breaks they came with"),
+            "wrapper": TableKey(
+                "a text with {calls} between two markers", _is_wrapper, "the markers around all calls of a turn"
+            ),
         },
         ("call",),
     ),
@@ -205,6 +218,13 @@ KINDS: Final[dict[str, Kind]] = {
             "at_line_start": FLAG.means("the openers are labels, which count only at the beginning of a line"),
             "spaces": texts(2).means("the text after the opening and before the closing marker"),
             "separator": TEXT.means("the text between two calls"),
+            "also": TEXTS.means("closing markers that other writers use"),
+            "json": FLAG.means("objects may be between the markers, too"),
+            "bare_list": FLAG.means("a list without its markers is read, too, if the request asked for it"),
+            "statements": FLAG.means(
+                "a program of calls; it is read only in lenient parsing, or if the request asked for it"
+            ),
+            "repeats": FLAG.means("the calls may be repeated after their closing marker, with another one"),
             "closer_is_final": FLAG.means("the closing marker cannot be prose: anything may follow it"),
         },
         ("openers",),

@@ -13,6 +13,8 @@ from promptools.schema.documents.json_guards import is_array, is_object
 MIN_MARKER: Final = 2
 MAX_MARKER: Final = 128
 """Characters of a marker: no more than this is ever held back."""
+SUFFIX: Final = "{suffix}>"
+"""The end of a tag of reasoning that may have any suffix."""
 
 
 class TableKey(NamedTuple):
@@ -74,6 +76,30 @@ def _is_texts_not_empty(value: Any) -> bool:
     return is_texts(value) and bool(value)
 
 
+def _is_literal(value: Any) -> bool:
+    return isinstance(value, str) and MIN_MARKER <= len(value) <= MAX_MARKER and bool(value.strip())
+
+
+def _are_literals(value: Any) -> bool:
+    return is_array(value) and all(map(_is_literal, value))
+
+
+def _are_tags(value: Any) -> bool:
+    return is_object(value) and all(is_marker(closer) and _is_tag(opener, closer) for opener, closer in value.items())
+
+
+def _are_optional_tags(value: Any) -> bool:
+    return is_object(value) and all(
+        is_marker(opener) and (closer == "" or is_marker(closer)) for opener, closer in value.items()
+    )
+
+
+def _is_tag(opener: str, closer: str) -> bool:
+    """Return whether these can be tags around reasoning: with a suffix, or both without."""
+    starts = opener.removesuffix(SUFFIX), closer.removesuffix(SUFFIX)
+    return all(map(is_marker, starts)) and opener.endswith(SUFFIX) == closer.endswith(SUFFIX)
+
+
 def _are_markers(value: Any) -> bool:
     return is_array(value) and all(map(is_marker, value))
 
@@ -88,6 +114,9 @@ NAME: Final = TableKey("a name of letters, digits and _", is_name)
 WHITE_SPACE: Final = TableKey("a text of white space", _is_white_space)
 LABEL: Final = TableKey(f"words that begin with a letter, {SIZES}", is_label)
 MARKERS: Final = TableKey(f"a list of texts, each {SIZES}", _are_markers)
+LITERALS: Final = TableKey(f"a list of texts, each {MIN_MARKER} to {MAX_MARKER} characters", _are_literals)
+TAGS: Final = TableKey(f"a table of opening tags and their closing tags, each {SIZES}", _are_tags)
+OPTIONAL_TAGS: Final = TableKey(f"a table of opening tags and their closing tags, each {SIZES}", _are_optional_tags)
 OPENERS: Final = TableKey(f"a table of openers and their closers, each {SIZES}", _is_openers)
 
 

@@ -110,7 +110,7 @@ class StandaloneParser(Engine):
     """
 
     def __init__(self, rules: ParseOptions, plan: ScanPlan) -> None:
-        super().__init__(rules._replace(rescue=False), plan, _silent_output())
+        super().__init__(rules._replace(rescue=False), plan, _silent_output(plan))
         self.follows_text = True
         self._levels: list[tuple[Emitter, int]] = []
         """The output of each finished level, and the characters from its beginning to the end of the text."""
@@ -128,7 +128,7 @@ class StandaloneParser(Engine):
     def _resolve_unclosed(self, text: str, at: int) -> int:
         """Begin another level, with an empty output."""
         self._levels.append((self._out, self._level_size))
-        self._out, self._level_size = _silent_output(), len(text) - at
+        self._out, self._level_size = _silent_output(self._plan), len(text) - at
         self._frame_closer, self._mentioned_tags, self._reasoning_closed, self._at_line_start = "", {}, False, True
         self._state = self._reply_start if self._plan.header_dialects else self._prose
         return at
@@ -152,9 +152,9 @@ class StandaloneParser(Engine):
         return result
 
 
-def _silent_output() -> Emitter:
+def _silent_output(plan: ScanPlan) -> Emitter:
     """Return an output that makes no events."""
-    out = Emitter(None)
+    out = Emitter(None, plan.markers.tokens_before_text)
     out.emits_events = False
     return out
 
@@ -221,7 +221,7 @@ class StreamParser:
             restore=restore,
         )
         self._plan = plan_for(rules, dialect)
-        self._out = Emitter(new_id)
+        self._out = Emitter(new_id, self._plan.markers.tokens_before_text)
         self._out.emits_events = not self._is_whole
         self._out.records_refusals = self._explains
         self._closed = False

@@ -25,15 +25,6 @@ from promptools.dialects.calls.resolve import malformed_call
 from promptools.engine.mention import CONTEXT, is_mentioned
 from promptools.engine.state import StateMachine
 from promptools.parsing.emitter import SPACE
-from promptools.parsing.known_tags import (
-    ANSWER_TAGS,
-    COMMON_ANSWER_TAGS,
-    GEMMA_CHANNEL,
-    READABLE_ANSWER_TAGS,
-    REASONING_CLOSERS,
-    RESULT_OPENERS,
-    reasoning_closer,
-)
 from promptools.parsing.parts import Part
 from promptools.parsing.scanner import MarkerScanner
 from promptools.parsing.special_tokens import ends_sentence, is_quoted_token
@@ -260,7 +251,7 @@ class ProseStates(StateMachine):
 
     def _handle_literal(self, match: re.Match[str], final: bool) -> int:
         """Act on a tag, a lone closer, or a special token."""
-        text, group, marker = match.string, match.lastgroup or "", match[0]
+        text, group, marker, known = match.string, match.lastgroup or "", match[0], self._plan.markers
         if group in ("suffixed", "numbered") and marker[-1] != ">":
             if not final:
                 return ~match.start()
@@ -272,21 +263,23 @@ class ProseStates(StateMachine):
             and self._plan.literal_scanner.hold_from(text, match.start()) == match.start()
         ):
             return ~match.start()
-        if group == "channel":
+        if group == "unlabelled":
             if match.end() == len(text) and not final:
                 return ~match.start()
-            marker = GEMMA_CHANNEL
+            marker = max((each for each in known.unlabelled_openers if marker.startswith(each)), key=len)
             begins = self._out.at_start and not self._out.has_group
             # a space after it shows that it is talked about
             group = "opener" if begins and not text.startswith(" ", match.start() + len(marker)) else "text"
-        group = _GROUPS.get(group, group) if marker[1] != "/" else "closer" if group == "suffixed" else group
+        if group == "suffixed" and known.suffixed_closer_start(marker):
+            group = "closer"
+        group = _GROUPS.get(group, group)
         if group == "opener" and self._is_in_sentence(marker):
             if match.end() == len(text) and not final:
                 return ~match.start()
             following = text[match.end() : match.end() + 1]
             if following not in ("\n", "\r") and (_READABLE.match(marker) or not following.isalnum()):
                 self._out.add_text(marker)
-                closer = reasoning_closer(marker)
+                closer = known.reasoning_closer(marker)
                 self._mentioned_tags[closer] = self._mentioned_tags.get(closer, 0) + 1
                 return match.end()
         self._apply_literal(group, marker)
@@ -303,22 +296,24 @@ class ProseStates(StateMachine):
         return not ends_sentence(line)
 
     def _write_text(self, raw: str) -> None:
-        if raw in REASONING_CLOSERS or raw in ANSWER_TAGS:
-            self._apply_literal("opener" if raw in REASONING_CLOSERS else "frame", raw)
+        known = self._plan.markers
+        if raw in known.reasoning_tags or raw in known.answer_tags:
+            self._apply_literal("opener" if raw in known.reasoning_tags else "frame", raw)
         else:
             super()._write_text(raw)
 
     def _apply_literal(self, group: str, marker: str) -> None:
+        known = self._plan.markers
         if group == "opener":
             self._out.add_zone_tag(marker, "reasoning")
-            self._enter_reasoning(reasoning_closer(marker))
+            self._enter_reasoning(known.reasoning_closer(marker))
         elif group == "closer":
             self._handle_closer(marker)
         elif group == "frame" and self._is_frame(marker):
             self._out.add_zone_tag(marker, "text")
-            self._frame_closer = ANSWER_TAGS.get(marker, "")
+            self._frame_closer = known.answer_tags.get(marker, "")
             self._at_line_start = True
-        elif marker in COMMON_ANSWER_TAGS or marker in READABLE_ANSWER_TAGS:
+        elif marker in known.plain_answer_tags or marker in known.readable_answer_tags:
             self._out.add_text(marker)
         elif not self._out.is_after_call:
             self._handle_lone_marker(group, marker)
@@ -353,17 +348,18 @@ class ProseStates(StateMachine):
         """Whether this tag frames the answer, and is not talked about."""
         if marker == self._frame_closer:
             return True
+        known = self._plan.markers
         beside = self._out.is_after_tag or (
-            marker not in COMMON_ANSWER_TAGS and (self._out.at_start or self._out.is_after_call)
+            marker not in known.plain_answer_tags and (self._out.at_start or self._out.is_after_call)
         )
-        return marker in ANSWER_TAGS and beside
+        return marker in known.answer_tags and beside
 
     def _after_call(self, text: str, at: int, final: bool) -> int:
         """After a call: a made-up result, a separator before the next call, or prose."""
         bare = self._write_space(text, at)
         if bare > at:
             return bare
-        for opener in RESULT_OPENERS:
+        for opener in self._plan.markers.result_openers:
             if text.startswith(opener, at):
                 self._state = self._made_up_result
                 return at

@@ -9,7 +9,7 @@ In the first, everything from the head of the call on is held (`_held_call`). If
 the text ends first, the held text is parsed as a reply of its own (`StandaloneResult`) and counts if it is calls and
 nothing else. In the second, the closed zone's calls are held (`_trailing_calls`) while only white space follows; other
 text makes them reasoning, and the end of the reply rescues them, in dialects whose models are known to do so
-(`RESCUE_DIALECTS`).
+(`Dialect.rescues`).
 
 Searches are kept linear: `CloserIndex` remembers where the next closer is, and parsing alone is limited to
 `MAX_STANDALONE_PARSES`.
@@ -22,22 +22,17 @@ from abc import abstractmethod
 from bisect import bisect_left
 from typing import NamedTuple
 
+from promptools.dialects.reply_markers import ReplyMarkers
 from promptools.engine.state import StateMachine
 from promptools.parsing.emitter import SPACE
-from promptools.parsing.known_tags import REASONING_CLOSERS, TAG_SUFFIX
 from promptools.parsing.scanner import MarkerScanner
 from promptools.types import Fix
 
-RESCUE_DIALECTS = frozenset(("kimi_k2",))
-"""Dialects of models that, on third-party servers, end reasoning with the call (Kimi K2 Thinking, qwen-code)."""
 MAX_STANDALONE_PARSES = 8
 """How often, in one reply, text held in an unclosed zone is parsed alone: each parse is O(n) in its characters.
 
 One is enough if the text means the same alone as after what precedes it. A frame that is open there may change that.
 """
-LONGEST_OPENER = max(map(len, REASONING_CLOSERS))
-"""Most characters of an opener."""
-_SUFFIXED_CLOSER = re.compile(rf"</think:{TAG_SUFFIX}>")
 
 
 class StandaloneResult(NamedTuple):
@@ -61,8 +56,9 @@ class CloserIndex:
     There may be any number of closers with a suffix, so those are found in one pass.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, markers: ReplyMarkers) -> None:
         self.text = text
+        self._markers = markers
         self._next: dict[str, int] = {}
         self._suffixed: dict[str, list[int]] | None = None
 
@@ -70,14 +66,14 @@ class CloserIndex:
         """Return the index of the next `closer` from `at` on, or -1."""
         next_at = self._next.get(closer, 0)
         if 0 <= next_at < at or closer not in self._next:
-            find = self._find_suffixed if closer.startswith("</think:") else self.text.find
+            find = self._find_suffixed if self._markers.suffixed_closer_start(closer) else self.text.find
             next_at = self._next[closer] = find(closer, at)
         return next_at
 
     def _find_suffixed(self, closer: str, at: int) -> int:
         if self._suffixed is None:
             self._suffixed = {}
-            for match in _SUFFIXED_CLOSER.finditer(self.text, at):
+            for match in self._markers.suffixed_closer.finditer(self.text, at):
                 self._suffixed.setdefault(match[0], []).append(match.start())
         offsets = self._suffixed.get(closer, [])
         index = bisect_left(offsets, at)
@@ -97,7 +93,7 @@ class ReasoningStates(StateMachine):
     """The calls that ended a zone, its closer, and white space after that: rescued if no text follows."""
     _rescue_tail: list[str]
     """The closer and the white space after calls that are being rescued."""
-    _closers = CloserIndex("")
+    _closers: CloserIndex | None = None
     _standalone_parses = 0
     _verdicts: dict[int, bool]
     """`StandaloneResult.verdicts` of the text that is held, or was."""
@@ -116,18 +112,15 @@ class ReasoningStates(StateMachine):
         bare = self._write_space(text, at)
         if bare > at:
             return bare
-        opener = next((tag for tag in REASONING_CLOSERS if text.startswith(tag, at)), None)
-        if (
-            opener is None
-            and not final
-            and any(tag.startswith(text[at : at + LONGEST_OPENER]) for tag in REASONING_CLOSERS)
-        ):
+        tags = self._plan.markers.reasoning_tags
+        opener = next((tag for tag in tags if text.startswith(tag, at)), None)
+        if opener is None and not final and any(tag.startswith(text[at : at + len(tag)]) for tag in tags):
             return ~at
         self._state = self._reasoning
         if opener is None:
             return at
         self._out.add_zone_tag(opener, "reasoning")
-        self._enter_reasoning(REASONING_CLOSERS[opener])
+        self._enter_reasoning(tags[opener])
         return at + len(opener)
 
     def _leave_reasoning(self) -> None:
@@ -216,8 +209,8 @@ class ReasoningStates(StateMachine):
 
     def _closer_after(self, text: str, at: int) -> int:
         """Return the offset of the zone's closer in `text` from `at` on, or -1. All searches together are O(n)."""
-        if self._closers.text is not text:
-            self._closers = CloserIndex(text)
+        if self._closers is None or self._closers.text is not text:
+            self._closers = CloserIndex(text, self._plan.markers)
         return self._closers.find(self._reasoning_closer, at)
 
     def _resolve_unclosed(self, text: str, at: int) -> int:
@@ -241,7 +234,7 @@ class ReasoningStates(StateMachine):
         self._verdicts = alone.verdicts
         if not alone.has_calls or alone.has_text or alone.has_malformed:
             return False
-        return self._rules.rescue is True or alone.dialects <= RESCUE_DIALECTS
+        return self._rules.rescue is True or alone.dialects <= self._plan.markers.rescuing_dialects
 
     def _holding_trailing_calls(self, text: str, at: int, _final: bool) -> int:
         """Wait after a zone that ended in calls: text shows that they were drafts."""

@@ -20,15 +20,8 @@ from promptools.dialects import get as get_dialect
 from promptools.dialects import names as dialect_names
 from promptools.dialects.calls.resolve import ParseOptions
 from promptools.dialects.contract import NAME_GATE, TAG_GATE, Dialect, Head
-from promptools.dialects.prefix_patterns import literal_text
-from promptools.parsing.known_tags import (
-    ANSWER_TAGS,
-    GEMMA_CHANNEL,
-    GEMMA_CHANNEL_LABEL,
-    LONE_REASONING_CLOSERS,
-    REASONING_CLOSERS,
-    SUFFIXED_THINK_TAG,
-)
+from promptools.dialects.prefix_patterns import any_literal_text, any_of
+from promptools.dialects.reply_markers import TAG_SUFFIX, ReplyMarkers, reply_markers
 from promptools.parsing.scanner import (
     LetterMarkers,
     LineStartMarkers,
@@ -38,12 +31,7 @@ from promptools.parsing.scanner import (
     RareLiteralMarker,
     markers_by_group,
 )
-from promptools.parsing.special_tokens import (
-    END_OF_TURN_TOKENS,
-    RESERVED_TOKEN,
-    RESERVED_TOKEN_PREFIXES,
-    is_only_tokens,
-)
+from promptools.parsing.special_tokens import RESERVED_TOKEN, RESERVED_TOKEN_PREFIXES, is_only_tokens
 
 CACHED_TOOL_LISTS = 64
 """Lists of tools for which one plan caches its scanners."""
@@ -75,6 +63,7 @@ class ScanPlan:
 
     def __init__(self, names: tuple[str, ...], tiers: str, expected: str | None, *, channels: bool) -> None:
         self.key = (names, tiers, expected)
+        self.markers = reply_markers()
         # of heads at one offset, that of the expected dialect is tried first
         chosen = sorted((get_dialect(name) for name in names), key=lambda each: each.name != expected)
         alone = len(names) == 1
@@ -122,14 +111,14 @@ class ScanPlan:
         ticks = Marker("ticks", ("`", "~~~"), "``*|~~~~*")
         self._scanners = Scanners(
             *(
-                MarkerScanner([*begins, *markers, *_literal_markers(lone, sentinels), ticks], rare)
+                MarkerScanner([*begins, *markers, *_literal_markers(self.markers, lone, sentinels), ticks], rare)
                 for begins, lone in ((signs, self.closers), (anywhere, self.closers), (anywhere, openers))
             )
         )
         self._tool_scanners: dict[tuple[str, ...] | None, ToolScanners] = {}
         self.rare_words = LiteralSet(word for each in bare for word in each.search_literals)
         self.header_characters = frozenset(first for each in bare for first in each.first_characters)
-        self.literal_scanner = MarkerScanner(_literal_markers(self.closers, sentinels))
+        self.literal_scanner = MarkerScanner(_literal_markers(self.markers, self.closers, sentinels))
         self._reasoning_scanners: dict[str, MarkerScanner] = {}
 
     def scanners_for(self, names: tuple[str, ...] | None) -> ToolScanners:
@@ -164,8 +153,7 @@ class ScanPlan:
 
     def reasoning_scanner(self, closer: str) -> MarkerScanner:
         """Return the scanner for inside a reasoning zone: its closer, and heads that may end it."""
-        if closer.startswith("</think:"):  # any number of suffixes: one scanner finds them all
-            closer = "</think:"
+        closer = self.markers.suffixed_closer_start(closer) or closer  # one scanner finds any number of suffixes
         scanner = self._reasoning_scanners.get(closer)
         if scanner is None:
             scanner = self._reasoning_scanners[closer] = self._new_reasoning_scanner(closer)
@@ -179,7 +167,7 @@ class ScanPlan:
             for each in _head_markers(group, head)
         ]
         signs, words = _split_word_markers(heads)
-        pattern = SUFFIXED_THINK_TAG if closer == "</think:" else ""
+        pattern = _suffixed_pattern(self.markers) if self.markers.suffixed_closer_start(closer) else ""
         return MarkerScanner([Marker("closer", (closer,), pattern), *signs], words)
 
 
@@ -355,23 +343,44 @@ def _sentinels(dialect: Dialect) -> Iterator[str]:
     yield from (each for each in (*filter(is_only_tokens, openers), *closers) if not _PLAIN_TAG.match(each))
 
 
-def _literal_markers(lone: tuple[str, ...], sentinels: tuple[str, ...]) -> list[Marker]:
+def _suffixed_pattern(known: ReplyMarkers) -> str:
+    """Return the pattern of tags with a suffix."""
+    starts = "|".join(map(re.escape, (*known.suffixed_tags, *known.suffixed_tags.values())))
+    return rf"(?:{starts})(?:\Z|{TAG_SUFFIX}(?:>|\Z))"
+
+
+def _unlabelled_pattern(known: ReplyMarkers) -> str:
+    """Return the pattern of an opener that begins others, and of as much as there is of the rest of one."""
+    return any_of(
+        *(
+            rf"{re.escape(opener)}(?:{any_literal_text(_rests(opener, known.reasoning_tags))})?"
+            for opener in known.unlabelled_openers
+        )
+    )
+
+
+def _rests(beginning: str, texts: Iterable[str]) -> Iterator[str]:
+    return (text[len(beginning) :] for text in texts if text.startswith(beginning))
+
+
+def _literal_markers(known: ReplyMarkers, lone: tuple[str, ...], sentinels: tuple[str, ...]) -> list[Marker]:
     """Return markers for tags, tokens, and what may stand alone: of a run of one opener, all but the last at once.
 
     A run of different openers is never matched whole: each may begin a call, and chunks would cut the run elsewhere.
     """
-    frames = tuple(filter(None, (*ANSWER_TAGS, *ANSWER_TAGS.values())))
+    frames = tuple(filter(None, (*known.answer_tags, *known.answer_tags.values())))
     markers = markers_by_group(
-        {"opener": REASONING_CLOSERS, "closer": LONE_REASONING_CLOSERS, "end": END_OF_TURN_TOKENS, "frame": frames}
+        {"opener": known.reasoning_tags, "closer": known.lone_closers, "end": known.end_tokens, "frame": frames}
     )
-    known = {literal for each in markers for literal in each.literals}
-    markers.append(Marker("suffixed", ("<think:", "</think:"), SUFFIXED_THINK_TAG))
-    markers.append(
-        Marker("channel", (GEMMA_CHANNEL,), rf"{re.escape(GEMMA_CHANNEL)}(?:{literal_text(GEMMA_CHANNEL_LABEL)})?")
-    )
+    taken = {literal for each in markers for literal in each.literals}
+    suffixed = (*known.suffixed_tags, *known.suffixed_tags.values())
+    if suffixed:
+        markers.append(Marker("suffixed", suffixed, _suffixed_pattern(known)))
+    if known.unlabelled_openers:
+        markers.append(Marker("unlabelled", tuple(known.unlabelled_openers), _unlabelled_pattern(known)))
     markers.append(Marker("numbered", RESERVED_TOKEN_PREFIXES, RESERVED_TOKEN))
     for group, texts in (("sentinel", sentinels), ("lone", tuple(each for each in lone if each not in sentinels))):
-        unknown = tuple(each for each in texts if each not in known)
+        unknown = tuple(each for each in texts if each not in taken)
         if unknown:
             markers.append(Marker(group, unknown, joins_runs=True))
     return markers

@@ -35,7 +35,6 @@ from promptools.dialects.contract import NAME_GATE, TAG_GATE
 from promptools.engine.mention import CONTEXT, continues_program, is_mentioned
 from promptools.engine.scan_plan import ScanPlan
 from promptools.parsing.emitter import SPACE, Emitter
-from promptools.parsing.known_tags import REASONING_CLOSERS, RESERVED_TAGS
 from promptools.parsing.parts import Candidate, Part
 from promptools.parsing.scanner import ForwardSearch, MarkerScanner
 from promptools.parsing.special_tokens import is_only_tokens
@@ -205,7 +204,7 @@ class StateMachine(ABC):
 
     def _head_begins(self, group: str, text: str, start: int, end: int, final: bool, *, first: bool) -> bool | None:
         dialect, head = self._plan.heads[group]
-        if text[start:end] in REASONING_CLOSERS and first and not self._past_reasoning():
+        if text[start:end] in self._plan.markers.reasoning_tags and first and not self._past_reasoning():
             return False
         if head.fence_labels and self._fence_label not in head.fence_labels:
             return False
@@ -237,7 +236,7 @@ class StateMachine(ABC):
         before = self._out.last_text(CONTEXT)
         quoted = tier != "S" and not fenced and _is_quoted(before)
         # the same holds for a tool's name that is also a tag of reasoning, of an answer or of a result
-        quoted = quoted or (head.gate == TAG_GATE and text[start:end] in RESERVED_TAGS)
+        quoted = quoted or (head.gate == TAG_GATE and text[start:end] in self._plan.markers.reserved_tags)
         expected = dialect.name == self._rules.expect and not quoted and (sure or fenced or self._begins_line())
         program = fenced and head.at_start
         expected = expected and not program

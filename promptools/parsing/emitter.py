@@ -25,11 +25,12 @@ from typing import TYPE_CHECKING, Literal
 from promptools.errors import clip
 from promptools.parsing.events import CallArgs, CallEnd, CallStart, End, Event, Reasoning, Text, WasReasoning
 from promptools.parsing.parts import EarlyArguments, EarlyCallStart, Part, add_fix
-from promptools.parsing.special_tokens import QUOTE_CONTEXT, TOKENS_BEFORE_TEXT, is_html_closer, is_quoted_token
+from promptools.parsing.special_tokens import QUOTE_CONTEXT, is_html_closer, is_quoted_token
 from promptools.types import Call, Discarded, DiscardWhy, Fix, Malformed, NewId, ParseAttempt, Reply, Span, Trace
 
 if TYPE_CHECKING:
     import hashlib
+    from collections.abc import Set
 
 SPACE = " \t\r\n\ufeff\u200b"
 MAX_HELD_SPACE = 4096
@@ -45,8 +46,10 @@ Zone = Literal["text", "reasoning"]
 class Emitter:
     """The output of a parser: consumes text and parts in input order, produces events and the `Reply`."""
 
-    def __init__(self, new_id: NewId | None) -> None:
+    def __init__(self, new_id: NewId | None, tokens_before_text: Set[str] = frozenset()) -> None:
         self._new_id = new_id
+        self._tokens_before_text = tokens_before_text
+        """Tokens that a program or a name follows: one stands alone only if nothing does."""
         self._events: list[Event] = []
         self._offset = 0
         self._space: list[str] = []
@@ -333,7 +336,7 @@ class Emitter:
         space = following[: len(following) - len(bare)]
         for part in reversed(tokens):
             if part.kind != "space":
-                free = part.raw in TOKENS_BEFORE_TEXT and following != ""
+                free = part.raw in self._tokens_before_text and following != ""
                 return last if free or is_quoted_token(before, space, bare) else 0
             space = part.raw + space
         raise AssertionError("no token is held")

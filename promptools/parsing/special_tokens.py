@@ -5,34 +5,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_BY_FAMILY: Final = {
-    "ChatML: Qwen, Kimi K2, Yi, InternLM": ("<|im_end|>",),
-    "GPT-2's vocabulary: Qwen, GLM, Phi, OLMo, Granite": ("<|endoftext|>", "<|end_of_text|>"),
-    "Llama 3": ("<|eot_id|>", "<|eom_id|>"),
-    "Llama 4": ("<|eot|>", "<|eom|>"),
-    "Llama 2, Mistral, Zephyr": ("</s>",),
-    "Phi 3 and 4, Granite 3, Harmony": ("<|end|>", "<|return|>", "<|call|>"),
-    "Functionary": ("<|stop|>",),
-    "Gemma 1 to 3": ("<eos>", "<end_of_turn>"),
-    "Gemma 4": ("<turn|>", "<|tool_response>"),
-    "Kimi K2, Moonlight": ("[EOS]", "[EOT]"),
-    "Kimi K3": ("<|end_of_msg|>", "<|close|>message<|sep|>"),
-    "PLaMo 3": ("<|plamo:tag|>",),
-    "Inkling": ("<|content_model_end_sampling|>",),
-    "GLM 4 and later": ("<|observation|>", "<|user|>"),
-    "DeepSeek": ("<｜end▁of▁sentence｜>", "<|end▁of▁sentence|>", "<|EOT|>"),
-    "OpenChat, Starling": ("<|end_of_turn|>",),
-    "Cohere": ("<|END_OF_TURN_TOKEN|>", "<|CHATBOT_TOKEN|>"),
-    "ERNIE 4.5": ("<|end_of_sentence|>",),
-    "MiniMax": ("[e~[", "<end_of_sentence>"),
-    "Ling, Ring": ("<|role_end|>",),
-    "Seed-OSS": ("<seed:eos>",),
-    "EXAONE": ("[|endofturn|]",),
-    "Apertus": ("<|assistant_end|>",),
-}
-END_OF_TURN_TOKENS: Final = tuple(dict.fromkeys(token for each in _BY_FAMILY.values() for token in each))
-"""Tokens that end a turn and pass through some server. At the end of a reply and next to a call they are no text."""
-
 _RESERVED_PREFIXES: Final = ("<|reserved_", "<|unused_", "<|extra_", "<|dummy_")
 RESERVED_TOKEN_PREFIXES: Final = _RESERVED_PREFIXES
 RESERVED_TOKEN: Final = (
@@ -40,8 +12,6 @@ RESERVED_TOKEN: Final = (
 )
 """A reserved token of a vocabulary, which a model may end with: `<|reserved_special_token_5|>`, or its beginning at the
 end of the text."""
-TOKENS_BEFORE_TEXT: Final = frozenset(("<|python_tag|>", "<|from|>", "<|recipient|>"))
-"""Tokens that a program or a name follows: one stands alone only if nothing does."""
 QUOTE_CONTEXT: Final = 256
 """Characters before a token that are examined."""
 

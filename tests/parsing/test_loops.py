@@ -12,12 +12,12 @@ from counted import functions_called
 
 from promptools import StreamParser, dialects, parse
 from promptools.dialects.rendering.sample import TOOL, sample_text
+from promptools.dialects.reply_markers import reply_markers
 from promptools.engine.reasoning import MAX_STANDALONE_PARSES
-from promptools.parsing.known_tags import REASONING_TAGS
 
 pytestmark = pytest.mark.exhaustive
 
-OPENERS = (*(opener for opener, _ in REASONING_TAGS), "<think:6124c78e>")
+OPENERS = (*reply_markers().reasoning_tags, "<think:6124c78e>")
 WRITTEN = [name for name in dialects.names() if dialects.get(name).heads or dialects.get(name).channels]
 REASONS = (None, "stop", "length")
 FRAMES = 160

@@ -9,10 +9,11 @@ import pytest
 from casebook import bare, cuts, feed, in_order, tiled
 
 from promptools import dialects
-from promptools.parsing.known_tags import ANSWER_TAGS, REASONING_TAGS, RESERVED_TAGS
+from promptools.dialects.reply_markers import reply_markers
 
-NAMED = sorted(found[1] for tag in RESERVED_TAGS if (found := re.fullmatch(r"<(\w+)>", tag)))
-THOUGHTS = [found[1] for opener, _ in REASONING_TAGS if (found := re.fullmatch(r"<(\w+)>", opener))]
+MARKERS = reply_markers()
+NAMED = sorted(found[1] for tag in MARKERS.reserved_tags if (found := re.fullmatch(r"<(\w+)>", tag)))
+THOUGHTS = [found[1] for opener in MARKERS.reasoning_tags if (found := re.fullmatch(r"<(\w+)>", opener))]
 EXPECTED = [None, "tool_name_xml", "tool_name_yaml"]
 
 
@@ -58,7 +59,7 @@ def test_what_does_not_fit_is_no_call_however_it_is_cut(name: str, body: str, ex
         assert (whole.calls, whole.malformed) == ((), ())
         if name in THOUGHTS:
             assert whole.reasoning == f"One.{body}"
-        elif f"<{name}>" in ANSWER_TAGS and closer:
+        elif f"<{name}>" in MARKERS.answer_tags and closer:
             assert whole.content == f"{body}\nYes.".strip()
         for _, pieces in cuts(text, places=16):
             events, reply = feed(pieces, [tool(name)], expect=expect)

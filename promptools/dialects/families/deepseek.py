@@ -118,6 +118,14 @@ class DeepSeek(Textual):
     )
     closers = _spelled(ENDS, END, CALLS)
     stop = (ENDS,)
+    result_openers = (
+        "<｜tool▁outputs▁begin｜>",
+        OUTPUT,
+        "<｜tool_outputs_begin｜>",
+        "<｜tool_output_begin｜>",
+        "<｜User｜>",
+    )
+    end_tokens = ("<｜end▁of▁sentence｜>", "<|end▁of▁sentence|>", "<|EOT|>")
 
     def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Read from the bracket of the arguments."""

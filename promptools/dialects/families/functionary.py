@@ -189,6 +189,8 @@ class Functionary(Textual):
         ),
     )
     closers = ("<|stop|>",)
+    end_tokens = ("<|stop|>",)
+    tokens_before_text = ("<|from|>", "<|recipient|>")
 
     def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Read from the bracket of the arguments; without a head, from the header for the user."""

@@ -10,7 +10,7 @@ A server that strips the tokens leaves `call:get_weather{city:Oslo,days:2}`; Gem
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from promptools.dialects.calls.resolve import Evidence, ParseOptions, dump
@@ -122,6 +122,9 @@ class Gemma4(Textual):
     )
     closers: tuple[str, ...] = ("<tool_call|>",)
     stop: tuple[str, ...] = ("<|tool_response>",)
+    reasoning_tags: Mapping[str, str] = {"<|channel>thought\n": "<channel|>", "<|channel>": "<channel|>"}
+    result_openers: tuple[str, ...] = ("<|tool_response>", "<|turn>user", "<|turn>tool")
+    end_tokens: tuple[str, ...] = ("<turn|>", "<|tool_response>")
 
     def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Read from the name, or from the `call` before it."""
@@ -192,3 +195,4 @@ class FunctionGemma(Gemma4):
     )
     closers: tuple[str, ...] = ("<end_function_call>",)
     stop: tuple[str, ...] = ("<start_function_response>",)
+    result_openers: tuple[str, ...] = ("<start_function_response>",)

@@ -35,6 +35,7 @@ class HarmonyDialect(Textual):
     name = "harmony"
     models = "gpt-oss, Beam"
     tier: Tier = "S"
+    end_tokens = ("<|end|>", "<|return|>", "<|call|>")  # Phi 3 and 4 and Granite 3 have the first, too
 
     def __init__(self) -> None:
         self.channels = CHANNELS

@@ -10,7 +10,7 @@ Source: NousResearch/Hermes-Function-Calling (2024-03), the chat templates of He
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -112,6 +112,8 @@ class Hermes(Textual):
     )
     closers = ("</tool_call>", "<tool_call>")
     stop = ("<tool_response>",)
+    reasoning_tags: Mapping[str, str] = {"<scratch_pad>": "</scratch_pad>"}  # Hermes 3
+    result_openers = ("<tool_response>",)
 
     def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Read from the bracket after the tag."""

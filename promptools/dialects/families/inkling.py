@@ -3,10 +3,12 @@ r"""Inkling: a message for each call, whose header may also hold the tool's name
     <|message_model|>get_weather<|content_invoke_tool_json|>{"name": "get_weather", "args": {"city": "Oslo"}}<|end_message|>
 
 The template prints the first `<|message_model|>`, so a reply may begin with the name. Reasoning and content are in
-messages of their own: see `promptools.parsing.known_tags`. Source: the parser `inkling` of vLLM 0.32.
+messages of their own. Source: the parser `inkling` of vLLM 0.32.
 """  # noqa: E501
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from promptools.dialects.calls.resolve import Evidence, ParseOptions
 from promptools.dialects.contract import NAME_GATE, Head
@@ -27,6 +29,18 @@ def _begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions
 
 class Inkling(MarkedJson):
     """One object after `<|content_invoke_tool_json|>`."""
+
+    reasoning_tags: Mapping[str, str] = {  # the template prints the header before it
+        "<|content_thinking|>": END,
+        f"{HEADER}<|content_thinking|>": END,
+    }
+    answer_tags: Mapping[str, str] = {
+        "<|content_text|>": END,
+        f"{HEADER}<|content_text|>": END,
+        "<|content_tool_error|>": END,  # an error as text
+        f"{HEADER}<|content_tool_error|>": END,
+    }
+    end_tokens = ("<|content_model_end_sampling|>",)
 
     def __init__(self) -> None:
         super().__init__("inkling", {INVOKE: END}, models="Inkling", tier="S", arguments_key="args")

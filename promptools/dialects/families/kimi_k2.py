@@ -11,7 +11,7 @@ Kimi K2 Thinking.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from promptools.dialects.calls.resolve import Evidence, ParseOptions
@@ -92,6 +92,10 @@ class KimiK2(Textual):
     )
     closers = (*SECTION_ENDS, END, *SECTIONS)
     stop = (SECTION_END,)
+    reasoning_tags: Mapping[str, str] = {"◁think▷": "◁/think▷"}  # Kimi VL
+    result_openers = ("<|im_system|>", "<|im_user|>")
+    end_tokens = ("[EOS]", "[EOT]")
+    rescues = True  # on third-party servers, K2 Thinking ends its reasoning with the call (qwen-code)
 
     def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Read from the bracket of the arguments."""

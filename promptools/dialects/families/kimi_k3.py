@@ -14,7 +14,7 @@ Source: the parsers `kimi_k3` of vLLM 0.32 and llama.cpp (2026).
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from promptools.dialects.calls.resolve import COMPLETE_FINISH_REASONS, Evidence, ParseOptions
@@ -270,6 +270,15 @@ class KimiK3(Textual):
         ),
     )
     closers = (END_TOOLS, END_CALL, TOOLS)
+    reasoning_tags: Mapping[str, str] = {
+        f"{OPEN}think{SEP}": f"{CLOSE}think{SEP}",
+        f"{OPEN} think {SEP}": f"{CLOSE} think {SEP}",  # as a detokenizer prints it that sets tokens apart
+    }
+    answer_tags: Mapping[str, str] = {
+        f"{OPEN}response{SEP}": f"{CLOSE}response{SEP}",
+        f"{OPEN} response {SEP}": f"{CLOSE} response {SEP}",
+    }
+    end_tokens = ("<|end_of_msg|>", f"{CLOSE}message{SEP}")
 
     def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Read from the arguments after the name."""

@@ -46,6 +46,10 @@ def _code_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOp
 class LlamaPython(MarkedPythonCalls):
     """`<|python_tag|>brave_search.call(query="oslo weather")`."""
 
+    result_openers = ("<|start_header_id|>ipython", "<|start_header_id|>tool", "<|start_header_id|>user")
+    end_tokens = ("<|eot_id|>", "<|eom_id|>")
+    tokens_before_text = (_TAG,)
+
     def __init__(self) -> None:
         super().__init__(
             "llama_python",

@@ -58,6 +58,7 @@ class MiniMaxM3(Textual):
     heads = (Head((MARK,), re.escape(MARK) + LOOKAHEAD_PATTERN, body_starts="", begins=tag_begins),)
     closers = (f"{MARK}</tool_call>", f"{MARK}</invoke>")
     stop = (f"{MARK}</tool_call>",)
+    reasoning_tags: Mapping[str, str] = {"<mm:think>": "</mm:think>"}
 
     def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Read from the marker."""

@@ -11,7 +11,7 @@ Ministral 3. Unclosed brackets were seen by SGLang.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from promptools.dialects.calls.resolve import Evidence, ParseOptions, dump
@@ -119,6 +119,8 @@ class Mistral(Textual):
     )
     closers = (CLOSER, MARK)
     stop = ("[TOOL_RESULTS]",)
+    reasoning_tags: Mapping[str, str] = {"[THINK]": "[/THINK]"}  # tokenizer v13 and later
+    result_openers = ("[TOOL_RESULTS]",)
 
     def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Read from the bracket of the list, or of the arguments."""

@@ -8,38 +8,28 @@ Source: Llama 4 and Llama 3.2 prompt formats (Meta, 2025-04, 2024-09), the model
 
 from __future__ import annotations
 
-import re
-
-from promptools.dialects.calls.resolve import PLAUSIBLE_NAME, Evidence, ParseOptions
-from promptools.dialects.contract import Head
+from promptools.dialects.calls.resolve import Evidence, ParseOptions
 from promptools.dialects.families.tool_code import FENCE_LABEL
 from promptools.dialects.readers.json_block.block_reader import Closers, JsonBlockReader
-from promptools.dialects.readers.literals.python_names import PROGRAM_LABELS, unescape_name
+from promptools.dialects.readers.literals.python_names import PROGRAM_LABELS
 from promptools.dialects.readers.python_calls import quoted_calls
 from promptools.dialects.readers.python_calls.marked_python import MarkedPythonCalls
-from promptools.dialects.readers.python_calls.python_heads import SPACED_CALLEE, CallsOrJson, marker_head
+from promptools.dialects.readers.python_calls.python_heads import (
+    BARE_LIST,
+    CallsOrJson,
+    list_begins,
+    list_head,
+    marker_head,
+)
 from promptools.dialects.readers.python_calls.python_parts import CallLayout
 from promptools.dialects.readers.python_calls.python_reader import PythonCallReader
 from promptools.parsing.parts import Candidate
 
-LIST_PATTERN = rf"\[\s{{0,64}}+(?:\Z|{SPACED_CALLEE}(?:\Z|\())"
-BARE_LAYOUT = CallLayout(brackets=True, spaced_names=True)
 _TOKENS_LAYOUT = CallLayout(closers=("<|python_end|>",), spaced_names=True, one_per_line=True)
 _TAG_LAYOUT = CallLayout(closers=("</tool_call>",), spaced_names=True, one_per_line=True)
 _CLOSERS = Closers(right=_TOKENS_LAYOUT.closers, wrong=(), openers=("<|python_start|>",))
 FENCES = (None, "", "json", "tool_call", FENCE_LABEL)
 _DATA = (None, "", "json")
-_NAME = re.compile(r"\[\s*([^(]*)\(")
-
-
-def list_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
-    """Whether a bracket begins a list of calls: of an offered tool, or of any if no text came before."""
-    named = _NAME.fullmatch(text, start, end)
-    if named is None:
-        return None
-    if rules.tools is None:
-        return fresh and PLAUSIBLE_NAME.match(unescape_name(named[1].strip())) is not None
-    return rules.tools.find(unescape_name(named[1])) is not None
 
 
 def _program_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
@@ -49,6 +39,8 @@ def _program_begins(text: str, start: int, end: int, *, fresh: bool, rules: Pars
 
 class Pythonic(MarkedPythonCalls):
     """`[get_weather(city="Oslo"), ping()]`."""
+
+    end_tokens = ("<|eot|>", "<|eom|>")  # Llama 4
 
     def __init__(self) -> None:
         super().__init__(
@@ -75,16 +67,8 @@ The functions are:
         self.heads = (
             marker_head("<|python_start|>", json=True, spaced=True, tier="S"),
             marker_head("<tool_call>", tier="A"),
-            Head(("[",), LIST_PATTERN, body_starts="", gate=LIST_PATTERN, begins=list_begins, fence_labels=FENCES),
-            Head(
-                ("[",),
-                LIST_PATTERN,
-                body_starts="",
-                gate=LIST_PATTERN,
-                begins=_program_begins,
-                at_start=True,
-                fence_labels=PROGRAM_LABELS,
-            ),
+            list_head(fence_labels=FENCES),
+            list_head(fence_labels=PROGRAM_LABELS)._replace(begins=_program_begins, at_start=True),
             quoted_calls.string_list_head(_DATA),
         )
 
@@ -93,7 +77,7 @@ The functions are:
         if head == '"':
             return quoted_calls.QuotedCallsReader(rules, place, definite=definite)
         if not head:
-            return PythonCallReader(head, BARE_LAYOUT, rules, place, definite=definite)
+            return PythonCallReader(head, BARE_LIST, rules, place, definite=definite)
         if head.startswith("<tool"):
             return PythonCallReader(head, _TAG_LAYOUT, rules, place, definite=definite)
         return CallsOrJson(

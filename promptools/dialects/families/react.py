@@ -203,6 +203,7 @@ class React(Textual):
         Head((), _ANSWER, body_starts="\n", gate=_FINAL, begins=_answer_begins, at_line_start=True, on_request=True),
     )
     stop = ("Observation:",)
+    result_openers = ("Observation:",)
 
     def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Read from the input after the labels and the name, or from the name."""

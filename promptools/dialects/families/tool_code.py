@@ -22,6 +22,7 @@ from promptools.dialects.readers.python_calls.python_reader import PythonCallRea
 from promptools.parsing.parts import Candidate
 
 FENCE_LABEL = "tool_code"
+_BLOCK = "You can call functions. To do so, write a block like this, and nothing after it:"
 
 
 @lru_cache(maxsize=8)
@@ -33,15 +34,6 @@ _OTHER_STATEMENT = (
     r"print[ \t]?(?:\Z|\()|await[ \t]|[A-Za-z_]\w{0,63}+[ \t]{0,4}+(?:\Z|=)|\[\s{0,16}+(?:\Z|\w)|#(?:\Z|[^#])"
 )
 """The beginning of a statement that does not begin with a tool's name."""
-
-
-def block_format(opener: str, closer: str) -> str:
-    """Return the prompt's text on how calls are written between these two."""
-    return f"""You can call functions. To do so, write a block like this, and nothing after it:
-
-{opener}{EXAMPLE}{closer}
-
-{{how_many}}"""
 
 
 def _statement(pattern: str, gate: str) -> Head:
@@ -61,6 +53,9 @@ def _statement(pattern: str, gate: str) -> Head:
 class ToolCode(MarkedPythonCalls):
     """A fence labelled `tool_code` around Python calls."""
 
+    result_openers = ("```tool_output", "<start_of_turn>user", "<start_of_turn>tool")
+    end_tokens = ("<eos>", "<end_of_turn>")
+
     def __init__(self) -> None:
         super().__init__(
             "tool_code",
@@ -68,7 +63,7 @@ class ToolCode(MarkedPythonCalls):
             models="Gemma 2, Gemma 3, prompted as Google's guide says",
             stop=("```tool_output",),
             closers=(),
-            instructions={"format": block_format("```tool_code\n", "\n```")},
+            instructions={"format": f"{_BLOCK}\n\n```tool_code\n{EXAMPLE}\n```\n\n{{how_many}}"},
             result="```tool_output\n{content}\n```",
             error="```tool_output\nError: {content}\n```",
             results=("", "\n", ""),
@@ -82,27 +77,3 @@ class ToolCode(MarkedPythonCalls):
         """Read from the first statement; the label is as much evidence as a tag."""
         run = head[: len(head) - len(head.lstrip(head[:1]))] or "```"
         return PythonCallReader(head, _layout(run), rules, place, definite=definite or rules.strictness != "strict")
-
-
-def _program_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
-    """Whether a program may be a call: only if parsing is lenient, or the request asked for this dialect."""
-    if rules.strictness != "lenient" and rules.expect != "smolagents":
-        return False
-    return begins_with_marker(text, start, end, fresh=fresh, rules=rules)
-
-
-class Smolagents(MarkedPythonCalls):
-    """A program between `<code>` tags that is nothing but calls of tools; elsewhere such a program is code."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "smolagents",
-            {"<code>\n": "\n</code>"},
-            models="any model used through smolagents' CodeAgent, SmolLM3 with Python tools",
-            closers=(),
-            instructions={"format": block_format("<code>\n", "\n</code>")},
-        )
-        self.heads = (
-            Head(("<code>",), r"<code>\s{0,64}+(?:\Z|(?=[A-Za-z_#]))", body_starts="c", begins=_program_begins),
-        )
-        self._layout = CallLayout(closers=("</code>", "<end_code>"), brackets=False, one_per_line=True, statements=True)

@@ -150,6 +150,7 @@ class ToolBridge(ToolNameXml):
     )
     closers = (CLOSER, OPENER)
     stop = ("<toolbridge_result>",)
+    result_openers = ("<toolbridge_result>",)
 
     def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Read from the content after the first element's tag."""

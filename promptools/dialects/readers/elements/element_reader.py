@@ -39,7 +39,7 @@ from promptools.dialects.readers.elements.element_value import (
 from promptools.dialects.readers.elements.yaml_mapping import read_mapping
 from promptools.dialects.readers.key_value.labelled_reader import main_parameter
 from promptools.dialects.readers.key_value.tagged_text import FIRST_CHUNK, TaggedTextReader
-from promptools.parsing.known_tags import RESERVED_TAGS
+from promptools.dialects.reply_markers import reply_markers
 from promptools.parsing.parts import Part
 from promptools.types import Fix
 
@@ -71,7 +71,7 @@ class ElementReader(TaggedTextReader):
         declared = rules.tools.keys(root) if rules.tools is not None else frozenset[str]()
         self._keys = _MCP_KEYS if root == MCP_TOOL and not declared else declared
         self._tags = element_tags(root, self._keys | {ARGS_TAG})
-        self._is_ambiguous = tag in RESERVED_TAGS
+        self._is_ambiguous = tag in reply_markers().reserved_tags
         """The tag has another meaning too: it is a call only once its whole content fits the tool, and never before."""
         super().__init__(head, "", self._tags, rules, place, definite=definite and not self._is_ambiguous)
         self._pieces, self._base_offset = [tag], len(tag)

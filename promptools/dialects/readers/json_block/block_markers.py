@@ -5,15 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
-from typing import Final
-
-from promptools.parsing.known_tags import RESULT_OPENERS
 
 _GAP = r"[\s,;}\]]*"
 GAP_AFTER_FENCE = re.compile(_GAP)
 """What may come between a value and its closing marker once a code fence inside the block has been closed."""
-RESULT_TAGS: Final = tuple(token for token in RESULT_OPENERS if token.startswith("<"))
-"""What a model that keeps generating makes up after a call without its closing marker."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,13 +32,13 @@ from promptools.dialects.calls.streaming import ArgumentStreamer
 from promptools.dialects.contract import trace_entry
 from promptools.dialects.readers.json_block.block_markers import (
     GAP_AFTER_FENCE,
-    RESULT_TAGS,
     Closers,
     MarkerSearch,
     fence_closers,
     name_in_marker,
 )
 from promptools.dialects.readers.json_block.trailing_blocks import find_trailing_blocks
+from promptools.dialects.reply_markers import reply_markers
 from promptools.jsontext.quotes import UNESCAPED_QUOTES
 from promptools.parsing.parts import CandidateBase, Part, TriedStrategy, add_fix, total_length
 from promptools.types import Fix, MalformedReason
@@ -134,6 +134,10 @@ class JsonBlockReader(CandidateBase):
             self._report_truncated()
         else:
             self._finish(self._lookahead, self._missing_closer_fix(self._lookahead.strip()))
+
+    def _is_beginning(self, look: str) -> bool:
+        """Return whether more text may turn `look` into a marker that is expected, or into a result's."""
+        return any(tag.startswith(look) for tag in (*self._expected_markers(), *reply_markers().result_tags))
 
     @property
     def _lacks_body(self) -> bool:
@@ -390,7 +394,7 @@ class JsonBlockReader(CandidateBase):
             self.unread = look if opener else look[len(mark) :]
             self._lookahead = ""
             self._finish("" if opener else mark, self._marker_fix(mark))
-        elif look == "<" or any(expected.startswith(look) for expected in (*self._expected_markers(), *RESULT_TAGS)):
+        elif look == "<" or self._is_beginning(look):
             return end
         elif self._name is None and not self._lacks_body and (following := _NEXT_BODY.match(look)) is not None:
             if following.end() == len(look) and look[-1] != "{":
@@ -450,7 +454,7 @@ class JsonBlockReader(CandidateBase):
     def _on_foreign_text(self, lookahead: str) -> None:
         """Decide on prose, or another dialect's marker, where the closer belongs."""
         gap = "".join(self._gap)
-        loose = lookahead.startswith(("<|", "</", "<｜", *RESULT_TAGS)) or (
+        loose = lookahead.startswith(("<|", "</", "<｜", *reply_markers().result_tags)) or (
             not self._lacks_body
             and (
                 self._place.expected

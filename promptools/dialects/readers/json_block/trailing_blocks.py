@@ -16,8 +16,8 @@ from promptools.dialects.calls.envelope import NotACall, read_node
 from promptools.dialects.calls.json_body import read_calls
 from promptools.dialects.calls.resolve import Evidence, ParseOptions
 from promptools.dialects.readers.json_block.block_markers import Closers
+from promptools.dialects.reply_markers import reply_markers
 from promptools.jsontext.read import Unreadable
-from promptools.parsing.special_tokens import END_OF_TURN_TOKENS
 
 MAX_OPENERS: Final = 8
 """Openers that are tried, the last ones of the text: each attempt is O(n) in its characters."""
@@ -46,7 +46,7 @@ def _only_whole_blocks(
     raw: str, at: int, closers: Closers, rules: ParseOptions, place: Evidence, keys: tuple[str, str] | None
 ) -> bool:
     """Return whether `raw[at:]` is nothing but blocks, each with a call of an offered tool."""
-    opener, end = _opener_pattern(closers.openers), _end_pattern(closers.right)
+    opener, end = _opener_pattern(closers.openers), _end_pattern(closers.right, reply_markers().end_tokens)
     while at < len(raw):
         opened = opener.match(raw, at)
         if opened is None:
@@ -86,11 +86,9 @@ def _line_opener_pattern(openers: tuple[str, ...]) -> re.Pattern[str]:
 
 
 @lru_cache(maxsize=64)
-def _end_pattern(right: tuple[str, ...]) -> re.Pattern[str]:
+def _end_pattern(right: tuple[str, ...], end_tokens: tuple[str, ...]) -> re.Pattern[str]:
     """Return the pattern of a fence's end, a closer and end-of-turn tokens, any of which may be missing."""
-    return re.compile(
-        rf"\s*+(?:```\s*+)?(?:(?:{_any_literal(right)})\s*+)?(?:(?:{_any_literal(END_OF_TURN_TOKENS)})\s*+)*+"
-    )
+    return re.compile(rf"\s*+(?:```\s*+)?(?:(?:{_any_literal(right)})\s*+)?(?:(?:{_any_literal(end_tokens)})\s*+)*+")
 
 
 def _any_literal(texts: Iterable[str]) -> str:

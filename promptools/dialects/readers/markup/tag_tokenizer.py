@@ -10,16 +10,12 @@ import re
 from collections.abc import Collection
 
 from promptools.dialects.readers.markup.tag_names import DSML, SHARED_NAMES, TAG_LIMIT, Tag, TagNames
-from promptools.parsing.known_tags import LONE_REASONING_CLOSERS, RESULT_OPENERS
-from promptools.parsing.special_tokens import END_OF_TURN_TOKENS
+from promptools.dialects.reply_markers import reply_markers
 
 _OPENING, _CLOSING_DATA = "<![CDATA[", "]]>"
 _QUOTED = re.compile(r'"[^"]*(?:"|\Z)')
 _ELEMENT = re.compile(r"<(/?)\s{0,4}([A-Za-z_][\w.:-]{0,63})\s{0,4}(/?)>")
 
-_ENDS = (*END_OF_TURN_TOKENS, *(token for token in RESULT_OPENERS if token.startswith("<")), *LONE_REASONING_CLOSERS)
-_END = re.compile("|".join(re.escape(token) for token in sorted(_ENDS, key=len, reverse=True) if token[0] == "<"))
-_LONGEST_END = max(map(len, _ENDS))
 _UNFINISHED = re.compile(
     r"<\s{0,8}/?\s{0,8}(?:[|｜]{1,4}\s{0,4}(?:D(?:S(?:M?)?)?|G(?:C(?:M?)?)?)?\Z"
     rf"|(?:{DSML})?(?P<word>[A-Za-z_][\w.:-]*)?(?P<after>[\s\S]?))"
@@ -31,6 +27,7 @@ class TagTokenizer:
 
     def __init__(self, names: TagNames = SHARED_NAMES) -> None:
         self._names = names
+        self._markers = reply_markers()
         self.elements: Collection[str] | None = ()
         """Other elements that count as tags; None for all."""
         self.spaced_keys: Collection[str] = ()
@@ -74,7 +71,7 @@ class TagTokenizer:
         return text[at : len(text) - held] or None
 
     def _element(self, text: str, at: int) -> Tag | None:
-        match = _END.match(text, at)
+        match = self._markers.turn_end.match(text, at)
         if match is not None:
             return Tag(match[0], "end")
         token = self._names.read_token(text, at)
@@ -88,8 +85,8 @@ class TagTokenizer:
     def _unfinished(self, tail: str) -> bool:
         """Return whether more text may turn `tail` into a tag."""
         names = self._names
-        short = len(tail) < max(_LONGEST_END, names.longest_token)
-        if short and any(literal.startswith(tail) for literal in (*_ENDS, *names.tokens)):
+        short = len(tail) < max(self._markers.longest_turn_end, names.longest_token)
+        if short and any(literal.startswith(tail) for literal in (*self._markers.turn_ends, *names.tokens)):
             return True
         begun = _UNFINISHED.match(tail)
         if begun is None:

@@ -5,13 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from promptools.dialects.calls.resolve import ParseOptions
+from promptools.dialects.calls.resolve import PLAUSIBLE_NAME, ParseOptions
 from promptools.dialects.contract import Head, Tier
 from promptools.dialects.readers.literals.python_names import name_pattern, unescape_name
+from promptools.dialects.readers.python_calls.python_parts import CallLayout
 from promptools.parsing.parts import Candidate, CandidateBase
 
 CALLEE = name_pattern(r"\w", r"[\w.:/-]", 80)
 SPACED_CALLEE = name_pattern(r"\w", r"[\w.:/ -]", 80)
+LIST_PATTERN = rf"\[\s{{0,64}}+(?:\Z|{SPACED_CALLEE}(?:\Z|\())"
+BARE_LIST = CallLayout(brackets=True, spaced_names=True)
+"""The layout of a list of calls without markers."""
+_LIST_NAME = re.compile(r"\[\s*([^(]*)\(")
 _CALLEE = re.compile(rf"(?:\[\s{{0,16}}+)?({CALLEE})[ \t]{{0,8}}+\(")
 _FIRST_OF_BODY = re.compile(r"\s*+(?:\[\s*+)?+(\S)")
 
@@ -48,6 +53,30 @@ def marker_head(*openers: str, json: bool = False, spaced: bool = False, tier: T
         body_starts="[",
         begins=begins_with_marker,
         tier=tier,
+    )
+
+
+def list_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+    """Whether a bracket begins a list of calls: of an offered tool, or of any if no text came before."""
+    named = _LIST_NAME.fullmatch(text, start, end)
+    if named is None:
+        return None
+    if rules.tools is None:
+        return fresh and PLAUSIBLE_NAME.match(unescape_name(named[1].strip())) is not None
+    return rules.tools.find(unescape_name(named[1])) is not None
+
+
+def list_head(*, tier: Tier | None = None, on_request: bool = False, fence_labels: tuple[str | None, ...] = ()) -> Head:
+    """Return the head of a list of calls without markers."""
+    return Head(
+        ("[",),
+        LIST_PATTERN,
+        body_starts="",
+        gate=LIST_PATTERN,
+        begins=list_begins,
+        tier=tier,
+        on_request=on_request,
+        fence_labels=fence_labels,
     )
 
 

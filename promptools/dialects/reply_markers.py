@@ -1,0 +1,114 @@
+"""The markers around reasoning, answers, results and turns that all registered dialects declare, put together.
+
+They are recognized in every reply, whatever dialect its calls are in: a server may leave any of them in the text, and
+models mix them. `reply_markers` is the one place to take them from.
+
+Two forms of `Dialect.reasoning_tags` are more than literals. An opener that another one begins with, as Gemma 4's
+`<|channel>` begins `<|channel>thought`, has lost the rest: it counts only where no text precedes it. An opener and a
+closer that end in `{suffix}>`, such as `<think:{suffix}>`, match any suffix, which is the same in both tags.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property, lru_cache
+from itertools import chain
+from typing import Final
+
+from promptools.dialects import edition, get, names
+from promptools.dialects.shared_markers import END_TOKENS, REASONING_TAGS, RESULT_OPENERS
+
+TAG_SUFFIX: Final = r"[\w-]{1,32}"
+_HOLE: Final = "{suffix}>"
+_PLAIN_TAG = re.compile(r"</?[a-z]+>\Z")
+
+
+class ReplyMarkers:
+    """The markers of all registered dialects, and those that dialects share."""
+
+    def __init__(self) -> None:
+        dialects = [get(name) for name in names()]
+        tags = dict(chain(REASONING_TAGS.items(), *(dialect.reasoning_tags.items() for dialect in dialects)))
+        self.suffixed_tags = {
+            opener.removesuffix(_HOLE): tags.pop(opener).removesuffix(_HOLE)
+            for opener in [*tags]
+            if opener.endswith(_HOLE)
+        }
+        """What precedes the suffix in an opening tag of reasoning, and what does in its closing tag."""
+        self.unlabelled_openers = {
+            opener: tags.pop(opener)
+            for opener in [*tags]
+            if any(other.startswith(opener) for other in tags if other != opener)
+        }
+        """The openers that begin others, and their closers."""
+        self.reasoning_tags = tags
+        """The closer of each opener that is a literal and complete."""
+        self.answer_tags = dict(chain.from_iterable(dialect.answer_tags.items() for dialect in dialects))
+        """The closer of each opener of an answer, which is empty where there is none."""
+        self.result_openers = tuple(
+            dict.fromkeys(chain(RESULT_OPENERS, *(dialect.result_openers for dialect in dialects)))
+        )
+        """How a tool's result begins, or the turn that has it."""
+        self.result_tags = tuple(opener for opener in self.result_openers if opener.startswith("<"))
+        self.end_tokens = tuple(dict.fromkeys(chain(END_TOKENS, *(dialect.end_tokens for dialect in dialects))))
+        """Tokens that end a turn. At the end of a reply and next to a call they are no text."""
+        self.tokens_before_text = frozenset(chain.from_iterable(dialect.tokens_before_text for dialect in dialects))
+        """Tokens that a program or a name follows: one stands alone only if nothing does."""
+        self.rescuing_dialects = frozenset(dialect.name for dialect in dialects if dialect.rescues)
+        self.lone_closers = tuple(
+            dict.fromkeys(closer for closer in tags.values() if closer not in self.answer_tags.values())
+        )
+        """Closing tags that show that what precedes is reasoning even if the opening tag is missing."""
+        self.reserved_tags = frozenset((*tags, *self.answer_tags, *self.result_openers))
+        """Tags with a meaning of their own, even if a tool has the same name."""
+        self.plain_answer_tags = frozenset(
+            tag for tag in chain(self.answer_tags, self.answer_tags.values()) if _PLAIN_TAG.match(tag)
+        )
+        """Tags that an answer may contain as text: they count only directly after reasoning."""
+        self.readable_answer_tags = frozenset(opener for opener in self.answer_tags if "<" not in opener)
+        """Tags that are text where they do not enclose an answer."""
+
+    def reasoning_closer(self, opener: str) -> str:
+        """Return the closing tag of an opening tag of reasoning."""
+        closer = self.reasoning_tags.get(opener) or self.unlabelled_openers.get(opener)
+        if closer is not None:
+            return closer
+        start = next(start for start in self.suffixed_tags if opener.startswith(start))
+        return self.suffixed_tags[start] + opener[len(start) :]
+
+    def suffixed_closer_start(self, tag: str) -> str:
+        """Return what precedes the suffix of a closing tag, empty if it has none."""
+        return next((start for start in self.suffixed_tags.values() if tag.startswith(start)), "")
+
+    @cached_property
+    def turn_ends(self) -> tuple[str, ...]:
+        """What begins after a turn, or ends one, whatever call is open in it."""
+        return (*self.end_tokens, *self.result_tags, *self.lone_closers)
+
+    @cached_property
+    def longest_turn_end(self) -> int:
+        """The length of the longest of `turn_ends`."""
+        return max(map(len, self.turn_ends))
+
+    @cached_property
+    def turn_end(self) -> re.Pattern[str]:
+        """The pattern of `turn_ends`, those that begin with `<`."""
+        tags = (tag for tag in sorted(self.turn_ends, key=len, reverse=True) if tag[0] == "<")
+        return re.compile("|".join(map(re.escape, tags)))
+
+    @cached_property
+    def suffixed_closer(self) -> re.Pattern[str]:
+        """The pattern of a closing tag with a suffix."""
+        starts = "|".join(map(re.escape, self.suffixed_tags.values())) or "(?!)"
+        return re.compile(rf"(?:{starts}){TAG_SUFFIX}>")
+
+
+def reply_markers() -> ReplyMarkers:
+    """Return the markers of the dialects that are registered now."""
+    return _markers_of(edition())
+
+
+@lru_cache(maxsize=1)
+def _markers_of(edition: int) -> ReplyMarkers:
+    del edition  # a registered dialect may have the name of one that was removed
+    return ReplyMarkers()

@@ -1,0 +1,33 @@
+"""The markers that no dialect owns: templates of many families write them, with calls in any dialect or none.
+
+A marker of one family is declared by its dialect, as `reasoning_tags`, `answer_tags`, `result_openers` or `end_tokens`
+(see `promptools.dialects.contract`). Here are the others: tags that models learn from prompts, ChatML's tokens, which
+half of all families use, and the end tokens of families that write their calls in another family's dialect.
+`promptools.dialects.reply_markers` puts both together.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+REASONING_TAGS: Final = {
+    "<think>": "</think>",  # most families
+    "<thinking>": "</thinking>",  # prompted models
+    "<thought>": "</thought>",
+    "<reasoning>": "</reasoning>",
+    "[thinking]": "[/thinking]",
+}
+RESULT_OPENERS: Final = (
+    "<function_response>",  # prompted models
+    "<|im_start|>user",  # ChatML
+    "<|im_start|>tool",
+    "<|im_start|>function",
+)
+END_TOKENS: Final = (
+    "<|im_end|>",  # ChatML: Qwen, Kimi K2, Yi, InternLM
+    "<|endoftext|>",  # GPT-2's vocabulary: Qwen, GLM, Phi, OLMo, Granite
+    "<|end_of_text|>",
+    "</s>",  # Llama 2, Mistral, Zephyr
+    "<|end_of_turn|>",  # OpenChat, Starling
+    "<|end_of_sentence|>",  # ERNIE 4.5
+)
