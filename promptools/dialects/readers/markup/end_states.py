@@ -128,7 +128,7 @@ class EndStates(ValueStates):
             self._truncate("the text ended before its closer")
         else:
             call.unclosed = True
-            self._end_call(self._index, self._missing_closer_fix(0))
+            self._end_call(self._index, self._missing_closer_fix())
             if not self._decided:
                 self._finish(self._index, self._missing_wrapper_fix())
 

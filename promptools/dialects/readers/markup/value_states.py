@@ -313,8 +313,9 @@ class ValueStates(MarkupBlock):
 
     # --- what is missing, or odd ---------------------------------------------------------------------------------
 
-    def _missing_closer_fix(self, which: int) -> Fix:
-        return Fix("closer", f"no {self._grammar.closers[which]!r}")
+    def _missing_closer_fix(self) -> Fix | None:
+        closer = self._grammar.closers[0]
+        return Fix("closer", f"no {closer!r}") if closer else None
 
     def _unclosed_value_fix(self) -> Fix:
         return Fix(self._grammar.unclosed_value, f"no {self._grammar.closers[1]!r}")
