@@ -71,15 +71,6 @@ def render_parameters(
     return "".join(lines)
 
 
-def render_invoke(call: Call, tag_prefix: str = "") -> str:
-    """Write a call as `<invoke name="...">` with its parameters; `tag_prefix`: the prefix of each tag's name."""
-
-    def parameter(key: str, text: str, _string: bool) -> str:
-        return f'<{tag_prefix}parameter name="{key}">{text}</{tag_prefix}parameter>\n'
-
-    return f'<{tag_prefix}invoke name="{call.name}">\n{render_parameters(call, parameter)}</{tag_prefix}invoke>'
-
-
 def wrap_results(results: Sequence[Result], before: str, after: str) -> str:
     """Write results between tags, one after the other."""
     return "\n".join(f"{before}{result.content}{after}" for result in results)

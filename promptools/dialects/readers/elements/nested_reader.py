@@ -132,7 +132,7 @@ class NestedReader(MarkupReader):
         elif (token.kind in ("call", "wrap") and marked and not self._open_elements) or (
             token.kind == "end" and not self._open_elements and self._call_tokens
         ):
-            self._end_call(self._index, self._missing_closer_fix(0))
+            self._end_call(self._index, self._missing_closer_fix())
             if not self._decided:
                 self._between(token)
         else:

@@ -97,7 +97,7 @@ class EndStates(ValueStates):
                 self._call = self._segments[-1].call if isinstance(self._segments[-1].call, MarkupCall) else None
                 self._call_start = self._segments.pop().start
                 self._truncate("the text ended before its wrapper did")
-            elif self._cut_tag.startswith("</") and not self._has_outside_text():
+            elif self._cut_tag.startswith(self._names.closer_start) and not self._has_outside_text():
                 self._finish(self._index, Fix("closer", f"no {self._grammar.wrapper[1]!r}, only {self._cut_tag!r}"))
             else:
                 self._finish(self._segments[-1].end, self._missing_wrapper_fix())
@@ -120,7 +120,7 @@ class EndStates(ValueStates):
         assert call is not None
         stopped = finish_reason in COMPLETE_FINISH_REASONS
         meant = self._in_wrapper or self._place.implies_call
-        closing = self._cut_tag.startswith("</")
+        closing = self._cut_tag.startswith(self._names.closer_start)
         cut = self._cut_tag != "" and not closing
         if not call.values and not meant:
             self._finish_as_text(self._index, "only the beginning of a call is there")
@@ -128,7 +128,7 @@ class EndStates(ValueStates):
             self._truncate("the text ended before its closer")
         else:
             call.unclosed = True
-            self._end_call(self._index, self._missing_closer_fix(0))
+            self._end_call(self._index, self._missing_closer_fix())
             if not self._decided:
                 self._finish(self._index, self._missing_wrapper_fix())
 

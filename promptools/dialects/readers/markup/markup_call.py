@@ -12,6 +12,7 @@ from promptools.dialects.calls.envelope import JsonNode, UnresolvedCall
 from promptools.dialects.calls.resolve import Evidence, ParseOptions, resolve_call
 from promptools.dialects.readers.markup.tag_names import SHARED_NAMES, TagNames
 from promptools.errors import clip
+from promptools.jsontext.read import Unreadable, read_value
 from promptools.types import Call, Fix, Malformed, Tool
 
 Trim = Literal["line", "verbatim", "strip"]
@@ -44,6 +45,8 @@ class MarkupGrammar(NamedTuple):
     """Names may have any namespace before them."""
     other_wrappers: tuple[tuple[str, str], ...] = ()
     """Further tags around calls that it writes."""
+    unclosed_value: Literal["closer", "marker"] = "closer"
+    """What a fix of a value without its closing tag counts as."""
     elements: bool = False
     """Parameters are elements of their keys."""
     names: TagNames = SHARED_NAMES
@@ -135,13 +138,23 @@ class MarkupCall:
         if string == "false":
             with suppress(ValueError, RecursionError):
                 return json.loads(text, parse_constant=_reject_constant), ()
-            return read_typed(text, frozenset())
+            value = read_typed(text, frozenset())[0]
+            return (value, ()) if value is not text else _repair(text)
         return read_parameter(self._rules, self.tool.name if self.tool is not None else self.written_name, key, text)
 
     def resolve(self, place: Evidence) -> Call | Malformed:
         """Resolve the call. Raise `NotACall` if it calls no offered tool."""
         node = JsonNode(self.values, "", 0, 0, exact=False)
         return resolve_call(UnresolvedCall(node, self.written_name, node, {}, tuple(self.fixes)), self._rules, place)
+
+
+def _repair(text: str) -> tuple[Any, tuple[Fix, ...]]:
+    """Repair and read JSON; any other text stays a string, for the schema to judge."""
+    try:
+        value = read_value(text.strip())
+    except Unreadable:
+        return text, ()
+    return (text, ()) if text.strip()[value.end :].strip() else (value.value, value.fixes)
 
 
 def _reject_constant(name: str) -> Any:

@@ -35,6 +35,10 @@ MAX_STRAY_TEXT = 1000
 class MarkupReader(EndStates):
     """Reads a block of calls, or one call without a wrapper, as a `promptools.parsing.parts.Candidate`."""
 
+    def begin_call(self, name: str) -> None:
+        """Begin inside a call whose own tag is not part of the text."""
+        self._open_call(0, name)
+
     # --- around calls --------------------------------------------------------------------------------------------
 
     def _before_calls(self, token: Tag | str) -> None:
@@ -226,7 +230,7 @@ class MarkupReader(EndStates):
             self._record_spelling(tag)
             self._end_call(self._index + 1)
         elif tag.kind in ("call", "wrap") or (tag.kind == "end" and call.values):
-            self._end_call(self._index, self._missing_closer_fix(0))
+            self._end_call(self._index, self._missing_closer_fix())
             if not self._decided:
                 self._between(tag)
         else:

@@ -48,6 +48,11 @@ _SPACED = re.compile(
     rf"[\sĠĊ]{{0,8}}=[\sĠĊ]{{0,8}}(?P<bare>{_NAME}{{1,128}}+(?:[ \t]{{1,4}}+{_NAME}{{1,128}}+){{1,16}}+)\s{{0,8}}>"
 )
 _CLOSING_REST = re.compile(r"[^<>]{0,64}>")
+_QUOTED = re.compile(r'"[^"]*(?:"|\Z)')
+_UNFINISHED = re.compile(
+    r"<\s{0,8}/?\s{0,8}(?:[|｜]{1,4}\s{0,4}(?:D(?:S(?:M?)?)?|G(?:C(?:M?)?)?)?\Z"
+    rf"|(?:{DSML})?(?P<word>[A-Za-z_][\w.:-]*)?(?P<after>[\s\S]?))"
+)
 _PAIR = re.compile(r"([A-Za-z_][\w:-]*)\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|[“”‘’]([^“”‘’]*)[“”‘’]|([^\s<>\"'“”‘’=/]+))")
 
 
@@ -89,6 +94,10 @@ class TagNames:
     """The element in a call that names its tool."""
     naming_elements: frozenset[str] = NAMING_ELEMENTS
     """Elements in a call that are none of its parameters."""
+    closer_start: str = "</"
+    """How the beginning of a closing tag that is cut short is recognized."""
+    tag_limit: int = TAG_LIMIT
+    """Longest tag in characters."""
     tokens: Mapping[str, tuple[TagKind, bool]] = field(default_factory=dict[str, tuple[TagKind, bool]])
     """Tokens without a name: the kind of each, and whether it closes."""
     words: tuple[str, ...] = field(init=False)
@@ -147,6 +156,20 @@ class TagNames:
         match = self._token.match(text, at)
         return Tag(match[0], *self.tokens[match[0]]) if match is not None else None
 
+    def may_become_tag(self, tail: str, elements: Collection[str] | None) -> bool:
+        """Return whether more text may turn `tail` into a tag; `elements`: other names that count, None for all."""
+        begun = _UNFINISHED.match(tail)
+        if begun is None:
+            return False
+        if begun["word"] is None:
+            return begun.end() == len(tail) and not begun["after"]
+        word = begun["word"].rpartition(":")[2] if begun["word"].startswith(self.spaces) else begun["word"]
+        if not begun["after"]:
+            known = (*self.words, *self.spaces, *self.marks, *(elements or ()))
+            return elements is None or any(name.startswith(word) or word.startswith(name) for name in known)
+        relevant = word.startswith(self.words) or word in self.marks or elements is None or word in elements
+        return relevant and _in_open_quote(tail[begun.start("after") :])
+
     def begins_broken_tag(self, text: str) -> bool:
         """Return whether a text begins with a tag of a call or a parameter that cannot be read."""
         lead = self._start.match(strip_blank(text))
@@ -184,6 +207,12 @@ def _match_rest(text: str, at: int, kind: TagKind, *, close: bool) -> re.Match[s
     if match is None and kind == "call":
         match = _WORD.match(text, at)
     return match
+
+
+def _in_open_quote(inside: str) -> bool:
+    """Return whether every bracket is inside the quotes of an attribute."""
+    bare = _QUOTED.sub("", inside)
+    return "<" not in bare and ">" not in bare
 
 
 def _attributes(text: str) -> dict[str, str]:

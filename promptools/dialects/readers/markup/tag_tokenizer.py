@@ -1,7 +1,7 @@
 r"""The tags of `call(name) / parameter(key) value / end` markup, found in text that comes in pieces.
 
-`TagNames` reads one tag; here the text is split at them. A tag has at most `TAG_LIMIT` characters, so no character is
-looked at more often than that.
+`TagNames` reads one tag; here the text is split at them. A tag has at most `TagNames.tag_limit` characters, so no
+character is looked at more often than that.
 """
 
 from __future__ import annotations
@@ -9,21 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from promptools.dialects.readers.markup.tag_names import DSML, SHARED_NAMES, TAG_LIMIT, Tag, TagNames
+from promptools.dialects.readers.markup.tag_names import SHARED_NAMES, Tag, TagNames
 from promptools.dialects.reply_markers import reply_markers
 
 _OPENING, _CLOSING_DATA = "<![CDATA[", "]]>"
-_QUOTED = re.compile(r'"[^"]*(?:"|\Z)')
 _ELEMENT = re.compile(r"<(/?)\s{0,4}([A-Za-z_][\w.:-]{0,63})\s{0,4}(/?)>")
-
-_UNFINISHED = re.compile(
-    r"<\s{0,8}/?\s{0,8}(?:[|｜]{1,4}\s{0,4}(?:D(?:S(?:M?)?)?|G(?:C(?:M?)?)?)?\Z"
-    rf"|(?:{DSML})?(?P<word>[A-Za-z_][\w.:-]*)?(?P<after>[\s\S]?))"
-)
 
 
 class TagTokenizer:
-    """Splits text into tags and the text between them. O(n) in characters, `TAG_LIMIT` times at worst."""
+    """Splits text into tags and the text between them. O(n) in characters, `TagNames.tag_limit` times at worst."""
 
     def __init__(self, names: TagNames = SHARED_NAMES) -> None:
         self._names = names
@@ -48,7 +42,7 @@ class TagTokenizer:
         tag = self._names.read_tag(text, at, self.spaced_keys) or self._element(text, at)
         if tag is not None:
             return tag
-        if len(text) - at <= TAG_LIMIT and self._unfinished(text[at:]):
+        if len(text) - at <= self._names.tag_limit and self._unfinished(text[at:]):
             return Tag(text[at:], "cut") if final else None
         end = text.find("<", at + 1)
         return text[at:] if end < 0 else text[at:end]
@@ -84,30 +78,6 @@ class TagTokenizer:
 
     def _unfinished(self, tail: str) -> bool:
         """Return whether more text may turn `tail` into a tag."""
-        names = self._names
-        short = len(tail) < max(self._markers.longest_turn_end, names.longest_token)
-        if short and any(literal.startswith(tail) for literal in (*self._markers.turn_ends, *names.tokens)):
-            return True
-        begun = _UNFINISHED.match(tail)
-        if begun is None:
-            return False
-        if begun["word"] is None:
-            return begun.end() == len(tail) and not begun["after"]
-        if not begun["after"]:
-            return self._may_begin(begun["word"], (*names.words, *names.spaces, *names.marks))
-        word = begun["word"].rpartition(":")[2] if begun["word"].startswith(names.spaces) else begun["word"]
-        relevant = word.startswith(names.words) or word in names.marks or self.elements is None or word in self.elements
-        inside = tail[begun.start("after") :]
-        return relevant and _in_open_quote(inside)
-
-    def _may_begin(self, word: str, known: Collection[str]) -> bool:
-        if self.elements is None:
-            return True
-        word = word.rpartition(":")[2] if word.startswith(self._names.spaces) else word
-        return any(name.startswith(word) or word.startswith(name) for name in (*known, *self.elements))
-
-
-def _in_open_quote(inside: str) -> bool:
-    """Return whether every bracket is inside the quotes of an attribute."""
-    bare = _QUOTED.sub("", inside)
-    return "<" not in bare and ">" not in bare
+        short = len(tail) < max(self._markers.longest_turn_end, self._names.longest_token)
+        literals = (*self._markers.turn_ends, *self._names.tokens) if short else ()
+        return any(literal.startswith(tail) for literal in literals) or self._names.may_become_tag(tail, self.elements)

@@ -156,7 +156,7 @@ class ValueStates(MarkupBlock):
             self._closing_tokens = [(self._index, token)]
             self._state = self._after_closer
         elif self._opens_next_param(token):
-            self._end_value(self._missing_closer_fix(1) if self._param_style == "tag" else None)
+            self._end_value(self._unclosed_value_fix() if self._param_style == "tag" else None)
             self._in_call(token)
         else:
             self._open_params += (
@@ -276,7 +276,7 @@ class ValueStates(MarkupBlock):
         begin, first = closing[0][0] - len(self._value_pieces), closing[0][1]
         assert isinstance(first, Tag)
         own = self._closes_value(first)
-        self._end_value(None if own or self._param_style == "nameless" else self._missing_closer_fix(1))
+        self._end_value(None if own or self._param_style == "nameless" else self._unclosed_value_fix())
         if own and self._param_style == "tag":
             self._record_spelling(first)
         current = self._index
@@ -313,8 +313,12 @@ class ValueStates(MarkupBlock):
 
     # --- what is missing, or odd ---------------------------------------------------------------------------------
 
-    def _missing_closer_fix(self, which: int) -> Fix:
-        return Fix("closer", f"no {self._grammar.closers[which]!r}")
+    def _missing_closer_fix(self) -> Fix | None:
+        closer = self._grammar.closers[0]
+        return Fix("closer", f"no {closer!r}") if closer else None
+
+    def _unclosed_value_fix(self) -> Fix:
+        return Fix(self._grammar.unclosed_value, f"no {self._grammar.closers[1]!r}")
 
     def _spelling_fix(self, tag: Tag) -> Fix | None:
         if self._grammar.canonical.fullmatch(tag.raw):
