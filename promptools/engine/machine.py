@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from promptools.engine.state import NEED_MORE, Levels, ParserState, StandaloneResult, StateFunction, StateName
 from promptools.engine.states import code, prose, reasoning
 from promptools.engine.states.candidates import close_candidate, in_candidate
+from promptools.engine.states.plain_call import plain_call
 from promptools.engine.states.tags import enter_reasoning
 from promptools.parsing.emitter import Emitter
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from promptools.engine.scan_plan import ScanPlan
 
 STATES: Final[dict[StateName, StateFunction]] = {
+    "plain_call": plain_call,
     "reply_start": prose.reply_start,
     "prose": prose.prose,
     "first_word": prose.first_word,
@@ -55,6 +57,10 @@ class Engine:
     def found_header(self) -> tuple[Dialect, str] | None:
         """Once a message with a header was found: the dialect that reads it, and the text from the header on."""
         return self._state.found_header
+
+    def begin_whole(self) -> None:
+        """Start a reply that is fed in one chunk."""
+        self._state.next = "plain_call"
 
     def begin_in_reasoning(self) -> None:
         """Start inside a reasoning zone whose opener the chat template printed."""

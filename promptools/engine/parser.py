@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 from promptools.dialects import get as get_dialect
 from promptools.dialects import unknown as unknown_dialect
 from promptools.dialects.calls.resolve import ParseOptions
-from promptools.engine.fast_path import EXPECTED_DIALECTS, parse_plain
 from promptools.engine.machine import Engine
 from promptools.engine.message_router import MessageRouter
-from promptools.engine.scan_plan import content_plan, default_plan, plan_for
+from promptools.engine.scan_plan import content_plan, plan_for
 from promptools.errors import UsageError, clip
 from promptools.parsing.emitter import Emitter
 from promptools.parsing.events import Event, Reasoning, Text, WasReasoning
@@ -101,6 +100,8 @@ class StreamParser:
         """The parser of the rest, once a message with a header was found."""
         self._held_events: list[Event] | None = None
         """Events held until the first header of a reply that must have one shows whether its text was reasoning."""
+        if self._is_whole:
+            self._engine.begin_whole()
         if in_reasoning:
             self._engine.begin_in_reasoning()
         elif dialect is not None and get_dialect(dialect).channels is not None:
@@ -259,13 +260,6 @@ def parse(
     >>> parse('{"tool": "add", "arguments": {"a": 1, "b": 2}}').calls[0].arguments
     {'a': 1, 'b': 2}
     """
-    plain = expect in EXPECTED_DIALECTS and dialect is None and strictness == "balanced" and new_id is None
-    plain = plain and accept is None and sources == ()
-    if plain and not (in_reasoning or json_answer) and isinstance(text, str):
-        prepared = _prepare_tools(tools)
-        reply = parse_plain(text, prepared, default_plan(expect), finish_reason) if prepared else None
-        if reply is not None:
-            return reply
     parser = _WholeReplyParser(
         tools,
         dialect=dialect,

@@ -5,6 +5,7 @@ A state is a function `(state, text, at, final) -> Progress`. It consumes some o
 is `NEED_MORE`: the text from there on is kept in `state.carry` and prepended to the next chunk. With `final`, no more
 text will come, and a state decides. `state.next` names the state that takes the text that follows.
 
+    whole      plain_call                                                         states/plain_call.py
     prose      reply_start, prose, first_word, after_call, made_up_result         states/prose.py
     code       inline_code, fenced_code, after_fenced_call, in_run                states/code.py
     reasoning  reasoning_start, reasoning, holding_call, holding_trailing_calls   states/reasoning.py
@@ -49,6 +50,7 @@ Progress: TypeAlias = int | Literal[Need.MORE]
 Decision: TypeAlias = bool | Literal[Need.MORE]
 
 StateName: TypeAlias = Literal[
+    "plain_call",
     "reply_start",
     "prose",
     "first_word",
@@ -196,7 +198,8 @@ class ParserState:
         self.tool_scanners = plan.scanners_for(rules.tools.names if rules.tools is not None else None)
         self.out = out
         self.parse_standalone = parse_standalone
-        self.next: StateName = "reply_start" if plan.header_dialects else "prose"
+        self.next: StateName
+        self.begin()
         self.carry = ""
         """Text that is held back until more comes."""
         self.held_from = 0
@@ -244,6 +247,10 @@ class ParserState:
         """The label of the open fence, such as `json`; None outside of fences."""
         return self.code.fence_label if self.in_fence else None
 
+    def begin(self) -> None:
+        """Go to the state in which a text begins."""
+        self.next = "reply_start" if self.plan.header_dialects else "prose"
+
     def begin_level(self, size: int) -> None:
         """Begin another level of a text that is parsed as a reply of its own, `size` characters before its end."""
         assert self.levels is not None
@@ -252,7 +259,7 @@ class ParserState:
         self.out = self.out.silent()
         self.frame_closer, self.at_line_start = "", True
         self.reasoning.closed, self.reasoning.mentioned_tags = False, {}
-        self.next = "reply_start" if self.plan.header_dialects else "prose"
+        self.begin()
 
     def write_space(self, text: str, at: int) -> int:
         """Write white space at `text[at]` to the output, and return where it ends."""
