@@ -22,7 +22,7 @@ from promptools.dialects.calls.named_arguments import read_arguments
 from promptools.dialects.calls.resolve import Evidence, ParseOptions, malformed_call
 from promptools.dialects.calls.streaming import ArgumentStreamer
 from promptools.dialects.contract import trace_entry
-from promptools.engine.state import QUOTED
+from promptools.engine.states.candidates import QUOTED
 from promptools.parsing.messages import Content, MessageEnd, MessageStart, Outside, Segment
 from promptools.parsing.parts import Part, total_length
 from promptools.types import Fix, ParseAttempt, Span
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from promptools.dialects.contract import Dialect
-    from promptools.engine.state import StateMachine
+    from promptools.engine.machine import Engine
     from promptools.harmony.parsing.tokenizer import Piece
     from promptools.parsing.emitter import Emitter
 
@@ -47,7 +47,7 @@ class MessageRouter:
         dialect: Dialect,
         rules: ParseOptions,
         out: Emitter,
-        new_engine: Callable[[int], StateMachine],
+        new_engine: Callable[[int], Engine],
         *,
         in_header: bool,
     ) -> None:
@@ -57,7 +57,7 @@ class MessageRouter:
         self._rules = rules
         self._out = out
         self._new_engine = new_engine
-        self._engine: StateMachine | None = None
+        self._engine: Engine | None = None
         self._open_message: MessageStart | None = None
         self._call_text: list[str] = []
         self._streamer: ArgumentStreamer | None = None
@@ -293,4 +293,3 @@ class MessageRouter:
         prose, self._engine = self._engine, None
         if prose is not None:
             prose.finish(finish_reason)
-            prose.release()

@@ -1,14 +1,7 @@
 """The public parser: text in, events out, in one piece or in chunks.
 
-`Engine` is a state machine over the model's text (`state.py` has its theory). In *prose* it searches for the next
-marker: a reasoning tag, a run of backticks, the head of a dialect, a brace. From a head on, a candidate of that dialect
-takes the text until it is decided. Candidates of tier S and A are calls at once; those of tier B (bare JSON) are
-tentative: they are calls if only calls, fences and white space follow, and otherwise become text again, byte for byte.
-
-Once a header of a format with channels (Harmony, Muse) is found, `MessageRouter` takes over for the rest of the reply.
-
-Held back are: the longest suffix that may become a marker (at most a few hundred characters), trailing white space
-(`MAX_HELD_SPACE`), an undecided candidate, and a tentative call until the reply ends.
+`Engine` runs a state machine over the model's text (`state.py` and `machine.py` have its theory). Once a header of a
+format with channels (Harmony, Muse) is found, `MessageRouter` takes over for the rest of the reply.
 """
 
 from __future__ import annotations
@@ -20,12 +13,9 @@ from typing import TYPE_CHECKING
 from promptools.dialects import get as get_dialect
 from promptools.dialects import unknown as unknown_dialect
 from promptools.dialects.calls.resolve import ParseOptions
-from promptools.engine.code import CodeStates
-from promptools.engine.fast_path import EXPECTED_DIALECTS, parse_plain
+from promptools.engine.machine import Engine
 from promptools.engine.message_router import MessageRouter
-from promptools.engine.prose import ProseStates
-from promptools.engine.reasoning import ReasoningStates, StandaloneResult
-from promptools.engine.scan_plan import ScanPlan, content_plan, default_plan, plan_for
+from promptools.engine.scan_plan import content_plan, plan_for
 from promptools.errors import UsageError, clip
 from promptools.parsing.emitter import Emitter
 from promptools.parsing.events import Event, Reasoning, Text, WasReasoning
@@ -35,128 +25,8 @@ from promptools.types import NewId, ParseAttempt, Reply, RestoreArguments, Stric
 if TYPE_CHECKING:
     from promptools.dialects.contract import Dialect
     from promptools.harmony.parsing.tokenizer import Piece
-    from promptools.parsing.parts import Candidate
     from promptools.schema import Tools
     from promptools.schema.tool_definition import ToolLike
-
-MAX_RESYNCS = 8
-"""Candidates, open at the end of the text, whose unread rest is parsed again; the rest of any further one is text."""
-
-
-class Engine(CodeStates, ReasoningStates, ProseStates):
-    """Parses prose: a reply, or the content of one message of it."""
-
-    def __init__(self, rules: ParseOptions, plan: ScanPlan, out: Emitter, at: int = 0) -> None:
-        super().__init__(rules, plan, out, at)
-        self._held_call, self._trailing_calls, self._rescue_tail, self._verdicts, self._mentioned_tags = (
-            [],
-            [],
-            [],
-            {},
-            {},
-        )
-        if plan.header_dialects:
-            self._state = self._reply_start
-
-    def begin_in_reasoning(self) -> None:
-        """Start inside a reasoning zone whose opener the chat template printed."""
-        self._enter_reasoning("</think>")
-        self._state = self._reasoning_start
-
-    def finish(self, finish_reason: str | None) -> None:
-        """End the text, and decide on everything held back; `finish_reason` is the server's."""
-        self._truncated = finish_reason == "length"
-        if self._carry:
-            self._run(self._carry, final=True)
-        self._resolve_open(finish_reason)
-
-    def _resolve_open(self, finish_reason: str | None) -> None:
-        """Decide what is open at the end of the text, until nothing is: each decision may open something else."""
-        left = MAX_RESYNCS
-        while True:
-            if self._held_call:
-                self._resolve_held_call(finish_reason)
-            elif self._trailing_calls:
-                self._rescue_trailing_calls()
-            elif self._candidate is not None:
-                left -= 1
-                self._close_candidate(self._candidate, finish_reason, again=left > 0)
-            elif self._rescue_tail:
-                self._end_rescue()
-            else:
-                return
-
-    def _close_candidate(self, candidate: Candidate, finish_reason: str | None, *, again: bool) -> None:
-        """Close the candidate that is open at the end of the text; `again`: parse the text that it did not take."""
-        candidate.close(finish_reason)
-        self._finish_candidate(candidate, self._fed)
-        rest, self._unread = self._unread, ""
-        if again:
-            self._run(rest, final=True)
-        else:
-            self._out.add_text(rest)
-
-    def _parse_standalone(self, text: str, finish_reason: str | None) -> StandaloneResult:
-        """Parse `text` as a reply of its own, by the same rules."""
-        return StandaloneParser(self._rules, self._plan).read(text, finish_reason)
-
-
-class StandaloneParser(Engine):
-    """Parses the text held in a reasoning zone as a reply of its own, to see whether it ends in calls.
-
-    That text may have such a zone in turn, whose call begins another text to be parsed alone. It is not parsed again
-    but begins a new level, with an output of its own, so that all levels together cost one pass over the text. Calls
-    are not rescued.
-    """
-
-    def __init__(self, rules: ParseOptions, plan: ScanPlan) -> None:
-        super().__init__(rules._replace(rescue=False), plan, _silent_output(plan))
-        self.follows_text = True
-        self._levels: list[tuple[Emitter, int]] = []
-        """The output of each finished level, and the characters from its beginning to the end of the text."""
-        self._level_size = 0
-
-    def read(self, text: str, finish_reason: str | None) -> StandaloneResult:
-        """Parse the whole text. O(n) in characters."""
-        self._level_size = len(text)
-        self._run(text, final=True)
-        self._resolve_open(finish_reason)
-        self.release()
-        self._levels.append((self._out, self._level_size))
-        return self._combine_levels(finish_reason)
-
-    def _resolve_unclosed(self, text: str, at: int) -> int:
-        """Begin another level, with an empty output."""
-        self._levels.append((self._out, self._level_size))
-        self._out, self._level_size = _silent_output(self._plan), len(text) - at
-        self._frame_closer, self._mentioned_tags, self._reasoning_closed, self._at_line_start = "", {}, False, True
-        self._state = self._reply_start if self._plan.header_dialects else self._prose
-        return at
-
-    def _combine_levels(self, finish_reason: str | None) -> StandaloneResult:
-        """Combine the levels, from the last to the first: one that ends in calls is part of the one before."""
-        result = StandaloneResult(False, False, False, frozenset(), {})
-        for out, size in reversed(self._levels):
-            out.end(finish_reason)
-            reply = out.reply
-            meant = result.has_calls and not result.has_text
-            deeper = result if meant else StandaloneResult(False, False, False, frozenset(), result.verdicts)
-            result = StandaloneResult(
-                has_calls=bool(reply.calls) or deeper.has_calls,
-                has_text=bool(reply.content),
-                has_malformed=bool(reply.malformed) or deeper.has_malformed,
-                dialects=deeper.dialects.union(call.dialect for call in reply.calls),
-                verdicts=result.verdicts,
-            )
-            result.verdicts[size] = result.has_calls and not result.has_text
-        return result
-
-
-def _silent_output(plan: ScanPlan) -> Emitter:
-    """Return an output that makes no events."""
-    out = Emitter(None, plan.markers.tokens_before_text)
-    out.emits_events = False
-    return out
 
 
 class StreamParser:
@@ -230,6 +100,8 @@ class StreamParser:
         """The parser of the rest, once a message with a header was found."""
         self._held_events: list[Event] | None = None
         """Events held until the first header of a reply that must have one shows whether its text was reasoning."""
+        if self._is_whole:
+            self._engine.begin_whole()
         if in_reasoning:
             self._engine.begin_in_reasoning()
         elif dialect is not None and get_dialect(dialect).channels is not None:
@@ -266,7 +138,6 @@ class StreamParser:
         if self._router is not None:
             self._router.close(finish_reason)
         self._out.end(finish_reason)
-        self._engine.release()
         return self._drain()
 
     @property
@@ -389,13 +260,6 @@ def parse(
     >>> parse('{"tool": "add", "arguments": {"a": 1, "b": 2}}').calls[0].arguments
     {'a': 1, 'b': 2}
     """
-    plain = expect in EXPECTED_DIALECTS and dialect is None and strictness == "balanced" and new_id is None
-    plain = plain and accept is None and sources == ()
-    if plain and not (in_reasoning or json_answer) and isinstance(text, str):
-        prepared = _prepare_tools(tools)
-        reply = parse_plain(text, prepared, default_plan(expect), finish_reason) if prepared else None
-        if reply is not None:
-            return reply
     parser = _WholeReplyParser(
         tools,
         dialect=dialect,

@@ -92,6 +92,12 @@ class Emitter:
         self.at_start = True
         """Whether only white space, reasoning and markup have been seen since the start."""
 
+    def silent(self) -> Emitter:
+        """Return an empty output by the same rules that makes no events."""
+        out = Emitter(None, self._tokens_before_text)
+        out.emits_events = False
+        return out
+
     @property
     def has_group(self) -> bool:
         """Whether a group is open."""

@@ -67,8 +67,8 @@ class ParseOptions(NamedTuple):
     json_answer: bool
     anchors: frozenset[str]
     rescue: bool | None = None
-    """Whether a call that ends the reasoning of a reply without content counts; None: only in `RESCUE_DIALECTS`
-    dialects."""
+    """Whether a call that ends the reasoning of a reply without content counts; None: only in dialects
+    that have `rescues`."""
     single_shot: bool = False
     """The reply is parsed at once, and nobody consumes the events."""
     accept: frozenset[str] | None = None

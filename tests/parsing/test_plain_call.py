@@ -1,33 +1,44 @@
-"""The short way gives what the machine gives, or nothing."""
+"""The state for a plain call takes what the other states would read alike, or nothing."""
 
 from __future__ import annotations
 
 import json
 import random
+from typing import Any
 
 import pytest
 from casebook import SETS, feed
-from shapes import CALLS, MARKERS
 
-from promptools import Tools, parse
-from promptools.engine import fast_path
+from promptools import Tools, dialects, parse
+from promptools.dialects.calls.resolve import ParseOptions
+from promptools.dialects.rendering.sample import sample_text
+from promptools.dialects.reply_markers import reply_markers
+from promptools.engine.machine import parse_standalone
 from promptools.engine.scan_plan import default_plan
+from promptools.engine.state import ParserState
+from promptools.engine.states.plain_call import PlainCall, find_plain_call
 from promptools.jsontext.brackets import MAX_DEPTH
 from promptools.jsontext.strict import FEW_KEYS, MAX_HOOKED_LENGTH
-from promptools.types import Reply
+from promptools.parsing.emitter import Emitter
 
 TOOLS = Tools(SETS["demo"] or [])
 OSLO = '{"tool": "get_weather", "arguments": {"city": "Oslo"}}'
 NAMED = '{"name": "get_weather", "parameters": {"city": "Oslo"}}'
 
 
-def shortly(text: str, expect: str | None = None, reason: str | None = None) -> Reply | None:
-    """Read a text the short way, and see that the machine gives the same, its trace too."""
-    found = fast_path.parse_plain(text, TOOLS, default_plan(expect), reason)
+def plain_call(text: str, tools: Tools = TOOLS, expect: str | None = None) -> PlainCall | None:
+    """Return the call that the state takes."""
+    rules = ParseOptions(tools, "balanced", expect, json_answer=False, anchors=tools.all_keys)
+    return find_plain_call(ParserState(rules, default_plan(expect), Emitter(None), parse_standalone), text)
+
+
+def taken(text: str, expect: str | None = None, reason: str | None = None) -> PlainCall | None:
+    """Return the call that the state takes, and check that the other states give the same reply, its trace too."""
     _, reply = feed([text], TOOLS, reason, expect=expect)
     assert parse(text, TOOLS, expect=expect, finish_reason=reason) == reply
-    assert found in (None, reply)
-    return found
+    call = plain_call(text, expect=expect)
+    assert call is None or [(call.name, call.arguments)] == [(each.name, each.arguments) for each in reply.calls]
+    return call
 
 
 @pytest.mark.parametrize("expect", [None, "json", "hermes"])
@@ -51,10 +62,8 @@ def shortly(text: str, expect: str | None = None, reason: str | None = None) -> 
         '日本語で。\n{"name": "get_weather", "arguments": {"city": "大阪 😀"}}',
     ],
 )
-def test_what_goes_the_short_way(text: str, expect: str | None, reason: str | None) -> None:
-    found = shortly(text, expect, reason)
-    assert found is not None
-    assert len(found.calls) == 1
+def test_what_is_taken(text: str, expect: str | None, reason: str | None) -> None:
+    assert taken(text, expect, reason) is not None
 
 
 @pytest.mark.parametrize(
@@ -105,17 +114,17 @@ def test_what_goes_the_short_way(text: str, expect: str | None, reason: str | No
         f"x{' ' * 5_000}{OSLO}",
     ],
 )
-def test_what_is_left_to_the_machine(text: str) -> None:
-    assert shortly(text) is None
+def test_what_is_left_to_the_other_states(text: str) -> None:
+    assert taken(text) is None
 
 
-def test_many_objects_are_left_to_the_machine() -> None:
+def test_many_objects_are_left_to_the_other_states() -> None:
     """They take so long to read that little would be saved, and to read them twice would cost much."""
     rows = [{"a": number} for number in range(MAX_HOOKED_LENGTH)]
     tools = Tools([{"name": "add_rows", "parameters": {"type": "object", "properties": {"rows": {"type": "array"}}}}])
     for count, goes in ((FEW_KEYS - 2, True), (MAX_HOOKED_LENGTH, False)):
         text = json.dumps({"tool": "add_rows", "arguments": {"rows": rows[:count]}})
-        assert (fast_path.parse_plain(text, tools, default_plan(None), None) is not None) == goes
+        assert (plain_call(text, tools) is not None) == goes
         assert parse(text, tools) == feed([text], tools)[1]
 
 
@@ -124,10 +133,8 @@ def test_depth_is_limited_as_ever() -> None:
     went = 0
     for levels in range(MAX_DEPTH - 10, MAX_DEPTH + 10):
         text = f'{{"tool": "tree", "arguments": {{"leaf": {"[" * levels}{"]" * levels}}}}}'
-        found = fast_path.parse_plain(text, tools, default_plan(None), None)
-        reply = feed([text], tools)[1]
-        assert found in (None, reply)
-        went += found is not None
+        assert parse(text, tools) == feed([text], tools)[1]
+        went += plain_call(text, tools) is not None
     assert 0 < went < 20
 
 
@@ -143,6 +150,24 @@ WORDS = [
     "ping ",
     "日本 ",
 ]
+DIALECTS = [dialects.get(name) for name in dialects.names()]
+KNOWN = reply_markers()
+MARKERS = [
+    "```", "```json", "```json\n", "\n```\n", "~~~", "`", "``", "{", "}", "[", "]", "{{", "}}", '"', "'", "\\", ",",
+    ":", "\n", "\r\n", "\n\n", " ", "“", "”", "//", "/*", "#", '"name"', '"arguments"', '"name": "ping"',
+    "'name': 'ping'", "get_weather", "ping", '{"name": "', '{"tool": "ping", "arguments": {', "Oslo", "true", "null",
+    "NaN", "1", "-", ".", "1e999", "\\n", "\\u00", "\ud83d", "\x00", "\u200b", "\ufeff", "é", "日本", "😀", "Action:",
+    "prose ", "<|start|>", "<|channel|>", "<|message|>", "assistant", "analysis", "commentary", "final",
+    "to=functions.", " to=functions.ping", "json", "user", "system", "name: x\n", "<", ">", "/>", "=", "(", ")",
+    "call:",
+    *KNOWN.reasoning_tags,
+    *KNOWN.lone_closers,
+    *KNOWN.answer_tags,
+    *KNOWN.result_openers,
+    *KNOWN.end_tokens,
+    *(mark for each in DIALECTS for mark in (*each.closers, *(text for head in each.heads for text in head.literals))),
+]  # fmt: skip
+CALLS = [*map(sample_text, DIALECTS), "<think>Hm.</think>", "Some words. "]
 ENVELOPES = [OSLO, NAMED, '{"name": "ping", "arguments": {}}', '{"tool": "add", "arguments": {"a": 1, "b": 2.50}}']
 AROUND = [("", ""), ("```json\n", "\n```"), ("```\n", "\n```"), ("<tool_call>\n", "\n</tool_call>"), ("```json\n", "")]
 
@@ -161,5 +186,24 @@ def test_texts_of_all_kinds() -> None:
         if dice.random() < 0.25:
             at = dice.randrange(len(text))
             text = text[:at] + dice.choice(["", *MARKERS]) + text[at + dice.randrange(3) :]
-        went += shortly(text, dice.choice([None, "json", "hermes"]), dice.choice([None, "length"])) is not None
+        went += taken(text, dice.choice([None, "json", "hermes"]), dice.choice([None, "length"])) is not None
     assert went > 1_000
+
+
+@pytest.mark.parametrize("text", [OSLO, f"```json\n{OSLO}\n```", f"<tool_call>\n{NAMED}\n</tool_call>"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({"dialect": name} for name in ("json", "hermes", "glm")),
+        *({"expect": name} for name in ("glm", "exaone", "qwen3_coder")),
+        *({"strictness": name} for name in ("strict", "lenient")),
+        {"accept": ["glm"]},
+        {"in_reasoning": True},
+        {"json_answer": True},
+        {"rescue": True},
+        {"sources": [f"<tool_call>{NAMED}</tool_call> {OSLO}"]},
+        {"new_id": lambda: "a1"},
+    ],
+)
+def test_with_every_option(text: str, options: dict[str, Any]) -> None:
+    assert parse(text, TOOLS, **options) == feed([text], TOOLS, **options)[1]

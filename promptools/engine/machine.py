@@ -1,0 +1,158 @@
+"""The machine that runs the parser's states over a text, and decides what is open at its end.
+
+In *prose* it searches for the next marker: a reasoning tag, a run of backticks, the head of a dialect, a brace. From a
+head on, a candidate of that dialect takes the text until it is decided. Candidates of tier S and A are calls at once;
+those of tier B (bare JSON) are tentative: they are calls if only calls, fences and white space follow, and otherwise
+become text again, byte for byte.
+
+Held back are: the longest suffix that may become a marker (at most a few hundred characters), trailing white space
+(`MAX_HELD_SPACE`), an undecided candidate, and a tentative call until the reply ends.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from promptools.engine.state import NEED_MORE, Levels, ParserState, StandaloneResult, StateFunction, StateName
+from promptools.engine.states import code, prose, reasoning
+from promptools.engine.states.candidates import close_candidate, in_candidate
+from promptools.engine.states.plain_call import plain_call
+from promptools.engine.states.tags import enter_reasoning
+from promptools.parsing.emitter import Emitter
+
+if TYPE_CHECKING:
+    from promptools.dialects.calls.resolve import ParseOptions
+    from promptools.dialects.contract import Dialect
+    from promptools.engine.scan_plan import ScanPlan
+
+STATES: Final[dict[StateName, StateFunction]] = {
+    "plain_call": plain_call,
+    "reply_start": prose.reply_start,
+    "prose": prose.prose,
+    "first_word": prose.first_word,
+    "after_call": prose.after_call,
+    "made_up_result": prose.made_up_result,
+    "inline_code": code.inline_code,
+    "fenced_code": code.fenced_code,
+    "after_fenced_call": code.after_fenced_call,
+    "in_run": code.in_run,
+    "reasoning_start": reasoning.reasoning_start,
+    "reasoning": reasoning.reasoning,
+    "holding_call": reasoning.holding_call,
+    "holding_trailing_calls": reasoning.holding_trailing_calls,
+    "in_candidate": in_candidate,
+}
+"""Each state, by its name."""
+MAX_RESYNCS = 8
+"""Candidates, open at the end of the text, whose unread rest is parsed again; the rest of any further one is text."""
+
+
+class Engine:
+    """Parses prose: a reply, or the content of one message of it, which is at offset `at` of the reply."""
+
+    def __init__(self, rules: ParseOptions, plan: ScanPlan, out: Emitter, at: int = 0) -> None:
+        self._state = ParserState(rules, plan, out, parse_standalone, at)
+
+    @property
+    def found_header(self) -> tuple[Dialect, str] | None:
+        """Once a message with a header was found: the dialect that reads it, and the text from the header on."""
+        return self._state.found_header
+
+    def begin_whole(self) -> None:
+        """Start a reply that is fed in one chunk."""
+        self._state.next = "plain_call"
+
+    def begin_in_reasoning(self) -> None:
+        """Start inside a reasoning zone whose opener the chat template printed."""
+        enter_reasoning(self._state, "</think>")
+        self._state.next = "reasoning_start"
+
+    def feed(self, text: str) -> None:
+        """Feed a chunk of text."""
+        state = self._state
+        state.fed += len(text)
+        _run(state, state.carry + text if state.carry else text, final=False)
+
+    def finish(self, finish_reason: str | None) -> None:
+        """End the text, and decide on everything held back; `finish_reason` is the server's."""
+        state = self._state
+        state.truncated = finish_reason == "length"
+        if state.carry:
+            _run(state, state.carry, final=True)
+        _resolve_open(state, finish_reason)
+
+
+def _run(state: ParserState, text: str, *, final: bool) -> None:
+    """Run the states over `text`; what they hold back is prepended to the next run."""
+    at = 0
+    while at < len(text):
+        moved = STATES[state.next](state, text, at, final)
+        if moved is NEED_MORE:
+            state.carry = text[state.held_from :]
+            return
+        if state.unread:
+            back, state.unread = state.unread, ""
+            if len(back) <= moved:
+                moved -= len(back)
+            else:
+                text, moved = back + text[moved:], 0
+        at = moved
+    state.carry = ""
+
+
+def _resolve_open(state: ParserState, finish_reason: str | None) -> None:
+    """Decide what is open at the end of the text, until nothing is: each decision may open something else."""
+    left = MAX_RESYNCS
+    while True:
+        if state.reasoning.held_call:
+            _run(state, reasoning.resolve_held_call(state, finish_reason), final=True)
+        elif state.reasoning.trailing_calls:
+            _run(state, reasoning.rescue_trailing_calls(state), final=True)
+        elif state.candidate is not None:
+            left -= 1
+            close_candidate(state, finish_reason)
+            rest, state.unread = state.unread, ""
+            if left > 0:
+                _run(state, rest, final=True)
+            else:
+                state.out.add_text(rest)
+        elif state.reasoning.rescue_tail:
+            reasoning.end_rescue(state)
+        else:
+            return
+
+
+def parse_standalone(state: ParserState, text: str, finish_reason: str | None) -> StandaloneResult:
+    """Parse the text held in a reasoning zone as a reply of its own, to see whether it ends in calls. O(n).
+
+    That text may have such a zone in turn, whose call begins another text to be parsed alone. It is not parsed again
+    but begins a new level, with an output of its own, so that all levels together cost one pass over the text. Calls
+    are not rescued.
+    """
+    rules = state.rules._replace(rescue=False)
+    alone = ParserState(rules, state.plan, state.out.silent(), parse_standalone)
+    alone.follows_text = True
+    levels = alone.levels = Levels(len(text))
+    _run(alone, text, final=True)
+    _resolve_open(alone, finish_reason)
+    levels.finished.append((alone.out, levels.size))
+    return _combine_levels(levels, finish_reason)
+
+
+def _combine_levels(levels: Levels, finish_reason: str | None) -> StandaloneResult:
+    """Combine the levels, from the last to the first: one that ends in calls is part of the one before."""
+    result = StandaloneResult(False, False, False, frozenset(), {})
+    for out, size in reversed(levels.finished):
+        out.end(finish_reason)
+        reply = out.reply
+        meant = result.has_calls and not result.has_text
+        deeper = result if meant else StandaloneResult(False, False, False, frozenset(), result.verdicts)
+        result = StandaloneResult(
+            has_calls=bool(reply.calls) or deeper.has_calls,
+            has_text=bool(reply.content),
+            has_malformed=bool(reply.malformed) or deeper.has_malformed,
+            dialects=deeper.dialects.union(call.dialect for call in reply.calls),
+            verdicts=result.verdicts,
+        )
+        result.verdicts[size] = result.has_calls and not result.has_text
+    return result

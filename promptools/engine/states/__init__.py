@@ -1,0 +1,1 @@
+"""The states of the parser, as functions over `promptools.engine.state.ParserState`, in modules by subject."""

@@ -1,0 +1,387 @@
+"""The life of a candidate: from the head of a dialect's call until it is decided.
+
+Where the scanner finds a head and `check_head` accepts it, `open_candidate` makes a candidate of that dialect: a reader
+of one block of calls, which is fed all text until it is decided. `_finish` writes its parts, as calls or as text, and
+goes on in `on_call` (it was a call) or `on_text` (it was none). Text that it read but did not take is `state.unread`.
+
+Context decides too. A call may be mentioned (the text before it shows so), quoted (it occurs in the conversation's
+sources) or a part of something larger (a value, a program); then it is text. A `definite` candidate is a call whatever
+follows; any other is emitted in a group, which the output turns back into text when text follows.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Literal
+
+from promptools.dialects.calls.resolve import Evidence
+from promptools.dialects.contract import NAME_GATE, TAG_GATE
+from promptools.engine.mention import CONTEXT, continues_program, is_mentioned
+from promptools.engine.state import NEED_MORE, Decision, OpenCandidate, ParserState, Progress
+from promptools.engine.states.tags import apply_tag, reasoning_is_over
+from promptools.parsing.emitter import SPACE
+from promptools.parsing.parts import Candidate, Part
+from promptools.parsing.special_tokens import is_only_tokens
+from promptools.types import ParseAttempt, Span
+
+if TYPE_CHECKING:
+    from promptools.dialects.contract import Dialect, Head
+    from promptools.parsing.quotable_texts import QuotableTexts
+
+PART_OF_LARGER = "it is a part of something larger"
+MENTIONED = "the text before it shows that it is talked about"
+QUOTED = "it is quoted from the conversation"
+MAX_STEM = 256
+"""Characters of a call's beginning that are compared with the sources, to see early that it is not quoted."""
+NEAR_CONTEXT = 64
+"""Characters before a bare call that are searched for signs that it is part of something larger."""
+_STRUCT = re.compile(r"[^\W\d_a-z]\w*[ ]?\Z")
+"""The name of a type, as Rust prints it before the fields of a struct."""
+_QUOTE = re.compile(r"[ ]{0,3}>")
+_FENCE = re.compile(r"\A(?:`{3,}|~{3,})[^\n`]*+\n?")
+_STEM = re.compile(rf"[^])}}<>\n]{{0,{MAX_STEM}}}+")
+"""Text after a call's opener, up to anything that may end the call."""
+_BARE_KEY = re.compile(r"\{\s*[^\W\d]")
+_IN_WORD = re.compile(r"[A-Za-z0-9_][A-Za-z]\Z")
+"""A marker that begins with a letter, inside a longer word."""
+_INDEXED = re.compile(r"[A-Za-z0-9_)\]]\Z")
+_INDEX = re.compile(r"\[\s*[^\W\d]")
+"""A subscript after a name in a program, `list[int]`; text in other scripts needs no space before a bracket."""
+
+
+# --- heads -----------------------------------------------------------------------------------------------------------
+
+
+def check_head(
+    state: ParserState, group: str, text: str, start: int, end: int, final: bool, *, first: bool = True
+) -> Decision:
+    """Return whether a candidate starts here. `first`: all text before it is written."""
+    ready = _begins(state, group, text, start, end, final, first=first)
+    if ready is False and state.out.records_refusals:
+        _record_refusal(state, group, text, start, end)
+    return ready
+
+
+def _begins(state: ParserState, group: str, text: str, start: int, end: int, final: bool, *, first: bool) -> Decision:
+    dialect, head = state.plan.heads[group]
+    if text[start:end] in state.plan.markers.reasoning_tags and first and not reasoning_is_over(state):
+        return False
+    if head.fence_labels and state.fence_label not in head.fence_labels:
+        return False
+    expected = state.rules.expect == dialect.name
+    if head.begins is None:
+        if end < len(text):
+            return text[end] in head.body_starts
+        if not final:
+            return NEED_MORE
+        if head.sure_pattern:
+            return re.compile(head.sure_pattern).fullmatch(text, start, end) is not None
+        return expected and text.startswith(head.literals, start)
+    near = (first and (state.out.at_start or state.out.has_group)) or state.code.at_fence_start
+    fresh = near or (expected and not head.at_start)
+    ready = head.begins(text, start, end, fresh=fresh, rules=state.rules)
+    if ready is None:
+        return False if final or end < len(text) else NEED_MORE
+    return ready
+
+
+def _record_refusal(state: ParserState, group: str, text: str, start: int, end: int) -> None:
+    """Record why what looks like the head of a call began none."""
+    dialect, head = state.plan.heads[group]
+    if head.fence_labels and state.fence_label not in head.fence_labels:
+        why = "no block of code of this kind holds a call of it"
+    elif head.begins is None:
+        why = f"its head is followed by none of {' '.join(head.body_starts)}"
+    else:
+        why = "what surrounds its head shows no call"
+    end = next((start + len(literal) for literal in head.literals if text.startswith(literal, start)), end)
+    at = state.fed - len(text)
+    state.out.add_refusal(ParseAttempt(dialect.name, Span(at + start, at + end), "text", why))
+
+
+# --- opening ---------------------------------------------------------------------------------------------------------
+
+
+def open_candidate(state: ParserState, group: str, text: str, start: int, end: int) -> int:
+    """Start a candidate, and return the offset from which it is fed."""
+    dialect, head = state.plan.heads[group]
+    marker, begin = (text[start:end], end) if head.body_starts else (head.alias, start)
+    fenced = in_fence = state.in_fence
+    evidence, definite, mentioned = _evidence(state, group, text, start, end, fenced=fenced)
+    markup = state.code.fence_markup
+    if head.fenced and markup and markup[0].raw[0] in "`~":  # the fence is the block's own opener
+        marker, state.code.fence_markup, in_fence = markup[0].raw, [], False
+    reader = dialect.candidate(marker, state.rules, evidence, definite=definite)
+    candidate = state.candidate = OpenCandidate(
+        reader,
+        group,
+        state.fed - len(text) + begin - (len(marker) if marker != head.alias else 0),
+        mentioned,
+        shown_in_fence=in_fence and not definite,
+        on_call="after_fenced_call" if in_fence else "after_call",
+        on_text="fenced_code" if fenced else "prose",
+    )
+    if state.rules.sources is not None:
+        candidate.quote_stem = "" if marker[:1] in ("`", "~") else marker
+        candidate.stem_end = len(candidate.quote_stem)
+    state.next = "in_candidate"
+    return begin
+
+
+def _evidence(
+    state: ParserState, group: str, text: str, start: int, end: int, *, fenced: bool
+) -> tuple[Evidence, bool, bool]:
+    """Return the evidence that a head begins a call, whether it is definite, and whether it is mentioned."""
+    dialect, head = state.plan.heads[group]
+    strictness, before = state.rules.strictness, state.out.last_text(CONTEXT)
+    tier = head.tier or dialect.tier
+    sure, sentinel = tier in ("S", "A"), tier == "S"
+    # inside a line it may be talked about: then it counts no more than one of a dialect that was not asked for
+    quoted = not sentinel and not fenced and _is_quoted(before)
+    # the same holds for a tool's name that is also a tag of reasoning, of an answer or of a result
+    quoted = quoted or (head.gate == TAG_GATE and text[start:end] in state.plan.markers.reserved_tags)
+    program = fenced and head.at_start
+    expected = dialect.name == state.rules.expect and not quoted and (sure or fenced or _begins_line(state))
+    expected = expected and not program
+    mentioned = strictness != "lenient" and is_mentioned(before, fenced=fenced, sentinel=sentinel, expected=expected)
+    if tier == "A" and _IN_WORD.search(before + text[start : start + 1]):
+        mentioned = True
+    expected = expected and not mentioned
+    doubted = quoted or mentioned
+    definite = not (doubted or program) and ((sure and not fenced) or expected or strictness == "lenient")
+    alone = sure and definite and not (state.out.has_text or state.follows_text or strictness == "strict")
+    first = state.out.at_start and not (state.out.has_group or fenced or doubted or state.follows_text)
+    evidence = Evidence(
+        dialect.name, wrapped=sure, expected=expected, sentinel=sentinel, wrapper_first=alone, at_start=first
+    )
+    return evidence, definite, mentioned
+
+
+def _begins_line(state: ParserState) -> bool:
+    """Return whether what comes next is the first thing on its line."""
+    return state.out.last_text(NEAR_CONTEXT).rstrip(" \t")[-1:] in ("", "\n", "\r")
+
+
+def _is_quoted(before: str) -> bool:
+    """Return whether what follows `before` is in a Markdown block quote that begins on the same line."""
+    _, begins, line = before.rpartition("\n")
+    return _QUOTE.match(line) is not None and (begins != "" or len(line) < NEAR_CONTEXT)
+
+
+# --- feeding ---------------------------------------------------------------------------------------------------------
+
+
+def in_candidate(state: ParserState, text: str, at: int, _final: bool) -> Progress:
+    """Feed the candidate until it is decided."""
+    candidate = state.candidate
+    assert candidate is not None
+    end = candidate.reader.feed(text, at)
+    if end is None:
+        if candidate.quote_stem is None or not _may_be_quoted(state, candidate, candidate.quote_stem, text, at):
+            _emit_early(state, candidate)
+        return len(text)
+    _finish(state, candidate, state.fed - len(text) + end)
+    return end
+
+
+def close_candidate(state: ParserState, finish_reason: str | None) -> None:
+    """Decide the open candidate at the end of the text."""
+    candidate = state.candidate
+    assert candidate is not None
+    candidate.reader.close(finish_reason)
+    _finish(state, candidate, state.fed)
+
+
+def _may_be_quoted(state: ParserState, candidate: OpenCandidate, beginning: str, text: str, at: int) -> bool:
+    """Return whether the candidate may be a quotation, by its text before anything that may end it.
+
+    The sources are searched again only at twice the length: O(n) in all.
+    """
+    if candidate.stem_end < len(beginning):
+        return True
+    stem = _STEM.match(text, at)
+    assert stem is not None
+    candidate.quote_stem = beginning = beginning + text[at : stem.end() + 1]
+    over = stem.end() < len(text) or len(beginning) > MAX_STEM
+    candidate.stem_end = len(beginning) - over
+    if candidate.compared_size and not over and len(beginning) < 2 * candidate.compared_size:
+        return True
+    candidate.compared_size = len(beginning)
+    assert state.rules.sources is not None
+    if state.rules.sources.may_contain_prefix(beginning[: candidate.stem_end]):
+        return True
+    candidate.quote_stem = None
+    return False
+
+
+def _emit_early(state: ParserState, candidate: OpenCandidate) -> None:
+    """Emit what is certain early: in a group, or after a fence's opener, only settled parts."""
+    reader = candidate.reader
+    if not reader.early:
+        return
+    live, reader.early = reader.early, []
+    fence_markup = state.code.fence_markup
+    if state.out.has_group or fence_markup:
+        live = [early for early in live if isinstance(early, Part)]
+    if live and reader.head:
+        live.insert(0, Part("markup", reader.head))
+        reader.head = ""
+        reader.parts = reader.parts[1:]  # if it is already decided, `parts` begin with the head
+    for early in live:
+        if not isinstance(early, Part):
+            state.out.emit_early(early)
+        elif fence_markup:
+            fence_markup.append(early)
+        else:
+            state.out.add_parts([early], definite=reader.definite and not candidate.shown_in_fence)
+
+
+# --- the end ---------------------------------------------------------------------------------------------------------
+
+
+def _finish(state: ParserState, candidate: OpenCandidate, end: int) -> None:
+    """Emit the parts of a decided candidate, and choose the next state; `end`: the offset up to which it read."""
+    reader, sources = candidate.reader, state.rules.sources
+    state.candidate = None
+    state.unread = reader.unread
+    if sources is not None and _is_quotation(reader, sources):
+        _write_quoted(state, candidate)
+        return
+    _emit_early(state, candidate)
+    lead, state.code.fence_markup = state.code.fence_markup, []
+    parts = reader.parts
+    is_call = all(part.kind != "text" for part in parts)  # markup alone counts too: a tool turn without a call
+    if is_call and (
+        candidate.mentioned or (not reader.definite and not lead and _is_part_of_larger(state, candidate, parts))
+    ):
+        is_call = False
+    if _is_named(state, candidate):
+        state.last_named_end = end - len(reader.unread)
+    if is_call:
+        definite = reader.definite and not candidate.shown_in_fence and not any(map(_is_unknown, parts))
+        state.out.add_parts([*lead, *parts], definite=definite)
+        state.next = candidate.on_call
+    else:
+        _write_as_text(state, candidate, lead, parts)
+    if not is_call or state.next != "after_fenced_call":
+        state.code.at_fence_start = False
+    _record_tries(state, candidate, end, is_call=is_call)
+
+
+def _write_as_text(state: ParserState, candidate: OpenCandidate, lead: list[Part], parts: list[Part]) -> None:
+    """Write a candidate that is no call as text; a tag in it may still be a tag."""
+    state.next = candidate.on_text
+    if not lead and _drop_tokens(state, candidate, "".join(part.raw for part in parts)):
+        return
+    _note_quoted_token(state, candidate)
+    markers = state.plan.markers
+    for part in (*lead, *parts):
+        if part.raw in markers.reasoning_tags:
+            apply_tag(state, "opener", part.raw)
+        elif part.raw in markers.answer_tags:
+            apply_tag(state, "frame", part.raw)
+        else:
+            state.out.add_text(part.raw)
+
+
+def _record_tries(state: ParserState, candidate: OpenCandidate, end: int, *, is_call: bool) -> None:
+    """Record the strategies that were tried, with the offsets of the text that they examined."""
+    reader, start = candidate.reader, candidate.start
+    last = len(reader.tries) - 1
+    for number, attempt in enumerate(reader.tries):
+        # the last attempt covers all that was taken; what it read after that depends on the chunks
+        span = Span(start, end - len(reader.unread) if number == last else start + attempt.cost)
+        if is_call or attempt.outcome == "text":
+            outcome, why = attempt.outcome, attempt.why
+        else:
+            outcome, why = "text", MENTIONED if candidate.mentioned else PART_OF_LARGER
+        state.out.add_try(ParseAttempt(attempt.strategy, span, outcome, why, attempt.cost))
+
+
+def _is_quotation(reader: Candidate, sources: QuotableTexts) -> bool:
+    """Return whether the call is quoted from the conversation; a fence around it may be the model's own."""
+    parts = _all_parts(reader)
+    if not any(part.kind in ("call", "malformed") for part in parts):
+        return False
+    if any(part.malformed is not None and part.malformed.reason == "truncated" for part in parts):
+        return False
+    return sources.contain_call(_without_fence("".join(part.raw for part in parts)))
+
+
+def _write_quoted(state: ParserState, candidate: OpenCandidate) -> None:
+    """Take a quoted call as text; if no text precedes it, it is a call unless text follows."""
+    parts = [*state.code.fence_markup, *_all_parts(candidate.reader)]
+    state.code.fence_markup = []
+    raw = "".join(part.raw for part in parts)
+    outcome: Literal["call", "text"] = "text" if state.out.has_text or state.follows_text else "call"
+    if outcome == "text":
+        _note_quoted_token(state, candidate)
+        state.out.add_text(raw)
+        state.next, state.code.at_fence_start = candidate.on_text, False
+    else:
+        state.out.add_quoted_call(parts)
+        state.next = candidate.on_call
+    span = Span(candidate.start, candidate.start + len(raw))
+    dialect = state.plan.heads[candidate.group][0].name
+    state.out.add_try(ParseAttempt(dialect, span, outcome, QUOTED, len(raw)))
+
+
+def _drop_tokens(state: ParserState, candidate: OpenCandidate, raw: str) -> bool:
+    """Mark special tokens around nothing as markup: neither a call nor text. Return whether they were that."""
+    if candidate.mentioned or not _is_sentinel(state, candidate) or not is_only_tokens(raw):
+        return False
+    bare = raw.rstrip(SPACE)
+    state.out.add_token(bare, "markup")
+    state.out.add_text(raw[len(bare) :])
+    return True
+
+
+def _note_quoted_token(state: ParserState, candidate: OpenCandidate) -> None:
+    """Note that the special token which began the candidate is text: so are those that close it."""
+    state.out.tokens_are_text = state.out.tokens_are_text or _is_sentinel(state, candidate)
+
+
+def _is_sentinel(state: ParserState, candidate: OpenCandidate) -> bool:
+    dialect: Dialect
+    head: Head
+    dialect, head = state.plan.heads[candidate.group]
+    return (head.tier or dialect.tier) == "S"
+
+
+def _is_named(state: ParserState, candidate: OpenCandidate) -> bool:
+    """Return whether the candidate begins with a tool's name at the beginning of a line."""
+    return state.plan.heads[candidate.group][1].gate == NAME_GATE
+
+
+def _is_part_of_larger(state: ParserState, candidate: OpenCandidate, parts: list[Part]) -> bool:
+    """Return whether what looks like a bare call is in a block quote, a larger structure, or a program."""
+    before = state.out.last_text(NEAR_CONTEXT)
+    if _is_quoted(before) or before.rstrip().endswith(('":', "':", "=", "(")):
+        return True
+    if _is_named(state, candidate) and not state.out.has_group:
+        since = candidate.start - state.last_named_end if state.last_named_end >= 0 else None
+        if continues_program(state.out.last_text(CONTEXT), since, state.rules):
+            return True
+    raw = "".join(part.raw for part in parts[:2])
+    if _INDEXED.search(before) and _INDEX.match(raw):
+        return True
+    return bool(_STRUCT.search(before)) and _BARE_KEY.match(raw) is not None
+
+
+def _is_unknown(part: Part) -> bool:
+    """Return whether this is a call of a tool that was not offered, which is text if text follows."""
+    failed = part.malformed
+    return failed is not None and failed.reason == "unknown_tool" and failed.call is not None
+
+
+def _all_parts(reader: Candidate) -> list[Part]:
+    """Return all parts of a decided candidate, those included that could have been emitted early."""
+    early = [early_part for early_part in reader.early if isinstance(early_part, Part)]
+    if not early or not reader.head:
+        return [*early, *reader.parts]
+    return [Part("markup", reader.head), *early, *reader.parts[1:]]
+
+
+def _without_fence(raw: str) -> str:
+    """Return the text without a fence around it."""
+    return _FENCE.sub("", raw.rstrip().rstrip("`~"))

@@ -1,0 +1,155 @@
+"""The first state of a whole reply: text, and after it one call in its plainest form, is taken at once.
+
+    I will look it up.
+
+    ```json
+    {"tool": "get_weather", "arguments": {"city": "Oslo"}}
+    ```
+
+This is the most frequent reply with a call. The scanner finds its first marker, `json` decodes the arguments and the
+tool's schema checks them; nothing is repaired. Any text that is not certainly so is left to the other states, which
+would read it alike, in three times the time: the tests parse every text that is taken here by them, too.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from promptools.engine.mention import CONTEXT, may_be_mentioned
+from promptools.jsontext.strict import FEW_KEYS, MAX_HOOKED_LENGTH, exceeds_max_depth, read_strict_value
+from promptools.parsing.emitter import SPACE
+from promptools.parsing.parts import Part
+from promptools.types import Call, ParseAttempt, Span
+
+if TYPE_CHECKING:
+    from promptools.dialects.calls.resolve import ParseOptions
+    from promptools.engine.state import ParserState, Progress
+
+EXPECTED_DIALECTS = frozenset((None, "json", "hermes"))
+"""Expected dialects that allow this state: the calls of any other may begin with the same brace."""
+_GAP = r"[ \t\r\n]{0,64}+"
+_ENVELOPE = re.compile(
+    rf'\{{{_GAP}"(?:tool|name)"{_GAP}:{_GAP}"([^"\\{{}}\x00-\x1f]{{1,256}}+)"{_GAP},'
+    rf'{_GAP}"(?:arguments|parameters)"{_GAP}:{_GAP}(?=\{{)'
+)
+_OPENER = re.compile(r"(?:```(?:json)?\n|(<tool_call>)\n?)\Z")
+_LONGEST_OPENER = len("<tool_call>\n")
+_LEADING_SPACE = re.compile(f"[{SPACE}]*+")
+_MAX_SPACE = 256
+"""Characters of white space that may precede the text."""
+_QUOTING_SUFFIXES = (">", '":', "':", "=", "(")
+"""Text before an object that is quoted, or a value in a larger structure."""
+
+
+class _Delimiters(NamedTuple):
+    """The delimiters around the object."""
+
+    dialect: str
+    group: str
+    """The scanner group of its head."""
+    closer: re.Pattern[str]
+    """What follows the arguments: the object's brace, the closing marker, and white space to the end of the text."""
+
+
+def _closer(marker: str) -> re.Pattern[str]:
+    return re.compile(rf"({_GAP}\}})({marker}){_GAP}\Z")
+
+
+_BARE = _Delimiters("json", "json_0", _closer(""))
+_FENCED = _Delimiters("json", "json_0", _closer(rf"{_GAP}```"))
+_TAGGED = _Delimiters("hermes", "hermes_0", _closer(rf"{_GAP}</tool_call>"))
+
+
+class PlainCall(NamedTuple):
+    """A call in its plainest form, and the offsets of its markers and its object in the text."""
+
+    dialect: str
+    name: str
+    arguments: dict[str, object]
+    arguments_json: str
+    opener: int
+    start: int
+    end: int
+    closer_end: int
+
+
+def plain_call(state: ParserState, text: str, at: int, _final: bool) -> Progress:
+    """Take a whole reply that ends in one plain call; leave any other to the states that follow."""
+    state.begin()
+    call = find_plain_call(state, text) if _is_allowed(state.rules) else None
+    if call is None:
+        return at
+    opener, start, end, closer_end = call[4:]
+    written = Call("", call.name, call.arguments, call.arguments_json, (), Span(start, end), call.dialect)
+    parts = [Part("call", text[start:end], call=written)]
+    if opener < start:
+        parts.insert(0, Part("markup", text[opener:start]))
+    if end < closer_end:
+        parts.append(Part("markup", text[end:closer_end]))
+    state.out.add_text(text[:opener])
+    state.out.add_parts(parts, definite=True)
+    state.out.add_text(text[closer_end:])
+    state.out.add_try(ParseAttempt(call.dialect, Span(opener, closer_end), "call", call.name, closer_end - opener))
+    return len(text)
+
+
+def _is_allowed(rules: ParseOptions) -> bool:
+    """Return whether nothing that the request asks for could make such a text anything but a call."""
+    return (
+        rules.expect in EXPECTED_DIALECTS
+        and rules.strictness == "balanced"
+        and rules.accept is None
+        and rules.sources is None
+        and not rules.json_answer
+    )
+
+
+def find_plain_call(state: ParserState, text: str) -> PlainCall | None:
+    """Return the plain call that ends the text, if its first marker begins one. O(n) in characters."""
+    brace = text.find("{")
+    envelope = _ENVELOPE.match(text, brace) if brace >= 0 else None
+    if envelope is None or not state.rules.tools:
+        return None
+    at = envelope.end()
+    if len(text) - at > MAX_HOOKED_LENGTH and text.count('":', at, at + MAX_HOOKED_LENGTH) >= FEW_KEYS:
+        return None  # many objects: decoding dominates, and would be done twice if they are broken
+    opener = _OPENER.search(text, max(0, brace - _LONGEST_OPENER), brace)
+    form = _BARE if opener is None else _TAGGED if opener[1] else _FENCED
+    start = opener.start() if opener is not None else brace
+    if not _is_first_marker(state, text, start, brace, form):
+        return None
+    try:
+        arguments, end = read_strict_value(text, at)
+    except (ValueError, StopIteration, RecursionError):
+        return None
+    closer = form.closer.match(text, end)
+    name = envelope[1]
+    fits = closer is not None and state.rules.tools.fits(name, arguments)
+    if closer is None or not fits or exceeds_max_depth([arguments], text, brace, end):
+        return None
+    return PlainCall(form.dialect, name, arguments, text[at:end], start, brace, closer.end(1), closer.end(2))
+
+
+def _is_first_marker(state: ParserState, text: str, start: int, brace: int, form: _Delimiters) -> bool:
+    """Return whether the first marker of the text is at `start`, and begins a call of this form."""
+    sought = state.tool_scanners
+    lead = _LEADING_SPACE.match(text)
+    assert lead is not None
+    first = lead.end()
+    if first > _MAX_SPACE or sought.first_word.match(text, first) is not None:
+        return False
+    if first == start:
+        marker = sought.full.before_text.match(text, start)
+    else:
+        before = text[max(first, start - CONTEXT) : start]
+        stripped = before.rstrip(SPACE)
+        if not stripped or stripped.endswith(_QUOTING_SUFFIXES) or may_be_mentioned(before):
+            return False
+        scanner = (sought.full if state.plan.rare_words.occurs_in(text) else sought.common).before_text
+        marker = scanner.search(text, first)
+    if marker is None or marker.start() != start:
+        return False
+    if form is _FENCED:
+        marker = sought.full.before_text.match(text, brace)
+    return marker is not None and marker.lastgroup == form.group

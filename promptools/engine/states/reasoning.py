@@ -1,0 +1,257 @@
+"""The states inside reasoning, where a call is a draft, unless it was meant.
+
+Models close their reasoning before they call, mostly. Two cases need more text, or the end of the reply, to decide:
+
+    <think> ... <call>            the zone may never close: the model ended it with the call itself
+    <think> ... <call></think>    the zone closes and nothing follows: the call may be all that was meant
+
+In the first, everything from the head of the call on is held (`held_call`). If the closer comes, it was reasoning; if
+the text ends first, the held text is parsed as a reply of its own (`StandaloneResult`) and counts if it is calls and
+nothing else. In the second, the closed zone's calls are held (`trailing_calls`) while only white space follows; other
+text makes them reasoning, and the end of the reply rescues them, in dialects whose models are known to do so
+(`Dialect.rescues`).
+
+Searches are kept linear: `CloserIndex` remembers where the next closer is, and parsing alone is limited to
+`MAX_STANDALONE_PARSES`.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from typing import TYPE_CHECKING
+
+from promptools.engine.state import NEED_MORE, Decision, ParserState, Progress
+from promptools.engine.states.candidates import check_head
+from promptools.engine.states.tags import enter_reasoning, leave_reasoning
+from promptools.parsing.emitter import SPACE
+from promptools.types import Fix
+
+if TYPE_CHECKING:
+    from promptools.dialects.reply_markers import ReplyMarkers
+
+MAX_STANDALONE_PARSES = 8
+"""How often, in one reply, text held in an unclosed zone is parsed alone: each parse is O(n) in its characters.
+
+One is enough if the text means the same alone as after what precedes it. A frame that is open there may change that.
+"""
+
+
+class CloserIndex:
+    """Finds closers of zones in one text, at offsets that only grow: all searches together are O(n).
+
+    There may be any number of closers with a suffix, so those are found in one pass.
+    """
+
+    def __init__(self, text: str, markers: ReplyMarkers) -> None:
+        self.text = text
+        self._markers = markers
+        self._next: dict[str, int] = {}
+        self._suffixed: dict[str, list[int]] | None = None
+
+    def find(self, closer: str, at: int) -> int:
+        """Return the index of the next `closer` from `at` on, or -1."""
+        next_at = self._next.get(closer, 0)
+        if 0 <= next_at < at or closer not in self._next:
+            find = self._find_suffixed if self._markers.suffixed_closer_start(closer) else self.text.find
+            next_at = self._next[closer] = find(closer, at)
+        return next_at
+
+    def _find_suffixed(self, closer: str, at: int) -> int:
+        if self._suffixed is None:
+            self._suffixed = {}
+            for match in self._markers.suffixed_closer.finditer(self.text, at):
+                self._suffixed.setdefault(match[0], []).append(match.start())
+        offsets = self._suffixed.get(closer, [])
+        index = bisect_left(offsets, at)
+        return offsets[index] if index < len(offsets) else -1
+
+
+def reasoning_start(state: ParserState, text: str, at: int, final: bool) -> Progress:
+    """Skip an opener that a server put back before a reply that starts inside the zone."""
+    bare = state.write_space(text, at)
+    if bare > at:
+        return bare
+    tags = state.plan.markers.reasoning_tags
+    opener = next((tag for tag in tags if text.startswith(tag, at)), None)
+    if opener is None:
+        if not final and any(tag.startswith(text[at : at + len(tag)]) for tag in tags):
+            return state.hold(at)
+        state.next = "reasoning"
+        return at
+    state.out.add_zone_tag(opener, "reasoning")
+    enter_reasoning(state, tags[opener])
+    return at + len(opener)
+
+
+def reasoning(state: ParserState, text: str, at: int, final: bool) -> Progress:
+    """Search for the closer of the zone, and for a call that may end it instead."""
+    begin = at
+    scanner = state.reasoning.scanner
+    assert scanner is not None
+    search = scanner.search
+    while True:
+        match = search(text, at)
+        if match is None:
+            cut = len(text) if final else scanner.hold_from(text, at)
+            state.out.add_text(text[begin:cut])
+            return cut if cut == len(text) else state.hold(cut)
+        start = match.start()
+        closes = match.lastgroup == "closer"
+        ready = _is_closer(state, match, final) if closes else _check_heads(state, match, text, final)
+        if ready is False:
+            at = start + 1
+            search = state.sweep_over(scanner, text).search
+            continue
+        if ready is NEED_MORE:  # the closer may begin before it
+            start = min(start, scanner.hold_from(text, at))
+            state.out.add_text(text[begin:start])
+            return state.hold(start)
+        state.out.add_text(text[begin:start])
+        if closes:
+            leave_reasoning(state)
+            return match.end()
+        state.next = "holding_call"
+        return start
+
+
+def _is_closer(state: ParserState, match: re.Match[str], final: bool) -> Decision:
+    """Return whether this is the closer of the zone, and not one with another suffix."""
+    if match[0] == state.reasoning.closer:
+        return True
+    return NEED_MORE if not final and match.end() == len(match.string) and match[0][-1] != ">" else False
+
+
+def _check_heads(state: ParserState, match: re.Match[str], text: str, final: bool) -> Decision:
+    """Return whether one of the heads at the match begins a call."""
+    assert state.reasoning.scanner is not None
+    for group, end in state.reasoning.scanner.matches_from(text, match):
+        ready = check_head(state, group, text, match.start(), end, final)
+        if ready is not False:
+            return ready
+    return False
+
+
+def holding_call(state: ParserState, text: str, at: int, final: bool) -> Progress:
+    """Hold a call inside an open zone: reasoning if the zone closes, a call if it never does."""
+    zone = state.reasoning
+    size = len(zone.closer)
+    seam_at = (zone.closer_overlap + text[at : at + size]).find(zone.closer)
+    closer_at = at + seam_at - len(zone.closer_overlap) if seam_at >= 0 else _closer_after(state, text, at)
+    if seam_at < 0 and closer_at < 0:
+        if final and not zone.held_call:
+            return _resolve_unclosed(state, text, at)
+        zone.held_call.append(text[at:])
+        zone.closer_overlap = (zone.closer_overlap + text[max(at, len(text) - size) :])[-size + 1 :]
+        return len(text)
+    end = closer_at + size
+    thought = "".join((*zone.held_call, text[at:end]))
+    zone.held_call, zone.closer_overlap = [], ""
+    if _may_rescue(state, thought[:-size]):
+        zone.trailing_calls = [thought[:-size], thought[-size:]]
+        state.next = "holding_trailing_calls"
+        return end
+    state.out.add_text(thought[:-size])
+    leave_reasoning(state)
+    return end
+
+
+def _closer_after(state: ParserState, text: str, at: int) -> int:
+    """Return the offset of the zone's closer in `text` from `at` on, or -1. All searches together are O(n)."""
+    closers = state.reasoning.closers
+    if closers is None or closers.text is not text:
+        closers = state.reasoning.closers = CloserIndex(text, state.plan.markers)
+    return closers.find(state.reasoning.closer, at)
+
+
+def _resolve_unclosed(state: ParserState, text: str, at: int) -> Progress:
+    """Decide on a call in a zone that the text never closes, if its verdict is known; else hold it."""
+    if state.levels is not None:
+        state.begin_level(len(text) - at)
+        return at
+    meant = state.reasoning.verdicts.get(len(text) - at)
+    if meant is None:
+        state.reasoning.held_call = [text[at:]]
+        return len(text)
+    if meant:
+        state.out.end_reasoning()
+        state.next = "prose"
+        return at
+    state.out.add_text(text[at:])
+    return len(text)
+
+
+def _may_rescue(state: ParserState, thought: str) -> bool:
+    """Return whether calls that end a closed zone may have been meant: nothing but calls follows the first."""
+    if state.rules.rescue is False or state.out.has_text or state.out.has_call:
+        return False
+    alone = state.parse_standalone(state, thought, None)
+    state.reasoning.verdicts = alone.verdicts
+    if not alone.has_calls or alone.has_text or alone.has_malformed:
+        return False
+    return state.rules.rescue is True or alone.dialects <= state.plan.markers.rescuing_dialects
+
+
+def holding_trailing_calls(state: ParserState, text: str, at: int, _final: bool) -> Progress:
+    """Wait after a zone that ended in calls: text shows that they were drafts."""
+    bare = at
+    while bare < len(text) and text[bare] in SPACE:
+        bare += 1
+    state.reasoning.trailing_calls.append(text[at:bare])
+    if bare < len(text):
+        thought, _, *space = state.reasoning.trailing_calls
+        state.reasoning.trailing_calls = []
+        state.out.add_text(thought)
+        leave_reasoning(state)
+        state.out.add_text("".join(space))
+    return bare
+
+
+# --- the end of the text ---------------------------------------------------------------------------------------------
+
+
+def rescue_trailing_calls(state: ParserState) -> str:
+    """Return the calls that ended the reasoning of a reply that has no other text, to be parsed as prose."""
+    thought, closer, *space = state.reasoning.trailing_calls
+    state.reasoning.trailing_calls = []
+    state.out.add_fix(Fix("marker", "nothing follows the reasoning, so the call that ends it is meant"))
+    state.out.end_reasoning()
+    state.next = "prose"
+    state.reasoning.rescue_tail = [closer, *space]
+    return thought
+
+
+def end_rescue(state: ParserState) -> None:
+    """Write the closer and the white space after the calls that were rescued."""
+    closer, *space = state.reasoning.rescue_tail
+    state.reasoning.rescue_tail = []
+    state.out.add_discarded(closer, "markup")
+    state.out.add_text("".join(space))
+
+
+def resolve_held_call(state: ParserState, finish_reason: str | None) -> str:
+    """Decide on a zone that never closed, and return the text to be parsed as prose.
+
+    A call that ends the reply ended the zone; anything else was reasoning.
+    """
+    held = "".join(state.reasoning.held_call)
+    state.reasoning.held_call, state.reasoning.closer_overlap = [], ""
+    if not _ends_in_calls(state, held, finish_reason):
+        state.out.add_text(held)
+        return ""
+    state.out.end_reasoning()
+    state.next = "prose"
+    return held
+
+
+def _ends_in_calls(state: ParserState, held: str, finish_reason: str | None) -> bool:
+    """Return whether the held text, from a call in an unclosed zone on, contains calls and nothing else."""
+    if finish_reason == "length":
+        return False
+    zone = state.reasoning
+    if len(held) not in zone.verdicts:
+        if zone.standalone_parses == MAX_STANDALONE_PARSES:
+            return False
+        zone.standalone_parses += 1
+        zone.verdicts = state.parse_standalone(state, held, finish_reason).verdicts
+    return zone.verdicts[len(held)]

@@ -1,0 +1,157 @@
+"""What tags of reasoning and of answers, special tokens and lone closers do where prose holds one.
+
+tag of reasoning    opens or closes a reasoning zone; inside a sentence, where a tag may be a word, it is text
+tag of an answer    markup that frames the content
+lone closer, token  markup if it is beside a call, else text or debris
+"""
+
+from __future__ import annotations
+
+import re
+
+from promptools.engine.mention import CONTEXT
+from promptools.engine.state import ParserState, Progress
+from promptools.parsing.parts import Part
+from promptools.parsing.special_tokens import ends_sentence, is_quoted_token
+from promptools.types import Fix
+
+_READABLE = re.compile(r"<[a-z_]+>\Z|\[[a-z]+\]\Z")
+"""A tag that a sentence may contain as a word."""
+
+
+def handle_tag(state: ParserState, match: re.Match[str], final: bool) -> Progress:
+    """Act on a tag, a lone closer, or a special token."""
+    text, start, marker, known = match.string, match.start(), match[0], state.plan.markers
+    group = match.lastgroup or ""
+    at_end = match.end() == len(text) and not final
+    if group in ("suffixed", "numbered"):
+        if marker[-1] != ">":
+            if not final:
+                return state.hold(start)
+            state.out.add_text(marker)
+            return match.end()
+        group = "end" if group == "numbered" else "closer" if known.suffixed_closer_start(marker) else "opener"
+    elif group == "sentinel" and not final and state.plan.literal_scanner.hold_from(text, start) == start:
+        return state.hold(start)
+    elif group == "unlabelled":
+        if at_end:
+            return state.hold(start)
+        marker = max((opener for opener in known.unlabelled_openers if marker.startswith(opener)), key=len)
+        begins = state.out.at_start and not state.out.has_group
+        # a space after it shows that it is talked about
+        group = "opener" if begins and not text.startswith(" ", start + len(marker)) else "text"
+    if group == "opener" and _is_in_sentence(state, marker):
+        if at_end:
+            return state.hold(start)
+        following = text[match.end() : match.end() + 1]
+        if following not in ("\n", "\r") and (_READABLE.match(marker) or not following.isalnum()):
+            _mention_tag(state, marker)
+            return match.end()
+    apply_tag(state, group, marker)
+    return start + len(marker)
+
+
+def apply_tag(state: ParserState, group: str, marker: str) -> None:
+    """Act on a complete tag or token of a scanner group."""
+    known = state.plan.markers
+    if group == "opener":
+        state.out.add_zone_tag(marker, "reasoning")
+        enter_reasoning(state, known.reasoning_closer(marker))
+    elif group == "closer":
+        _handle_closer(state, marker)
+    elif group == "frame" and _is_frame(state, marker):
+        state.out.add_zone_tag(marker, "text")
+        state.frame_closer = known.answer_tags.get(marker, "")
+        state.at_line_start = True
+    elif marker in known.plain_answer_tags or marker in known.readable_answer_tags:
+        state.out.add_text(marker)
+    elif not state.out.is_after_call:
+        _handle_lone_marker(state, group, marker)
+    elif group == "end":
+        state.out.add_discarded(marker, "debris")
+        state.next = "after_call"
+    else:
+        _close_call(state, marker)
+
+
+def enter_reasoning(state: ParserState, closer: str) -> None:
+    """Go on inside a reasoning zone that ends with `closer`."""
+    state.out.set_zone("reasoning")
+    state.reasoning.closer = closer
+    state.reasoning.scanner = state.plan.reasoning_scanner(closer)
+    state.next = "reasoning"
+
+
+def leave_reasoning(state: ParserState) -> None:
+    """Write the closer of the zone, and go on in prose."""
+    state.out.add_zone_tag(state.reasoning.closer, "text")
+    state.reasoning.closed = state.at_line_start = True
+    state.next = "prose"
+
+
+def reasoning_is_over(state: ParserState) -> bool:
+    """Return whether a zone has closed, or text or a call was written: from then on a tag may be a tool's name."""
+    return state.reasoning.closed or not state.out.at_start or state.out.has_call
+
+
+def _is_in_sentence(state: ParserState, marker: str) -> bool:
+    """Return whether a tag of reasoning is inside a sentence of the answer, where it may be a word."""
+    before = state.out.last_text(CONTEXT)
+    line = before[before.rfind("\n") + 1 :]
+    if not line.strip() or not state.out.has_text:
+        return False
+    if _READABLE.match(marker) is None:
+        return is_quoted_token(before, "", "")
+    return not ends_sentence(line)
+
+
+def _mention_tag(state: ParserState, marker: str) -> None:
+    """Write an opening tag as a word of the answer: the closing tag that follows is one, too."""
+    state.out.add_text(marker)
+    closer = state.plan.markers.reasoning_closer(marker)
+    mentioned = state.reasoning.mentioned_tags
+    mentioned[closer] = mentioned.get(closer, 0) + 1
+
+
+def _handle_closer(state: ParserState, marker: str) -> None:
+    """Act on a closer without an opener: the text before it was reasoning, unless a zone was closed before."""
+    if state.reasoning.mentioned_tags.get(marker):
+        state.reasoning.mentioned_tags[marker] -= 1
+        state.out.add_text(marker)
+        return
+    if state.reasoning.closed:
+        state.out.add_zone_tag(marker, "text")
+    else:
+        state.out.reclassify_as_reasoning(marker)
+    state.reasoning.closed = state.at_line_start = True
+
+
+def _is_frame(state: ParserState, marker: str) -> bool:
+    """Return whether this tag frames the answer, and is not talked about."""
+    if marker == state.frame_closer:
+        return True
+    known = state.plan.markers
+    beside = state.out.is_after_tag or (
+        marker not in known.plain_answer_tags and (state.out.at_start or state.out.is_after_call)
+    )
+    return marker in known.answer_tags and beside
+
+
+def _handle_lone_marker(state: ParserState, group: str, marker: str) -> None:
+    """Act on a marker that is beside no call."""
+    if group != "lone":
+        state.out.add_token(marker, "debris" if group == "end" else "markup")
+    elif marker.startswith("</"):
+        state.out.add_text(marker)
+    else:  # perhaps doubled: the next one may open a call
+        state.out.add_parts([Part("markup", marker)], definite=False)
+
+
+def _close_call(state: ParserState, marker: str) -> None:
+    """Write a marker beside a call: a closing tag shows that a tentative call was meant."""
+    if state.out.has_group and not state.out.group_is_quoted and marker.startswith("</"):
+        if not state.out.group_has_opening_tag:
+            state.out.add_call_fix(Fix("marker", f"only the closer {marker!r} was there"))
+        state.out.accept_group()
+    state.out.add_discarded(marker, "markup")
+    state.next = "after_call"
