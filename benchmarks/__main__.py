@@ -57,8 +57,8 @@ def main() -> None:
         )
         return
     print(f"{judged - len(missed)} of {judged} targets met, {_machine()}")
-    for each in missed:
-        print(f"  missed  {each}")
+    for case in missed:
+        print(f"  missed  {case}")
 
 
 def _tables(names: list[str]) -> Iterator[Table]:

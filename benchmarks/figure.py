@@ -19,7 +19,7 @@ def chart(title: str, across: str, up: str, lines: Mapping[str, Line]) -> str:
     most_y = _round_up(max(y for line in lines.values() for _, y in line))
     middle = (TOP + HEIGHT - BOTTOM) / 2
 
-    def place(x: float, y: float) -> str:
+    def position(x: float, y: float) -> str:
         left = LEFT + x / most_x * (WIDTH - LEFT - RIGHT)
         return f"{left:.1f},{HEIGHT - BOTTOM - y / most_y * (HEIGHT - TOP - BOTTOM):.1f}"
 
@@ -32,15 +32,15 @@ def chart(title: str, across: str, up: str, lines: Mapping[str, Line]) -> str:
     ]
     for step in range(6):
         x, y = most_x * step / 5, most_y * step / 5
-        left, down = place(0, y).split(",")
+        left, down = position(0, y).split(",")
         parts += [
-            f'<path d="M{place(0, y)} L{place(most_x, y)}" stroke="#dddddd"/>',
+            f'<path d="M{position(0, y)} L{position(most_x, y)}" stroke="#dddddd"/>',
             _text(float(left) - 6, float(down) + 4, f"{y:,.0f}", 'text-anchor="end"'),
-            _text(float(place(x, 0).split(",")[0]), HEIGHT - BOTTOM + 18, f"{x:,.0f}", 'text-anchor="middle"'),
+            _text(float(position(x, 0).split(",")[0]), HEIGHT - BOTTOM + 18, f"{x:,.0f}", 'text-anchor="middle"'),
         ]
     for colour, (name, line) in zip(COLOURS, lines.items(), strict=False):
-        points = " ".join(place(x, y) for x, y in line)
-        right, down = place(*line[-1]).split(",")
+        points = " ".join(position(x, y) for x, y in line)
+        right, down = position(*line[-1]).split(",")
         parts += [
             f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>',
             _text(float(right) + 6, float(down) + 4, f"{name}: {line[-1][1]:,.0f}", f'fill="{colour}"'),

@@ -181,8 +181,8 @@ def _our_ids(messages: list[dict[str, Any]]) -> list[int]:
     return encode_messages(convert(messages, samples.TOOLS, options=EVERYTHING).messages, load_encode())
 
 
-def _ids(said: Any) -> list[int]:
-    return load_encoding().render_conversation_for_completion(said, library.Role.ASSISTANT, WHOLE)
+def _ids(conversation: Any) -> list[int]:
+    return load_encoding().render_conversation_for_completion(conversation, library.Role.ASSISTANT, WHOLE)
 
 
 def _message(message: Message) -> Any:
@@ -196,11 +196,11 @@ def _message(message: Message) -> Any:
 
 def _content(content: str | SystemContent | DeveloperContent) -> Any:
     match content:
-        case SystemContent() as said:
-            made = library.SystemContent.new().with_conversation_start_date(said.date or "")
-            return made.with_reasoning_effort(library.ReasoningEffort((said.effort or "medium").capitalize()))
-        case DeveloperContent() as said:
-            tools = [library.ToolDescription.new(*each) for each in said.functions or ()]
-            return library.DeveloperContent.new().with_instructions(said.instructions).with_function_tools(tools)
+        case SystemContent() as content:
+            made = library.SystemContent.new().with_conversation_start_date(content.date or "")
+            return made.with_reasoning_effort(library.ReasoningEffort((content.effort or "medium").capitalize()))
+        case DeveloperContent() as content:
+            tools = [library.ToolDescription.new(*function) for function in content.functions or ()]
+            return library.DeveloperContent.new().with_instructions(content.instructions).with_function_tools(tools)
         case text:
             return text

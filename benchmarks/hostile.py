@@ -63,10 +63,10 @@ def adversarial() -> tuple[Table, Table]:
     for case, unit in UNITS.items():
         name = f"{case}: {unit[:14]!r}"
         times = {size: _best((unit * (size // len(unit) + 1))[:size]) for size in SIZES}
-        costs = [each["ours"] / each["loop"] for each in times.values()]
+        costs = [best["ours"] / best["loop"] for best in times.values()]
         shown = {_size(size): f"{cost:.1f}x" for size, cost in zip(times, costs, strict=True)}
         ratio, grown = costs[1], max(costs[1:]) / costs[0]
-        spent = {who: f"{each * 1e9:.3g} ns" for who, each in times[SIZES[1]].items()}
+        spent = {who: f"{time * 1e9:.3g} ns" for who, time in times[SIZES[1]].items()}
         against.append(Row(name, {**spent, "ratio": f"{ratio:.1f}x"}, ratio, LOOP, times[SIZES[1]]))
         growth.append(
             Row(name, {**shown, "growth": f"{grown:.2f}x"}, grown, FLAT, dict(zip(shown, costs, strict=True)))
@@ -81,7 +81,7 @@ def _best(text: str) -> dict[str, float]:
     """Return the seconds per character."""
     jobs: dict[str, Job] = {"ours": lambda: parse(text, samples.TOOLS), "loop": lambda: walk(text)}
     best = best_of(jobs, rounds=3 if len(text) == SIZES[-1] else 5)
-    return {name: each / len(text) for name, each in best.items()}
+    return {name: time / len(text) for name, time in best.items()}
 
 
 def _size(size: int) -> str:

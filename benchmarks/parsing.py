@@ -41,7 +41,7 @@ def small() -> Table:
         }
         took = best_of(jobs)
         ratio = took["BAML 3 tools"] / took["ours"]
-        shown = {name: seconds(each) for name, each in took.items()}
+        shown = {name: seconds(time) for name, time in took.items()}
         one_ratio = took["BAML 1 tool"] / took["ours"]
         rows.append(
             Row(
@@ -133,9 +133,9 @@ def broken() -> Table:
             }
         )
         rows.append(_against(case, took, took["json-repair"] / took["ours"], BROKEN))
-    return Table("broken", "Broken JSON of 20 KB, mended into a call", rows)
+    return Table("broken", "Broken JSON of 20 KB, repaired into a call", rows)
 
 
 def _against(case: str, took: dict[str, float], ratio: float, target: Target) -> Row:
-    shown = {name: seconds(each) for name, each in took.items()}
+    shown = {name: seconds(time) for name, time in took.items()}
     return Row(case, {**shown, "ratio": f"{ratio:.2f}x"}, ratio, target, took)

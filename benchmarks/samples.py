@@ -35,7 +35,7 @@ OPENAI = [
     _tool("add_rows", "Add rows to a table.", {"table": STRING, "rows": {"type": "array", "items": ROW}}, ["rows"]),
 ]
 TOOLS = Tools(OPENAI)
-PARAMETERS: dict[str, dict[str, Any]] = {each["function"]["name"]: each["function"]["parameters"] for each in OPENAI}
+PARAMETERS: dict[str, dict[str, Any]] = {tool["function"]["name"]: tool["function"]["parameters"] for tool in OPENAI}
 
 PROSE = (
     "Let me see what the weather does in the next days, since the trip depends on it. I will ask for the forecast "

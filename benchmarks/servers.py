@@ -60,9 +60,9 @@ def running(name: str) -> Iterator[Server | str]:
 
 
 if __name__ == "__main__":
-    with running(sys.argv[1]) as found:
-        if isinstance(found, str):
-            print(f"missing {found}", flush=True)
+    with running(sys.argv[1]) as server:
+        if isinstance(server, str):
+            print(f"missing {server}", flush=True)
         else:
-            print(f"up {found.base_url} {found.name}", flush=True)
+            print(f"up {server.base_url} {server.name}", flush=True)
             sys.stdin.read()

@@ -20,22 +20,22 @@ LINEAR = Target("at most", 1.5, f"at most 1.5x of {FEW}")
 def tools() -> Table:
     """Measure the preparation of typical tools, and how it grows."""
     few, many = [_typical(number) for number in range(FEW)], [_typical(number) for number in range(MANY)]
-    schemas = [each["function"]["parameters"] for each in few]
+    schemas = [tool["function"]["parameters"] for tool in few]
     times = best_of(
         {
             "ours": lambda: Tools(few),
-            "jsonschema": lambda: [_checked(each) for each in schemas],
+            "jsonschema": lambda: [_checked(schema) for schema in schemas],
             "pydantic": lambda: [_modelled(number) for number in range(FEW)],
             "seen": lambda: Tools.prepare(few),
             "many": lambda: Tools(many),
         }
     )
-    each = {name: spent / (MANY if name == "many" else FEW) for name, spent in times.items()}
+    per_tool = {name: spent / (MANY if name == "many" else FEW) for name, spent in times.items()}
     rows = [
-        _row("a tool never seen", each["ours"], each["jsonschema"], "jsonschema", MOST),
-        _row("the same, of pydantic", each["ours"], each["pydantic"], "pydantic"),
-        _row("a tool seen before", each["seen"], each["jsonschema"], "jsonschema"),
-        _row(f"a tool of {MANY}", each["many"], each["ours"], f"of {FEW}", LINEAR),
+        _row("a tool never seen", per_tool["ours"], per_tool["jsonschema"], "jsonschema", MOST),
+        _row("the same, of pydantic", per_tool["ours"], per_tool["pydantic"], "pydantic"),
+        _row("a tool seen before", per_tool["seen"], per_tool["jsonschema"], "jsonschema"),
+        _row(f"a tool of {MANY}", per_tool["many"], per_tool["ours"], f"of {FEW}", LINEAR),
     ]
     return Table("tools", "Tools made ready: processor time of one", rows)
 
@@ -53,7 +53,7 @@ def _checked(schema: dict[str, Any]) -> jsonschema.Draft202012Validator:
 
 def _modelled(number: int) -> str:
     """Build a pydantic model of a similar tool, and its schema, as frameworks do that define tools as classes."""
-    fields: Any = {f"p{place}": (kind, None) for place, kind in enumerate((str, int, bool, float, list[str], str, int))}
+    fields: Any = {f"p{index}": (kind, None) for index, kind in enumerate((str, int, bool, float, list[str], str, int))}
     return json.dumps(pydantic.create_model(f"Tool{number}", **fields).model_json_schema())
 
 

@@ -60,14 +60,14 @@ THOUGHT = (
 
 def messages(turns: int) -> list[dict[str, Any]]:
     """Return the conversation after this many turns, each with reasoning, a call and its result."""
-    said: list[dict[str, Any]] = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": TASK}]
+    messages: list[dict[str, Any]] = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": TASK}]
     for n in range(turns):
         name, arguments, result = _STEPS[n % len(_STEPS)](n)
         call = {"id": f"call_{n}", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
         thought = THOUGHT.format(n=n, line=40 + 7 * n)
-        said.append({"role": "assistant", "content": None, "reasoning": thought, "tool_calls": [call]})
-        said.append({"role": "tool", "tool_call_id": f"call_{n}", "content": result})
-    return said
+        messages.append({"role": "assistant", "content": None, "reasoning": thought, "tool_calls": [call]})
+        messages.append({"role": "tool", "tool_call_id": f"call_{n}", "content": result})
+    return messages
 
 
 def _lines(n: int, count: int) -> Iterator[str]:
@@ -103,8 +103,8 @@ def _open(n: int) -> tuple[str, dict[str, Any], str]:
 
 def _test(n: int) -> tuple[str, dict[str, Any], str]:
     ran = "\n".join(f"test_ordering_{at} (ordering.tests.OrderingTests) ... ok" for at in range(8))
-    said = f"<returncode>0</returncode>\n<output>\n{ran}\n\nRan 8 tests in 0.{n:03}s\n\nOK\n</output>"
-    return "container.exec", {"command": ["bash", "-lc", f"./runtests.py ordering.part_{n}"]}, said
+    output = f"<returncode>0</returncode>\n<output>\n{ran}\n\nRan 8 tests in 0.{n:03}s\n\nOK\n</output>"
+    return "container.exec", {"command": ["bash", "-lc", f"./runtests.py ordering.part_{n}"]}, output
 
 
 _STEPS = (_tree, _search, _open, _test)

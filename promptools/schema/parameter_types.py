@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from promptools.schema.documents.graph import SchemaGraph
 from promptools.schema.documents.json_guards import is_array, is_object
-
-_TYPE_NAMES = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
+from promptools.schema.documents.type_names import type_name
 
 
 def parameter_types(graph: SchemaGraph, key: str) -> frozenset[str]:
@@ -29,11 +28,6 @@ def _stated_types(node: dict[str, Any]) -> Iterator[str]:
     elif is_array(kind):
         yield from kind
     else:
-        yield from _types_of_values(node.get("enum", ()))
-        yield from _types_of_values([node["const"]] if "const" in node else ())
+        yield from map(type_name, node.get("enum", ()))
+        yield from map(type_name, [node["const"]] if "const" in node else ())
         yield from (implied for keyword, implied in (("properties", "object"), ("items", "array")) if keyword in node)
-
-
-def _types_of_values(values: Iterable[Any]) -> Iterator[str]:
-    for value in values:
-        yield "null" if value is None else _TYPE_NAMES[value.__class__]

@@ -6,12 +6,13 @@ What is dropped, and in which order, follows reports against llama.cpp (#19716, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from promptools.schema.documents.graph import build_graph
 from promptools.schema.documents.json_copy import copy_json
 from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.schema.documents.subschemas import pointer
+from promptools.schema.documents.type_names import type_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -68,14 +69,6 @@ _HINTS = (
     ("string", ("minLength", "maxLength", "pattern", "format")),
     ("number", ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")),
 )
-_TYPES: dict[type, str] = {
-    str: "string",
-    bool: "boolean",
-    int: "integer",
-    float: "number",
-    dict: "object",
-    list: "array",
-}
 
 
 def relaxed(schema: Schema, tool: str = "(unnamed)") -> tuple[Schema, tuple[str, ...]]:
@@ -158,7 +151,7 @@ class _Relaxer:
             if made["type"] != "null" and "enum" in made:
                 made["enum"] = [member for member in made["enum"] if member is not None] or made["enum"]
         elif kind is None and "enum" in made:
-            kinds = list(dict.fromkeys(_TYPES.get(cast("Any", type(member)), "null") for member in made["enum"]))
+            kinds = list(dict.fromkeys(map(type_name, made["enum"])))
             if len(kinds) == 1:
                 made["type"] = kinds[0]
         elif kind is None and ("properties" in made or not made.keys() & {"anyOf", "oneOf"}):

@@ -11,12 +11,12 @@ def pieces(chunks, known=None):
     scanner, bare = HarmonyTokenizer(), StrippedHeaderFinder(known)
     given = [piece for chunk in chunks for piece in scanner.feed(chunk)] + list(scanner.close())
     out = []
-    for each in [*(found for piece in given for found in bare.feed(piece)), *bare.close()]:
-        if isinstance(each, str) and out and isinstance(out[-1], str):
-            out[-1] += each
+    for item in [*(replaced for piece in given for replaced in bare.feed(piece)), *bare.close()]:
+        if isinstance(item, str) and out and isinstance(out[-1], str):
+            out[-1] += item
         else:
-            out.append(each)
-    return [each.raw or f"({each.name})" if isinstance(each, HarmonyToken) else each for each in out]
+            out.append(item)
+    return [item.raw or f"({item.name})" if isinstance(item, HarmonyToken) else item for item in out]
 
 
 def header(words):
@@ -24,7 +24,7 @@ def header(words):
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("", []),
         ("words", ["words"]),
@@ -52,9 +52,9 @@ def header(words):
         ("x assistant commentary to=f {", ["x ", *header("assistant commentary to=f "), "{"]),
     ],
 )
-def test_headers_in_words(text, found):
+def test_headers_in_words(text, expected):
     for chunks in ([text], text, *([text[:at], text[at:]] for at in range(1, len(text)))):
-        assert pieces(chunks) == found
+        assert pieces(chunks) == expected
 
 
 def test_a_recipient_alone_must_be_a_tool():

@@ -41,8 +41,8 @@ def chats(draw):
                 {"role": "assistant", **thoughts(draw), "content": draw(st.none() | words), "tool_calls": calls}
             )
             chat += [
-                {"role": "tool", "tool_call_id": each["id"], "name": each["function"]["name"], "content": draw(words)}
-                for each in calls
+                {"role": "tool", "tool_call_id": call["id"], "name": call["function"]["name"], "content": draw(words)}
+                for call in calls
             ]
         if draw(st.booleans()):
             chat.append({"role": "assistant", **thoughts(draw), "content": draw(words)})
@@ -50,8 +50,8 @@ def chats(draw):
 
 
 def thoughts(draw):
-    said = draw(st.none() | words)
-    return {} if said is None else {"reasoning": said, "reasoning_content": said}
+    reasoning = draw(st.none() | words)
+    return {} if reasoning is None else {"reasoning": reasoning, "reasoning_content": reasoning}
 
 
 STEADY = settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -62,16 +62,16 @@ OFFERED = Tools([{"name": name} for name in tools])
 @STEADY
 @given(chats(), st.data())
 def test_a_chat_comes_back(chat, data):
-    told = convert(chat, OFFERED, options=KEEP)
-    text = render_messages(told.messages, reply_role=None)
+    converted = convert(chat, OFFERED, options=KEEP)
+    text = render_messages(converted.messages, reply_role=None)
     parser = StreamParser(strict=True)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
     for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True):
         parser.feed(text[start:end])
     parser.close()
-    read = [each.message for each in parser.parsed.messages]
-    assert [each.repairs for each in parser.parsed.messages] == [()] * len(read)
-    assert to_chat(read[2:], ids(), told.names) == chat
+    read = [parsed.message for parsed in parser.parsed.messages]
+    assert [parsed.repairs for parsed in parser.parsed.messages] == [()] * len(read)
+    assert to_chat(read[2:], ids(), converted.names) == chat
 
 
 @STEADY
@@ -79,14 +79,14 @@ def test_a_chat_comes_back(chat, data):
 @pytest.mark.oracle
 def test_it_comes_back_from_token_ids(chat):
     decode = load_decode(oracle.file())
-    told = convert(chat, OFFERED, options=KEEP)
-    read = parse_ids(encode_messages(told.messages, load_encode(), reply_role=None), decode, strict=True).messages
-    assert read == parse(render_messages(told.messages, reply_role=None), strict=True).messages
-    assert to_chat([each.message for each in read][2:], ids(), told.names) == chat
+    converted = convert(chat, OFFERED, options=KEEP)
+    read = parse_ids(encode_messages(converted.messages, load_encode(), reply_role=None), decode, strict=True).messages
+    assert read == parse(render_messages(converted.messages, reply_role=None), strict=True).messages
+    assert to_chat([parsed.message for parsed in read][2:], ids(), converted.names) == chat
 
 
 @pytest.mark.parametrize(
-    ("said", "turn"),
+    ("texts", "turn"),
     [
         ([("analysis", "Hm."), ("final", "Yes.")], {"content": "Yes.", "thoughts": "Hm."}),
         ([("commentary", "Let me see."), ("final", "Yes.")], {"content": "Let me see.\nYes."}),
@@ -94,10 +94,10 @@ def test_it_comes_back_from_token_ids(chat):
         ([("", "No channel.")], {"content": "No channel."}),
     ],
 )
-def test_words_and_thoughts_of_one_turn_come_together(said, turn):
+def test_words_and_thoughts_of_one_turn_come_together(texts, turn):
     thought = turn.pop("thoughts", None)
     more = {} if thought is None else {"reasoning": thought, "reasoning_content": thought}
-    messages = [Message("assistant", text, channel=channel) for channel, text in said]
+    messages = [Message("assistant", text, channel=channel) for channel, text in texts]
     assert to_chat(messages, ids()) == [{"role": "assistant", **turn, **more}]
 
 
@@ -105,7 +105,7 @@ def test_results_find_their_calls_by_the_tool_and_in_order():
     calls = [Message("assistant", "{}", "", "commentary", f"functions.{name}", "json") for name in "fgf"]
     results = [Message("tool", "20", f"functions.{name}", "commentary", "assistant") for name in "gff"]
     chat = to_chat([*calls, *results], ids())
-    assert [(each["name"], each["tool_call_id"]) for each in chat[1:]] == [
+    assert [(message["name"], message["tool_call_id"]) for message in chat[1:]] == [
         ("g", "call_2"),
         ("f", "call_1"),
         ("f", "call_3"),

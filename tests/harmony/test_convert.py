@@ -20,7 +20,7 @@ WEATHER = {
 EXEC = {"name": "container.exec", "parameters": {"type": "object", "properties": {"command": {"type": "string"}}}}
 
 
-def told(messages):
+def summaries(messages):
     return [
         render_messages([message], reply_role=None)
         for message in messages
@@ -32,7 +32,7 @@ def told(messages):
 def test_a_row(row):
     options = Options(thoughts=row.get("thoughts", "last-final"), order=row.get("order", "analysis-first"))
     converted = convert(json.loads(row["messages"]), options=options)
-    assert told(converted.messages) == row["said"]
+    assert summaries(converted.messages) == row["said"]
     assert list(converted.notes) == row.get("notes", [])
 
 
@@ -50,17 +50,17 @@ def test_what_the_client_says_as_system_and_developer_is_one_developer_message()
         {"role": "system", "content": "Three."},
     ]
     converted = convert(messages, Tools([WEATHER]))
-    assert [each.role for each in converted.messages] == ["system", "developer", "user"]
-    said = converted.messages[1].content
-    assert isinstance(said, DeveloperContent)
-    assert said.instructions == "One.\n\nTwo.\n\nThree."
-    assert [each.name for each in said.functions or ()] == ["get_weather"]
+    assert [message.role for message in converted.messages] == ["system", "developer", "user"]
+    content = converted.messages[1].content
+    assert isinstance(content, DeveloperContent)
+    assert content.instructions == "One.\n\nTwo.\n\nThree."
+    assert [function.name for function in content.functions or ()] == ["get_weather"]
 
 
 def test_what_the_system_message_says():
     options = Options(identity="You are Ann.", cutoff=None, date="2026-11-21", effort="high")
-    said = convert([], options=options).messages[0].content
-    assert said == SystemContent("You are Ann.", None, "2026-11-21", "high")
+    content = convert([], options=options).messages[0].content
+    assert content == SystemContent("You are Ann.", None, "2026-11-21", "high")
 
 
 @pytest.mark.parametrize("where", ["developer", "system"])
@@ -81,8 +81,8 @@ def test_tools_are_declared(where, snapshot):
     ],
 )
 def test_a_function_that_takes_nothing(schema, text):
-    said = render_messages(convert([], Tools([{"name": "f", "parameters": schema}])).messages)
-    assert f"type f = {text} => any;" in said
+    text_of_request = render_messages(convert([], Tools([{"name": "f", "parameters": schema}])).messages)
+    assert f"type f = {text} => any;" in text_of_request
 
 
 @pytest.mark.parametrize(
@@ -101,21 +101,21 @@ def test_a_function_that_takes_nothing(schema, text):
 def test_forms_of_the_answer(asked, form):
     assert answer_formats(asked) == form
     messages = convert([], response_format=asked).messages
-    assert [each.content for each in messages[1:]] == ([DeveloperContent(formats=form)] if form else [])
+    assert [message.content for message in messages[1:]] == ([DeveloperContent(formats=form)] if form else [])
 
 
 @pytest.mark.parametrize(
-    ("said", "effort"),
+    ("value", "effort"),
     [(None, "medium"), ("minimal", "low"), ("high", "high"), ("xhigh", "high"), (False, "low"), (True, "medium")],
 )
-def test_an_effort(said, effort):
-    assert parse_effort(said) == effort
+def test_an_effort(value, effort):
+    assert parse_effort(value) == effort
 
 
-@pytest.mark.parametrize("said", ["very", 1, [], {}])
-def test_an_unknown_effort_is_refused(said):
+@pytest.mark.parametrize("value", ["very", 1, [], {}])
+def test_an_unknown_effort_is_refused(value):
     with pytest.raises(UsageError, match="use one of none, minimal, low, medium, high"):
-        parse_effort(said)
+        parse_effort(value)
 
 
 def test_a_user_s_name_stands_in_the_header():
@@ -126,16 +126,18 @@ def test_a_user_s_name_stands_in_the_header():
         {"role": "system", "name": "sys", "content": "Be brief."},
         {"role": "user", "name": "", "content": "And?"},
     ]
-    told = convert(named)
-    assert [(each.role, each.name) for each in told.messages[2:]] == [
+    converted = convert(named)
+    assert [(message.role, message.name) for message in converted.messages[2:]] == [
         ("user", "ann"), ("assistant", ""), ("user", ""), ("user", "")
     ]  # fmt: skip
-    assert told.notes == (
+    assert converted.notes == (
         "message 1: its name was left out; only a user's is written",
         "message 2: the user's name 'Ann <|end|>' was left out; it cannot be in a header",
         "message 3: its name was left out; only a user's is written",
     )
-    assert "<|start|>user:ann<|message|>Hi.<|end|><|start|>assistant<|channel|>final" in render_messages(told.messages)
+    assert "<|start|>user:ann<|message|>Hi.<|end|><|start|>assistant<|channel|>final" in render_messages(
+        converted.messages
+    )
 
 
 @pytest.mark.oracle
@@ -159,4 +161,4 @@ def test_a_result_of_nothing_is_refused():
 def test_a_reply_leads_back_to_the_tool():
     names = convert([], Tools([WEATHER, EXEC, {"name": "get-time"}])).names
     recipients = ["functions.get_weather", "container.exec", "functions.get_time", "functions.no"]
-    assert [names.tool_of(each) for each in recipients] == ["get_weather", "container.exec", "get-time", None]
+    assert [names.tool_of(recipient) for recipient in recipients] == ["get_weather", "container.exec", "get-time", None]

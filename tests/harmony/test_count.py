@@ -14,18 +14,18 @@ from promptools.harmony.rendering.renderer import DeveloperContent, Message, Sys
 from promptools.harmony.rendering.token_count import Part, count_messages, estimate_tokens, exact_counter
 
 
-def counted(said, measure=len, then="assistant"):
-    return count_messages(render_messages(said, reply_role=then), measure)
+def counted(messages, measure=len, then="assistant"):
+    return count_messages(render_messages(messages, reply_role=then), measure)
 
 
 @pytest.mark.parametrize("name", CONVERSATIONS)
 @pytest.mark.parametrize("then", ["assistant", None])
 def test_every_message_is_a_part(name, then):
-    said = CONVERSATIONS[name]
-    parts = counted(said, then=then)
-    assert len(parts) == len(said) + (then is not None)
-    controls = re.findall(r"<\|[a-z]+\|>", render_messages(said, reply_role=then))
-    text = re.sub(r"<\|[a-z]+\|>", "", render_messages(said, reply_role=then))
+    messages = CONVERSATIONS[name]
+    parts = counted(messages, then=then)
+    assert len(parts) == len(messages) + (then is not None)
+    controls = re.findall(r"<\|[a-z]+\|>", render_messages(messages, reply_role=then))
+    text = re.sub(r"<\|[a-z]+\|>", "", render_messages(messages, reply_role=then))
     assert sum(part.tokens for part in parts) == len(controls) + len(text)
 
 
@@ -50,8 +50,8 @@ def test_headers_are_as_they_are_written():
 
 
 def test_control_tokens_are_one_each_and_text_is_measured_as_it_was_said():
-    said = [Message("user", "Hi.<|end|>")]
-    assert counted(said) == (Part("user", 3 + 4 + 10), Part("assistant", 1 + 9))
+    messages = [Message("user", "Hi.<|end|>")]
+    assert counted(messages) == (Part("user", 3 + 4 + 10), Part("assistant", 1 + 9))
     constrained = Message("assistant", "x", channel="final", content_type="<|constrain|>json")
     assert counted([constrained], then=None) == (
         Part("assistant<|channel|>final <|constrain|>json", 5 + 9 + 6 + 4 + 1),

@@ -46,7 +46,7 @@ def test_a_name(name, recipient):
 def test_two_tools_never_become_one():
     names = RecipientNames(["a-b", "a b", "a_b", "functions.a_b"])
     assert names.address_of("a_b").recipient == "functions.a_b"
-    others = {names.address_of(each).recipient for each in ["a-b", "a b", "functions.a_b"]}
+    others = {names.address_of(name).recipient for name in ["a-b", "a b", "functions.a_b"]}
     assert others == {"functions.a_b_2", "functions.a_b_3", "functions.a_b_4"}
 
 
@@ -84,12 +84,12 @@ odd = st.text("ab_-. $1<|>é\n", max_size=6)
 @given(st.lists(odd, max_size=6, unique=True), st.lists(odd, max_size=4))
 def test_every_name_has_a_place_of_its_own(offered, heard):
     names = RecipientNames(offered, heard)
-    recipients = [names.address_of(each).recipient for each in offered]
-    assert [names.tool_of(each) for each in recipients] == offered
+    recipients = [names.address_of(name).recipient for name in offered]
+    assert [names.tool_of(recipient) for recipient in recipients] == offered
     for name in [*offered, *heard]:
-        place = names.address_of(name)
-        assert IDENTIFIER.fullmatch(place.namespace)
-        assert IDENTIFIER.fullmatch(place.name)
-        assert place.recipient in render_messages([Message("assistant", "", recipient=place.recipient)])
-        assert FunctionDeclaration(place.name).name == place.name
-    assert recipients == [RecipientNames(offered).address_of(each).recipient for each in offered]
+        address = names.address_of(name)
+        assert IDENTIFIER.fullmatch(address.namespace)
+        assert IDENTIFIER.fullmatch(address.name)
+        assert address.recipient in render_messages([Message("assistant", "", recipient=address.recipient)])
+        assert FunctionDeclaration(address.name).name == address.name
+    assert recipients == [RecipientNames(offered).address_of(name).recipient for name in offered]

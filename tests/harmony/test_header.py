@@ -14,7 +14,7 @@ def read(text, role="assistant", known=OFFERED.__contains__, **options):
     return parse_header([*scanner.feed(text), *scanner.close()], role, known, **options)
 
 
-def said(header):
+def routing(header):
     return (header.role, header.name, header.channel, header.recipient, header.content_type)
 
 
@@ -27,10 +27,10 @@ def said(header):
         ("<|start|>user:ann", ("user", "ann", "", "", "")),
         ("<|start|>system", ("system", "", "", "", "")),
         ("<|start|>developer", ("developer", "", "", "", "")),
-        ("<|channel|>commentary to=functions.get_weather <|constrain|>json", said(CALL)),
-        ("<|channel|>commentary to=functions.get_weather<|constrain|>json", said(CALL)),
-        ("<|start|>assistant to=functions.get_weather<|channel|>commentary<|constrain|>json", said(CALL)),
-        (" to=functions.get_weather<|channel|>commentary json", ("assistant", "", *said(CALL)[2:4], "json")),
+        ("<|channel|>commentary to=functions.get_weather <|constrain|>json", routing(CALL)),
+        ("<|channel|>commentary to=functions.get_weather<|constrain|>json", routing(CALL)),
+        ("<|start|>assistant to=functions.get_weather<|channel|>commentary<|constrain|>json", routing(CALL)),
+        (" to=functions.get_weather<|channel|>commentary json", ("assistant", "", *routing(CALL)[2:4], "json")),
         ("<|channel|>analysis to=container.exec code", ("assistant", "", "analysis", "container.exec", "code")),
         ("<|channel|>final <|constrain|>response", ("assistant", "", "final", "", "<|constrain|>response")),
         (
@@ -47,7 +47,7 @@ def said(header):
     ],
 )
 def test_what_the_format_knows_needs_no_repair(text, expected):
-    assert said(read(text)) == expected
+    assert routing(read(text)) == expected
     assert read(text).repairs == ()
 
 
@@ -68,11 +68,11 @@ def test_what_the_format_knows_needs_no_repair(text, expected):
          ["the role 'assistant' in another place"]),
         ("<|channel|>finaljson", ("assistant", "", "final", "", "json"), ["'finaljson' for 'final'"]),
         ("<|channel|>final??", ("assistant", "", "final", "", ""), ["'final??' for 'final'"]),
-        ("<|start|>assistantcommentaryto=functions.get_weather", (*said(CALL)[:4], ""),
+        ("<|start|>assistantcommentaryto=functions.get_weather", (*routing(CALL)[:4], ""),
          ["'assistant' glued to what follows", "the channel 'commentary' in another place",
           "'assistantcommentary' glued to what follows"]),
         ("<|channel|>finalize", ("assistant", "", "", "finalize", ""), ["the recipient 'finalize' without `to=`"]),
-        ("<|channel|>commentary to=functions.get_weather: json", (*said(CALL)[:4], "json"),
+        ("<|channel|>commentary to=functions.get_weather: json", (*routing(CALL)[:4], "json"),
          ["the recipient 'functions.get_weather:'"]),
         ("<|channel|>commentary to=user", ("assistant", "", "commentary", "", ""), ["`to=user`"]),
         ("<|channel|>commentary to=", ("assistant", "", "commentary", "", ""), ["nothing directly after `to=`"]),
@@ -84,7 +84,7 @@ def test_what_the_format_knows_needs_no_repair(text, expected):
 )  # fmt: skip
 def test_what_is_said_counts_not_where(text, expected, repairs):
     header = read(text)
-    assert said(header) == expected
+    assert routing(header) == expected
     assert list(header.repairs) == repairs
 
 

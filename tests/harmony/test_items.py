@@ -32,14 +32,14 @@ cuts = st.lists(st.integers(0, 60), max_size=8)
 
 def items(chunks, *, strict):
     parser = ItemParser("assistant", strict=strict)
-    said = []
+    items = []
     try:
         for chunk in chunks:
-            said += parser.feed(chunk)
-        said += parser.close()
+            items += parser.feed(chunk)
+        items += parser.close()
     except ModelError as error:
-        said.append(str(error))
-    return said
+        items.append(str(error))
+    return items
 
 
 @pytest.mark.parametrize("strict", [False, True])
@@ -48,7 +48,7 @@ def items(chunks, *, strict):
 def test_the_short_way_says_what_the_long_way_says(strict, words, at):
     words = ["<|channel|>final<|message|>", *words]
     text = "".join(words)
-    bounds = sorted({0, len(text), *(each for each in at if each < len(text))})
+    bounds = sorted({0, len(text), *(cut for cut in at if cut < len(text))})
     for chunks in (words, [text[a:b] for a, b in pairwise(bounds)], list(text)):
         short = items(chunks, strict=strict)
         with pytest.MonkeyPatch.context() as patch:

@@ -10,7 +10,7 @@ from promptools.harmony.parsing.items import Aside, ContentChunk, HarmonyEnd, Ha
 from promptools.harmony.parsing.quoted_tokens import QuotedTokens
 
 
-def told(text, role="assistant", **options):
+def summary(text, role="assistant", **options):
     """Tell the items of a text in short; pieces of one content joined."""
     parser = ItemParser(role, **options)
     out = []
@@ -79,32 +79,32 @@ def told(text, role="assistant", **options):
     ],
 )  # fmt: skip
 def test_items(text, items):
-    assert told(text) == items
+    assert summary(text) == items
 
 
 @pytest.mark.parametrize("kind", ["final", "commentary to=f"])
 def test_a_header_that_is_too_long(kind):
     text = f"<|channel|>{kind} {'x ' * 200}<|end|>"
-    found = told(text)
-    assert found.startswith("words" if "to=" in kind else "assistant/final")
-    assert text.removeprefix("<|channel|>final ").removesuffix("<|end|>") in found
+    items = summary(text)
+    assert items.startswith("words" if "to=" in kind else "assistant/final")
+    assert text.removeprefix("<|channel|>final ").removesuffix("<|end|>") in items
 
 
 def test_behind_a_header_that_is_too_long_another_may_begin():
     text = "<|start|>" + " " * 250 + "analysis<|channel|>final<|message|>b"
-    assert told(text).endswith("space '  ' assistant/final 'b' .cut")
-    assert [told(text[:at]) for at in (9, 260)] == [
+    assert summary(text).endswith("space '  ' assistant/final 'b' .cut")
+    assert [summary(text[:at]) for at in (9, 260)] == [
         "token '<|start|>'",
         f"token '<|start|>{' ' * 248}' space '  ' words 'a'",
     ]
 
 
 def test_a_bracket_behind_so_much_is_no_end_of_a_header():
-    assert told("<|channel|>final " + " " * 300 + "{}").startswith("assistant/final ' ")
+    assert summary("<|channel|>final " + " " * 300 + "{}").startswith("assistant/final ' ")
 
 
 def test_a_conversation_without_role_begins_with_a_message():
-    assert told("b<|channel|>final<|message|>b", None) == "words 'b' assistant/final 'b' .cut"
+    assert summary("b<|channel|>final<|message|>b", None) == "words 'b' assistant/final 'b' .cut"
     (heard,) = harmony.parse("<|channel|>final<|message|>b").messages
     assert heard.repairs == ("no <|start|>", "nobody speaks")
 

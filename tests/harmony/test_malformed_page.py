@@ -16,18 +16,18 @@ LONGEST = 100
 
 
 def rows():
-    found = [ROW.match(line) for line in PAGE.read_text(encoding="utf-8").splitlines()]
-    return [[cell.replace("\\|", "|") for cell in each.groups()] for each in found if each is not None]
+    rows = [ROW.match(line) for line in PAGE.read_text(encoding="utf-8").splitlines()]
+    return [[cell.replace("\\|", "|") for cell in row.groups()] for row in rows if row is not None]
 
 
 def ours(text):
     """What `promptools.parse` makes of a completion."""
     reply = parse(text, TOOLS, dialect="harmony")
-    said = [f"call of {call.name}" for call in reply.calls]
-    said += [f"a call of {each.name}, {each.reason}" for each in reply.malformed]
-    said += [f"thoughts `{reply.reasoning}`"] if reply.reasoning else []
-    said += [f"answer `{reply.content}`"] if reply.content else []
-    return ", ".join(said) or "nothing"
+    parts = [f"call of {call.name}" for call in reply.calls]
+    parts += [f"a call of {malformed.name}, {malformed.reason}" for malformed in reply.malformed]
+    parts += [f"thoughts `{reply.reasoning}`"] if reply.reasoning else []
+    parts += [f"answer `{reply.content}`"] if reply.content else []
+    return ", ".join(parts) or "nothing"
 
 
 def theirs(text):
@@ -57,12 +57,12 @@ def test_the_page_has_a_row_for_each_kind():
     assert len(rows()) >= 25
 
 
-@pytest.mark.parametrize(("text", "_", "told"), rows())
-def test_what_we_make_of_it(text, _, told):
-    assert ours(text) == told
+@pytest.mark.parametrize(("text", "_", "expected"), rows())
+def test_what_we_make_of_it(text, _, expected):
+    assert ours(text) == expected
 
 
-@pytest.mark.parametrize(("text", "told", "_"), rows())
+@pytest.mark.parametrize(("text", "expected", "_"), rows())
 @pytest.mark.oracle
-def test_what_the_library_makes_of_it(text, told, _):
-    assert theirs(text) == told
+def test_what_the_library_makes_of_it(text, expected, _):
+    assert theirs(text) == expected

@@ -25,7 +25,7 @@ some = settings(max_examples=100, deadline=None, derandomize=True, suppress_heal
 
 tokens = st.sampled_from([f"<|{name}|>" for name in TOKEN_IDS])
 lines = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"), max_size=12)
-said = st.lists(lines | tokens | st.sampled_from(["\n", "\r\n", "<", "<|", "\\"]), max_size=5).map("".join)
+texts = st.lists(lines | tokens | st.sampled_from(["\n", "\r\n", "<", "<|", "\\"]), max_size=5).map("".join)
 words = st.from_regex(r"[A-Za-z_][A-Za-z0-9_.-]{0,8}", fullmatch=True)
 keys = st.from_regex(r"[A-Za-z_$][A-Za-z0-9_$]{0,6}", fullmatch=True)
 members = st.lists(st.text("abc-é ", max_size=4), min_size=1, max_size=3)
@@ -41,7 +41,7 @@ def said_of(strategy, **more):
 
 
 plain = st.sampled_from(["string", "number", "integer", "boolean"]).map(lambda kind: {"type": kind})
-enums = members.map(lambda each: {"type": "string", "enum": each})
+enums = members.map(lambda values: {"type": "string", "enum": values})
 listed = st.lists(
     st.sampled_from(["string", "number", "boolean", "null", "integer"]), min_size=1, max_size=3, unique=True
 )
@@ -62,7 +62,7 @@ def objects(draw, inner):
 
 @st.composite
 def arrays(draw, inner):
-    items = draw(inner.filter(lambda each: not _choice(each)))
+    items = draw(inner.filter(lambda schema: not _choice(schema)))
     return {"type": "array", "items": items}
 
 
@@ -73,40 +73,42 @@ def _choice(schema):
 
 
 def choices(inner):
-    return said_of(st.lists(inner, min_size=1, max_size=3).map(lambda each: {"oneOf": each}), default=lines)
+    return said_of(st.lists(inner, min_size=1, max_size=3).map(lambda variants: {"oneOf": variants}), default=lines)
 
 
 schemas = objects(
     st.recursive(leaves, lambda inner: objects(inner) | said_of(arrays(inner)) | choices(inner), max_leaves=6)
 )
-functions = st.lists(st.builds(FunctionDeclaration, keys, said, st.none() | schemas), max_size=3).map(tuple)
-spaces = st.lists(st.builds(Namespace, words, functions, said), max_size=2, unique_by=lambda each: each.name).map(tuple)
+functions = st.lists(st.builds(FunctionDeclaration, keys, texts, st.none() | schemas), max_size=3).map(tuple)
+spaces = st.lists(st.builds(Namespace, words, functions, texts), max_size=2, unique_by=lambda space: space.name).map(
+    tuple
+)
 systems = st.builds(
     SystemContent,
-    identity=st.none() | said,
-    cutoff=st.none() | said,
-    date=st.none() | said,
+    identity=st.none() | texts,
+    cutoff=st.none() | texts,
+    date=st.none() | texts,
     effort=st.none() | st.sampled_from(["low", "medium", "high"]),
     channels=st.sampled_from([("analysis", "commentary", "final"), ("final",), ()]),
     namespaces=spaces,
 )
-developers = st.builds(DeveloperContent, said, st.none() | functions, st.just(()), spaces)
+developers = st.builds(DeveloperContent, texts, st.none() | functions, st.just(()), spaces)
 turns = st.one_of(
-    st.builds(Message, st.just("user"), said, st.just("") | words),
+    st.builds(Message, st.just("user"), texts, st.just("") | words),
     st.builds(
         Message,
         st.just("assistant"),
-        said,
+        texts,
         st.just(""),
         st.sampled_from(["", "analysis", "commentary", "final"]),
         st.just("") | words.map("functions.{}".format),
         st.sampled_from(["", "json", "code", "<|constrain|>json"]),
     ),
-    st.builds(Message, st.just("tool"), said, words, st.just("commentary"), st.sampled_from(["", "assistant"])),
+    st.builds(Message, st.just("tool"), texts, words, st.just("commentary"), st.sampled_from(["", "assistant"])),
 )
 conversations = st.tuples(
-    st.lists(st.builds(Message, st.just("system"), systems | said), max_size=1),
-    st.lists(st.builds(Message, st.just("developer"), developers | said), max_size=1),
+    st.lists(st.builds(Message, st.just("system"), systems | texts), max_size=1),
+    st.lists(st.builds(Message, st.just("developer"), developers | texts), max_size=1),
     st.lists(turns, max_size=4),
 ).map(lambda parts: [message for part in parts for message in part])
 
@@ -124,7 +126,7 @@ def agree(messages, then):
     # and a server's tokenizer, which takes control tokens wherever it sees one, reads the same structure
     special = set(TOKEN_IDS.values())
     read = oracle.encoding().encode(ours, allowed_special="all")
-    assert [each for each in read if each in special] == [each for each in theirs if each in special]
+    assert [token for token in read if token in special] == [token for token in theirs if token in special]
 
 
 @some

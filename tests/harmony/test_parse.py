@@ -53,24 +53,30 @@ def outcome(reply: Reply) -> list[str]:
             *(["    flag unknown tool"] if call.unknown_tool else []),
         ]
         lines += [f"    fix  {fix.kind}: {fix.detail}" for fix in call.fixes]
-    lines += [f"broken   {each.reason}: {each.message} {each.raw!r}" for each in reply.malformed]
+    lines += [f"broken   {malformed.reason}: {malformed.message} {malformed.raw!r}" for malformed in reply.malformed]
     lines += [f"thought  {reply.reasoning!r}"] if reply.reasoning else []
     lines += [f"content  {reply.content!r}"] if reply.content else []
     return lines
 
 
 def liberties(reply: Reply) -> list[str]:
-    dropped = [f"dropped  {each.why}: {each.raw!r}" for each in reply.discarded if each.why != "space"]
+    dropped = [f"dropped  {text.why}: {text.raw!r}" for text in reply.discarded if text.why != "space"]
     return dropped + [f"fix      {fix.detail}" for fix in reply.fixes]
 
 
 def heard(parsed: harmony.Parsed, text: str) -> list[str]:
     lines: list[str] = []
-    for each in parsed.messages:
-        said = each.message
-        fields = [said.role, said.name, said.channel, said.recipient and f"to={said.recipient}", said.content_type]
-        lines += [f"{' '.join(filter(None, fields))}, {each.ended}: {said.content!r}"]
-        lines += [f"    repair  {repair}" for repair in each.repairs]
+    for heard in parsed.messages:
+        message = heard.message
+        fields = [
+            message.role,
+            message.name,
+            message.channel,
+            message.recipient and f"to={message.recipient}",
+            message.content_type,
+        ]
+        lines += [f"{' '.join(filter(None, fields))}, {heard.ended}: {message.content!r}"]
+        lines += [f"    repair  {repair}" for repair in heard.repairs]
     return lines + [f"({kind}) {text[span.start : span.end]!r}" for span, kind in parsed.asides]
 
 
@@ -88,7 +94,7 @@ def page(row: dict[str, Any]) -> str:
 def test_reply(row: dict[str, Any], snapshot: SnapshotAssertion) -> None:
     reply = parse(row["text"], TOOLS, **row["options"])
     assert [call.name for call in reply.calls] == row["want"]
-    assert [each.reason for each in reply.malformed] == row["malformed"]
+    assert [malformed.reason for malformed in reply.malformed] == row["malformed"]
     assert page(row) == snapshot
 
 
@@ -129,7 +135,7 @@ def test_a_message_knows_its_place_its_end_and_whether_it_is_whole() -> None:
 
 def test_a_whole_conversation_begins_with_a_message() -> None:
     text = "<|start|>user<|message|>Hi<|end|><|start|>assistant<|channel|>final<|message|>Hello<|return|>"
-    assert [each.message.role for each in harmony.parse(text, strict=True).messages] == ["user", "assistant"]
+    assert [heard.message.role for heard in harmony.parse(text, strict=True).messages] == ["user", "assistant"]
 
 
 def test_a_run_of_an_agent() -> None:
@@ -147,17 +153,17 @@ def test_a_run_of_an_agent() -> None:
     for strict in (True, False):
         parsed = harmony.parse(text, strict=strict)
         assert parsed.asides == ()
-        assert [each.repairs for each in parsed.messages] == [()] * 8
-        assert [each.message for each in parsed.messages][1:4] == [
+        assert [heard.repairs for heard in parsed.messages] == [()] * 8
+        assert [heard.message for heard in parsed.messages][1:4] == [
             Message("assistant", "Step 0.", "", "analysis"),
             Message("assistant", steps[0][1], "", "analysis", "container.exec", "code"),
             Message("tool", "a.py\n", "container.exec", "analysis", "assistant"),
         ]
     for tool, arguments, _ in steps:
-        said = (
+        beginning = (
             f"<|channel|>analysis<|message|>Look.<|end|><|start|>assistant<|channel|>analysis to={tool} code<|message|>"
         )
-        for reply in (parse(said + arguments, TOOLS), parse(said + arguments, TOOLS, dialect="harmony")):
+        for reply in (parse(beginning + arguments, TOOLS), parse(beginning + arguments, TOOLS, dialect="harmony")):
             (call,) = reply.calls
             assert (call.name, call.arguments_json, call.fixes, reply.reasoning) == (tool, arguments, (), "Look.")
 
@@ -184,12 +190,12 @@ PIECES = [
 ]
 mixed = st.lists(st.sampled_from(PIECES), max_size=12).map("".join)
 texts = mixed | st.text(max_size=40)
-places = st.lists(st.integers(0, 400), max_size=4)
+cut_lists = st.lists(st.integers(0, 400), max_size=4)
 some = settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 
 
 def cut(text: str, at: Iterable[int]) -> list[list[str]]:
-    bounds = sorted({0, len(text), *(each for each in at if each < len(text))})
+    bounds = sorted({0, len(text), *(cut for cut in at if cut < len(text))})
     return [[text], list(text), [text[a:b] for a, b in pairwise(bounds)]]
 
 
@@ -209,21 +215,21 @@ def joined(items: Iterable[Item]) -> list[Item]:
 
 def items(chunks: Iterable[str], role: Any, strict: bool, known: Any) -> list[Item] | str:
     parser = ItemParser(role, strict=strict, known=known)
-    found: list[Item] = []
+    items: list[Item] = []
     try:
         for chunk in chunks:
-            found += parser.feed(chunk)
-        found += parser.close()
+            items += parser.feed(chunk)
+        items += parser.close()
     except ModelError as error:
         assert strict
         return str(error)
-    return joined(found)
+    return joined(items)
 
 
 @some
 @given(
     texts,
-    places,
+    cut_lists,
     st.sampled_from([None, "assistant"]),
     st.booleans(),
     st.sampled_from([None, {"functions.get_weather", "noop"}.__contains__]),
@@ -238,7 +244,7 @@ def test_items_tile_and_are_the_same_however_the_text_is_cut(text, at, role, str
 @some
 @given(
     texts,
-    places,
+    cut_lists,
     st.sampled_from([{}, {"dialect": "harmony"}, {"expect": "harmony"}]),
     st.sampled_from([None, "stop", "length"]),
 )
@@ -278,7 +284,7 @@ def test_token_ids_say_what_the_text_says(text, role, strict):
     whole = read(harmony.StreamParser(role, strict=strict), lambda parser: parser.feed(text))
     assert read(harmony.StreamParser(role, strict=strict, decode=decode), lambda parser: parser.feed_ids(ids)) == whole
     one = harmony.StreamParser(role, strict=strict, decode=decode)
-    assert read(one, lambda parser: [parser.feed_ids([each]) for each in ids]) == whole
+    assert read(one, lambda parser: [parser.feed_ids([token]) for token in ids]) == whole
     if not isinstance(whole, str):
         assert harmony.parse_ids(ids, decode, role, strict=strict) == whole
 
@@ -298,10 +304,10 @@ def test_text_that_looks_like_a_token_is_text_among_ids():
 
 def fields(message: Any) -> Message:
     """Give one of the library's messages as ours."""
-    said = message.author
+    author = message.author
     text = message.content[0].text
     return Message(
-        said.role, text, said.name or "", message.channel or "", message.recipient or "", message.content_type or ""
+        author.role, text, author.name or "", message.channel or "", message.recipient or "", message.content_type or ""
     )
 
 
@@ -310,20 +316,20 @@ def fields(message: Any) -> Message:
 @pytest.mark.oracle
 def test_strictly_it_is_what_the_library_wrote(messages):
     """And what it reads, but for what it cannot read itself: a type without a recipient, and a user's name."""
-    messages = [replace(each, recipient="assistant") if each.role == "tool" else each for each in messages]
+    messages = [replace(message, recipient="assistant") if message.role == "tool" else message for message in messages]
     ids = oracle.ids_of(messages)
-    written = [replace(each, content=content_text(each, functions=_functions(messages))) for each in messages]
-    if any(each.role == "assistant" and not (each.channel or each.recipient) for each in messages):
+    written = [replace(message, content=content_text(message, functions=_functions(messages))) for message in messages]
+    if any(message.role == "assistant" and not (message.channel or message.recipient) for message in messages):
         with pytest.raises(BadHeader, match="no channel"):
             harmony.parse_ids(ids, load_decode(oracle.file()), strict=True)
         return
     assert [
-        each.message for each in harmony.parse_ids(ids, load_decode(oracle.file()), strict=True).messages
+        heard.message for heard in harmony.parse_ids(ids, load_decode(oracle.file()), strict=True).messages
     ] == written
-    if all(each.recipient or not (each.content_type or each.name) for each in messages):
+    if all(message.recipient or not (message.content_type or message.name) for message in messages):
         theirs = oracle.encoding().parse_messages_from_completion_tokens(ids)
         assert list(map(fields, theirs)) == written
 
 
 def _functions(messages: list[Message]) -> bool:
-    return any(isinstance(each.content, DeveloperContent) and each.content.functions for each in messages)
+    return any(isinstance(message.content, DeveloperContent) and message.content.functions for message in messages)

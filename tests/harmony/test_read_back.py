@@ -30,16 +30,16 @@ calls = st.lists(st.tuples(names, words), min_size=1, max_size=2)
 @st.composite
 def rounds(draw):
     """What the user says, what the assistant does, and what comes of it."""
-    said = {"role": "assistant", "content": draw(st.none() | words), "reasoning": draw(st.none() | words)}
+    message = {"role": "assistant", "content": draw(st.none() | words), "reasoning": draw(st.none() | words)}
     made = [
         {"id": f"call_{draw(st.integers(0, 5))}", "function": {"name": name, "arguments": json.dumps({"a": text})}}
         for name, text in draw(st.just([]) | calls)
     ]
-    results = [{"role": "tool", "tool_call_id": each["id"], "content": draw(words)} for each in made]
-    return [{"role": "user", "content": draw(words)}, {**said, "tool_calls": made}, *results]
+    results = [{"role": "tool", "tool_call_id": call["id"], "content": draw(words)} for call in made]
+    return [{"role": "user", "content": draw(words)}, {**message, "tool_calls": made}, *results]
 
 
-chats = st.lists(rounds(), min_size=1, max_size=3).map(lambda each: [message for part in each for message in part])
+chats = st.lists(rounds(), min_size=1, max_size=3).map(lambda parts: [message for part in parts for message in part])
 
 
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -51,14 +51,23 @@ def test_a_chat_is_read_back(chat, thoughts):
     messages = convert(chat, tools, options=Options(thoughts=thoughts)).messages
     ids = encode_messages(messages, load_encode(), reply_role=None)
     read = oracle.encoding().parse_messages_from_completion_tokens(ids)
-    assert [(each.author.role, each.author.name, each.channel, each.recipient, each.content_type) for each in read] == [
-        (each.role, each.name or None, each.channel or None, each.recipient or None, each.content_type or None)
-        for each in messages
+    assert [
+        (message.author.role, message.author.name, message.channel, message.recipient, message.content_type)
+        for message in read
+    ] == [
+        (
+            message.role,
+            message.name or None,
+            message.channel or None,
+            message.recipient or None,
+            message.content_type or None,
+        )
+        for message in messages
     ]
-    texts = [(each.content[0].text, said.content) for each, said in zip(read, messages, strict=True)][2:]
+    texts = [(message.content[0].text, sent.content) for message, sent in zip(read, messages, strict=True)][2:]
     assert [theirs for theirs, _ in texts] == [ours for _, ours in texts]
     # as text it has the same structure for a tokenizer that takes control tokens wherever it sees one
     special = set(TOKEN_IDS.values())
     again = oracle.encoding().encode(render_messages(messages, reply_role=None), allowed_special="all")
-    assert [each for each in again if each in special] == [each for each in ids if each in special]
+    assert [token for token in again if token in special] == [token for token in ids if token in special]
     assert unescape(render_messages(messages, reply_role=None)) == oracle.encoding().decode_utf8(ids)

@@ -8,13 +8,13 @@ from promptools.harmony.parsing.tokenizer import TOKEN_NAMES, HarmonyToken, Harm
 def pieces(chunks, **options):
     """Scan; words that stand side by side are joined."""
     scanner = HarmonyTokenizer(**options)
-    found = [each for chunk in chunks for each in scanner.feed(chunk)] + list(scanner.close())
+    split = [piece for chunk in chunks for piece in scanner.feed(chunk)] + list(scanner.close())
     out = []
-    for each in found:
-        if isinstance(each, str) and out and isinstance(out[-1], str):
-            out[-1] += each
+    for piece in split:
+        if isinstance(piece, str) and out and isinstance(out[-1], str):
+            out[-1] += piece
         else:
-            out.append(each)
+            out.append(piece)
     return out
 
 
@@ -23,7 +23,7 @@ def token(name, raw=""):
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("", []),
         ("words", ["words"]),
@@ -40,15 +40,15 @@ def token(name, raw=""):
         ("<|sta\nrt|>", ["<|sta\nrt|>"]),
     ],
 )
-def test_tokens_and_words(text, found):
-    assert pieces([text]) == found
-    assert pieces(text) == found
+def test_tokens_and_words(text, expected):
+    assert pieces([text]) == expected
+    assert pieces(text) == expected
     for at in range(1, len(text)):
-        assert pieces([text[:at], text[at:]]) == found
+        assert pieces([text[:at], text[at:]]) == expected
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("<|sta\nrt|>a", [token("start", "<|sta\nrt|>"), "a"]),
         ("<\r\n|end|\n\n>", [token("end", "<\r\n|end|\n\n>")]),
@@ -57,9 +57,9 @@ def test_tokens_and_words(text, found):
         ("<\n<|end|>", ["<\n", token("end")]),
     ],
 )
-def test_line_ends_inside_a_token(text, found):
+def test_line_ends_inside_a_token(text, expected):
     for chunks in ([text], text, *([text[:at], text[at:]] for at in range(1, len(text)))):
-        assert pieces(chunks, broken=True) == found
+        assert pieces(chunks, broken=True) == expected
 
 
 def test_words_go_out_at_once_but_for_what_may_become_a_token():

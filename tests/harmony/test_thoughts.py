@@ -23,7 +23,7 @@ LETTERS = {message: letter for letter, message in KINDS.items()}
 
 
 def left(policy, letters):
-    return "".join(LETTERS[each] for each in REASONING_POLICIES[policy]([KINDS[letter] for letter in letters]))
+    return "".join(LETTERS[message] for message in REASONING_POLICIES[policy]([KINDS[letter] for letter in letters]))
 
 
 @pytest.mark.parametrize(
@@ -59,12 +59,12 @@ def test_first_final_is_the_library_s(letters):
 
 def _library(letters):
     oh = oracle.library()
-    said = oh.Conversation.from_messages([oracle.message_of(KINDS[letter]) for letter in letters])
-    text = oracle.encoding().decode_utf8(oracle.encoding().render_conversation(said))
+    conversation = oh.Conversation.from_messages([oracle.message_of(KINDS[letter]) for letter in letters])
+    text = oracle.encoding().decode_utf8(oracle.encoding().render_conversation(conversation))
     rendered = {oracle.text_of([message]): letter for letter, message in KINDS.items()}
     out = []
     while text:
-        start = next(each for each in rendered if text.startswith(each))
+        start = next(piece for piece in rendered if text.startswith(piece))
         out.append(rendered[start])
         text = text[len(start) :]
     return "".join(out)

@@ -30,7 +30,7 @@ def ways(text: str) -> Iterator[tuple[str, list[str]]]:
         yield f"at {at}", [plain[:at], plain[at:]]
 
 
-def said(chunks: list[str]) -> Any:
+def messages_of(chunks: list[str]) -> Any:
     try:
         return parse_trace(chunks)
     except errors.ModelError as error:
@@ -40,13 +40,13 @@ def said(chunks: list[str]) -> Any:
 @pytest.mark.parametrize("row", TRANSCRIPTS, ids=lambda row: row["name"])
 def test_transcript(row: dict[str, Any]) -> None:
     expected = json.loads(row["expected"])
-    whole = said([row["text"].replace(MARK, "")])
+    whole = messages_of([row["text"].replace(MARK, "")])
     if isinstance(expected, dict):
         assert whole["error"] == expected["error"]
     else:
         assert whole == expected
     for way, chunks in ways(row["text"]):
-        assert said(chunks) == whole, way
+        assert messages_of(chunks) == whole, way
 
 
 def test_there_are_all_of_them() -> None:
@@ -55,7 +55,7 @@ def test_there_are_all_of_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "error", "told"),
+    ("text", "error", "message"),
     [
         ("hi", BadHeader, "text outside of messages, at character 0: a message begins with <|start|>"),
         (
@@ -111,10 +111,10 @@ def test_there_are_all_of_them() -> None:
         ),
     ],
 )
-def test_an_error_says_what_and_where(text: str, error: type[Exception], told: str) -> None:
+def test_an_error_says_what_and_where(text: str, error: type[Exception], message: str) -> None:
     with pytest.raises(error) as caught:
         parse_trace([text])
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     with pytest.raises(error) as again:
         parse_trace(list(text))
     assert str(again.value) == str(caught.value)

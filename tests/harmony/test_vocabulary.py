@@ -76,21 +76,21 @@ def test_ours_is_in_the_cache(tmp_path):
 
 
 def test_the_variable_s_folder_comes_first(tmp_path):
-    told = {bpe_vocabulary.FOLDER_VARIABLE: str(tmp_path / "told")}
-    assert bpe_vocabulary.find_file(told, tmp_path) is None
+    environ = {bpe_vocabulary.FOLDER_VARIABLE: str(tmp_path / "told")}
+    assert bpe_vocabulary.find_file(environ, tmp_path) is None
     ours = put(tmp_path / ".cache/promptools/harmony")
     assert bpe_vocabulary.find_file({}, tmp_path) == ours
-    assert bpe_vocabulary.find_file(told, tmp_path) == ours
+    assert bpe_vocabulary.find_file(environ, tmp_path) == ours
     theirs = put(tmp_path / "told")
-    assert bpe_vocabulary.find_file(told, tmp_path) == theirs
+    assert bpe_vocabulary.find_file(environ, tmp_path) == theirs
     assert bpe_vocabulary.find_file({}, tmp_path) == ours
 
 
-@pytest.mark.parametrize("told", [{}, {bpe_vocabulary.FOLDER_VARIABLE: "/there/is/none"}])
-def test_the_library_is_told_of_ours(tmp_path, told):
-    environ = dict(told)
+@pytest.mark.parametrize("given", [{}, {bpe_vocabulary.FOLDER_VARIABLE: "/there/is/none"}])
+def test_the_library_is_told_of_ours(tmp_path, given):
+    environ = dict(given)
     assert bpe_vocabulary.configure_library(environ, tmp_path) is None
-    assert environ == told
+    assert environ == given
     ours = put(tmp_path / ".cache/promptools/harmony")
     assert bpe_vocabulary.configure_library(environ, tmp_path) == ours
     assert environ == {bpe_vocabulary.FOLDER_VARIABLE: str(ours.parent)}
@@ -122,14 +122,14 @@ def test_the_library_finds_what_it_was_told(file, tmp_path):
 @pytest.mark.oracle
 def test_ids_come_back_as_the_bytes_of_the_text(file, text):
     decode = bpe_vocabulary.load_decode(file)
-    assert b"".join(decode(each) for each in bpe_vocabulary.load_encode()(text)) == text.encode()
+    assert b"".join(decode(token) for token in bpe_vocabulary.load_encode()(text)) == text.encode()
 
 
 @pytest.mark.oracle
 def test_every_ordinary_token_is_the_library_s(file):
     decode, library = bpe_vocabulary.load_decode(file), oracle.encoding()
-    for each in [*range(0, 199_998, 997), 199_997]:
-        assert decode(each) == bytes(library._inner.decode_bytes([each]))
+    for token in [*range(0, 199_998, 997), 199_997]:
+        assert decode(token) == bytes(library._inner.decode_bytes([token]))
 
 
 @pytest.mark.parametrize("token", [-1, *TOKEN_IDS.values(), 201_088])

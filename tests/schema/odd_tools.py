@@ -26,13 +26,13 @@ class Odd:
     notes: list[str] = field(default_factory=list)
 
 
-def typed(name: str, kind: Any, said: Any, becomes: Any, *refused: Any, read: str) -> Odd:
+def typed(name: str, kind: Any, written: Any, becomes: Any, *refused: Any, read: str) -> Odd:
     """One parameter of an odd type."""
     return Odd(
         name,
         {"type": "object", "properties": {"v": {"type": kind}}, "required": ["v"]},
-        [({"v": said}, None if said is becomes else {"v": becomes})],
-        [{"v": each} for each in refused],
+        [({"v": written}, None if written is becomes else {"v": becomes})],
+        [{"v": value} for value in refused],
         [f"/properties/v/type: {'a list of 2' if isinstance(kind, list) else repr(kind)} was {read}"],
     )
 

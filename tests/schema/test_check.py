@@ -35,7 +35,7 @@ def same(left, right):
     return json.dumps(left) == json.dumps(right)
 
 
-INTEGER, NUMBER, STRING, BOOLEAN, NULL = ({"type": each} for each in ("integer", "number", "string", "boolean", "null"))
+INTEGER, NUMBER, STRING, BOOLEAN, NULL = ({"type": name} for name in ("integer", "number", "string", "boolean", "null"))
 OBJECT, ARRAY = {"type": "object"}, {"type": "array"}
 INTS = {"type": "array", "items": INTEGER}
 
@@ -196,7 +196,8 @@ def test_what_cannot_be_mended_is_told(schema, value):
     checked = check(schema, value)
     assert checked.errors
     assert all(
-        isinstance(each, str) and each.startswith(("/v", "arguments: ")) and len(each) < 900 for each in checked.errors
+        isinstance(error, str) and error.startswith(("/v", "arguments: ")) and len(error) < 900
+        for error in checked.errors
     )
 
 

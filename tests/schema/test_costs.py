@@ -205,7 +205,7 @@ def test_members_of_an_enumeration_are_compared_as_json_has_it():
 def test_a_huge_enumeration_is_looked_up_not_searched():
     members = [f"m{n}" for n in range(50_000)] + [[0]]  # a list among them keeps the predicate out
     assert check({"items": {"enum": members}}, members[:20_000]).verified
-    checked = check({"items": {"enum": members}}, [each.upper() for each in members[:20_000]])
+    checked = check({"items": {"enum": members}}, [member.upper() for member in members[:20_000]])
     assert not checked.verified  # mending them all would cost too much
 
 
@@ -296,7 +296,7 @@ LONG_CHAIN = {
 def test_no_depth_that_is_taken_is_too_deep_to_be_written(parameters):
     tools = Tools([tool(parameters)])
     schema, notes = tools.relaxed("t")
-    assert any("cut: the schema is nested too deeply" in each for each in notes)
+    assert any("cut: the schema is nested too deeply" in note for note in notes)
     assert json.dumps(schema)
     assert tools.check(tools[0], {"a": nested(1, 50)}).arguments
     assert describe(tools[0])

@@ -27,7 +27,7 @@ def test_a_name_as_declared_needs_no_fix(name):
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"),
+    ("name", "meant"),
     [
         (" get_weather\n", "get_weather"),
         ("`get_weather`", "get_weather"),
@@ -64,14 +64,14 @@ def test_a_name_as_declared_needs_no_fix(name):
         ("A_B", "a_b"),
     ],
 )
-def test_a_name_spelled_otherwise_is_found_and_said_so(said, meant):
-    tool, fix = TOOLS.find(said)
+def test_a_name_spelled_otherwise_is_found_and_said_so(name, meant):
+    tool, fix = TOOLS.find(name)
     assert tool.name == meant
-    assert (fix.kind, fix.detail) == ("name", f"{said!r} to {meant!r}")
+    assert (fix.kind, fix.detail) == ("name", f"{name!r} to {meant!r}")
 
 
 @pytest.mark.parametrize(
-    "said",
+    "name",
     [
         "",
         "_",
@@ -92,8 +92,8 @@ def test_a_name_spelled_otherwise_is_found_and_said_so(said, meant):
         ["get_weather"],
     ],
 )
-def test_other_names_are_not_found(said):
-    assert TOOLS.find(said) is None
+def test_other_names_are_not_found(name):
+    assert TOOLS.find(name) is None
 
 
 def test_two_tools_alike_are_told_apart_by_case_only_when_exact():
@@ -110,6 +110,6 @@ def test_a_name_of_separators_is_found_only_as_it_is():
 
 
 @given(st.text(max_size=40))
-def test_any_name_gives_an_answer(said):
-    found = TOOLS.find(said)
-    assert found is None or found[0].name in NAMES
+def test_any_name_gives_an_answer(name):
+    match = TOOLS.find(name)
+    assert match is None or match[0].name in NAMES

@@ -4,7 +4,7 @@ from promptools.schema import Tools
 
 
 def tool(name, *names, required=(), **marks):
-    properties = {each: {"type": "string"} for each in names}
+    properties = {name: {"type": "string"} for name in names}
     return {
         "name": name,
         "parameters": {"type": "object", "properties": properties, "required": list(required)},
@@ -13,14 +13,14 @@ def tool(name, *names, required=(), **marks):
 
 
 def inferred(tools, arguments, **options):
-    found = Tools(tools).infer(arguments, **options)
-    return found and found[0].name
+    match = Tools(tools).infer(arguments, **options)
+    return match and match[0].name
 
 
 def test_the_one_tool_that_fits():
     tools = Tools([tool("web_search", "query", "num_results", required=["query"]), tool("read_file", "filepath")])
-    found, fixes = tools.infer({"query": "x"})
-    assert found.name == "web_search"
+    fit, fixes = tools.infer({"query": "x"})
+    assert fit.name == "web_search"
     assert [(fix.kind, fix.detail) for fix in fixes] == [("infer", "arguments without a name fit 'web_search' only")]
 
 

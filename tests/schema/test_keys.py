@@ -94,9 +94,9 @@ def test_an_optional_key_is_respelled_only_where_no_others_are_welcome():
 def test_the_only_undeclared_key_is_the_only_missing_one_if_it_says_the_same(declared, key):
     for more in ({}, {"additionalProperties": False}):
         prepared = tools(strings(declared, "other"), [declared], **more)
-        said = {"other": "o", key: "x"}
-        assert checked(prepared, said) == ({"other": "o", declared: "x"}, [f"{key!r} to {declared!r}"], False)
-        assert checked(prepared, said, guess=False)[2]
+        arguments = {"other": "o", key: "x"}
+        assert checked(prepared, arguments) == ({"other": "o", declared: "x"}, [f"{key!r} to {declared!r}"], False)
+        assert checked(prepared, arguments, guess=False)[2]
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def test_an_odd_tool_is_read_as_it_is_meant(row):
         assert bool(checked.fixes) is (becomes not in (None, arguments))
     for arguments in row.refuses:
         assert tools.check(tools[0], arguments).errors, arguments
-    assert list(tools.notes) == [f"the tool 't': {each}" for each in row.notes]
+    assert list(tools.notes) == [f"the tool 't': {note}" for note in row.notes]
     if row.schema is not None:
         assert tools.to_openai() == [tool(row.schema)]
 

@@ -63,7 +63,7 @@ def test_what_weak_servers_refuse_is_changed_and_told(schema, wanted):
     made, notes = one(schema)
     assert made == wanted
     assert notes
-    assert all(each.startswith("/properties/v") for each in notes)
+    assert all(note.startswith("/properties/v") for note in notes)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_a_schema_that_doubles_at_each_step_ends():
     doubling = {f"d{n}": {"properties": {x: {"$ref": f"#/$defs/d{n + 1}"} for x in "ab"}} for n in range(40)}
     made, notes = one({"$ref": "#/$defs/d0"}, **{"$defs": {**doubling, "d40": STRING}})
     assert len(json.dumps(made)) < 60 * relax.MAX_SUBSCHEMAS
-    assert any(each.endswith("cut: the schema is too large") for each in notes)
+    assert any(note.endswith("cut: the schema is too large") for note in notes)
 
 
 def test_the_top_is_always_an_object_with_properties():
@@ -174,13 +174,13 @@ def test_what_cannot_be_read_at_all_is_refused_by_name():
 
 def nodes(schema):
     yield schema
-    for each in schema.get("properties", {}).values():
-        yield from nodes(each)
+    for sub in schema.get("properties", {}).values():
+        yield from nodes(sub)
     for word in ("items", "additionalProperties"):
         if isinstance(schema.get(word), dict):
             yield from nodes(schema[word])
-    for each in schema.get("anyOf", ()):
-        yield from nodes(each)
+    for sub in schema.get("anyOf", ()):
+        yield from nodes(sub)
 
 
 @settings(max_examples=200, deadline=None)

@@ -261,9 +261,9 @@ def test_a_schema_that_can_be_copied_but_not_checked_is_refused():
 def test_tools_are_a_sequence():
     tools = Tools([tool(), tool("other")])
     assert len(tools) == 2
-    assert [each.name for each in tools] == ["weather", "other"]
+    assert [tool.name for tool in tools] == ["weather", "other"]
     assert tools[1].name == "other"
-    assert [each.name for each in tools[:1]] == ["weather"]
+    assert [tool.name for tool in tools[:1]] == ["weather"]
     assert tools.names == ("weather", "other")
     assert repr(tools) == "Tools(weather, other)"
     assert tools.get("weather") is tools[0]
@@ -358,8 +358,8 @@ def test_bad_marks_are_refused(marks, says):
 def test_marks_set_later_skip_tools_that_are_not_offered():
     tools = Tools([tool(), tool("other")])
     marked = tools.with_marks({"weather": {"dangerous": True}, "absent": {"dangerous": True}})
-    assert [each.dangerous for each in marked] == [True, False]
-    assert [each.dangerous for each in tools] == [False, False]
+    assert [tool.dangerous for tool in marked] == [True, False]
+    assert [tool.dangerous for tool in tools] == [False, False]
     assert marked.to_openai() == tools.to_openai()
 
 

@@ -63,6 +63,12 @@ class SchemaGraph:
     """Whether the root was rewritten: the schema is of an older draft, or was malformed."""
     targets: dict[int, list[Any]] = field(default_factory=dict[int, list[Any]])
 
+    def add(self, node: Schema, at: str) -> None:
+        """Add a node whose JSON pointer is `at`."""
+        self.pointers[id(node)] = at
+        self.nodes.append(node)
+        node.pop("$schema", None)  # or jsonschema would change its draft, and its regex engine, midway
+
     def applied_nodes(
         self, node: Any, keywords: tuple[str, ...] = ("allOf", "anyOf", "dependentSchemas", "else", "oneOf", "then")
     ) -> Iterator[Schema]:
@@ -70,14 +76,14 @@ class SchemaGraph:
         seen: set[int] = set()
         stack = [node]
         while stack:
-            here = stack.pop()
-            if is_object(here) and id(here) not in seen:
-                seen.add(id(here))
-                yield here
+            node = stack.pop()
+            if is_object(node) and id(node) not in seen:
+                seen.add(id(node))
+                yield node
                 stack.extend(
-                    sub for word in reversed(keywords) if word in here for sub in reversed(subschemas_under(here, word))
+                    sub for word in reversed(keywords) if word in node for sub in reversed(subschemas_under(node, word))
                 )
-                stack.extend(reversed(self.targets.get(id(here), ())))
+                stack.extend(reversed(self.targets.get(id(node), ())))
 
 
 def build_graph(schema: Any, tool: str, *, strict: bool = False) -> SchemaGraph:
@@ -187,13 +193,10 @@ def _link_common(graph: SchemaGraph, draft: Draft = LATEST) -> bool:
             continue
         if depth > MAX_DEPTH or not well_formed(node) or not same_in_latest(node, draft):
             return False
-        here = node
-        graph.pointers[id(here)] = at
-        graph.nodes.append(here)
-        here.pop("$schema", None)  # or jsonschema would change its draft, and its regex engine, midway
-        if "$ref" in here:
-            referring.append((here, f"{at}/$ref"))
-        stack.extend((sub, at + step, depth + 1) for _, step, sub in children(here))
+        graph.add(node, at)
+        if "$ref" in node:
+            referring.append((node, f"{at}/$ref"))
+        stack.extend((sub, at + step, depth + 1) for _, step, sub in children(node))
     return True
 
 
@@ -212,23 +215,19 @@ def _link_any(graph: SchemaGraph, tool: str) -> None:
         else:
             node, resolver, at = later.pop()
             if is_object(node) and id(node) not in graph.pointers:
-                _check_metaschema(
-                    node, tool, at
-                )  # not under a keyword that holds schemas, so the meta-schema has not seen it
+                # not under a keyword that holds schemas, so the meta-schema has not seen it
+                _check_metaschema(node, tool, at)
         if not is_object(node) or id(node) in graph.pointers:
             continue
-        here = node
-        graph.pointers[id(here)] = at
-        graph.nodes.append(here)
-        here.pop("$schema", None)  # or jsonschema would change its draft, and its regex engine, midway
+        graph.add(node, at)
         if at:
-            resolver = resolver.in_subresource(resource(here))
+            resolver = resolver.in_subresource(resource(node))
         for keyword in REFERENCES:
-            if keyword in here:
-                resolved = _resolve(resolver, here[keyword], tool, f"{at}/{keyword}")
-                graph.targets.setdefault(id(here), []).append(resolved.contents)
+            if keyword in node:
+                resolved = _resolve(resolver, node[keyword], tool, f"{at}/{keyword}")
+                graph.targets.setdefault(id(node), []).append(resolved.contents)
                 later.append((resolved.contents, resolved.resolver, f"{at}/{keyword}"))
-        stack.extend((sub, resolver, at + step) for _, step, sub in children(here))
+        stack.extend((sub, resolver, at + step) for _, step, sub in children(node))
 
 
 def _resolve(resolver: Any, ref: str, tool: str, at: str) -> Any:

@@ -8,13 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from promptools.schema.documents.json_guards import is_array, is_object
+from promptools.schema.documents.type_names import JSON_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from promptools.types import Schema
-
-JSON_TYPES = frozenset(("array", "boolean", "integer", "null", "number", "object", "string"))
 
 
 def well_formed(node: Schema) -> bool:

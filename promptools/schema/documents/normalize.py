@@ -130,18 +130,17 @@ class _Normalizer:
             node, resolver, at = (stack or later).pop()
             if not is_object(node) or id(node) in seen:
                 continue
-            here = node
-            seen.add(id(here))
-            self.nodes.append((here, at))
+            seen.add(id(node))
+            self.nodes.append((node, at))
             if resolver is not None and at:
-                resolver = resolver.in_subresource(self.resource(here))
+                resolver = resolver.in_subresource(self.resource(node))
             for keyword in _REFERENCES:
-                if keyword in here:
-                    target, base = self.resolve_reference(resolver, here[keyword])
+                if keyword in node:
+                    target, base = self.resolve_reference(resolver, node[keyword])
                     if is_object(target) or isinstance(target, bool):
-                        self.targets.setdefault(id(here), []).append(target)
+                        self.targets.setdefault(id(node), []).append(target)
                         later.append((target, base, f"{at}/{keyword}"))
-            inside = [(sub, resolver, at + step) for step, sub in _subschemas(here)]
+            inside = [(sub, resolver, at + step) for step, sub in _subschemas(node)]
             stack.extend(reversed(inside))
 
     def resolve_reference(self, resolver: Any, reference: Any) -> tuple[Any, Any]:

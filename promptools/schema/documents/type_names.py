@@ -1,11 +1,21 @@
-"""Read the `type` of a schema where it holds the names that other languages have for the types."""
+"""The types of JSON: the name of a value's type, and what `type` means where it holds a name of another language."""
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, Final
 
 from promptools.schema.documents.json_guards import is_array
+
+_NAMES_BY_CLASS: dict[type, str] = {
+    str: "string",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    dict: "object",
+    list: "array",
+}
+JSON_TYPES: Final = frozenset((*_NAMES_BY_CLASS.values(), "null"))
 
 _NAMES = {
     "string": "char character str string text",
@@ -18,6 +28,11 @@ _NAMES = {
 }
 _TYPES = {name: kind for kind, names in _NAMES.items() for name in names.split()}
 _TYPE_ARGUMENTS = re.compile(r"[\[<(,].*", re.DOTALL)
+
+
+def type_name(value: object) -> str:
+    """Return the name of a JSON value's type."""
+    return _NAMES_BY_CLASS.get(type(value), "null")
 
 
 def read_type(given: Any) -> str | list[str] | None:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from promptools.errors import UsageError, clip
 from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.schema.documents.subschemas import REFERENCES, import_library, pointer
+from promptools.schema.documents.type_names import type_name
 from promptools.schema.fitting import budget
 from promptools.schema.fitting.budget import UncheckedError, hashable_json
 from promptools.schema.fitting.ecma_regex import translate_pattern
@@ -48,15 +49,7 @@ MAX_ALTERNATIVE_DEPTH = 2
 MAX_QUOTED_MEMBERS = 20
 """Members of the largest object or array that a sentence quotes."""
 
-TYPE_PHRASES: dict[type, str] = {
-    dict: "an object",
-    list: "an array",
-    str: "a string",
-    bool: "a boolean",
-    int: "an integer",
-    float: "a number",
-}
-WANTED_PHRASES = {
+TYPE_PHRASES = {
     "object": "an object",
     "array": "an array",
     "string": "a string",
@@ -355,7 +348,7 @@ def quote_value(value: Any) -> str:
 
 def type_phrase(value: object) -> str:
     """Return the name of a value's JSON type, with its article."""
-    return TYPE_PHRASES.get(type(value), "null")
+    return TYPE_PHRASES[type_name(value)]
 
 
 def describe_error(error: Any, depth: int = 0) -> str:
@@ -364,7 +357,7 @@ def describe_error(error: Any, depth: int = 0) -> str:
     match error.validator:
         case "type":
             types = [wanted] if isinstance(wanted, str) else list(wanted)
-            wanted = " or ".join(WANTED_PHRASES.get(name, name) for name in types)
+            wanted = " or ".join(TYPE_PHRASES.get(name, name) for name in types)
             return f"{quote_value(value)} is {type_phrase(value)}; wanted {wanted}"
         case "required":
             return f"the required {clip(error.message.removesuffix(' is a required property'))} is missing"
