@@ -30,7 +30,8 @@ FRAMEWORKS := frameworks-openai-3 frameworks-openai-2 frameworks-node
 
 # not taken from the environment variable of that name
 MODEL :=
-MODEL_NAME := $(filter smollm2 qwen-0.5b qwen-1.5b gemma-270m,$(patsubst qwen,qwen-0.5b,$(MODEL)))
+# a name of tools/recipes/models.py, where it is not a path
+MODEL_NAME := $(if $(findstring /,$(MODEL)),,$(filter-out %.gguf,$(patsubst qwen,qwen-0.5b,$(MODEL))))
 demo: .venv/.demo
 	@model="$(if $(MODEL_NAME),$$($(BIN)/python tools/environments.py model-$(MODEL_NAME)),$(MODEL))" \
 		&& $(BIN)/promptools demo $${model:+--model "$$model"} $(ARGS)

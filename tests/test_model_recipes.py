@@ -112,3 +112,9 @@ def test_every_model_is_pinned():
         sha256, *parts = recipe.marks
         assert len(sha256) == 64
         assert all(part.count("==") == 1 for part in parts[: len(parts) // 2])
+
+
+def test_the_page_has_the_models_that_can_be_made():
+    from benchmarks.models.catalogue import MODELS
+
+    assert MODELS.keys() == models.MODELS.keys()

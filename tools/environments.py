@@ -58,10 +58,7 @@ ENVIRONMENTS: dict[str, Recipe] = {
     f"vllm-{OLD_VERSION}": OLD_VLLM,
     "o200k": VOCABULARY,
     # real models, small enough for a CPU
-    "model-smollm2": models.SMOLLM2,
-    "model-qwen-0.5b": models.QWEN_0_5B,
-    "model-qwen-1.5b": models.QWEN_1_5B,
-    "model-gemma-270m": models.GEMMA_270M,
+    **{f"model-{name}": recipe for name, recipe in models.MODELS.items()},
     # for the examples of docs/tasks/frameworks.md
     "frameworks-openai-3": Recipe((*frameworks.OPENAI_3, *CORE)),
     "frameworks-openai-2": Recipe((*frameworks.OPENAI_2, *CORE)),

@@ -17,19 +17,13 @@ from typing import get_args
 
 from benchmarks.models import agent, page
 from benchmarks.models.ask import ALONE, AS_IT_COMES, PROMPT, Row, Way, ask, client_of, prompted
+from benchmarks.models.catalogue import MODELS
 from benchmarks.models.question import Half, Question, questions
 from benchmarks.models.rows import add, key, read, without
 from promptools.lab.llamacpp_server import serve_file
 
 ROOT = Path(__file__).parents[2]
 
-MODELS: dict[str, tuple[str, ...]] = {
-    "qwen-0.5b": ("hermes", "llama3_json", "pythonic"),
-    "qwen-1.5b": ("hermes",),
-    "smollm2": ("hermes",),
-    "gemma-270m": ("tool_code",),
-}
-"""The models of the page, and the dialects for each besides the one that promptools chooses."""
 AGENT = "qwen-1.5b"
 """The model for the tasks of the agent: smaller ones call no second tool."""
 
@@ -82,7 +76,7 @@ def path_of(name: str) -> Path | None:
 
 def ways_of(model: str) -> list[Way]:
     """Return the ways in which a model is asked."""
-    return [ALONE, AS_IT_COMES, PROMPT, *map(prompted, MODELS.get(model, ()))]
+    return [ALONE, AS_IT_COMES, PROMPT, *map(prompted, MODELS[model].dialects if model in MODELS else ())]
 
 
 def asked_now(base_url: str, model: str, way: Way, chosen: Sequence[Question], *, slots: int = 1) -> Iterator[Row]:

@@ -10,18 +10,12 @@ from statistics import NormalDist, mean
 
 from benchmarks.models import agent, rows
 from benchmarks.models.ask import MOST_TOKENS, Row
+from benchmarks.models.catalogue import MODELS
 from benchmarks.models.question import KINDS, Question, questions
 from benchmarks.models.score import judge
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "real-models.md"
 TRIALS = Path(__file__).with_name("trials.toml")
-MODELS = {
-    "qwen-0.5b": "Qwen2.5-Coder-0.5B-Instruct, Q4_K_M",
-    "qwen-1.5b": "Qwen2.5-Coder-1.5B-Instruct, Q4_K_M",
-    "smollm2": "SmolLM2-135M-Instruct, Q4_1",
-    "gemma-270m": "Gemma 3 270M (not tuned to follow instructions), Q4_K_M",
-}
-
 Judged = tuple[Row, Question, bool]
 """A row, its question, and whether the answer is right by the current rules."""
 
@@ -67,7 +61,7 @@ def _judged(asked: dict[str, Question]) -> Iterator[Judged]:
 
 
 def _model(model: str, judged: Sequence[Judged], questions: int) -> Iterator[str]:
-    yield f"\n## {model}\n\n{MODELS.get(model, 'A file of your own')}.\n"
+    yield f"\n## {model}\n\n{MODELS[model].title if model in MODELS else 'A file of your own'}.\n"
     ways = dict.fromkeys(row.way for row, _, _ in judged)
     yield from _table(
         ("way", "due calls right", "several calls at once", "no call due: called", "prompt, tokens"),

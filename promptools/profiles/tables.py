@@ -8,9 +8,18 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, TypeAlias, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from promptools.errors import UsageError, clip
@@ -161,6 +170,17 @@ _UNION_BRANCH = re.compile(r"literal\[.*|\[(?:array|table)\]")
 """What pydantic inserts into an error's path for the branch of a union."""
 
 
-def array_or_table(value: Any) -> str:
+def _array_or_table(value: Any) -> str:
     """Return the discriminator tag of a value that may be either."""
     return "[array]" if is_array(value) else "[table]"
+
+
+NamedTables: TypeAlias = Annotated[
+    Annotated[Strings, Tag("[array]")] | Annotated[dict[str, _T], Tag("[table]")], Discriminator(_array_or_table)
+]
+"""Tables by name, or only the names."""
+
+
+def named_tables(value: Mapping[str, _T] | Strings, kind: type[_T]) -> dict[str, _T]:
+    """Return the tables by name; a name alone has an empty one."""
+    return {name: kind() for name in value} if isinstance(value, tuple) else dict(value)

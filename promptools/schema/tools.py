@@ -45,7 +45,7 @@ class Tools(Sequence[Tool]):
     one that would need I/O. Raises UsageError for a tool without a name, and for a name given twice.
     """
 
-    __slots__ = ("_by_key", "_cased", "_entries", "_folded", "all_keys", "names", "spaced_keys")
+    __slots__ = ("__weakref__", "_by_key", "_cased", "_entries", "_folded", "all_keys", "names", "spaced_keys")
 
     names: tuple[str, ...]
     all_keys: frozenset[str]

@@ -1,7 +1,8 @@
 """Run exchanges over HTTP: httpx or httpx2, sync or async, with one set of rules for all four."""
 
-from promptools.transport.driver.exchange_driver import AsyncDriver, SyncDriver
+from promptools.transport.driver.async_driver import AsyncDriver
 from promptools.transport.driver.http_library import HttpLibrary, installed_library, is_http_client, library_of
+from promptools.transport.driver.sync_driver import SyncDriver
 from promptools.transport.endpoints import CHAT_ENDPOINT, OLLAMA_CHAT_ENDPOINT, OLLAMA_ENDPOINTS, Endpoint
 from promptools.transport.error_boundary import with_error_boundary
 from promptools.transport.interceptor import InterceptingTransport, StartExchange, intercept

@@ -15,8 +15,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from promptools.exchange import Exchange, Request
-from promptools.transport.driver.exchange_driver import AsyncDriver, SyncDriver
+from promptools.transport.driver.async_driver import AsyncDriver
 from promptools.transport.driver.http_library import HttpLibrary, decode_headers, library_of
+from promptools.transport.driver.sync_driver import SyncDriver
 from promptools.transport.endpoints import OPENAI_ENDPOINTS, Endpoint, find_endpoint
 from promptools.transport.error_boundary import with_error_boundary
 from promptools.transport.session import Session

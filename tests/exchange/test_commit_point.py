@@ -478,11 +478,13 @@ def test_a_reply_with_a_live_call_that_is_cut_off_never_ends_as_calls_to_be_run(
         assert seen.choice().finish == ["length"]
 
 
-def test_live_is_only_for_the_tool_that_was_named(monkeypatch):
+def test_live_is_only_for_the_tool_that_was_named():
     named = {"type": "function", "function": {"name": "now"}}
-    monkeypatch.setitem(MODES, "prompt", Scripted([], [STARTED], [CallArgs(0, "{", HERE)], []))
-    seen = play(ask(WEATHER, NOW, stream=True, tool_choice=named, **LIVE), [stream("a", "b", finish="length")])
+    cut = ['```json\n{"tool": "get_weather", "arguments": ', '{"city": "Paris", "days": ']
+    seen = play(ask(WEATHER, NOW, stream=True, tool_choice=named, **LIVE), [stream(*cut, finish="length")])
     assert seen.choice().calls == {}
+    free = play(ask(WEATHER, NOW, stream=True, **LIVE), [stream(*cut, finish="length")])
+    assert free.choice().calls[0]["arguments"] == '{"city": "Paris"'
 
 
 def test_live_arguments_of_the_real_parser():

@@ -4,8 +4,8 @@ import environments
 import pytest
 
 from benchmarks.models import rows
-from benchmarks.models.__main__ import MODELS
 from benchmarks.models.ask import ALONE, AS_IT_COMES, PROMPT, Way, ask, client_of
+from benchmarks.models.catalogue import MODELS
 from benchmarks.models.question import questions
 from promptools.lab.llamacpp_server import serve_file
 

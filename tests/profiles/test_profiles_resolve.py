@@ -102,7 +102,7 @@ def test_an_override_goes_over_everything():
         ({"modes": "native"}, r"overrides: modes: an array is wanted, not 'native'"),
         ({"modes": ["nativ"]}, r"overrides: modes\.\"0\": 'nativ' is not possible here; did you mean 'native'\?"),
         ({"modes": []}, r"overrides: modes: name at least one mode"),
-        ({"modes": ["native", "native"]}, r"overrides: modes: an entry stands twice"),
+        ({"modes": ["native", "native"]}, r"overrides: modes: an entry occurs twice"),
         ({"n": "yes"}, r"overrides: n: true or false is wanted, not 'yes'"),
         ({"n": 1}, r"overrides: n: true or false is wanted, not 1"),
         ({"dialect": 3}, r"overrides: dialect: a string is wanted, not 3"),

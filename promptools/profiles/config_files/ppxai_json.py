@@ -8,20 +8,29 @@ keys are listed as warnings. Keys that begin with `__comment` are comments. A pr
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from dataclasses import replace
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, ConfigDict, Field
 
-from promptools.profiles.config_files.config import Config, Descriptions, Model, Provider, ToolModePolicy, index_models
-from promptools.profiles.facts import check_facts, check_family, check_kind
+from promptools.profiles.config_files.config import (
+    Config,
+    Descriptions,
+    Model,
+    ModelKeys,
+    Provider,
+    ProviderKeys,
+    ToolModePolicy,
+)
+from promptools.profiles.facts import check_facts
 from promptools.profiles.profile import Placement
 from promptools.profiles.tables import (
     Location,
+    NamedTables,
     OpenTable,
-    Strings,
-    array_or_table,
     is_array,
     is_table,
+    named_tables,
     set_fields,
     unknown_keys,
     validate_table,
@@ -49,7 +58,7 @@ class ToolCalling(OpenTable):
     api_path: str = ""
 
 
-class _Model(OpenTable):
+class _Model(ModelKeys, OpenTable):
     name: Any = None
     description: Any = None
     context_limit: int | None = None
@@ -57,37 +66,20 @@ class _Model(OpenTable):
     generation_params: dict[str, Any] = Field(default_factory=dict)
     tool_calling: ToolCalling = Field(default_factory=ToolCalling)
     extra_body: dict[str, Any] = Field(default_factory=dict)
-    aliases: Strings = ()
-    family: str | None = None
-    profile: Any = Field(default_factory=dict)
 
 
-Models = Annotated[
-    Annotated[Strings, Tag("[array]")] | Annotated[dict[str, _Model], Tag("[table]")], Discriminator(array_or_table)
-]
-"""A table of models, or only their names."""
-
-
-class _Provider(OpenTable):
+class _Provider(ProviderKeys, OpenTable):
     name: Any = None
-    base_url: str | None = None
-    api_key_env: str | None = None
-    models: Models = Field(default_factory=dict)
-    default_model: str | None = None
+    models: NamedTables[_Model] = Field(default_factory=dict)
     coding_model: Any = None
     pricing: Any = None
     capabilities: _Capabilities = Field(default_factory=_Capabilities)
-    system_prompt: str | None = None
     system_prompt_mode: Placement | None = None
     generation_params: dict[str, Any] = Field(default_factory=dict)
     extra_body: dict[str, Any] = Field(default_factory=dict)
     options: Any = None
     web_search: Any = None
     tool_calling: ToolCalling = Field(default_factory=ToolCalling)
-    kind: str | None = None
-    server_version: str | None = None
-    detect: bool | None = None
-    profile: Any = Field(default_factory=dict)
 
 
 class _Tools(BaseModel):
@@ -136,39 +128,30 @@ def _provider(name: str, table: _Provider, file: _PpxaiFile, location: Location)
     """Build a provider from its table; its system prompt defaults to that at the top of the file."""
     calling, native = set_fields(table.tool_calling), table.capabilities.native_tool_calling
     placement = table.system_prompt_mode or file.system_prompt_mode
-    entries = table.models.items() if isinstance(table.models, dict) else ((model, _Model()) for model in table.models)
-    models = [_model(model, entry, calling, native, location / "models" / model) for model, entry in entries]
-    return Provider(
-        name=name,
-        kind=check_kind(table.kind, location),
-        base_url=table.base_url or None,
-        api_key_env=table.api_key_env or None,
-        default_model=table.default_model or (models[0].name if models else None),
-        server_version=table.server_version or None,
-        detect=table.detect,
-        system_prompt=table.system_prompt or file.system_prompt or None,
-        models=index_models(models, location / "models"),
-        facts={
-            **({"prompt_placement": placement} if placement else {}),
-            **tool_facts(calling),
-            **check_facts(table.profile, location / "profile"),
-        },
+    models = [
+        _model(entry.model(model, location / "models" / model), entry, calling, native, location / "models" / model)
+        for model, entry in named_tables(table.models, _Model).items()
+    ]
+    provider = table.provider(name, models, location)
+    return replace(
+        provider,
+        default_model=provider.default_model or (models[0].name if models else None),
+        system_prompt=provider.system_prompt or file.system_prompt or None,
+        facts={**({"prompt_placement": placement} if placement else {}), **tool_facts(calling), **provider.facts},
         defaults={**table.generation_params, **table.extra_body, **_parallel(calling)},
         calling=tool_mode_policy(calling, native),
     )
 
 
 def _model(
-    name: str, table: _Model, provider_calling: Mapping[str, Any], native: bool | None, location: Location
+    model: Model, table: _Model, provider_calling: Mapping[str, Any], native: bool | None, location: Location
 ) -> Model:
-    """Build a model from its table; its own `tool_calling` overrides its provider's."""
+    """Complete a model with ppxai's own keys; its own `tool_calling` overrides its provider's."""
     own, limit = set_fields(table.tool_calling), table.max_tokens
     context = check_facts({} if table.context_limit is None else {"context": table.context_limit}, location)
-    return Model(
-        name=name,
-        aliases=table.aliases,
-        family=check_family(table.family, location),
-        facts={**context, **tool_facts(own), **check_facts(table.profile, location / "profile")},
+    return replace(
+        model,
+        facts={**context, **tool_facts(own), **model.facts},
         defaults={
             **({} if limit is None else {"max_tokens": limit}),
             **table.generation_params,

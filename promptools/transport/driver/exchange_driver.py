@@ -1,4 +1,4 @@
-"""The drivers of an exchange: perform its effects over httpx or httpx2, and pass on what it emits.
+"""What the two drivers of an exchange share: they perform its effects over HTTP, and pass on what it emits.
 
 An exchange is a generator without I/O. It yields effects (open an upstream request, read a piece of the reply, abandon
 the reply, probe a server, wait, compute, emit), and is resumed with the outcome of each. A driver is the loop around
@@ -24,10 +24,7 @@ Invariants:
 from __future__ import annotations
 
 import time
-from contextlib import closing, suppress
-from typing import TYPE_CHECKING, Any, assert_never
-
-import anyio
+from typing import TYPE_CHECKING, Any
 
 from promptools.exchange import (
     Abandon,
@@ -49,7 +46,6 @@ from promptools.exchange import (
     Wait,
 )
 from promptools.transport.driver.http_library import decode_headers
-from promptools.transport.driver.probe import probe, probe_async
 from promptools.transport.driver.redirects import (
     MAX_REDIRECTS,
     build_redirect,
@@ -58,16 +54,12 @@ from promptools.transport.driver.redirects import (
     redirect_location,
 )
 from promptools.transport.driver.response_content import (
-    aiter_content,
-    end_received,
     is_readable,
-    iter_content,
     supported_encodings,
 )
-from promptools.transport.driver.worker_threads import in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterator
+    from collections.abc import Callable
 
     from promptools.exchange.effects import Request, TransportFailureKind
     from promptools.transport.driver.http_library import HttpLibrary
@@ -81,8 +73,6 @@ STALE_CONNECTION_SECONDS = 1.0
 """Seconds from sending within which a broken connection counts as one that the server had already closed."""
 FRAMING_FIELDS = frozenset({"content-length", "transfer-encoding"})
 """Fields that the library sets itself, for the body that it sends."""
-END_TIMEOUT = 0.05
-"""Seconds to wait for the end of a reply once its whole content has been passed on."""
 
 
 class ExchangeDriver:
@@ -266,238 +256,3 @@ class ExchangeDriver:
 
 def _capped(own: float | None, bound: float) -> float:
     return bound if own is None else min(own, bound)
-
-
-class SyncDriver(ExchangeDriver):
-    """Drives an exchange with blocking calls; `send` sends a request, and follows no redirects."""
-
-    def __init__(self, exchange: Exchange, library: HttpLibrary, send: Callable[[Any], Any], **options: Any) -> None:
-        super().__init__(exchange, library, **options)
-        self.send = send
-        self.pieces: Iterator[bytes] = iter(())
-        self.output = self._run()
-
-    def head(self) -> Head | None:
-        """Run up to the head of the response; None if the exchange ends without one."""
-        try:
-            head = next(self.output, None)
-        except BaseException:
-            self.close()
-            raise
-        assert not isinstance(head, bytes), "an exchange emits its head first"
-        return head
-
-    def body(self) -> Iterator[bytes]:
-        """Yield the bytes of the body until the exchange ends; close everything, also when left early."""
-        with closing(self):
-            for piece in self.output:
-                assert isinstance(piece, bytes), "an exchange emits one head"
-                yield piece
-
-    def close(self) -> None:
-        """Close the exchange and its upstream; while another thread runs it, only the upstream, which ends it."""
-        if self.running:
-            self._close()
-        else:
-            self.output.close()
-
-    def _run(self) -> Generator[Head | bytes]:
-        outcome: EffectResult | None = None
-        self.running = True
-        try:
-            while (effect := self.step(outcome)) is not None:
-                for item in self.take_output():
-                    self.running = False
-                    yield item
-                    self.running = True
-                match effect:
-                    case Probe():
-                        outcome = probe(self, effect)
-                    case Send():
-                        outcome = self._open(effect)
-                        if (head := self.client_redirect(outcome)) is not None:
-                            self.running = False
-                            yield head
-                            return
-                    case Read():
-                        outcome = self._read()
-                    case Abandon():
-                        self._release()
-                        outcome = Done(self.clock())
-                    case Wait() | Compute():
-                        outcome = self._wait_or_compute(effect)
-                    case _:
-                        assert_never(effect)
-            self.running = False
-            for item in self.take_output():
-                yield item
-            if self.error:
-                raise self.error
-        finally:
-            self.running = False
-            self.exchange.close()
-            self._release()
-
-    def _wait_or_compute(self, effect: Wait | Compute) -> EffectResult:
-        if isinstance(effect, Compute):
-            return self.compute_outcome(effect.work)
-        time.sleep(effect.seconds)
-        return Done(self.clock())
-
-    def _open(self, send: Send) -> EffectResult:
-        self._release()
-        request, hops = self.build_send(send), 0
-        try:
-            response = self.send(request)
-            while (onward := self.next_redirect(request, response, hops)) is not None:
-                response.close()
-                request, hops = onward, hops + 1
-                response = self.send(request)
-        except self.library_error as error:
-            return self._open(send) if self.hit_stale_connection(error) else self.failed_outcome(error)
-        self.pieces = iter_content(response, self.library)
-        return self.opened_outcome(request, response)
-
-    def _read(self) -> EffectResult:
-        try:
-            piece = next(self.pieces, None)
-        except self.library_error as error:
-            return self.failed_outcome(error)
-        return self.timeout_outcome() or self.read_outcome(piece)
-
-    def _release(self) -> None:
-        """Close the reply, after reading to its end if that has been received: else its connection cannot be reused."""
-        with suppress(self.library_error):
-            while self.response is not None and end_received(self.response) and next(self.pieces, None) is not None:
-                pass
-        self._close()
-
-    def _close(self) -> None:
-        response, self.response = self.response, None
-        if response is not None:
-            response.close()
-
-
-class AsyncDriver(ExchangeDriver):
-    """Drives an exchange on an event loop."""
-
-    def __init__(
-        self, exchange: Exchange, library: HttpLibrary, send: Callable[[Any], Awaitable[Any]], **options: Any
-    ) -> None:
-        super().__init__(exchange, library, **options)
-        self.send = send
-        self.pieces: AsyncIterator[bytes] | None = None
-        self.output = self._run()
-
-    async def head(self) -> Head | None:
-        """Run up to the head of the response; None if the exchange ends without one."""
-        try:
-            head = await anext(self.output, None)
-        except BaseException:
-            await self.close()
-            raise
-        assert not isinstance(head, bytes), "an exchange emits its head first"
-        return head
-
-    async def body(self) -> AsyncGenerator[bytes]:
-        """Yield the bytes of the body until the exchange ends; close everything, also when left early."""
-        try:
-            async for piece in self.output:
-                assert isinstance(piece, bytes), "an exchange emits one head"
-                yield piece
-        finally:
-            await self.close()
-
-    async def close(self) -> None:
-        """Close the exchange and its upstream; while another task runs it, only the upstream, which ends it."""
-        if self.running:
-            await self._close()
-        else:
-            await self.output.aclose()
-
-    async def _run(self) -> AsyncGenerator[Head | bytes]:
-        outcome: EffectResult | None = None
-        self.running = True
-        try:
-            while (effect := self.step(outcome)) is not None:
-                for item in self.take_output():
-                    self.running = False
-                    yield item
-                    self.running = True
-                self.waiting = not isinstance(effect, Compute)
-                match effect:
-                    case Probe():
-                        outcome = await probe_async(self, effect)
-                    case Send():
-                        outcome = await self._open(effect)
-                        if (head := self.client_redirect(outcome)) is not None:
-                            self.running = False
-                            yield head
-                            return
-                    case Read():
-                        outcome = await self._read()
-                    case Abandon():
-                        await self._release()
-                        outcome = Done(self.clock())
-                    case Wait() | Compute():
-                        outcome = await self._wait_or_compute(effect)
-                    case _:
-                        assert_never(effect)
-                self.waiting = False
-            self.running = False
-            for item in self.take_output():
-                yield item
-            if self.error:
-                raise self.error
-        finally:
-            self.running = self.waiting = False
-            self.exchange.close()
-            await self._release()
-
-    async def _wait_or_compute(self, effect: Wait | Compute) -> EffectResult:
-        if isinstance(effect, Compute):
-            return await in_thread(self.compute_outcome, effect.work)
-        await anyio.sleep(effect.seconds)
-        return Done(self.clock())
-
-    async def _open(self, send: Send) -> EffectResult:
-        await self._release()
-        request, hops = self.build_send(send), 0
-        try:
-            response = await self.send(request)
-            while (onward := self.next_redirect(request, response, hops)) is not None:
-                await response.aclose()
-                request, hops = onward, hops + 1
-                response = await self.send(request)
-        except self.library_error as error:
-            return await self._open(send) if self.hit_stale_connection(error) else self.failed_outcome(error)
-        self.pieces = aiter_content(response, self.library)
-        return self.opened_outcome(request, response)
-
-    async def trace(self, event: str, info: Any) -> None:
-        """Record a trace event, and await the client's own callback."""
-        awaitable = super().trace(event, info)
-        if awaitable is not None:
-            await awaitable
-
-    async def _read(self) -> EffectResult:
-        assert self.pieces is not None, "an exchange reads what it has sent for"
-        try:
-            piece = await anext(self.pieces, None)
-        except self.library_error as error:
-            return self.failed_outcome(error)
-        return self.timeout_outcome() or self.read_outcome(piece)
-
-    async def _release(self) -> None:
-        """Close the reply, after reading to its end if that has been received, or is due after all of the content."""
-        if self.response is not None and self.pieces is not None and (self.finished or end_received(self.response)):
-            with anyio.move_on_after(END_TIMEOUT, shield=True), suppress(self.library_error):
-                while await anext(self.pieces, None) is not None:
-                    pass
-        await self._close()
-
-    async def _close(self) -> None:
-        response, self.response = self.response, None
-        if response is not None:
-            with anyio.CancelScope(shield=True):  # a cancelled task closes its upstream, too
-                await response.aclose()

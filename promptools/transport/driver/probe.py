@@ -14,7 +14,8 @@ from promptools.transport.driver.response_content import aiter_content, iter_con
 
 if TYPE_CHECKING:
     from promptools.exchange import Probe, Request
-    from promptools.transport.driver.exchange_driver import AsyncDriver, SyncDriver
+    from promptools.transport.driver.async_driver import AsyncDriver
+    from promptools.transport.driver.sync_driver import SyncDriver
 
 MAX_RESPONSE = 1_000_000
 """Maximum number of bytes that are read of a response; the rest is ignored."""
@@ -25,8 +26,8 @@ def probe(driver: SyncDriver, effect: Probe) -> Probed:
     until = driver.clock() + effect.timeout
     answers: list[ProbeResponse | None] = [None] * len(effect.requests)
 
-    def ask(place: int, request: Request) -> None:
-        answers[place] = _send_probe(driver, request, until)
+    def ask(number: int, request: Request) -> None:
+        answers[number] = _send_probe(driver, request, until)
 
     asking = [
         threading.Thread(target=ask, args=args, name="promptools-look", daemon=True)
@@ -60,13 +61,13 @@ async def probe_async(driver: AsyncDriver, effect: Probe) -> Probed:
     """Probe in tasks, which are cancelled at the deadline."""
     answers: list[ProbeResponse | None] = [None] * len(effect.requests)
 
-    async def ask(place: int, request: Request) -> None:
-        answers[place] = await _send_probe_async(driver, request, effect.timeout)
+    async def ask(number: int, request: Request) -> None:
+        answers[number] = await _send_probe_async(driver, request, effect.timeout)
 
     with anyio.move_on_after(effect.timeout):
         async with anyio.create_task_group() as tasks:
-            for place, request in enumerate(effect.requests):
-                tasks.start_soon(ask, place, request)
+            for number, request in enumerate(effect.requests):
+                tasks.start_soon(ask, number, request)
     return Probed(tuple(answers), driver.clock())
 
 

@@ -1,0 +1,158 @@
+"""Drives an exchange on an event loop."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, assert_never
+
+import anyio
+
+from promptools.exchange import (
+    Abandon,
+    Compute,
+    Done,
+    EffectResult,
+    Exchange,
+    Head,
+    Probe,
+    Read,
+    Send,
+    Wait,
+)
+from promptools.transport.driver.exchange_driver import ExchangeDriver
+from promptools.transport.driver.probe import probe_async
+from promptools.transport.driver.response_content import aiter_content, end_received
+from promptools.transport.driver.worker_threads import in_thread
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+
+    from promptools.transport.driver.http_library import HttpLibrary
+
+END_TIMEOUT = 0.05
+"""Seconds to wait for the end of a reply once its whole content has been passed on."""
+
+
+class AsyncDriver(ExchangeDriver):
+    """Drives an exchange on an event loop."""
+
+    def __init__(
+        self, exchange: Exchange, library: HttpLibrary, send: Callable[[Any], Awaitable[Any]], **options: Any
+    ) -> None:
+        super().__init__(exchange, library, **options)
+        self.send = send
+        self.pieces: AsyncIterator[bytes] | None = None
+        self.output = self._run()
+
+    async def head(self) -> Head | None:
+        """Run up to the head of the response; None if the exchange ends without one."""
+        try:
+            head = await anext(self.output, None)
+        except BaseException:
+            await self.close()
+            raise
+        assert not isinstance(head, bytes), "an exchange emits its head first"
+        return head
+
+    async def body(self) -> AsyncGenerator[bytes]:
+        """Yield the bytes of the body until the exchange ends; close everything, also when left early."""
+        try:
+            async for piece in self.output:
+                assert isinstance(piece, bytes), "an exchange emits one head"
+                yield piece
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """Close the exchange and its upstream; while another task runs it, only the upstream, which ends it."""
+        if self.running:
+            await self._close()
+        else:
+            await self.output.aclose()
+
+    async def _run(self) -> AsyncGenerator[Head | bytes]:
+        outcome: EffectResult | None = None
+        self.running = True
+        try:
+            while (effect := self.step(outcome)) is not None:
+                for item in self.take_output():
+                    self.running = False
+                    yield item
+                    self.running = True
+                self.waiting = not isinstance(effect, Compute)
+                match effect:
+                    case Probe():
+                        outcome = await probe_async(self, effect)
+                    case Send():
+                        outcome = await self._open(effect)
+                        if (head := self.client_redirect(outcome)) is not None:
+                            self.running = False
+                            yield head
+                            return
+                    case Read():
+                        outcome = await self._read()
+                    case Abandon():
+                        await self._release()
+                        outcome = Done(self.clock())
+                    case Wait() | Compute():
+                        outcome = await self._wait_or_compute(effect)
+                    case _:
+                        assert_never(effect)
+                self.waiting = False
+            self.running = False
+            for item in self.take_output():
+                yield item
+            if self.error:
+                raise self.error
+        finally:
+            self.running = self.waiting = False
+            self.exchange.close()
+            await self._release()
+
+    async def _wait_or_compute(self, effect: Wait | Compute) -> EffectResult:
+        if isinstance(effect, Compute):
+            return await in_thread(self.compute_outcome, effect.work)
+        await anyio.sleep(effect.seconds)
+        return Done(self.clock())
+
+    async def _open(self, send: Send) -> EffectResult:
+        await self._release()
+        request, hops = self.build_send(send), 0
+        try:
+            response = await self.send(request)
+            while (onward := self.next_redirect(request, response, hops)) is not None:
+                await response.aclose()
+                request, hops = onward, hops + 1
+                response = await self.send(request)
+        except self.library_error as error:
+            return await self._open(send) if self.hit_stale_connection(error) else self.failed_outcome(error)
+        self.pieces = aiter_content(response, self.library)
+        return self.opened_outcome(request, response)
+
+    async def trace(self, event: str, info: Any) -> None:
+        """Record a trace event, and await the client's own callback."""
+        awaitable = super().trace(event, info)
+        if awaitable is not None:
+            await awaitable
+
+    async def _read(self) -> EffectResult:
+        assert self.pieces is not None, "an exchange reads what it has sent for"
+        try:
+            piece = await anext(self.pieces, None)
+        except self.library_error as error:
+            return self.failed_outcome(error)
+        return self.timeout_outcome() or self.read_outcome(piece)
+
+    async def _release(self) -> None:
+        """Close the reply, after reading to its end if that has been received, or is due after all of the content."""
+        if self.response is not None and self.pieces is not None and (self.finished or end_received(self.response)):
+            with anyio.move_on_after(END_TIMEOUT, shield=True), suppress(self.library_error):
+                while await anext(self.pieces, None) is not None:
+                    pass
+        await self._close()
+
+    async def _close(self) -> None:
+        response, self.response = self.response, None
+        if response is not None:
+            with anyio.CancelScope(shield=True):  # a cancelled task closes its upstream, too
+                await response.aclose()
