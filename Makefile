@@ -38,11 +38,11 @@ demo: .venv/.demo
 	@model="$(if $(MODEL_NAME),$$($(BIN)/python tools/environments.py model-$(MODEL_NAME)),$(MODEL))" \
 		&& $(BIN)/promptools demo $${model:+--model "$$model"} $(ARGS)
 
-# The types are checked while the tests wait for time-outs and processes; what the checkers say comes after.
+# The types are checked while the tests wait for time-outs and processes. Where they are wrong, that is said once more.
 test: lint
-	@said="$$(mktemp)"; $(MAKE) --no-print-directory types >"$$said" 2>&1 & types=$$!; \
-		$(MAKE) --no-print-directory suite; suite=$$?; \
-		wait $$types; types=$$?; cat "$$said"; rm -f "$$said"; exit $$((suite | types))
+	@said="$$(mktemp)"; { $(MAKE) --no-print-directory types >"$$said" 2>&1; types=$$?; cat "$$said"; exit $$types; } & \
+		types=$$!; $(MAKE) --no-print-directory suite; suite=$$?; \
+		wait $$types || { suite=1; echo '== types, again'; cat "$$said"; }; rm -f "$$said"; exit $$suite
 
 lint: .venv/.dev
 	@echo '== ruff'
