@@ -22,6 +22,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PYTEST ?=
+# Bytecode is kept, whatever the environment says: else each of the tests' many processes compiles all modules anew.
+export PYTHONDONTWRITEBYTECODE :=
+export PYTHONPYCACHEPREFIX ?= $(CURDIR)/.venv/.pycache
 # the examples of docs/tasks/frameworks.md that are run everywhere, by the environments that they need
 FRAMEWORKS := frameworks-openai-3 frameworks-openai-2 frameworks-node
 
@@ -36,7 +39,11 @@ demo: .venv/.demo
 	@model="$(if $(MODEL_NAME),$$($(BIN)/python tools/environments.py model-$(MODEL_NAME)),$(MODEL))" \
 		&& $(BIN)/promptools demo $${model:+--model "$$model"} $(ARGS)
 
-test: lint types suite
+# The types are checked while the tests wait for time-outs and processes. Where they are wrong, that is said once more.
+test: lint
+	@said="$$(mktemp)"; { $(MAKE) --no-print-directory types >"$$said" 2>&1; types=$$?; cat "$$said"; exit $$types; } & \
+		types=$$!; $(MAKE) --no-print-directory suite; suite=$$?; \
+		wait $$types || { suite=1; echo '== types, again'; cat "$$said"; }; rm -f "$$said"; exit $$suite
 
 lint: .venv/.dev
 	@echo '== ruff'

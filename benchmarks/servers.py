@@ -27,10 +27,11 @@ def words(count: int) -> str:
 @contextlib.contextmanager
 def running(name: str) -> Iterator[Server | str]:
     """Run the server `name`; yield it, or the reason why it is not installed."""
-    sys.path.insert(0, str(ROOT / "tools"))
+    sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tests")]
     import environments
+    from rig import ollama, vllm
 
-    from promptools.lab import llamacpp_server, ollama, vllm
+    from promptools.lab import llamacpp_server
     from promptools.lab.script import ScriptedReply
     from promptools.lab.weather import prompt_mode_phrase
 

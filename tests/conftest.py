@@ -16,6 +16,8 @@ NO_ORACLE = "NO ORACLE"
 """As in `oracle.MARK`."""
 
 
+pytest.register_assert_rewrite("casebook", "shared_cases")
+
 vars(re)["_MAXCACHE"] = 1 << 16
 """Patterns that `re` keeps, instead of 512: what is looked for changes with every dialect, and is compiled once."""
 
@@ -49,24 +51,46 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 SETTINGS = "_hypothesis_internal_use_settings"
 MANY = 12
 """Forms of one test up to which all are run with `--sample`."""
+LEFT_OUT = pytest.StashKey[int]()
+"""How many forms `--sample` left out before items were made of them."""
 
 
 def name_of(item: pytest.Item) -> str:
     return item.nodeid.partition("[")[0]
 
 
-def sampled(items: list[pytest.Item], one_in: int) -> list[pytest.Item]:
-    """Return what `make test` runs: no exhaustive test, and of one in many forms the first and a share; fewer examples.
+def in_sample(nodeid: str, one_in: int) -> bool:
+    """Whether one of many forms is run: by its name alone, so that a failure is there again the next time."""
+    return crc32(nodeid.encode()) % one_in == 0
 
-    Which forms are run depends on their names alone, so that a failure is there again the next time.
-    """
+
+@pytest.hookimpl(wrapper=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
+    """Drop the forms that `sampled` would leave out before items are made of them: it takes seconds in each process."""
+    yield
+    one_in = metafunc.config.getvalue("sample")
+    forms = vars(metafunc).get("_calls", [])  # pytest's own, without which every item is made and then left out
+    if one_in > 1 and len(forms) > MANY:
+        test = metafunc.definition
+        kept = [forms[0], *(form for form in forms[1:] if in_sample(f"{test.nodeid}[{form.id}]", one_in))]
+        metafunc.config.stash[LEFT_OUT] = metafunc.config.stash.get(LEFT_OUT, 0) + len(forms) - len(kept)
+        forms[:] = kept
+
+
+def pytest_report_collectionfinish(config: pytest.Config) -> str:
+    left_out = config.stash.get(LEFT_OUT, 0)
+    return f"left out by --sample: {left_out} forms, besides what is deselected" if left_out else ""
+
+
+def sampled(items: list[pytest.Item], one_in: int) -> list[pytest.Item]:
+    """Return what `make test` runs: no exhaustive test, of many forms the first and a share, and fewer examples."""
     kept: list[pytest.Item] = []
     items = [item for item in items if item.get_closest_marker("exhaustive") is None]
     forms = Counter(map(name_of, items))
     begun: set[str] = set()
     for item in items:
         name = name_of(item)
-        if name not in begun or forms[name] <= MANY or crc32(item.nodeid.encode()) % one_in == 0:
+        if name not in begun or forms[name] <= MANY or in_sample(item.nodeid, one_in):
             kept.append(item)
         begun.add(name)
     for test in {test for item in kept if hasattr(test := getattr(item, "obj", None), SETTINGS)}:

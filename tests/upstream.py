@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import gzip
 import json
 import select
+import shutil
 import socket
 import tempfile
 import threading
@@ -13,6 +15,7 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.message import Message
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -228,15 +231,23 @@ def _dechunk(stream):
     return out
 
 
+@cache
+def one_certificate():
+    """Write one certificate into a file, for all tests of this process."""
+    bundle = Path(certifi.where()).read_text(encoding="utf-8")
+    start, end = bundle.index("-----BEGIN"), bundle.index("-----END CERTIFICATE-----")
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder)
+    path = Path(folder) / "one.pem"
+    path.write_text(bundle[start:end] + "-----END CERTIFICATE-----\n", encoding="utf-8")
+    return str(path)
+
+
 @contextmanager
 def few_certificates():
     """Let HTTP clients load one certificate instead of all: what they load takes most of the time to make one."""
-    bundle = Path(certifi.where()).read_text(encoding="utf-8")
-    start, end = bundle.index("-----BEGIN"), bundle.index("-----END CERTIFICATE-----")
-    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "one.pem"
-        path.write_text(bundle[start:end] + "-----END CERTIFICATE-----\n", encoding="utf-8")
-        patch.setenv("SSL_CERT_FILE", str(path))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SSL_CERT_FILE", one_certificate())
         yield
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,9 +15,6 @@ from urllib.error import URLError
 from urllib.request import ProxyHandler, build_opener
 
 from promptools.errors import UpstreamError
-
-GUARD_COMMAND = (sys.executable, "-m", "promptools.lab.guard")
-"""Prefix for the command of a server that starts more processes: they are ended with it."""
 
 _KEEP_LOGS_SECONDS = 7 * 24 * 3600.0
 

@@ -17,13 +17,10 @@ HEADS = [
 
 
 @pytest.mark.parametrize("head", HEADS)
-def test_a_pattern_begins_with_a_literal(head):
-    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-    @given(st.from_regex(re.compile(head.pattern)))
-    def begins(text):
-        found = re.match(head.pattern, text)
-        if found is not None:
-            said = found[0]
-            assert said.startswith(head.literals) or any(each.startswith(said) for each in head.literals)
-
-    begins()
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_a_pattern_begins_with_a_literal(head, data):
+    match = re.match(head.pattern, data.draw(st.from_regex(re.compile(head.pattern))))
+    if match is not None:
+        begun = match[0]
+        assert begun.startswith(head.literals) or any(literal.startswith(begun) for literal in head.literals)

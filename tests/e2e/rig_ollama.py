@@ -18,9 +18,9 @@ import httpx
 import pytest
 import table
 from recipes.recipe import CannotMakeError
+from rig.ollama import OllamaTemplate, ScriptedModel, serve_models
 from scenes import ANSWER, FENCED_CALL, HARMONY_CALL, HERMES_CALL, QUESTION, RESULT, THOUGHT, WORDS
 
-from promptools.lab.ollama import OllamaTemplate, ScriptedModel, serve_models
 from promptools.lab.script import ScriptedReply
 from promptools.lab.server_process import Server
 from promptools.lab.weather import prompt_mode_phrase

@@ -19,11 +19,11 @@ import pytest
 import scenes
 from recipes.recipe import CannotMakeError
 from recipes.vllm import OLD_VERSION, VERSION
+from rig.vllm import VllmInstallation, VllmServer, serve
 from scenes import FENCED_CALL, HARMONY_CALL, HERMES_CALL, THOUGHT
 
 from promptools.lab.script import ScriptedReply
 from promptools.lab.server_process import Server
-from promptools.lab.vllm import VllmInstallation, VllmServer, serve
 
 Family = Literal["hermes", "harmony"]
 

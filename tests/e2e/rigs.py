@@ -18,10 +18,10 @@ import rig_vllm
 import scenes
 import table
 from recipes.ollama import VERSION as OLLAMA_VERSION
+from rig.ollama import OllamaTemplate
 from table import Family
 
 from promptools.lab import llamacpp_server
-from promptools.lab.ollama import OllamaTemplate
 from promptools.lab.script import ScriptedReply
 from promptools.lab.server_process import Server
 from promptools.lab.weather import prompt_mode_phrase

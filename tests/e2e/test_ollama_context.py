@@ -12,12 +12,12 @@ import httpx
 import openai
 import pytest
 from asking import FORMS, Got, Proxies
+from rig.ollama import ScriptedModel, serve_models
 from rig_ollama import WAYS, post, program
 from scenes import ANSWER, HERMES_CALL, QUESTION, RESULT, WEATHER, WORDS
 
 from promptools.client import OpenAI
 from promptools.lab.gguf_model import CONTEXT
-from promptools.lab.ollama import ScriptedModel, serve_models
 from promptools.lab.script import ScriptedReply
 from promptools.lab.server_process import Server
 from promptools.profiles import Config

@@ -18,12 +18,12 @@ import asking
 import openai
 import pytest
 from asking import FORMS, Got, Proxies
+from rig.ollama import ScriptedModel, serve_models
 from rig_ollama import program
 from scenes import ANSWER, FENCED_CALL, HERMES_CALL, QUESTION, RESULT, WEATHER
 
 from promptools.client import OpenAI
 from promptools.fallback import Breaker
-from promptools.lab.ollama import ScriptedModel, serve_models
 from promptools.lab.script import ScriptedReply
 from promptools.lab.server_process import Server
 from promptools.lab.weather import prompt_mode_phrase

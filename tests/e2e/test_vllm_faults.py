@@ -14,13 +14,13 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from rig.vllm import VllmServer
 from rig_vllm import BOOTS
 from scenes import HERMES_CALL, QUESTION, WEATHER
 
 from promptools.client import OpenAI
 from promptools.fallback import Breaker
 from promptools.lab.script import ScriptedReply
-from promptools.lab.vllm import VllmServer
 from promptools.profiles import Config
 
 pytestmark = pytest.mark.vllm

@@ -59,21 +59,18 @@ def test_what_does_not_fit_an_odd_tool_is_asked_again(row):
 
 
 @pytest.mark.parametrize("mode", PLACES)
-def test_whatever_the_parameters_are_the_request_goes_through_and_a_call_comes_back(mode):
-    @MANY
-    @given(odd_schemas | odd_json, st.sampled_from([None, *URIS.values()]))
-    def goes_through(schema, uri):
-        if isinstance(schema, dict) and uri:
-            schema = {**schema, "$schema": uri}
-        body = ask(tool(schema))
-        seen = play(body, [answer(mode, {})] * 2, target=PLACES[mode], spare=True)
-        assert seen.head.status == 200
-        assert seen.message.get("tool_calls") or len(seen.sent) == 2  # it may well not fit what it was asked for
-        text = json.dumps(body)
-        if mode == "native" and schema is not None and "Infinity" not in text and "NaN" not in text:
-            assert json.dumps(seen.bodies[0]["tools"]) == json.dumps(body["tools"])
-
-    goes_through()
+@MANY
+@given(schema=odd_schemas | odd_json, uri=st.sampled_from([None, *URIS.values()]))
+def test_whatever_the_parameters_are_the_request_goes_through_and_a_call_comes_back(mode, schema, uri):
+    if isinstance(schema, dict) and uri:
+        schema = {**schema, "$schema": uri}
+    body = ask(tool(schema))
+    seen = play(body, [answer(mode, {})] * 2, target=PLACES[mode], spare=True)
+    assert seen.head.status == 200
+    assert seen.message.get("tool_calls") or len(seen.sent) == 2  # it may well not fit what it was asked for
+    text = json.dumps(body)
+    if mode == "native" and schema is not None and "Infinity" not in text and "NaN" not in text:
+        assert json.dumps(seen.bodies[0]["tools"]) == json.dumps(body["tools"])
 
 
 def nested(levels):

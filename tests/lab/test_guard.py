@@ -9,8 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-
-from promptools.lab.server_process import GUARD_COMMAND
+from rig import guard as rig_guard
 
 pytestmark = [
     pytest.mark.skipif(not Path("/proc").is_dir(), reason="whether a process lives is read from /proc"),
@@ -49,7 +48,7 @@ def ends(*processes: int) -> bool:
 
 def run(*arguments: str) -> tuple[subprocess.Popen[str], int, int]:
     """Start a guard; give it, the server that it runs, and the process that the server has started."""
-    command = [*GUARD_COMMAND, sys.executable, "-c", PARENT, *arguments]
+    command = [*rig_guard.COMMAND, sys.executable, "-c", PARENT, *arguments]
     guard = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert guard.stdout is not None
     said = ""

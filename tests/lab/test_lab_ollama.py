@@ -4,10 +4,10 @@ import sys
 from typing import get_args
 
 import pytest
+from rig import ollama
+from rig.ollama import MODELFILES, OllamaTemplate, ScriptedModel, serve, serve_models
 
 from promptools.errors import UpstreamError, UsageError
-from promptools.lab import ollama
-from promptools.lab.ollama import MODELFILES, OllamaTemplate, ScriptedModel, serve, serve_models
 from promptools.lab.script import ScriptedReply
 
 LINES = (ScriptedReply("a question", "an answer"),)

@@ -3,10 +3,10 @@
 import os
 
 import pytest
+from rig.inside_vllm.scripted.lines import FileLine, ScriptFile, choose
+from rig.vllm import write_script
 
-from promptools.lab.inside_vllm.scripted.lines import FileLine, ScriptFile, choose
 from promptools.lab.script import ScriptedReply as Told
-from promptools.lab.vllm import write_script
 
 LINES = [
     FileLine("Hi", "Hello.", None),

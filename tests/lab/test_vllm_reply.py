@@ -4,8 +4,7 @@ import math
 
 import numpy as np
 import pytest
-
-from promptools.lab.inside_vllm.scripted.reply import ReplyProgress
+from rig.inside_vllm.scripted.reply import ReplyProgress
 
 ALPHABET = [chr(code) for code in range(32, 127)]
 END = len(ALPHABET)

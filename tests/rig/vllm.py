@@ -24,7 +24,8 @@ from promptools.errors import UpstreamError, UsageError
 from promptools.lab.gguf_model import CONTEXT
 from promptools.lab.llamacpp_server import TEMPLATES
 from promptools.lab.script import ScriptedReply
-from promptools.lab.server_process import GUARD_COMMAND, Server, cache_folder, start_server
+from promptools.lab.server_process import Server, cache_folder, start_server
+from rig import guard
 
 VllmTemplate = Literal["hermes", "harmony", "plain"]
 """A tiny Llama with Hermes tags or without tools, and gpt-oss, whose prompts vLLM renders itself."""
@@ -114,7 +115,7 @@ def serve(
     report(f"{label}: booting")
     server = start_server(
         name,
-        [*GUARD_COMMAND, *command],
+        [*guard.COMMAND, *command],
         folder,
         lambda printed: f"http://127.0.0.1:{port}" if "Application startup complete" in printed else None,
         health="/health",
@@ -196,4 +197,4 @@ def _free_port() -> int:
 
 
 def _print_progress(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)  # noqa: T201 - a boot is long: silence would look like a hang
+    print(text, file=sys.stderr, flush=True)  # a boot is long: silence would look like a hang

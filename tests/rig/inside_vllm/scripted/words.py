@@ -32,7 +32,7 @@ _PUSH = 1e5
 class Words(_LogitsProcessor):  # type: ignore[misc]  # pyright: ignore[reportUntypedBaseClass]
     """The processor; vLLM has one for all requests, which are identified by their row in the batch."""
 
-    def __init__(self, vllm_config: Any, device: Any, is_pin_memory: bool) -> None:  # noqa: ARG002 - vLLM gives them
+    def __init__(self, vllm_config: Any, device: Any, is_pin_memory: bool) -> None:  # vLLM passes them
         self._tokenizer: Any = _tokenizer_of(vllm_config.model_config)
         self._script: Any = _Script(Path(os.environ["PROMPTOOLS_LINES"]))
         self._rows: dict[int, Any] = {}

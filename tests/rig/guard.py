@@ -1,4 +1,4 @@
-"""Run a server and end it with all its child processes: `python -m promptools.lab.guard PROGRAM ARGUMENTS`.
+"""Run a server and end it with all its child processes: `python guard.py PROGRAM ARGUMENTS`.
 
 Servers start more processes (Ollama one for each model, vLLM its engine), and leave them running when they are killed.
 So a server runs in a session of its own, which is ended as a whole when standard input closes: when the process that
@@ -17,6 +17,8 @@ import threading
 import time
 from types import FrameType
 
+COMMAND = (sys.executable, "-P", __file__)
+"""Prefix for the command of a server that starts more processes: they are ended with it."""
 _PATIENCE_SECONDS = 3.0
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG, prctl(2)
 

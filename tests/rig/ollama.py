@@ -20,7 +20,8 @@ from promptools.errors import UpstreamError, UsageError
 from promptools.lab.gguf_model import CONTEXT, write_model
 from promptools.lab.llamacpp_server import TEMPLATES
 from promptools.lab.script import ScriptedReply
-from promptools.lab.server_process import GUARD_COMMAND, Server, cache_folder, start_server
+from promptools.lab.server_process import Server, cache_folder, start_server
+from rig import guard
 
 OllamaTemplate = Literal["go", "jinja", "gptoss", "coder", "think", "notools"]
 """How a model's prompt is rendered and its reply parsed; the files in `modelfiles/` describe each."""
@@ -84,7 +85,7 @@ def serve_models(
     # an Ollama that is killed leaves its runners running: the guard ends them all
     server = start_server(
         models[0].name,
-        [*GUARD_COMMAND, str(program), "serve"],
+        [*guard.COMMAND, str(program), "serve"],
         folder,
         _address,
         health="/api/version",

@@ -13,7 +13,7 @@ from typing import Any
 _forking: Any = multiprocessing.get_context("fork")
 
 
-def _get_context(method: str | None = None) -> Any:  # noqa: ARG001 - whatever is asked for
+def _get_context(method: str | None = None) -> Any:  # whatever is asked for
     return _forking
 
 
