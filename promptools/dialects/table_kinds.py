@@ -123,6 +123,11 @@ def _python_problem(values: Mapping[str, Any]) -> str:
     return f"with 'at_line_start' openers are words that begin with a letter, {unfit[0]!r} is not" if unfit else ""
 
 
+def _key_value_problem(values: Mapping[str, Any]) -> str:
+    """Return why the tags can have no suffix: the wrapper shows which it is."""
+    return "with 'suffix' there is a 'wrapper', too" if values.get("suffix") and not values.get("wrapper") else ""
+
+
 _OPENERS_MEANING: Final = "opening markers and their closing markers, which may be empty; the first are written"
 
 KINDS: Final[dict[str, Kind]] = {
@@ -227,6 +232,7 @@ KINDS: Final[dict[str, Kind]] = {
             ),
         },
         ("call", "argument"),
+        _key_value_problem,
     ),
     "python": Kind(
         MarkedPythonCalls,
