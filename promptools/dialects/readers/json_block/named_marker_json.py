@@ -37,13 +37,7 @@ _KEY = re.compile(r"(\{id\}|\{name\})")
 
 
 class NamedMarkerJson(DeclaredDialect):
-    """Opener, name, middle, JSON, closer.
-
-    `call`: the template of a call; `spellings`: other templates of the text before the arguments, which are only read.
-    `separator`: the text between two calls; `wrapper`: the template of all calls of a turn, a marker on
-    each side of `{calls}`. `one_line`: the
-    arguments are written in one line, whatever line breaks they came with.
-    """
+    """Markers around a name and JSON. The arguments are the keys of the kind, in `promptools.dialects.table_kinds`."""
 
     def __init__(
         self,
