@@ -19,9 +19,9 @@ from promptools.dialects.declared import CommonKeys, DeclaredDialect
 from promptools.dialects.prefix_patterns import any_literal_text
 from promptools.dialects.readers.markup.markup_call import MarkupGrammar, Trim
 from promptools.dialects.readers.markup.markup_reader import MarkupReader
-from promptools.dialects.readers.markup.tag_heads import LOOKAHEAD_PATTERN, TagHeads
 from promptools.dialects.readers.markup.tag_names import SHARED_NAMES, TagKind, TagNames
-from promptools.dialects.readers.markup.tag_templates import (
+from promptools.dialects.readers.tag_formats.tag_heads import LOOKAHEAD_PATTERN, TagHeads
+from promptools.dialects.readers.tag_formats.tag_templates import (
     TagTemplate,
     WrapperTemplate,
     closer_pattern,
