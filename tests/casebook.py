@@ -125,6 +125,19 @@ def rows(*folders: str, key: str = "case") -> list[Row]:
     return found
 
 
+def check_reply(row: Row, reply: Reply) -> None:
+    """Assert that a reply is what its row says."""
+    assert [(call.name, call.arguments) for call in reply.calls] == list(row.calls)
+    assert [call.name for call in reply.calls if call.unknown_tool] == list(row.unknown)
+    assert [failed.reason for failed in reply.malformed] == list(row.malformed)
+    assert reply.content == row.content
+    assert reply.reasoning == row.reasoning
+    if row.fixes is not None:
+        assert sorted({fix.kind for call in reply.calls for fix in call.fixes}) == list(row.fixes)
+    if row.discarded is not None:
+        assert [piece.raw.strip() for piece in reply.discarded if piece.raw.strip()] == list(row.discarded)
+
+
 def cuts(text: str, *, places: int | None = None) -> Iterator[tuple[str, list[str]]]:
     """Yield ways to cut `text`: by character, in sevens, and in two.
 

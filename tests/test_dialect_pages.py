@@ -37,7 +37,7 @@ def test_the_pages_are_what_would_be_written() -> None:
 @pytest.mark.parametrize("name", dialects.BUILT_IN)
 def test_each_has_cases_of_its_own_and_half_of_them_go_wrong(name: str) -> None:
     tool = _tool()
-    read = [tool.Read(row, tool._reply(row)) for row in tool.rows(f"cases/{name}")]
+    read = [tool.Read(row, tool._reply(row)) for row in tool.cases_of(name)]
     wrong = [each for each in read if each.fixes or each.reply.malformed or each.row.unknown or not each.reply.calls]
     assert len(read) >= (40 if name in COMMON else 15)
     assert 2 * len(wrong) >= len(read)

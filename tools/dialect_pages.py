@@ -1,4 +1,4 @@
-"""Write docs/reference/dialects/ from the tables of tests/cases: `make dialects`.
+"""Write docs/reference/dialects/ from the tables of tests/cases and the shared cases: `make dialects`.
 
     python tools/dialect_pages.py
 
@@ -19,7 +19,8 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "reference" / "dialects"
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from casebook import HERE, Row, rows, tools_of  # noqa: E402  it is beside the tests
+from casebook import HERE, Row, rows, tools_of  # noqa: E402  they are beside the tests
+from shared_cases import built_in_cases  # noqa: E402
 
 from promptools import dialects, parse, render  # noqa: E402
 from promptools.dialects.contract import Dialect  # noqa: E402
@@ -37,6 +38,32 @@ TIERS = {
     "B": "what prose may hold too: position and the tool's schema decide",
     "C": "labels: both of them, at the beginning of lines, and a declared tool",
 }
+
+SHOWN = {
+    "plain",
+    "two calls",
+    "words after",
+    "end of turn token",
+    "no closer",
+    "half a closer",
+    "a wrong closer",
+    "cut in a string",
+    "cut in a number",
+    "cut after the name",
+    "cut in the second of two",
+    "a tool that nobody offers",
+    "a required parameter is missing",
+    "no number where one must be",
+    "a number in a string",
+    "a trailing comma",
+    "single quotes",
+    "its own markers in a string",
+    "in a fence, with words after",
+    "in inline code",
+    "the opener in a sentence",
+    "a draft in the thoughts",
+}
+"""The shared cases of a page: the tests run more of them."""
 
 
 class Read(NamedTuple):
@@ -88,9 +115,16 @@ def _page(dialect: Dialect) -> str:
     lines += ["", "## A call", "", *_block(called)]
     lines += ["## Tools, as prompt mode declares them", "", *_block(declared)]
     lines += ["## Results", "", *_block(answered)]
-    if (HERE / "cases" / dialect.name).is_dir():
-        lines += _tables([Read(row, _reply(row)) for row in rows(f"cases/{dialect.name}")])
+    lines += _tables([Read(row, _reply(row)) for row in cases_of(dialect.name)])
     return "\n".join(lines).rstrip() + "\n"
+
+
+def cases_of(name: str) -> list[Row]:
+    """Return the rows of a dialect's own tables, and then the shared cases that are shown."""
+    own = rows(f"cases/{name}") if (HERE / "cases" / name).is_dir() else []
+    texts = {(row.text, row.tools) for row in own}
+    shared = (row for row in built_in_cases(name) if row.name in SHOWN and row.table == f"shared/{name}")
+    return [*own, *(row for row in shared if (row.text, row.tools) not in texts)]
 
 
 def _reply(row: Row) -> Reply:

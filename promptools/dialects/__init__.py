@@ -31,7 +31,7 @@ BUILT_IN: Final[dict[str, str]] = {
     "mistral": "families.mistral:Mistral",
     "deepseek": "families.deepseek:DeepSeek",
     "kimi_k2": "families.kimi_k2:KimiK2",
-    "llama3_json": "families.llama_json:Llama3Json",
+    "llama3_json": "families/llama3_json.toml",
     "granite": "families/granite.toml",
     "cohere": "families/cohere.toml",
     "apertus": "families/apertus.toml",
@@ -54,7 +54,7 @@ BUILT_IN: Final[dict[str, str]] = {
     "execute_tool": "families/execute_tool.toml",
     "gorilla": "families/gorilla.toml",
     "smolagents": "families/smolagents.toml",
-    "tool_code": "families.tool_code:ToolCode",
+    "tool_code": "families/tool_code.toml",
     "hermes": "families.hermes:Hermes",
     "qwen3_coder": "families/qwen3_coder.toml",
     "minicpm": "families/minicpm.toml",
@@ -83,7 +83,7 @@ BUILT_IN: Final[dict[str, str]] = {
     "json": "families.generic_json:GenericJson",
     "react": "families.react:React",
     "mimicry": "families.history_echo:HistoryEcho",
-    "xlam": "families.llama_json:Xlam",
+    "xlam": "families/xlam.toml",
 }
 """Each dialect's name, and where it is: its table, or the module of this package and the class in it."""
 

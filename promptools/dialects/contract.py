@@ -1,4 +1,4 @@
-"""The contract of a dialect, and the candidate for bare JSON.
+"""The contract of a dialect.
 
 A dialect is a text format for tool calls. Parsing one takes two steps, so that text can be streamed:
 
@@ -18,15 +18,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypedDict, Unpack
 
-from promptools.dialects.calls.envelope import NotACall
-from promptools.dialects.calls.json_body import JsonBody
-from promptools.dialects.calls.resolve import COMPLETE_FINISH_REASONS, Evidence, ParseOptions, malformed_call
-from promptools.dialects.calls.streaming import ArgumentStreamer
+from promptools.dialects.calls.resolve import Evidence, ParseOptions
 from promptools.errors import UsageError, clip
 from promptools.parsing.messages import MessageSplitter
-from promptools.parsing.parts import Candidate, CandidateBase, Part, TriedStrategy, add_fix, total_length
+from promptools.parsing.parts import Candidate, Part, TriedStrategy
 from promptools.parsing.scanner import RareLiteralMarker
-from promptools.types import Call, Fix, Result
+from promptools.types import Call, Result
 
 if TYPE_CHECKING:
     from promptools.schema import Tools
@@ -36,8 +33,6 @@ NAME_GATE: Final = r"[^\W\d]"
 """The gate of a line head that begins with the name of an offered tool, perhaps in a namespace."""
 TAG_GATE: Final = r"<(?:[^\W\d]|\Z)"
 """The gate of a line head that is a tag named after an offered tool."""
-MAX_SURPLUS_BRACKETS = 3
-"""Surplus closing brackets after a complete value that are discarded with it."""
 
 
 class HeadPredicate(Protocol):
@@ -269,64 +264,6 @@ class Textual:
             f"The dialect {self.name!r} is only read, it cannot be asked for: ask in another one, or write its method"
             f" {missing!r}."
         )
-
-
-class JsonCandidate(CandidateBase):
-    """One JSON value that may be calls, and surplus closing brackets after it; decided one character later."""
-
-    def __init__(self, rules: ParseOptions, place: Evidence, *, definite: bool) -> None:
-        super().__init__(definite=definite)
-        self._rules = rules
-        self._place = place
-        self._body = JsonBody()
-        self._streamer = ArgumentStreamer(rules) if definite and place.expected else None
-        self._ended = False
-        self._surplus = ""
-
-    def feed(self, piece: str, start: int) -> int | None:
-        """Read more of the value; see `Candidate`."""
-        at: int | None = start
-        if not self._ended:
-            at = self._body.feed(piece, start, len(piece))
-            self._ended = at is not None
-            if self._streamer is not None:
-                self.early += self._streamer.feed(piece[start:at], last=self._ended)
-        while at is not None and at < len(piece):
-            if piece[at] not in "}]" or len(self._surplus) == MAX_SURPLUS_BRACKETS:
-                self._decide(close=False, finish_reason=None)
-                return at
-            self._surplus += piece[at]
-            at += 1
-        return None
-
-    def close(self, finish_reason: str | None) -> None:
-        """Decide at the end of the text."""
-        self._decide(close=not self._ended, finish_reason=finish_reason)
-
-    def _decide(self, *, close: bool, finish_reason: str | None) -> None:
-        raw = self._body.raw
-        lossy = close and finish_reason == "length"
-        try:
-            stopped = finish_reason in COMPLETE_FINISH_REASONS
-            place = self._place if raw.startswith("{") else self._place._replace(at_start=False)
-            parts = self._body.calls(self._rules, place, close=close and not lossy, stopped=stopped)
-            self.parts = self._streamer.reconcile_parts(parts) if self._streamer is not None else parts
-            self.tries.append(trace_entry("json", len(raw), self.parts))
-            self.unread = raw[total_length(self.parts) :]
-            if self._surplus and not self.unread:
-                add_fix(reversed(self.parts), Fix("closer", f"{self._surplus!r} too many"))
-                self.parts.append(Part("markup", self._surplus))
-            else:
-                self.unread += self._surplus
-        except NotACall as no:
-            self.parts = [self._undecodable_part(raw + self._surplus, str(no))]
-            self.tries.append(TriedStrategy("json", "text", str(no), len(raw)))
-
-    def _undecodable_part(self, raw: str, why: str) -> Part:
-        """Return it as text; or, if the name was streamed already, as a malformed call."""
-        if self._streamer is not None and self._streamer.started:
-            return Part("malformed", raw, malformed=malformed_call("invalid_json", why, self._place.dialect, None))
-        return Part("text", raw)
 
 
 def trace_entry(strategy: str, size: int, parts: Sequence[Part]) -> TriedStrategy:

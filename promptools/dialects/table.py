@@ -60,6 +60,9 @@ def make_dialect(table: Mapping[str, Any], origin: str) -> DeclaredDialect:
             )
         if not keys[key].is_valid(value):
             raise _wrong_value(origin, key, value, keys[key].expected)
+    problem = kind.problem(values)
+    if problem:
+        raise UsageError(f"The dialect {origin!r}: {problem}.")
     return kind.make(**{key: tuple(value) if is_array(value) else value for key, value in values.items()})
 
 

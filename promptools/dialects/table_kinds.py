@@ -23,6 +23,7 @@ from promptools.dialects.readers.tag_formats.tag_templates import (
 from promptools.dialects.rendering.templates import Instructions
 from promptools.dialects.table_values import (
     FLAG,
+    JSON_OPENERS,
     LABEL,
     LITERALS,
     MARKERS,
@@ -36,6 +37,7 @@ from promptools.dialects.table_values import (
     TEXTS_NOT_EMPTY,
     WHITE_SPACE,
     TableKey,
+    is_label,
     is_marker,
     is_text,
     one_of,
@@ -46,12 +48,18 @@ from promptools.dialects.table_values import (
 from promptools.schema.documents.json_guards import is_array
 
 
+def _no_problem(_values: Mapping[str, Any]) -> str:
+    return ""
+
+
 class Kind(NamedTuple):
     """A kind of dialect: its constructor, its own keys, and those that a table cannot lack."""
 
     make: Callable[..., DeclaredDialect]
     keys: Mapping[str, TableKey]
     required: tuple[str, ...]
+    problem: Callable[[Mapping[str, Any]], str] = _no_problem
+    """Returns what is wrong with values that are valid each, empty if nothing is."""
 
 
 COMMON_KEYS: Final[dict[str, TableKey]] = {
@@ -86,7 +94,8 @@ COMMON_KEYS: Final[dict[str, TableKey]] = {
 
 
 def _is_wrapper(value: Any) -> bool:
-    return is_array(value) and len(value) == 2 and all(map(is_marker, value))
+    before, calls, after = value.partition("{calls}") if isinstance(value, str) else ("", "", "")
+    return bool(calls) and is_marker(before.strip()) and is_marker(after.strip())
 
 
 def _is_call_template(value: Any) -> bool:
@@ -113,18 +122,32 @@ def _are_tags(value: Any) -> bool:
     return is_array(value) and all(isinstance(item, str) and word_of(item) for item in value)
 
 
-_OPENERS: Final = OPENERS.means("opening markers and their closing markers, which may be empty; the first are written")
+def _python_problem(values: Mapping[str, Any]) -> str:
+    """Return why the openers are no labels, if they are to be."""
+    unfit = [opener for opener in values["openers"] if values.get("at_line_start") and not is_label(opener)]
+    return f"with 'at_line_start' openers are words that begin with a letter, {unfit[0]!r} is not" if unfit else ""
+
+
+def _key_value_problem(values: Mapping[str, Any]) -> str:
+    """Return why the tags can have no suffix: the wrapper shows which it is."""
+    return "with 'suffix' there is a 'wrapper', too" if values.get("suffix") and not values.get("wrapper") else ""
+
+
+_OPENERS_MEANING: Final = "opening markers and their closing markers, which may be empty; the first are written"
 
 KINDS: Final[dict[str, Kind]] = {
     "json": Kind(
         MarkedJson,
         {
-            "openers": _OPENERS,
+            "openers": JSON_OPENERS.means(
+                f'{_OPENERS_MEANING}; `"" = ""` is JSON without markers, read only if the request asked for it'
+            ),
             "also": TEXTS.means("closing markers that other writers use"),
             "stripped": LABEL.means("what is left of the opener at the beginning of a line if special tokens are lost"),
             "shape": one_of("object", "list", "lines").means("what is between the markers"),
             "body_starts": one_of("{[", "{", "[").means("the brackets that may follow the opener"),
             "space": WHITE_SPACE.means("the white space between the markers and the JSON"),
+            "separator": TEXT.means("the text between two calls that have their own markers"),
             "name_key": TableKey("a text; empty: the name is the only key", is_text, "the key of the tool's name"),
             "arguments_key": TEXT_NOT_EMPTY.means("the key of the arguments"),
             "id_key": TEXT.means("the key of the call's number"),
@@ -149,7 +172,9 @@ KINDS: Final[dict[str, Kind]] = {
             ),
             "separator": TEXT.means("the text between two calls"),
             "one_line": FLAG.means("the arguments are written in one line, whatever line breaks they came with"),
-            "wrapper": TableKey("a list of two markers", _is_wrapper, "the markers before and after all calls"),
+            "wrapper": TableKey(
+                "a text with {calls} between two markers", _is_wrapper, "the markers around all calls of a turn"
+            ),
         },
         ("call",),
     ),
@@ -212,11 +237,12 @@ KINDS: Final[dict[str, Kind]] = {
             ),
         },
         ("call", "argument"),
+        _key_value_problem,
     ),
     "python": Kind(
         MarkedPythonCalls,
         {
-            "openers": _OPENERS,
+            "openers": OPENERS.means(f"{_OPENERS_MEANING}; ```` ```label ```` begins a code fence"),
             "at_line_start": FLAG.means("the openers are labels, which count only at the beginning of a line"),
             "spaces": texts(2).means("the text after the opening and before the closing marker"),
             "separator": TEXT.means("the text between two calls"),
@@ -230,5 +256,6 @@ KINDS: Final[dict[str, Kind]] = {
             "closer_is_final": FLAG.means("the closing marker cannot be prose: anything may follow it"),
         },
         ("openers",),
+        _python_problem,
     ),
 }

@@ -68,6 +68,13 @@ def _is_openers(value: Any) -> bool:
     return all(is_marker(opener) and (closer == "" or is_marker(closer)) for opener, closer in value.items())
 
 
+def _is_json_openers(value: Any) -> bool:
+    if not is_object(value) or not value:
+        return False
+    marked = {opener: closer for opener, closer in value.items() if opener or closer}
+    return not marked or _is_openers(marked)
+
+
 def _is_text_not_empty(value: Any) -> bool:
     return isinstance(value, str) and bool(value)
 
@@ -117,6 +124,7 @@ MARKERS: Final = TableKey(f"a list of texts, each {SIZES}", _are_markers)
 LITERALS: Final = TableKey(f"a list of texts, each {MIN_MARKER} to {MAX_MARKER} characters", _are_literals)
 TAGS: Final = TableKey(f"a table of opening tags and their closing tags, each {SIZES}", _are_tags)
 OPTIONAL_TAGS: Final = TableKey(f"a table of opening tags and their closing tags, each {SIZES}", _are_optional_tags)
+JSON_OPENERS: Final = TableKey(f"a table of openers and their closers, each {SIZES}", _is_json_openers)
 OPENERS: Final = TableKey(f"a table of openers and their closers, each {SIZES}", _is_openers)
 
 

@@ -9,12 +9,15 @@ from casebook import ROWS_FOLDERS, SETS, Row, bare, cuts, feed, honest, in_order
 from hypothesis import example, given
 from hypothesis import strategies as st
 from shapes import STEADY, offered, options, pieces, reasons, spoiled, spoilings, texts
+from shared_cases import built_in_cases
 
-from promptools import StreamParser, Tools, parse
+from promptools import StreamParser, Tools, dialects, parse
 from promptools.errors import UsageError
 from promptools.parsing.events import join
 
 ROWS = rows(*ROWS_FOLDERS)
+SHARED = [row for name in dialects.BUILT_IN for row in built_in_cases(name)]
+"""Read in pieces by `check` of `shared_cases`."""
 
 
 @STEADY
@@ -35,7 +38,7 @@ def test_any_text_however_cut(
 
 
 @STEADY
-@given(st.sampled_from(ROWS), spoilings, st.data())
+@given(st.sampled_from([*ROWS, *SHARED]), spoilings, st.data())
 def test_a_spoiled_row_however_cut(row: Row, spoiling: list[tuple[float, int, str]], data: st.DataObject) -> None:
     """A reply with characters lost and markers strewn in breaks no promise."""
     text = spoiled(row.text, spoiling)

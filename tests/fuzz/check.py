@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from fuzz import answers, properties
 from fuzz.inputs import ReplyInput
 from fuzz.upstream import ExchangeInput
+from promptools import __file__ as init
+
+PACKAGE = Path(init).parent
 
 Input: TypeAlias = ReplyInput | ExchangeInput
 
@@ -49,9 +53,9 @@ def failures(given: Input) -> Iterator[Failure]:
 def failure(error: Exception, name: str) -> Failure:
     """Return what an exception says: that a property does not hold, or that the library raised."""
     frames = traceback.extract_tb(error.__traceback__)
-    raised = [frame for frame in frames if "/promptools/" in frame.filename.replace("\\", "/").rpartition("/tests/")[2]]
+    raised = [frame for frame in frames if Path(frame.filename).is_relative_to(PACKAGE)]
     inside = isinstance(error, AssertionError) and (not raised or raised[-1] is not frames[-1])
     if inside:
         return Failure(name, str(error))
-    place = f"{raised[-1].filename.rpartition('/promptools/')[2]}:{raised[-1].name}" if raised else ""
+    place = f"{Path(raised[-1].filename).relative_to(PACKAGE).as_posix()}:{raised[-1].name}" if raised else ""
     return Failure("raises", f"{type(error).__name__}: {error}"[:300], f"{type(error).__name__} in {place}")

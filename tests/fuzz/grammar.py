@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 from casebook import ROWS_FOLDERS, Row, rows, tools_of
+from shared_cases import built_in_cases
 
 from fuzz.arguments import CANARIES, TOOL_SETS, arguments, tool_set
 from promptools import dialects
@@ -47,7 +48,7 @@ def sample(random: Random, dialect: str, *, tables: bool) -> Sample:
 @cache
 def _rows(dialect: str) -> tuple[Row, ...]:
     folder = f"cases/{dialect}"
-    return tuple(rows(folder)) if folder in ROWS_FOLDERS else ()
+    return (*(rows(folder) if folder in ROWS_FOLDERS else ()), *built_in_cases(dialect))
 
 
 def rendered(random: Random, dialect: str) -> Sample:

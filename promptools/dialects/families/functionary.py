@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from promptools.schema import Tools
 
 _NAME = r"[^\W\d][\w./:-]{0,127}+"
-_LINE = r"[ \t]{0,8}\r?\n"
-_FROM = sequence(literal_text("<|from|>"), r"[ \t]?", literal_text("assistant"), _LINE)
+_LINE_END = r"[ \t]{0,8}", r"\r?", r"\n"
+_LINE = "".join(_LINE_END)
+_FROM = sequence(literal_text("<|from|>"), r"[ \t]?", literal_text("assistant"), *_LINE_END)
 _TO = any_of(sequence(_FROM, literal_text("<|recipient|>")), literal_text("<|recipient|>"))
 _CONTENT = literal_text("<|content|>")
 _NAMED = re.compile(r"(?:<\|from\|>\s*assistant\s*)?(?:<\|recipient\|>|>>>)?\s*([^\s<>]+)")
@@ -99,7 +100,7 @@ class Functionary(Textual):
     heads = (
         Head(
             (),
-            sequence(literal_text(">>>"), _NAME, _LINE, r"\s{0,8}"),
+            sequence(literal_text(">>>"), _NAME, *_LINE_END, r"\s{0,8}"),
             body_starts="{",
             gate=">",
             begins=_call_begins,
@@ -107,7 +108,7 @@ class Functionary(Textual):
         ),
         Head(
             (),
-            sequence(literal_text(">>>"), any_literal_text(INTERPRETER_NAMES), _LINE),
+            sequence(literal_text(">>>"), any_literal_text(INTERPRETER_NAMES), *_LINE_END),
             body_starts="",
             gate=">",
             begins=_code_begins,
@@ -116,7 +117,7 @@ class Functionary(Textual):
         ),
         Head(
             (),
-            sequence(literal_text(">>>"), literal_text("all"), _LINE),
+            sequence(literal_text(">>>"), literal_text("all"), *_LINE_END),
             body_starts="",
             gate=">",
             begins=_user_header_begins,
@@ -125,7 +126,7 @@ class Functionary(Textual):
         ),
         Head(
             (),
-            sequence(_NAME, _LINE, r"\s{0,8}"),
+            sequence(_NAME, *_LINE_END, r"\s{0,8}"),
             body_starts="{",
             gate=NAME_GATE,
             begins=_call_begins,
@@ -134,7 +135,7 @@ class Functionary(Textual):
         ),
         Head(
             (),
-            sequence(_NAME, _LINE, _CONTENT, r"\s{0,8}"),
+            sequence(_NAME, *_LINE_END, _CONTENT, r"\s{0,8}"),
             body_starts="{",
             gate=NAME_GATE,
             begins=_stripped_call_begins,
@@ -144,7 +145,7 @@ class Functionary(Textual):
         ),
         Head(
             (),
-            sequence(literal_text(ALL_ALIAS), _LINE, _CONTENT, r"[ \t]?"),
+            sequence(literal_text(ALL_ALIAS), *_LINE_END, _CONTENT, r"[ \t]?"),
             body_starts="",
             gate="a",
             begins=_stripped_user_header_begins,
@@ -154,7 +155,7 @@ class Functionary(Textual):
         ),
         Head(
             (),
-            sequence(literal_text(ALL_ALIAS), _LINE),
+            sequence(literal_text(ALL_ALIAS), *_LINE_END),
             body_starts="",
             gate="a",
             begins=_first_line_user_header_begins,
@@ -165,7 +166,7 @@ class Functionary(Textual):
         ),
         Head(
             (),
-            sequence(literal_text(ALL_ALIAS), _LINE),
+            sequence(literal_text(ALL_ALIAS), *_LINE_END),
             body_starts="",
             gate="a",
             begins=_user_header_begins,
@@ -175,13 +176,13 @@ class Functionary(Textual):
         ),
         Head(
             ("<|from|>", "<|recipient|>"),
-            sequence(_TO, r"[ \t]?", _NAME, _LINE, _CONTENT, r"\s{0,8}"),
+            sequence(_TO, r"[ \t]?", _NAME, *_LINE_END, _CONTENT, r"\s{0,8}"),
             body_starts="{",
             tier="S",
         ),
         Head(
             ("<|from|>", "<|recipient|>"),
-            sequence(_TO, r"[ \t]?", literal_text("all"), _LINE, _CONTENT, r"[ \t]?"),
+            sequence(_TO, r"[ \t]?", literal_text("all"), *_LINE_END, _CONTENT, r"[ \t]?"),
             body_starts="",
             begins=_user_header_begins,
             tier="S",

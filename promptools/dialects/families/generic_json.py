@@ -11,54 +11,22 @@ Its markers are braces, which also occur in prose: tier B, so position decides (
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from promptools.dialects.calls.envelope import FIRST_KEYS
 from promptools.dialects.calls.resolve import Evidence, ParseOptions, dump
-from promptools.dialects.contract import Head, JsonCandidate, Textual, Tier
-from promptools.dialects.readers.json_block.block_reader import JsonBlockReader, fence_closers
+from promptools.dialects.contract import Head, Textual, Tier
+from promptools.dialects.readers.json_block.bare_json import LIST_HEAD, OBJECT_HEAD, bare_json_candidate
 from promptools.dialects.readers.json_block.encoded_reply import EncodedReplyReader
 from promptools.dialects.rendering.declaration import explain_tools
 from promptools.dialects.rendering.signature import describe
 from promptools.parsing.parts import Candidate
 from promptools.types import Call, Result
 
-_KEY = (
-    r'"[^"\\\n]{0,80}(?:"|\Z)'
-    r"|'[^'\\\n]{0,80}(?:'|\Z)"
-    r"|[“‘][^”’\n]{0,80}(?:[”’]|\Z)"
-    r"|[A-Za-z_][\w.-]{0,79}(?:\s{0,8}:|\s{0,8}\Z)"
-)
-_COMMENT = r"(?:/\Z|//[^\n]{0,80}(?:\n\s{0,64}|\Z))?"
-_OBJECT = rf"""\{{(?!\{{\{{)\{{?+\s{{0,64}}+(?=["'“‘A-Za-z_/]|\Z){_COMMENT}(?:\Z|{_KEY})"""
-_LIST = rf"\[\s{{0,64}}(?:\Z|{_OBJECT})"
-_STRING = r'"\s{0,8}(?:\Z|[{\[]\s{0,8}(?:\Z|\\\Z|\\"))'
-_COMPLETE = re.compile(
-    r"""(?:\[\s{0,64})?\{\{?\s{0,64}(?://[^\n]{0,80}\n\s{0,64})?(?:"([^"\\\n]{0,80})"|'([^'\\\n]{0,80})'|[“‘]([^”’\n]{0,80})[”’]|([A-Za-z_][\w.-]{0,79})\s{0,8}:)"""
-)
-
 if TYPE_CHECKING:
     from promptools.schema import Tools
 
-
-def first_key(text: str, at: int, end: int) -> str | None:
-    """Return the first key of the object that the head `text[at:end]` opens, None if the head is unfinished."""
-    match = _COMPLETE.fullmatch(text, at, end)
-    return match[match.lastindex or 0] if match else None
-
-
-def _object_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
-    key = first_key(text, start, end)
-    return None if key is None else fresh or _opens_call(key, rules)
-
-
-def _opens_call(key: str, rules: ParseOptions) -> bool:
-    """Whether an object whose first key is `key` may be a call, anywhere in prose."""
-    if key in FIRST_KEYS:
-        return True
-    return rules.tools is not None and (rules.tools.get(key) is not None or rules.strictness == "lenient")
+_STRING = r'"\s{0,8}(?:\Z|[{\[]\s{0,8}(?:\Z|\\\Z|\\"))'
 
 
 def _string_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
@@ -73,8 +41,8 @@ class GenericJson(Textual):
     models = "any model that is told to in its prompt; what many fall back to"
     tier: Tier = "B"
     heads: tuple[Head, ...] = (
-        Head(("{",), _OBJECT, body_starts="", gate=_OBJECT, begins=_object_begins, fenced=True),
-        Head(("[",), _LIST, body_starts="", gate=_LIST, begins=_object_begins, fenced=True),
+        OBJECT_HEAD,
+        LIST_HEAD,
         Head(('"',), _STRING, body_starts="", gate=_STRING, begins=_string_begins, alias='"', at_start=True),
     )
     closers: tuple[str, ...] = ("<|python_tag|>",)  # Llama 3.1 prints it before bare JSON
@@ -83,10 +51,7 @@ class GenericJson(Textual):
         """Read from the opening bracket; `head` is the code fence before it, or empty."""
         if head == '"':
             return EncodedReplyReader(rules, place, definite=definite)
-        if not head:
-            return JsonCandidate(rules, place, definite=definite)
-        run = head[: len(head) - len(head.lstrip(head[0]))]
-        return JsonBlockReader(head, fence_closers(run), rules, place, definite=definite)
+        return bare_json_candidate(head, rules, place, definite=definite)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Render the system-prompt block that declares the tools and the format."""

@@ -9,7 +9,6 @@ Source: Llama 4 and Llama 3.2 prompt formats (Meta, 2025-04, 2024-09), the model
 from __future__ import annotations
 
 from promptools.dialects.calls.resolve import Evidence, ParseOptions
-from promptools.dialects.families.tool_code import FENCE_LABEL
 from promptools.dialects.readers.json_block.block_reader import Closers, JsonBlockReader
 from promptools.dialects.readers.literals.python_names import PROGRAM_LABELS
 from promptools.dialects.readers.python_calls import quoted_calls
@@ -28,7 +27,7 @@ from promptools.parsing.parts import Candidate
 _TOKENS_LAYOUT = CallLayout(closers=("<|python_end|>",), spaced_names=True, one_per_line=True)
 _TAG_LAYOUT = CallLayout(closers=("</tool_call>",), spaced_names=True, one_per_line=True)
 _CLOSERS = Closers(right=_TOKENS_LAYOUT.closers, wrong=(), openers=("<|python_start|>",))
-FENCES = (None, "", "json", "tool_call", FENCE_LABEL)
+FENCES = (None, "", "json", "tool_call", "tool_code")
 _DATA = (None, "", "json")
 
 

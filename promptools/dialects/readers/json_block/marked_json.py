@@ -14,9 +14,11 @@ from promptools.dialects.calls.resolve import Evidence, ParseOptions, dump
 from promptools.dialects.contract import Head
 from promptools.dialects.declared import CommonKeys, DeclaredDialect
 from promptools.dialects.prefix_patterns import any_literal_text, label_gate, literal_text, optional_steps, sequence
+from promptools.dialects.readers.json_block.bare_json import bare_json_candidate, bare_json_heads
 from promptools.dialects.readers.json_block.block_markers import Closers
 from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
 from promptools.parsing.parts import Candidate
+from promptools.parsing.special_tokens import is_only_tokens
 from promptools.types import Call, Fix
 
 Shape = Literal["object", "list", "lines"]
@@ -29,16 +31,7 @@ FOREIGN_CLOSERS = ("</think>", "</tool_call>", "</tool_response>", "</response>"
 
 
 class MarkedJson(DeclaredDialect):
-    """Marker, JSON, marker.
-
-    `openers`: maps each opening marker to its closing marker, which is empty where there is none; the first pair is the
-    one that is written. `also`: closing markers that other writers use, accepted without a fix. `stripped`: what is
-    left of the opening marker at the beginning of a line if a server strips special tokens. `shape`: what is between
-    the markers: a call, a list of calls, or a call a line; `body_starts`: the brackets that it may begin with. `space`:
-    the white space between the markers and the JSON. `name_key`: empty where the name is the object's only key and the
-    arguments are its value. `id_key`: the key of a call's number, for formats that number their calls. `on_request`:
-    its markers belong to another dialect too, so it is read only where the request asked for it.
-    """
+    """Marker, JSON, marker. The arguments are the keys of the kind: `promptools.dialects.table_kinds` explains them."""
 
     def __init__(
         self,
@@ -50,12 +43,14 @@ class MarkedJson(DeclaredDialect):
         shape: Shape = "object",
         body_starts: str = "{[",
         space: str = "",
+        separator: str = "\n",
         name_key: str = "name",
         arguments_key: str = "arguments",
         id_key: str = "",
         on_request: bool = False,
         **common: Unpack[CommonKeys],
     ) -> None:
+        marked = {opener: closer for opener, closer in openers.items() if opener}
         closing = tuple(dict.fromkeys(filter(None, openers.values())))
         common.setdefault("closers", (*closing, *also))
         super().__init__(name, **common)
@@ -65,17 +60,14 @@ class MarkedJson(DeclaredDialect):
         self._has_common_keys = name_key in NAME_KEYS and arguments_key in ARGUMENT_KEYS
         self._shape: Shape = shape
         self._padding = space
-        marks = sorted(openers, key=len, reverse=True)
-        alone = r"(?!)" if marks[-1][0].isalpha() else ""  # a marker that is a word is only a word at the end
-        again = optional_steps(any_literal_text(marks), SPACE)
-        marked = Head(
-            tuple(marks),
-            sequence(any_literal_text(marks), SPACE, again, FENCE),
-            body_starts=body_starts,
-            on_request=on_request,
-            sure_pattern=alone,
-        )
-        self.heads = (marked, *([_stripped_head(stripped)] if stripped else []))
+        self._separator = separator
+        self._stripped = stripped
+        marks = self._marks = sorted(marked, key=len, reverse=True)
+        bare = "" in openers
+        heads = [_marked_head(marks, body_starts, on_request=on_request, beside_bare=bare)] if marks else []
+        heads += [_stripped_head(stripped)] if stripped else []
+        heads += [head._replace(tier="B", on_request=True) for head in bare_json_heads(shape)] if bare else []
+        self.heads = tuple(heads)
         self._stripped_closers = Closers(right=(), wrong=closing, openers=(), required=False)
         self._closers = {
             opener: Closers(
@@ -85,7 +77,7 @@ class MarkedJson(DeclaredDialect):
                 openers=tuple(mark for mark in marks if not mark.startswith(right)),
                 required=bool(closer),
             )
-            for opener, closer in openers.items()
+            for opener, closer in marked.items()
             for right in [(*filter(None, [closer]), *also)]
         }
 
@@ -95,13 +87,15 @@ class MarkedJson(DeclaredDialect):
 
     def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Start reading after the opening marker, at the bracket."""
-        opener = next((mark for mark in self.heads[0].literals if head.startswith(mark)), None)
         keys = None if self._has_common_keys else self._envelope
-        if opener is None:
+        opener = next((mark for mark in self._marks if head.startswith(mark)), None)
+        if opener is not None:
+            doubled = any(mark in head[len(opener) :] for mark in self._marks)
+            closers, fixes = self.closers_of(opener), [Fix("marker", "the opener came twice")] if doubled else []
+        elif self._stripped and head.startswith(self._stripped):
             closers, fixes = self._stripped_closers, [Fix("marker", "the markers around its header are missing")]
         else:
-            doubled = any(mark in head[len(opener) :] for mark in self._openers)
-            closers, fixes = self.closers_of(opener), [Fix("marker", "the opener came twice")] if doubled else []
+            return bare_json_candidate(head, rules, place, definite=definite)
         return JsonBlockReader(head, closers, rules, place, definite=definite, fixes=fixes, envelope_keys=keys)
 
     def call_id(self, call: Call, number: int) -> str:
@@ -126,12 +120,26 @@ class MarkedJson(DeclaredDialect):
 
     def _render_blocks(self, objects: Sequence[str]) -> str:
         if self._shape == "object":
-            return "\n".join(self._render_block(body) for body in objects)
+            return self._separator.join(self._render_block(body) for body in objects)
         return self._render_block(f"[{', '.join(objects)}]" if self._shape == "list" else "\n".join(objects))
 
     def _render_block(self, body: str) -> str:
         opener, closer = next(iter(self._openers.items()))
         return f"{opener}{self._padding}{body}{self._padding if closer else ''}{closer}"
+
+
+def _marked_head(marks: Sequence[str], body_starts: str, *, on_request: bool, beside_bare: bool) -> Head:
+    """Return the head of JSON after a marker; `beside_bare`: the dialect's tier is that of JSON without markers."""
+    again = optional_steps(any_literal_text(marks), SPACE)
+    alone = r"(?!)" if marks[-1][0].isalpha() else ""  # a marker that is a word is only a word at the end
+    return Head(
+        tuple(marks),
+        sequence(any_literal_text(marks), SPACE, again, FENCE),
+        body_starts=body_starts,
+        on_request=on_request,
+        sure_pattern=alone,
+        tier="S" if beside_bare and all(map(is_only_tokens, marks)) else None,
+    )
 
 
 def _stripped_head(label: str) -> Head:

@@ -26,6 +26,7 @@ from promptools.parsing.parts import Candidate
 from promptools.types import Call, Result
 
 ARGUMENTS: Final = "{arguments}"
+CALLS: Final = "{calls}"
 _GAP = r"\s{0,16}"
 _VALUES: Final = {"{id}": "[^<]{0,64}", "{name}": r"[^<>\n{]{1,128}"}
 """The patterns of what a template leaves open."""
@@ -36,12 +37,7 @@ _KEY = re.compile(r"(\{id\}|\{name\})")
 
 
 class NamedMarkerJson(DeclaredDialect):
-    """Opener, name, middle, JSON, closer.
-
-    `call`: the template of a call; `spellings`: other templates of the text before the arguments, which are only read.
-    `separator`: the text between two calls; `wrapper`: the text before and after all calls of a turn. `one_line`: the
-    arguments are written in one line, whatever line breaks they came with.
-    """
+    """Markers around a name and JSON. The arguments are the keys of the kind, in `promptools.dialects.table_kinds`."""
 
     def __init__(
         self,
@@ -51,30 +47,32 @@ class NamedMarkerJson(DeclaredDialect):
         spellings: Sequence[str] = (),
         separator: str = "\n",
         one_line: bool = False,
-        wrapper: Sequence[str] = ("", ""),
+        wrapper: str = CALLS,
         **common: Unpack[CommonKeys],
     ) -> None:
         before, _, after = call.partition(ARGUMENTS)
+        around = wrapper.partition(CALLS)
+        begin, end = around[0].strip(), around[2].strip()
         closer, *tail = _tokens(after) or [""]
-        closing = tuple(filter(None, (wrapper[1], closer, *tail, wrapper[0])))
+        closing = tuple(filter(None, (end, closer, *tail, begin)))
         common.setdefault("closers", closing)
         super().__init__(name, **common)
         self._call, self._separator, self._wrapper, self._one_line = call, separator, wrapper, one_line
         headers = [before, *(spelling.partition(ARGUMENTS)[0] for spelling in spellings)]
         marks = dict.fromkeys(_tokens(_KEY.split(header)[0])[0] for header in headers)
-        literals = tuple(filter(None, (wrapper[0], *marks)))
+        literals = tuple(filter(None, (begin, *marks)))
         opened = any_of(*map(_partial_pattern, headers))
-        if wrapper[0]:
-            opened = sequence(optional_steps(literal_text(wrapper[0]), _GAP), opened)
+        if begin:
+            opened = sequence(optional_steps(literal_text(begin), _GAP), opened)
         last = [tokens for tokens in (_tokens(_KEY.split(header)[-1]) for header in headers) if tokens]
         finished = "|".join(rf".*{_whole_pattern(tokens)}\s*" for tokens in last) or r"(?!)"
         self.heads = (
             Head(literals, sequence(opened, SPACE, FENCE), body_starts="{<", sure_pattern=rf"(?s:{finished})"),
         )
-        wrong = tuple(filter(None, (*tail, wrapper[1], "</think>")))
+        wrong = tuple(filter(None, (*tail, end, "</think>")))
         self._closers = Closers(right=(closer,) if closer else (), wrong=wrong, openers=literals, required=bool(closer))
         named = "|".join(map(_header_pattern, headers))
-        self._header = re.compile(rf"(?s:(?:{re.escape(wrapper[0])}\s*)?(?:{named}){_FENCE})")
+        self._header = re.compile(rf"(?s:(?:{re.escape(begin)}\s*)?(?:{named}){_FENCE})")
 
     def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Start reading at the bracket of the arguments."""
@@ -85,7 +83,7 @@ class NamedMarkerJson(DeclaredDialect):
     def render_calls(self, calls: Sequence[Call]) -> str:
         """Write calls in the model's own format."""
         written = (fill(self._call, self._values(call)) for call in calls)
-        return f"{self._wrapper[0]}{self._separator.join(written)}{self._wrapper[1]}"
+        return fill(self._wrapper, {"calls": self._separator.join(written)})
 
     def _values(self, call: Call) -> dict[str, str]:
         arguments = dump(call.arguments) if self._one_line else call.arguments_json

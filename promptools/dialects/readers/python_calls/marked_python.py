@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import ClassVar, Unpack
 
 from promptools.dialects.calls.resolve import Evidence, ParseOptions
-from promptools.dialects.contract import Head
 from promptools.dialects.declared import CommonKeys, DeclaredDialect
-from promptools.dialects.prefix_patterns import label_gate, literal_text
 from promptools.dialects.readers.json_block.block_reader import Closers, JsonBlockReader
 from promptools.dialects.readers.python_calls.python_heads import (
     BARE_LIST,
-    CALLEE,
     CallsOrJson,
-    begins_with_marker,
+    fence_heads,
+    label_head,
     list_head,
     marker_head,
+    program_head,
 )
 from promptools.dialects.readers.python_calls.python_parts import CallLayout
 from promptools.dialects.readers.python_calls.python_reader import PythonCallReader
@@ -25,6 +25,7 @@ from promptools.dialects.rendering.templates import Instructions
 from promptools.parsing.parts import Candidate
 from promptools.types import Call
 
+FENCE = "```"
 EXAMPLE = 'function_name(parameter="value", other=2)'
 PYTHON_TEXTS: CommonKeys = {
     "tool": "{function}",
@@ -35,18 +36,14 @@ PYTHON_TEXTS: CommonKeys = {
 }
 
 
-class MarkedPythonCalls(DeclaredDialect):
-    """Calls in Python's syntax after a marker.
+@lru_cache(maxsize=8)
+def fence_layout(run: str) -> CallLayout:
+    """Return the layout of a program in a code fence that was opened by `run`."""
+    return CallLayout(closers=(run,), one_per_line=True, statements=True)
 
-    `openers`: maps each opening marker to its closing marker, which is empty where there is none; the first pair is the
-    one that is written. `also`: closing markers that other writers use. `at_line_start`: the openers are words of prose
-    too, and count only at the beginning of a line. `spaces`: the text after the opening and before the closing marker;
-    `separator`: the text between two calls. `json`: objects may be between the markers, too. `bare_list`: a list of
-    calls is read without its markers, too, where the request asked for the dialect. `statements`: a program is between
-    the markers, and each of its statements calls a tool; it is read only in lenient parsing, or if the request asked
-    for it. `repeats`: the calls may be repeated after their closing marker, with another one. `closer_is_final`: the
-    closing marker cannot be prose, so that anything may follow it.
-    """
+
+class MarkedPythonCalls(DeclaredDialect):
+    """Calls in Python's syntax. The arguments are the keys of the kind, in `promptools.dialects.table_kinds`."""
 
     wording: ClassVar = Instructions(
         text="""{format}
@@ -89,10 +86,13 @@ The functions are:
         keys: CommonKeys = {**PYTHON_TEXTS, "closers": closing, **common, "instructions": instructions}
         super().__init__(name, **keys)
         self._separator = separator
-        if at_line_start:
-            heads = tuple(map(_line_head, openers))
+        self._fenced = opener.startswith(FENCE)
+        if self._fenced:
+            heads = fence_heads(opener.removeprefix(FENCE))
+        elif at_line_start:
+            heads = tuple(map(label_head, openers))
         elif statements:
-            heads = tuple(map(self._program_head, openers))
+            heads = tuple(program_head(marker, name) for marker in openers)
         else:
             heads = (marker_head(*openers, json=json, spaced=True, tier=self.tier),)
         self.heads = (*heads, *([list_head(tier="B", on_request=True)] if bare_list else []))
@@ -110,6 +110,10 @@ The functions are:
     def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Start reading at the first call, or at the bracket before it."""
         closers = self._json_closers
+        if self._fenced:  # the label is as much evidence as a tag
+            run = head[: len(head) - len(head.lstrip(head[:1]))] or FENCE
+            definite = definite or rules.strictness != "strict"
+            return PythonCallReader(head, fence_layout(run), rules, place, definite=definite)
         if not head:
             return PythonCallReader(head, BARE_LIST, rules, place, definite=definite)
         if closers is None:
@@ -124,27 +128,3 @@ The functions are:
     def render_calls(self, calls: Sequence[Call]) -> str:
         """Write calls in the model's own format."""
         return f"{self._before}{self._separator.join(python_calls(calls))}{self._after}" if calls else ""
-
-    def _program_head(self, opener: str) -> Head:
-        """Return the head of a program after a marker."""
-
-        def begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
-            if rules.strictness != "lenient" and rules.expect != self.name:
-                return False
-            return begins_with_marker(text, start, end, fresh=fresh, rules=rules)
-
-        pattern = rf"{literal_text(opener)}(?:\Z|\s{{0,64}}+(?:\Z|(?=[A-Za-z_#])))"
-        return Head((opener,), pattern, body_starts="c", begins=begins)
-
-
-def _line_head(label: str) -> Head:
-    """Return the head of calls after a label at the beginning of a line."""
-    return Head(
-        (label,),
-        rf"{literal_text(label)}(?:\Z|[ \t]{{0,8}}+(?:(?={CALLEE}\()|\Z|{CALLEE}\Z))",
-        body_starts="c",
-        gate=label_gate(label.split(maxsplit=1)[0]),
-        begins=begins_with_marker,
-        at_line_start=True,
-        unindented=True,
-    )

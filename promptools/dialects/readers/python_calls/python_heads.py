@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable
 
 from promptools.dialects.calls.resolve import PLAUSIBLE_NAME, ParseOptions
-from promptools.dialects.contract import Head, Tier
+from promptools.dialects.contract import NAME_GATE, Head, Tier
+from promptools.dialects.prefix_patterns import label_gate, literal_text
 from promptools.dialects.readers.literals.python_names import name_pattern, unescape_name
 from promptools.dialects.readers.python_calls.python_parts import CallLayout
 from promptools.parsing.parts import Candidate, CandidateBase
@@ -16,6 +17,10 @@ SPACED_CALLEE = name_pattern(r"\w", r"[\w.:/ -]", 80)
 LIST_PATTERN = rf"\[\s{{0,64}}+(?:\Z|{SPACED_CALLEE}(?:\Z|\())"
 BARE_LIST = CallLayout(brackets=True, spaced_names=True)
 """The layout of a list of calls without markers."""
+_OTHER_STATEMENT = (
+    r"print[ \t]?(?:\Z|\()|await[ \t]|[A-Za-z_]\w{0,63}+[ \t]{0,4}+(?:\Z|=)|\[\s{0,16}+(?:\Z|\w)|#(?:\Z|[^#])"
+)
+"""The beginning of a statement that does not begin with a tool's name."""
 _LIST_NAME = re.compile(r"\[\s*([^(]*)\(")
 _CALLEE = re.compile(rf"(?:\[\s{{0,16}}+)?({CALLEE})[ \t]{{0,8}}+\(")
 _FIRST_OF_BODY = re.compile(r"\s*+(?:\[\s*+)?+(\S)")
@@ -34,6 +39,46 @@ def begins_offered_call(text: str, start: int, end: int, *, fresh: bool, rules: 
     if match is None:
         return None if end == len(text) else False
     return rules.tools is not None and rules.tools.find(unescape_name(match[1])) is not None
+
+
+def fence_heads(label: str) -> tuple[Head, ...]:
+    """Return the heads of a program in a code fence with this label, whose statements call tools."""
+    call = Head(
+        (),
+        name_pattern("[A-Za-z_]", r"[\w.]", 63) + r"[ \t]{0,4}+(?:\Z|\()",
+        body_starts="",
+        gate=NAME_GATE,
+        begins=begins_with_marker,
+        at_line_start=True,
+        fenced=True,
+        fence_labels=(label,),
+    )
+    return call, call._replace(pattern=_OTHER_STATEMENT, gate=_OTHER_STATEMENT)
+
+
+def program_head(opener: str, dialect: str) -> Head:
+    """Return the head of a program after a marker: read only in lenient parsing, or if the request asked for it."""
+
+    def begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
+        if rules.strictness != "lenient" and rules.expect != dialect:
+            return False
+        return begins_with_marker(text, start, end, fresh=fresh, rules=rules)
+
+    pattern = rf"{literal_text(opener)}(?:\Z|\s{{0,64}}+(?:\Z|(?=[A-Za-z_#])))"
+    return Head((opener,), pattern, body_starts="c", begins=begins)
+
+
+def label_head(label: str) -> Head:
+    """Return the head of calls after a label at the beginning of a line."""
+    return Head(
+        (label,),
+        rf"{literal_text(label)}(?:\Z|[ \t]{{0,8}}+(?:(?={CALLEE}\()|\Z|{CALLEE}\Z))",
+        body_starts="c",
+        gate=label_gate(label.split(maxsplit=1)[0]),
+        begins=begins_with_marker,
+        at_line_start=True,
+        unindented=True,
+    )
 
 
 def marker_head(*openers: str, json: bool = False, spaced: bool = False, tier: Tier | None = None) -> Head:

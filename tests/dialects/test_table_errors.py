@@ -1,0 +1,123 @@
+"""Whatever a dialect's table holds: it is a dialect, or an error names the file, the key and what is wanted."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from promptools import Tools, UsageError, dialects
+from promptools.dialects.table import PACKAGE, make_dialect, read_dialect
+from promptools.dialects.table_kinds import COMMON_KEYS, KINDS
+from promptools.types import Call, Result
+
+TOOLS = Tools([{"name": "add", "description": "Add {tools}", "parameters": {"type": "object", "properties": {}}}])
+CALLS = [Call("1", "add", {"a": 1}, '{"a": 1}'), Call("2", "{name}", {}, "{}")]
+RESULTS = [Result("1", "add", "3"), Result("2", "add", "{content}", is_error=True)]
+TABLES: dict[str, dict[str, Any]] = {
+    "json": {"openers": {"<|acme|>": "<|/acme|>"}},
+    "named": {"call": "<|acme|>{name}<|with|>{arguments}<|/acme|>"},
+    "tags": {"call": '<do it="{name}">{parameters}</do>', "parameter": "<{key}>{value}</{key}>"},
+    "key_value": {"call": "<do>{name}{arguments}</do>", "argument": "<k>{key}</k><v>{value}</v>"},
+    "python": {"openers": {"<do>": "</do>"}},
+}
+"""The least that a table of each kind holds, apart from its name."""
+VALUES: list[Any] = [
+    *("", " ", "\n", "x", "xy", "{", "[", "\\", "(?P<x>", "{name}", "{arguments}{name}", "{name}{arguments}", "a" * 500),
+    *("<a>", "</a>", "<|a|>", "A:", "A: ", "#a", "\ud800", "{calls}", "<a>{calls}</a>", "{content}", "{json} {x}", "S"),
+    *("```", "```x", "function", "é:", "a b", '<a b="{name}">{parameters}</a>', "<{key}>{value}</{key}>", "{suffix}>"),
+    *(True, False, 0, 1, -1.5, float("nan"), 10**400),
+    *([], [""], ["x"], ["xy"], ["<a>", "</a>"], ["a", "b", "c"], ["", "", ""], [1], [[]], [{}], [True], ["xy", 1]),
+    *({}, {"": ""}, {"a": ""}, {"ab": ""}, {"ab": "cd"}, {"ab": 1}, {"": "ab"}, {"ab": []}, {"text": "x"}),
+    *({"text": 1}, {"text": "{format}", "format": "{tools}"}, {"<a>": "</a>", "<ab>": "</a>", "": ""}, {" ab": ""}),
+    *({"{suffix}>": "{suffix}>"}, {"<t:{suffix}>": "</t:{suffix}>"}, {"<t:{suffix}>": "</t>"}, {"```x": "```"}),
+    *({"A:": ""}, {"##": ""}, {"A b:": "<e>"}),
+]
+KEYS = [(kind, key) for kind in KINDS for key in {**COMMON_KEYS, **KINDS[kind].keys}]
+
+
+def written(table: dict[str, Any]) -> None:
+    """Make the dialect of a table, and use all of it."""
+    dialect = make_dialect(table, "acme.toml")
+    assert dialect.render_tools(TOOLS, parallel=True) is not None
+    assert dialect.render_tools(TOOLS, parallel=False, required=True) is not None
+    assert dialect.render_calls(CALLS) is not None
+    assert dialect.render_results(RESULTS) is not None
+    for head in dialect.heads:
+        for pattern in (head.pattern, head.gate, head.sure_pattern):
+            re.compile(pattern)
+        assert all(head.literals)
+
+
+@pytest.mark.parametrize(("kind", "key"), KEYS)
+def test_any_value_is_read_or_refused(kind: str, key: str) -> None:
+    read = 0
+    for value in VALUES:
+        table = {"name": "acme", "kind": kind, **TABLES[kind], key: value}
+        try:
+            written(table)
+            read += 1
+        except UsageError as error:
+            assert "acme.toml" in str(error)
+            assert key in str(error) or (key == "kind" and "key" in str(error))
+    assert read < len(VALUES)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_kind_needs_is_required(kind: str) -> None:
+    table = {"name": "acme", "kind": kind, **TABLES[kind]}
+    written(table)
+    for key in ("name", *KINDS[kind].required):
+        with pytest.raises(UsageError, match=rf"'acme\.toml' has no '{key}'; wanted is "):
+            make_dialect({other: value for other, value in table.items() if other != key}, "acme.toml")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_error_for_an_unknown_key_lists_those_of_the_kind(kind: str) -> None:
+    with pytest.raises(UsageError, match=r"has a key 'colour'; the keys are name, .*for the kind") as caught:
+        make_dialect({"name": "acme", "kind": kind, **TABLES[kind], "colour": "red"}, "acme.toml")
+    assert all(key in str(caught.value) for key in KINDS[kind].keys)
+
+
+@pytest.mark.parametrize("kind", ["xml", "", 1, ["json"], {}])
+def test_an_unknown_kind(kind: object) -> None:
+    with pytest.raises(UsageError, match=r"'kind' is .*; wanted is 'json' or 'named' or"):
+        make_dialect({"name": "acme", "kind": kind}, "acme.toml")
+
+
+def test_labels_begin_with_a_letter() -> None:
+    with pytest.raises(UsageError, match=r"'acme\.toml': with 'at_line_start' .*'##' is not"):
+        make_dialect({"name": "acme", "kind": "python", "at_line_start": True, "openers": {"##": ""}}, "acme.toml")
+
+
+@pytest.mark.parametrize(
+    "text", ["x = ", "x = 1\nx = 2", "[" * 9999, f"x = {'[' * 9999}", "\x00", 'name = "\\ud800"', "x = 1979-99-99"]
+)
+def test_what_is_no_toml(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "acme.toml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=r"acme\.toml' is no TOML"):
+        dialects.load(path)
+
+
+def test_bytes_that_are_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "acme.toml"
+    path.write_bytes(b'name = "\xff"')
+    with pytest.raises(UsageError, match=r"acme\.toml' is no TOML"):
+        dialects.load(path)
+
+
+@pytest.mark.parametrize("name", ["", "no.toml", "a\x00b", "."])
+def test_a_file_that_cannot_be_read(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be read|is no TOML"):
+        dialects.load(f"{tmp_path}/{name}")
+
+
+@pytest.mark.parametrize("name", [name for name, place in dialects.BUILT_IN.items() if place.endswith(".toml")])
+def test_a_family_in_the_package_has_its_source(name: str) -> None:
+    dialect = read_dialect(PACKAGE / dialects.BUILT_IN[name])
+    assert dialect.name == name
+    assert dialect.models
+    assert re.search(r"\b20[0-9][0-9]\b|vLLM|SGLang|made up", dialect.source), dialect.source
