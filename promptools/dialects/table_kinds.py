@@ -12,9 +12,14 @@ from promptools.dialects.declared import DeclaredDialect
 from promptools.dialects.readers.json_block.marked_json import MarkedJson
 from promptools.dialects.readers.json_block.named_marker_json import NamedMarkerJson, is_call_template
 from promptools.dialects.readers.key_value.pair_dialect import PairDialect, is_argument, is_call, is_wrapper
-from promptools.dialects.readers.markup.tag_dialect import TagDialect
-from promptools.dialects.readers.markup.tag_templates import read_call, read_parameter_template, read_wrapper, word_of
 from promptools.dialects.readers.python_calls.marked_python import MarkedPythonCalls
+from promptools.dialects.readers.tag_formats.tag_dialect import TagDialect
+from promptools.dialects.readers.tag_formats.tag_templates import (
+    read_call,
+    read_parameter_template,
+    read_wrapper,
+    word_of,
+)
 from promptools.dialects.rendering.templates import Instructions
 from promptools.dialects.table_values import (
     FLAG,

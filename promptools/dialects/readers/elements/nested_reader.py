@@ -97,6 +97,10 @@ class NestedReader(MarkupReader):
         self._call_tokens: list[Tag | str] = []
         self._open_elements: list[str] = []
         """Elements that are open, outermost first."""
+        self._open_calls = 0
+        """Calls that are open inside the parameters."""
+        self._closing_tokens: list[tuple[int, Tag | str]] = []
+        """A call's closing tag without its mark, and the white space after it."""
         self._may_stream = False  # a repeated name makes a scalar a list: nothing is certain before the end
         self._streamer: MarkupStreamer | None = None
 
@@ -132,7 +136,7 @@ class NestedReader(MarkupReader):
         elif (token.kind in ("call", "wrap") and marked and not self._open_elements) or (
             token.kind == "end" and not self._open_elements and self._call_tokens
         ):
-            self._end_call(self._index, self._missing_closer_fix())
+            self._end_call(self._index, self._grammar.missing_call_closer())
             if not self._decided:
                 self._between(token)
         else:

@@ -1,5 +1,5 @@
-"""Calls as markup, `call(name) / parameter(key) value`.
+"""Calls as tags, `call(name) / parameter(key) value / end`: the reader of all formats that are tags around tags.
 
-`tag_tokenizer` finds the tags, `markup_block` and its states split the text at them, `markup_call` makes a call of the
-pieces; `markup_reader` is what a dialect uses.
+`tag_names` reads one tag and `tag_tokenizer` finds them; `markup_reader` has the states of a block, `open_value`
+decides where a value ends, `markup_call` builds a call, and `block_parts` turns the block into parts.
 """

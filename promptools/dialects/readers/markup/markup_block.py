@@ -1,50 +1,38 @@
-"""The base of the markup reader: tokens in, segments out, and in the end the parts that tile the text.
+"""The state of a block of markup: tokens in, calls out, and in the end the parts that tile the text.
 
 Text arrives in pieces. `TagTokenizer` splits it into tokens, each a tag or the text between two, and each token goes to
-`_state`, a bound method that is the current state. All tokens are kept, and a position in the block is an index into
-them, so that what turns out not to be a call can be returned as text unchanged.
+`_state`, a method of `MarkupReader`. All tokens are kept, and a position in the block is an index into them, so that
+what turns out not to be a call can be returned as text unchanged.
 
 A call that has ended is a `CallSegment`, a range of tokens; the tokens between segments are markup. A body in JSON is
 left to another reader (`_json_reader`) until that has decided. The block ends in `_finish`, which resolves the segments
-and tiles the text with parts, or in `_finish_as_text`, which returns it as text. The tokens after its end become `rest`
-and are read again.
+and tiles the text with parts, or in `_finish_as_text`, which returns it as text. The tokens after its end become
+`unread`, and are read again. What is not a call ends it (`_give_up`), or is malformed where a call is intended.
 
-Where a call is intended it is emitted while it is being written (`MarkupStreamer`). Emitted parts are never taken back:
-`_emitted_to` is the index up to which this happened.
+Where a call is intended it is emitted while it is being written (`MarkupStreamer`). Emitted parts are never taken back.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
-from promptools.dialects.calls.envelope import NotACall
-from promptools.dialects.calls.json_body import call_part
 from promptools.dialects.calls.resolve import Evidence, ParseOptions, malformed_call
 from promptools.dialects.contract import trace_entry
 from promptools.dialects.readers.json_block.block_reader import Closers, JsonBlockReader
+from promptools.dialects.readers.markup.block_parts import BlockParts, CallSegment, was_repaired
 from promptools.dialects.readers.markup.markup_call import MarkupCall, MarkupGrammar
 from promptools.dialects.readers.markup.markup_streamer import MarkupStreamer
-from promptools.dialects.readers.markup.tag_names import Tag
+from promptools.dialects.readers.markup.open_value import OpenValue
+from promptools.dialects.readers.markup.tag_names import Tag, strip_blank
 from promptools.dialects.readers.markup.tag_tokenizer import TagTokenizer
 from promptools.parsing.parts import Candidate, CandidateBase, EarlyOutput, Part, TriedStrategy, add_fix, total_length
-from promptools.types import Call, Fix, Malformed
+from promptools.types import Fix, Malformed, MalformedReason
 
 MAX_OPEN_BODIES = 8
 """Open bodies at the end of the text that are closed, each within what the one before returned."""
 TokenState: TypeAlias = "Callable[[Tag | str], None]"
-
-
-class CallSegment(NamedTuple):
-    """Tokens of the block that are one call, or what a reader of JSON made of one."""
-
-    start: int
-    end: int
-    call: MarkupCall | Malformed | None
-    parts: list[Part]
-    streamer: MarkupStreamer | None = None
-    """What streamed it, if it was emitted early."""
 
 
 class MarkupBlock(CandidateBase, ABC):
@@ -61,13 +49,14 @@ class MarkupBlock(CandidateBase, ABC):
         self._carried_text = ""
         self._state: TokenState = self._before_calls
         self._decided = False
-        self._tokens: list[str] = []
-        """Every token so far; a position in the block is an index into it."""
+        self._block = BlockParts(place)
+        self._block.tries = self.tries
+        self._tokens = self._block.tokens
         self._index = 0
         """The index of the current token."""
         self._reread_size = 0
         """Characters at the end of the current token that are read again."""
-        self._segments: list[CallSegment] = []
+        self._segments = self._block.segments
         self._pending_fixes: list[Fix] = []
         """Fixes made before the current call."""
         self._call_start = 0
@@ -75,15 +64,37 @@ class MarkupBlock(CandidateBase, ABC):
         self._json_reader: Candidate | None = None
         self._streamer: MarkupStreamer | None = None
         """Streams the current call."""
-        self._emitted_to = 0
-        """The index up to which parts have been emitted."""
         self._has_emitted = False
         """A call, or its name, has been emitted."""
+
+        self._in_wrapper = False
+        self._wrapper_name: str | None = None
+        self._outside_text: list[str] = []
+        """The text between the tags outside of values."""
+        self._call: MarkupCall | None = None
+        self._value: OpenValue | None = None
+        """The value that is read, or was read last."""
+        self._reopenable: OpenValue | None = None
+        """The last value, while text after its call may still be part of it."""
+        self._emits_calls = self._may_stream = definite and place.implies_call
+        """A call of the block may be emitted before the next one begins, or even while it comes."""
+        self._cut_tag = ""
+        """What the text ended in that may have become a tag."""
+        self._skip_reason = ""
+        self._tags.splits_cdata = grammar.cdata
+        self._tags.elements = self._names.naming_elements | rules.tools.all_keys if rules.tools is not None else None
+
+    @property
+    def _may_be_quoted(self) -> bool:
+        """Whether nothing but its tags makes this a call: it has no wrapper, and the request asked for none."""
+        return not (self._in_wrapper or self._place.implies_call)
 
     @abstractmethod
     def _before_calls(self, token: Tag | str) -> None: ...
     @abstractmethod
-    def _on_json_decided(self) -> None: ...
+    def _skipping(self, token: Tag | str) -> None: ...
+    @abstractmethod
+    def _between(self, token: Tag | str) -> None: ...
     @abstractmethod
     def _on_end_of_text(self, finish_reason: str | None) -> None: ...
 
@@ -155,8 +166,8 @@ class MarkupBlock(CandidateBase, ABC):
 
     def _emit_before(self, index: int) -> None:
         """Emit the parts before `index`."""
-        if index > self._emitted_to:
-            parts = self._tile(index)
+        if index > self._block.emitted_to:
+            parts = self._block.tile(index, has_emitted=self._has_emitted)
             self._has_emitted = self._has_emitted or bool(parts)
             self._emit_early(parts)
 
@@ -179,93 +190,109 @@ class MarkupBlock(CandidateBase, ABC):
             "", ends, self._rules, self._place, definite=self.definite, name=name, fixes=early
         )
 
+    def _on_json_decided(self) -> None:
+        """Add the parts that the reader of JSON made of a body."""
+        inner, self._json_reader = self._json_reader, None
+        assert inner is not None
+        self.tries += inner.tries
+        self._index = len(self._tokens)
+        self._tokens.append("".join(part.raw for part in inner.parts))
+        if all(part.kind == "text" for part in inner.parts):
+            self._give_up("the JSON in it is no call", None)
+            return
+        call, self._call = self._call, None
+        for fix in call.fixes if call is not None else []:
+            add_fix(inner.parts, fix)
+        self._segments.append(CallSegment(self._index, self._index + 1, None, inner.parts))
+        self._outside_text = []
+        self._state = self._between
+        if not self._in_wrapper or call is None:
+            self._finish(self._index + 1)
+
+    # --- what is missing, or odd -------------------------------------------------------------------------------------
+
+    def _record_spelling(self, tag: Tag) -> None:
+        """Record a tag that is not as the family is trained to write it."""
+        fix = self._grammar.spelling_fix(tag)
+        if fix is not None:
+            self._record_fix(fix)
+
+    def _record_fix(self, fix: Fix) -> None:
+        if self._call is not None:
+            self._call.record_fix(fix)
+        else:
+            self._pending_fixes.append(fix)
+
+    def _missing_wrapper_fix(self) -> Fix | None:
+        return Fix("closer", f"no {self._grammar.wrapper[1]!r}") if self._in_wrapper else None
+
     # --- the outcome ---------------------------------------------------------------------------------------------
 
     def _finish_as_text(self, end: int, why: str) -> None:
         """Return the tokens before `end` as text."""
         end = max(end, 1)
-        raw = "".join(self._tokens[:end])
+        raw = self._block.text(0, end)
         self.parts = [Part("text", raw)]
-        self.unread = "".join(self._tokens[end:])
+        self.unread = self._block.text(end, len(self._tokens))
         self.tries.append(TriedStrategy(self._place.dialect, "text", why, len(raw) + len(self.unread)))
         self._decided = True
 
     def _finish(self, end: int, fix: Fix | None = None) -> None:
         """Resolve the calls before index `end`; the tokens from there on are read again."""
-        parts = self._tile(end)
+        parts = self._block.tile(end, has_emitted=self._has_emitted)
         if not (parts or self._has_emitted):
             self._finish_as_text(end, "it calls no offered tool")
             return
         if fix is not None:
             add_fix(reversed(parts), fix)
-        if self._rules.strictness == "strict" and not self._place.implies_call and _was_repaired(parts):
+        if self._rules.strictness == "strict" and not self._place.implies_call and was_repaired(parts):
             self._finish_as_text(end, "strict allows no repair of the markup")
             return
         self.parts = parts
-        self.unread = "".join(self._tokens[end:])
+        self.unread = self._block.text(end, len(self._tokens))
         all_parts = [*self._emitted, *parts]
         self.tries.append(trace_entry(self._place.dialect, total_length(all_parts), all_parts))
         self._decided = True
 
-    def _tile(self, end: int) -> list[Part]:
-        """Resolve the calls before index `end` that were not emitted; return no parts if none of them is a call."""
-        place = self._place._replace(wrapper_first=False)
-        settled = [self._resolve_segment(segment, place) for segment in self._segments]
-        if self._place.wrapper_first and not any(settled):
-            settled = [self._resolve_segment(segment, self._place) for segment in self._segments]
-        if not (any(settled) or self._has_emitted):
-            return []
-        meant = self._place._replace(sentinel=True)  # beside a real call, a call is intended
-        settled = [
-            tiles or self._resolve_segment(segment, meant)
-            for tiles, segment in zip(settled, self._segments, strict=True)
-        ]
-        parts: list[Part] = []
-        at = self._emitted_to
-        for segment, tiles in zip(self._segments, settled, strict=True):
-            self._add_markup(parts, at, segment.start)
-            parts += tiles or [self._nameless_part(segment)]
-            at = segment.end
-        self._add_markup(parts, at, end)
-        self._segments, self._emitted_to = [], end
-        return parts
+    def _give_up(self, why: str, token: Tag | str | None) -> None:
+        """Skip what is not a call: where a call is intended it is a malformed one, else it is text."""
+        named = self._call is not None and self._call.tool is not None
+        if self._place.sentinel or self._has_emitted or (self._place.expected and named):
+            self._skip_reason = why
+            self._state = self._skipping
+            if isinstance(token, Tag):
+                self._skipping(token)
+        elif self._segments:
+            self._finish(self._segments[-1].end, self._missing_wrapper_fix())
+        else:
+            if isinstance(token, str):  # from its first visible character on it is read again, however the text was cut
+                self._put_back(len(strip_blank(token)))
+            self._finish_as_text(self._index + (not isinstance(token, Tag)), why)
 
-    def _add_markup(self, parts: list[Part], start: int, end: int) -> None:
-        raw = "".join(self._tokens[start:end])
-        if raw:
-            parts.append(Part("markup", raw))
+    def _malformed(self, reason: MalformedReason, why: str) -> Malformed:
+        call = self._call
+        name = None if call is None else call.tool.name if call.tool is not None else call.written_name
+        return malformed_call(reason, why, self._place.dialect, name)
 
-    def _resolve_segment(self, segment: CallSegment, place: Evidence) -> list[Part]:
-        if segment.call is None:
-            return segment.parts
-        raw = "".join(self._tokens[segment.start : segment.end])
-        if isinstance(segment.call, Malformed):
-            return [Part("malformed", raw, malformed=segment.call)]
-        try:
-            outcome = self._resolve_call(segment.call, place)
-            if segment.streamer is not None:
-                outcome = segment.streamer.reconcile(outcome, place.dialect)
-            return [call_part(outcome, raw)]
-        except NotACall as no:
-            self.tries.append(TriedStrategy(place.dialect, "text", str(no), len(raw)))
-            return []
+    def _call_was_coming(self, *, length: bool) -> bool:
+        """Return whether a call was coming when the text ended after the wrapper's opening tag."""
+        return self._place.expected or (self._place.sentinel and (length or self._cut_tag != ""))
 
-    def _resolve_call(self, call: MarkupCall, place: Evidence) -> Call | Malformed:
-        outcome = call.resolve(place)
-        if call.error:
-            return malformed_call("invalid_json", call.error, place.dialect, outcome.name)
-        if isinstance(outcome, Malformed) and call.unclosed and outcome.reason == "invalid_arguments":
-            return malformed_call("truncated", "the text ended before its last parameters", place.dialect, outcome.name)
-        return outcome
-
-    def _nameless_part(self, segment: CallSegment) -> Part:
-        raw = "".join(self._tokens[segment.start : segment.end])
-        malformed = malformed_call("invalid_json", "what is in the name's place is no name", self._place.dialect, None)
-        return Part("malformed", raw, malformed=malformed)
-
-
-def _was_repaired(parts: list[Part]) -> bool:
-    """Return whether the markup of a call was repaired, or cannot be read."""
-    fixes = [fix.kind for part in parts if part.call is not None for fix in part.call.fixes]
-    broke = any(part.malformed is not None and part.malformed.call is None for part in parts)
-    return broke or not {"closer", "marker", "unwrap", "duplicate"}.isdisjoint(fixes)
+    def _truncate(self, why: str) -> None:
+        """Report that the current call was cut off; or return the block as text, if no call is certain."""
+        call = self._call
+        known = self._rules.tools is None or (call is not None and call.tool is not None)
+        certain = (
+            call is not None
+            and known
+            and not (self._may_be_quoted and self._value is not None and self._value.unmatched_closer)
+        )
+        if not (self._place.implies_call or certain):
+            if self._segments:
+                self._finish(self._segments[-1].end, self._missing_wrapper_fix())
+            else:
+                self._finish_as_text(self._index, f"{why}, and that a call was meant is not certain")
+            return
+        malformed = self._malformed("truncated", why)
+        self._segments.append(CallSegment(self._call_start, self._index, malformed, []))
+        self._finish(self._index)

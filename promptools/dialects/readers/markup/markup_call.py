@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 from promptools.dialects.calls.bare_values import read_parameter, read_typed
 from promptools.dialects.calls.envelope import JsonNode, UnresolvedCall
 from promptools.dialects.calls.resolve import Evidence, ParseOptions, resolve_call
-from promptools.dialects.readers.markup.tag_names import SHARED_NAMES, TagNames
+from promptools.dialects.readers.markup.tag_names import SHARED_NAMES, Tag, TagNames
 from promptools.errors import clip
 from promptools.jsontext.read import Unreadable, read_value
 from promptools.types import Call, Fix, Malformed, Tool
@@ -51,6 +51,20 @@ class MarkupGrammar(NamedTuple):
     """Parameters are elements of their keys."""
     names: TagNames = SHARED_NAMES
     """The names of its tags."""
+
+    def spelling_fix(self, tag: Tag) -> Fix | None:
+        """Return the fix for a tag that is not as the family is trained to write it."""
+        if self.canonical.fullmatch(tag.raw):
+            return None
+        return Fix("marker", f"the tag was written {clip(tag.raw, 60)!r}")
+
+    def missing_value_closer(self) -> Fix:
+        """Return the fix for a value without its closing tag."""
+        return Fix(self.unclosed_value, f"no {self.closers[1]!r}")
+
+    def missing_call_closer(self) -> Fix | None:
+        """Return the fix for a call without its closing tag."""
+        return Fix("closer", f"no {self.closers[0]!r}") if self.closers[0] else None
 
 
 class MarkupCall:

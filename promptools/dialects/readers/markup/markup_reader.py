@@ -1,30 +1,30 @@
-"""Calls as markup, `call(name) / parameter(key) value / end`, read as they come: the reader of the XML families.
+"""Calls as markup, `call(name) / parameter(key) value / end`, read as they come: the one reader of tags.
 
 The format has no escaping, so a value may hold any tag. What ends a value is judged by what follows: a closing tag
 counts only before another tag of the call, or the end; a parameter's opening tag counts only if the tool has such a
 parameter and it is still missing; a call inside a value takes its own closing tags. A value that nothing closes is
 never an argument.
 
-The states, one method each, and the modules that hold them:
+The states, one method each:
 
-    _before_calls       before the first call: wrapper, call, a name outside of its tag, JSON        here
-    _in_nameless_call   after a call's opening tag without a name                                    here
-    _in_call            between parameters                                                           here
-    _in_nameless_param  after a parameter's opening tag without a name                               value_states
-    _in_value           in a value                                                                   value_states
-    _after_closer       after what looks like the end of a value                                     value_states
-    _between            after a call; its last value may be reopened if its closing tag comes here   here
-    _skipping           in what is not a call, up to its end                                         end_states
+    _before_calls       before the first call: wrapper, call, a name outside of its tag, JSON
+    _in_nameless_call   after a call's opening tag without a name
+    _in_call            between parameters
+    _in_nameless_param  after a parameter's opening tag without a name
+    _in_value           in a value, which `OpenValue` reads
+    _between            after a call; its last value may be reopened if its closing tag comes here
+    _skipping           in what is not a call, up to its end
 """
 
 from __future__ import annotations
 
-from promptools.dialects.readers.markup.end_states import EndStates
-from promptools.dialects.readers.markup.markup_block import CallSegment
+from promptools.dialects.calls.resolve import COMPLETE_FINISH_REASONS
+from promptools.dialects.readers.markup.block_parts import CallSegment
+from promptools.dialects.readers.markup.markup_block import MarkupBlock
 from promptools.dialects.readers.markup.markup_call import MarkupCall
 from promptools.dialects.readers.markup.markup_streamer import MarkupStreamer
+from promptools.dialects.readers.markup.open_value import HeldToken, OpenValue, inline_value
 from promptools.dialects.readers.markup.tag_names import Tag, is_blank, strip_blank
-from promptools.dialects.readers.markup.value_states import inline_value
 from promptools.errors import clip
 from promptools.types import Fix
 
@@ -32,7 +32,7 @@ MAX_STRAY_TEXT = 1000
 """Characters of text between calls, inside their wrapper, before the block is given up."""
 
 
-class MarkupReader(EndStates):
+class MarkupReader(MarkupBlock):
     """Reads a block of calls, or one call without a wrapper, as a `promptools.parsing.parts.Candidate`."""
 
     def begin_call(self, name: str) -> None:
@@ -100,7 +100,7 @@ class MarkupReader(EndStates):
             case "noise":
                 self._outside_text = []
             case "wrap" if token.close:
-                self._finish(self._index + 1, self._spelling_fix(token))
+                self._finish(self._index + 1, self._grammar.spelling_fix(token))
             case "call" if not token.close:
                 self._pending_fixes += (
                     [Fix("marker", "there was text between the calls")] if self._has_outside_text() else []
@@ -109,7 +109,7 @@ class MarkupReader(EndStates):
                 self._open_call(self._index, token.name)
                 if token.empty:
                     self._end_call(self._index + 1)
-            case "param" | "element" if token.close and self._reopen_index is not None and self._has_outside_text():
+            case "param" | "element" if token.close and self._reopenable is not None and self._has_outside_text():
                 if self._names.begins_broken_tag("".join(self._outside_text)) or self._parameter_began():
                     self._call, self._call_start = None, self._segments[-1].end
                     self._give_up("its first tag cannot be read", token)
@@ -132,21 +132,20 @@ class MarkupReader(EndStates):
 
     def _reopen_value(self, token: Tag) -> None:
         """Make the text after the call the rest of its last value, which is closed only here."""
-        assert self._reopen_index is not None
-        begin = self._reopen_index
-        call = self._segments.pop().call
+        value, call = self._reopenable, self._segments.pop().call
+        assert value is not None
         assert isinstance(call, MarkupCall)
         call.revoke_last()
         self._call = call
-        for raw in self._tokens[begin + len(self._value_pieces) : self._index]:
-            self._add_to_value(raw)
+        for raw in self._tokens[value.end : self._index]:
+            value.add(raw)
         self._state = self._in_value
         self._in_value(token)
 
     def _open_call(self, at: int, name: str | None) -> None:
         self._call_start = at
         self._outside_text = []
-        self._reopen_index = None
+        self._reopenable = None
         if self._emits_calls and self._segments:
             self._emit_before(at)
         if name is None:
@@ -230,7 +229,7 @@ class MarkupReader(EndStates):
             self._record_spelling(tag)
             self._end_call(self._index + 1)
         elif tag.kind in ("call", "wrap") or (tag.kind == "end" and call.values):
-            self._end_call(self._index, self._missing_closer_fix())
+            self._end_call(self._index, self._grammar.missing_call_closer())
             if not self._decided:
                 self._between(tag)
         else:
@@ -245,3 +244,158 @@ class MarkupReader(EndStates):
             self._start_json(call.written_name)
         else:
             self._give_up("there is text between the parameters", text)
+
+    # --- parameters --------------------------------------------------------------------------------------------------
+
+    def _open_value(self, tag: Tag, call: MarkupCall) -> None:
+        names = self._names
+        is_element = tag.kind == "element"
+        if is_element and tag.name in names.naming_elements and not (call.tool is not None and call.declares(tag.name)):
+            return
+        if is_element and not call.declares(tag.name or ""):
+            self._give_up(f"{clip(tag.raw, 40)!r} is in the call", tag)
+            return
+        if self._may_be_quoted and not tag.attributes.keys() <= {names.key_attribute, "string", "value"}:
+            self._give_up(f"{clip(tag.raw, 40)!r} is another format's", tag)
+            return
+        if not is_element:
+            self._record_spelling(tag)
+        elif not self._grammar.elements:
+            call.record_fix(Fix("marker", f"a parameter was in {clip(tag.raw, 40)!r}"))
+        self._reopenable = None
+        string = tag.attributes.get("string")
+        if tag.name is None and not is_element:
+            self._outside_text = []
+            self._string_attribute = string
+            self._state = self._in_nameless_param
+            return
+        key = tag.name or ""
+        self._stream_param(key, verbatim=not tag.empty and string != "false")
+        if tag.empty:
+            call.add(key, inline_value(tag) or "", inline=True)
+        else:
+            self._begin_value(
+                OpenValue(
+                    key,
+                    "element" if is_element else "tag",
+                    call,
+                    self._grammar,
+                    self._streamer,
+                    string=string,
+                    may_be_quoted=self._may_be_quoted,
+                )
+            )
+
+    def _in_nameless_param(self, token: Tag | str) -> None:
+        """After a parameter's opening tag without a name: the name is the text that follows."""
+        if isinstance(token, str):
+            self._outside_text.append(token)
+            return
+        key = "".join(self._outside_text).strip()
+        call = self._call
+        assert call is not None
+        if token.kind != "param" or not token.close or "\n" in key or not (key and call.declares(key)):
+            self._give_up("a parameter has no name", token)
+            return
+        self._outside_text = []
+        self._stream_param(key, verbatim=True)
+        self._begin_value(
+            OpenValue(
+                key, "nameless", call, self._grammar, self._streamer, string=None, may_be_quoted=self._may_be_quoted
+            )
+        )
+
+    def _begin_value(self, value: OpenValue) -> None:
+        self._value = value
+        self._state = self._in_value
+
+    def _stream_param(self, key: str, *, verbatim: bool) -> None:
+        if self._streamer is not None:
+            self._streamer.begin_parameter(key, verbatim=verbatim and not self._grammar.cdata)
+
+    def _in_value(self, token: Tag | str) -> None:
+        """In a value."""
+        assert self._value is not None
+        tags = self._value.feed(token, self._index)
+        if tags is not None:
+            self._end_value(self._value, tags)
+            if not self._decided:  # else the token is read again
+                self._state(token)
+
+    def _end_value(self, value: OpenValue, tags: list[HeldToken]) -> None:
+        """Go on after a value, with the tags after its own closing tag."""
+        self._state = self._in_call
+        current = self._index
+        for at, tag in tags:
+            if not self._decided:
+                self._index = at
+                self._state(tag)
+        self._index = current
+        self._reopenable = value if value.end else None
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def _skipping(self, token: Tag | str) -> None:
+        """In what is not a call, up to its end."""
+        if isinstance(token, str) or not token.close or token.kind not in ("call", "wrap"):
+            return
+        end = self._index + (token.kind == "call")
+        self._segments.append(
+            CallSegment(self._call_start, end, self._malformed("invalid_json", self._skip_reason), [])
+        )
+        self._call, self._outside_text, self._reopenable = None, [], None
+        self._state = self._between
+        if token.kind == "wrap":
+            self._between(token)
+        elif not self._in_wrapper:
+            self._finish(end)
+
+    def _on_end_of_text(self, finish_reason: str | None) -> None:
+        """Decide at the end of the text."""
+        self._index = len(self._tokens)
+        length = finish_reason == "length"
+        value = self._value
+        if self._state == self._in_value and value is not None and value.may_have_ended:
+            if value.ends_with_text(length=length):
+                self._end_value(value, value.accept_end())
+            else:
+                value.resume()
+        if self._decided:
+            return
+        if self._state == self._in_call:
+            self._end_in_call(finish_reason)
+        elif self._state == self._between:
+            if length and self._in_wrapper and self._reopenable is not None:  # the value may go on
+                self._call = self._segments[-1].call if isinstance(self._segments[-1].call, MarkupCall) else None
+                self._call_start = self._segments.pop().start
+                self._truncate("the text ended before its wrapper did")
+            elif self._cut_tag.startswith(self._names.closer_start) and not self._has_outside_text():
+                self._finish(self._index, Fix("closer", f"no {self._grammar.wrapper[1]!r}, only {self._cut_tag!r}"))
+            else:
+                self._finish(self._segments[-1].end, self._missing_wrapper_fix())
+        elif self._state == self._skipping:
+            self._segments.append(
+                CallSegment(self._call_start, self._index, self._malformed("invalid_json", self._skip_reason), [])
+            )
+            self._finish(self._index)
+        elif self._state == self._before_calls and not self._call_was_coming(length=length):
+            self._finish_as_text(self._index, "no call follows the opener")
+        else:
+            self._truncate(f"the text ended inside {value.key!r}" if value is not None else "the text ended inside it")
+
+    def _end_in_call(self, finish_reason: str | None) -> None:
+        call = self._call
+        assert call is not None
+        stopped = finish_reason in COMPLETE_FINISH_REASONS
+        meant = self._in_wrapper or self._place.implies_call
+        closing = self._cut_tag.startswith(self._names.closer_start)
+        cut = self._cut_tag != "" and not closing
+        if not call.values and not meant:
+            self._finish_as_text(self._index, "only the beginning of a call is there")
+        elif cut or finish_reason == "length" or not (stopped or (call.values and closing)):
+            self._truncate("the text ended before its closer")
+        else:
+            call.unclosed = True
+            self._end_call(self._index, self._grammar.missing_call_closer())
+            if not self._decided:
+                self._finish(self._index, self._missing_wrapper_fix())

@@ -82,6 +82,9 @@ class TagHeads:
             if tag.kind not in ("wrap", "noise") or tag.close:
                 return self.own_call.match(tag.raw) is not None
         last = first.texts[-1].strip()
+        unread = start + sum(len(tag.raw) for tag in first.tags) + sum(map(len, first.texts))
+        if last in ("", *self.noise_texts) and self.own_call.match(text, unread, end):
+            return True  # its tag is not complete, but a call was certainly begun
         return None if first.incomplete and any(text.startswith(last) for text in ("", *self.noise_texts)) else False
 
     def begins_bare(self, text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:

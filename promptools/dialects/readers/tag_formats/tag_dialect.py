@@ -16,12 +16,12 @@ from typing import Literal, TypeAlias, Unpack
 from promptools.dialects.calls.resolve import Evidence, ParseOptions
 from promptools.dialects.contract import Head, HeadPredicate
 from promptools.dialects.declared import CommonKeys, DeclaredDialect
-from promptools.dialects.prefix_patterns import any_literal_text
+from promptools.dialects.prefix_patterns import any_literal_text, literal_text
 from promptools.dialects.readers.markup.markup_call import MarkupGrammar, Trim
 from promptools.dialects.readers.markup.markup_reader import MarkupReader
-from promptools.dialects.readers.markup.tag_heads import LOOKAHEAD_PATTERN, TagHeads
 from promptools.dialects.readers.markup.tag_names import SHARED_NAMES, TagKind, TagNames
-from promptools.dialects.readers.markup.tag_templates import (
+from promptools.dialects.readers.tag_formats.tag_heads import LOOKAHEAD_PATTERN, TagHeads
+from promptools.dialects.readers.tag_formats.tag_templates import (
     TagTemplate,
     WrapperTemplate,
     closer_pattern,
@@ -202,7 +202,7 @@ class TagDialect(DeclaredDialect):
             whole = tuple(f"{word}>" for word in words)
             yield Head(whole, f"(?:{_any_of(whole)}){LOOKAHEAD_PATTERN}", body_starts="", begins=begins)
         else:
-            end = rf"(?=[\s>/Ġ]|{re.escape(call.attribute)}|\Z)" if call.attribute else r"(?=[\s>/]|\Z)"
+            end = rf"(?=[\s>/Ġ]|{literal_text(call.attribute)}|\Z)" if call.attribute else r"(?=[\s>/]|\Z)"
             yield Head(tuple(words), f"(?:{any_word}){end}{LOOKAHEAD_PATTERN}", body_starts="", begins=begins)
 
 
