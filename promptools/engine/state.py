@@ -26,8 +26,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
-from promptools.parsing.emitter import SPACE, Emitter
-from promptools.parsing.parts import Candidate, Part
+from promptools.parsing.emitter import Emitter
+from promptools.parsing.parts import SPACE, Candidate, Part
 from promptools.parsing.scanner import ForwardSearch, MarkerScanner
 
 if TYPE_CHECKING:

@@ -25,8 +25,7 @@ from promptools.engine.state import NEED_MORE, Decision, ParserState, Progress
 from promptools.engine.states.candidates import check_head, open_candidate
 from promptools.engine.states.code import enter_code
 from promptools.engine.states.tags import handle_tag
-from promptools.parsing.emitter import SPACE
-from promptools.parsing.parts import Part
+from promptools.parsing.parts import SPACE, Part
 from promptools.parsing.scanner import MarkerScanner
 
 _INLINE = re.compile(r"(?:(`{1,2})(?!`)[^`\n]*\1(?!`)(?!\Z)(?:[ ,.;:(){}]*+(?=`))?+){1,64}")
