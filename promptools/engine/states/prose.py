@@ -152,7 +152,7 @@ def _match_code_fence(state: ParserState, text: str, start: int) -> re.Match[str
         return fence
     word = fence.start(2)
     begins = state.tool_scanners.full.before_text.match_letters(text, word) is not None or any(
-        state.plan.line_heads(text, word)
+        state.plan.line_heads.match(text, word)
     )
     return None if begins else fence
 

@@ -23,7 +23,7 @@ from promptools.parsing.scanner.forward_search import ForwardSearch
 from promptools.parsing.scanner.literals import LiteralSet
 from promptools.parsing.scanner.marker import Marker, markers_by_group
 from promptools.parsing.scanner.marker_scanner import MarkerScanner
-from promptools.parsing.scanner.rare_markers import LetterMarkers, LineStartMarkers, RareLiteralMarker
+from promptools.parsing.scanner.rare_markers import LetterMarkers, LineStartMarkers, RareLiteralMarker, RareMarkers
 
 __all__ = [
     "ForwardSearch",
@@ -33,5 +33,6 @@ __all__ = [
     "Marker",
     "MarkerScanner",
     "RareLiteralMarker",
+    "RareMarkers",
     "markers_by_group",
 ]

@@ -36,7 +36,7 @@ class MarkerScanner:
         self._rare_literals = _literals_pattern(rare)
         literals = [text for marker in markers for text in marker.literals]
         prefixes = [text[:size] for text in literals for size in range(1, len(text))]
-        self._prefixes = frozenset((*prefixes, *(text for each in rare for text in each.prefixes)))
+        self._prefixes = frozenset((*prefixes, *(text for marker in rare for text in marker.prefixes)))
         self._longest = max(map(len, self._prefixes), default=0) + 1
         self._gate: re.Pattern[str] | None = None
         known = ((text, size) for text in literals for size in PREFIX_LENGTHS[:-1])
