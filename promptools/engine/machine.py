@@ -144,7 +144,7 @@ def _combine_levels(levels: Levels, finish_reason: str | None) -> StandaloneResu
     result = StandaloneResult(False, False, False, frozenset(), {})
     for out, size in reversed(levels.finished):
         out.end(finish_reason)
-        reply = out.reply
+        reply = out.record.reply
         meant = result.has_calls and not result.has_text
         deeper = result if meant else StandaloneResult(False, False, False, frozenset(), result.verdicts)
         result = StandaloneResult(

@@ -134,7 +134,7 @@ class MessageRouter:
                 if fixes != self._noted_fixes:  # text in several chunks is noted once
                     self._noted_fixes = fixes
                     for fix in fixes:
-                        self._out.add_fix(fix)
+                        self._out.record.add_fix(fix)
             case _:
                 assert_never(segment)
 
@@ -173,12 +173,12 @@ class MessageRouter:
     def _add_fixes(self, opened: MessageStart) -> None:
         """Add the fixes of a message that is not a call."""
         if opened.kind == "other":
-            self._out.add_fix(Fix("marker", f"{self._dialect.name}: a message of somebody else's was left out"))
+            self._out.record.add_fix(Fix("marker", f"{self._dialect.name}: a message of somebody else's was left out"))
         elif not self._expected:
             became = "reasoning" if opened.kind == "thoughts" else "content"
-            self._out.add_fix(Fix("marker", f"{self._dialect.name}: the markers around {became} were taken out"))
+            self._out.record.add_fix(Fix("marker", f"{self._dialect.name}: the markers around {became} were taken out"))
         for fix in opened.fixes:
-            self._out.add_fix(fix)
+            self._out.record.add_fix(fix)
 
     def _add_content(self, raw: str) -> None:
         assert self._open_message is not None
@@ -228,9 +228,10 @@ class MessageRouter:
         """Take a quoted call as text; if no text precedes it, it is a call unless text follows."""
         raw = "".join((opened.raw, *self._call_text, ended.raw))
         if self._out.has_text:
-            at = self._out.offset
+            at = self._out.record.offset
             self._out.add_text(raw)
-            self._out.add_try(ParseAttempt(self._dialect.name, Span(at, at + len(raw)), "text", QUOTED, len(raw)))
+            span = Span(at, at + len(raw))
+            self._out.record.add_try(ParseAttempt(self._dialect.name, span, "text", QUOTED, len(raw)))
         else:
             self._firm = False
             self._out.add_parts([Part("markup", opened.raw)], definite=False)
@@ -276,9 +277,9 @@ class MessageRouter:
                 part.call = replace(part.call, fixes=(*opened.fixes, *part.call.fixes))
         self._out.add_parts(parts, definite=self._firm)
         size = total_length(parts)
-        at = self._out.offset
+        at = self._out.record.offset
         attempt = trace_entry(self._dialect.name, size, parts)
-        self._out.add_try(
+        self._out.record.add_try(
             ParseAttempt(attempt.strategy, Span(at - size, at), attempt.outcome, attempt.why, attempt.cost)
         )
 

@@ -92,7 +92,7 @@ class StreamParser:
         )
         self._plan = plan_for(rules, dialect)
         self._out = Emitter(new_id, self._plan.markers.tokens_before_text)
-        self._out.emits_events = not self._is_whole
+        self._out.record.emits_events = not self._is_whole
         self._out.records_refusals = self._explains
         self._closed = False
         self._engine = Engine(rules, self._plan, self._out)
@@ -143,11 +143,11 @@ class StreamParser:
     @property
     def reply(self) -> Reply:
         """The reply as parsed so far; complete after `close`."""
-        return self._out.reply
+        return self._out.record.reply
 
     def _drain(self) -> list[Event]:
         """Return the events that are certain."""
-        events = self._out.drain()
+        events = self._out.record.drain()
         if self._held_events is None:
             return events
         self._held_events += events
@@ -202,7 +202,7 @@ class ExplainingParser(StreamParser):
     @property
     def refusals(self) -> list[ParseAttempt]:
         """The heads that began no call, in the order in which they were tried."""
-        return self._out.refusals
+        return self._out.record.refusals
 
 
 def _checked_accept(names: Iterable[str] | None) -> frozenset[str] | None:

@@ -19,16 +19,17 @@ from promptools.dialects import edition
 from promptools.dialects import get as get_dialect
 from promptools.dialects import names as dialect_names
 from promptools.dialects.calls.resolve import ParseOptions
-from promptools.dialects.contract import NAME_GATE, TAG_GATE, Dialect, Head
+from promptools.dialects.contract import Dialect, Head
 from promptools.dialects.prefix_patterns import any_literal_text, any_of
 from promptools.dialects.reply_markers import TAG_SUFFIX, ReplyMarkers, reply_markers
+from promptools.engine.line_heads import LineHeads
 from promptools.parsing.scanner import (
     LetterMarkers,
-    LineStartMarkers,
     LiteralSet,
     Marker,
     MarkerScanner,
     RareLiteralMarker,
+    RareMarkers,
     markers_by_group,
 )
 from promptools.parsing.special_tokens import RESERVED_TOKEN, RESERVED_TOKEN_PREFIXES, is_only_tokens
@@ -65,61 +66,55 @@ class ScanPlan:
         self.key = (names, tiers, expected)
         self.markers = reply_markers()
         # of heads at one offset, that of the expected dialect is tried first
-        chosen = sorted((get_dialect(name) for name in names), key=lambda each: each.name != expected)
-        alone = len(names) == 1
-        self.heads: dict[str, tuple[Dialect, Head]] = {
-            f"{dialect.name}_{number}": (dialect, head)
-            for dialect in chosen
-            for number, head in enumerate(dialect.heads)
-            if dialect.name == expected or ((head.tier or dialect.tier) in tiers and (alone or not head.on_request))
-        }
+        chosen = sorted((get_dialect(name) for name in names), key=lambda dialect: dialect.name != expected)
+        self.heads = _active_heads(chosen, tiers, expected)
         anywhere_heads = (head for _, head in self.heads.values() if not head.at_line_start)
         self.head_characters = "".join({literal[0] for head in anywhere_heads for literal in head.literals})
-        on = [each for each in chosen if each.tier in tiers or each.name == expected]
-        self.closers = tuple(dict.fromkeys(closer for dialect in on for closer in dialect.closers))
+        self.line_heads = LineHeads(self.heads)
+        active = [dialect for dialect in chosen if dialect.tier in tiers or dialect.name == expected]
+        self.closers = tuple(dict.fromkeys(closer for dialect in active for closer in dialect.closers))
         """Markers that may stand alone beside a call."""
-        sentinels = tuple(dict.fromkeys(each for dialect in on for each in _sentinels(dialect)))
-        self.header_dialects: dict[str, Dialect] = {}
+        sentinels = tuple(dict.fromkeys(token for dialect in active for token in _sentinels(dialect)))
+        self.literal_scanner = MarkerScanner(_literal_markers(self.markers, self.closers, sentinels))
+        formats = [(dialect, dialect.channels) for dialect in active if dialect.channels is not None and channels]
+        self.header_dialects = {
+            group: dialect
+            for dialect, messages in formats
+            for group in (_header_group(dialect), messages.stripped_header.group)
+        }
         """Scanner groups of markers that may begin a message with a header, and their dialects."""
-        markers: list[Marker] = []
-        bare: list[RareLiteralMarker] = []
-        for dialect in on:
-            if dialect.channels is not None and channels:
-                markers.append(Marker(f"{dialect.name}_header", dialect.channels.markers))
-                bare.append(dialect.channels.stripped_header)
-                self.header_dialects |= {
-                    f"{dialect.name}_header": dialect,
-                    dialect.channels.stripped_header.group: dialect,
-                }
-        lines = {group: head.pattern for group, (_, head) in self.heads.items() if head.at_line_start}
-        prose = {group: pattern for group, pattern in lines.items() if _occurs_in_prose(self.heads[group][1])}
-        branches = "|".join(f"(?P<{group}>{pattern})" for group, pattern in lines.items())
-        self._line_pattern = re.compile(branches) if lines else None
-        self._line_patterns = {group: re.compile(pattern) for group, pattern in lines.items()}
-        heads = [
-            each
-            for group, (_, head) in self.heads.items()
-            if not head.at_line_start
-            for each in _head_markers(group, head)
-        ]
-        signs, words = _split_word_markers(heads)
-        rare: list[RareLiteralMarker | LineStartMarkers | LetterMarkers] = [*words, *bare]
-        if prose:
-            rare.insert(0, LineStartMarkers(_line_gate(self.heads.values(), None), prose))
-        anywhere = [each for each in signs if not self.heads[each.group][1].at_start]
-        openers = tuple(each for each in self.closers if not each.startswith("</"))
+        headers = [Marker(_header_group(dialect), messages.markers) for dialect, messages in formats]
+        stripped = [messages.stripped_header for _, messages in formats]
+        self.rare_words = LiteralSet(word for marker in stripped for word in marker.search_literals)
+        self.header_characters = frozenset(first for marker in stripped for first in marker.first_characters)
+        self._scanners = self._new_scanners(sentinels, headers, stripped)
+        self._tool_scanners: dict[tuple[str, ...] | None, ToolScanners] = {}
+        self._reasoning_scanners: dict[str, MarkerScanner] = {}
+
+    def _new_scanners(
+        self, sentinels: tuple[str, ...], headers: list[Marker], stripped: list[RareLiteralMarker]
+    ) -> Scanners:
+        signs, words = _split_word_markers(
+            [
+                marker
+                for group, (_, head) in self.heads.items()
+                if not head.at_line_start
+                for marker in _head_markers(group, head)
+            ]
+        )
+        rare: list[RareMarkers] = [*words, *stripped]
+        lines = self.line_heads.markers()
+        if lines is not None:
+            rare.insert(0, lines)
+        anywhere = [marker for marker in signs if not self.heads[marker.group][1].at_start]
+        openers = tuple(closer for closer in self.closers if not closer.startswith("</"))
         ticks = Marker("ticks", ("`", "~~~"), "``*|~~~~*")
-        self._scanners = Scanners(
+        return Scanners(
             *(
-                MarkerScanner([*begins, *markers, *_literal_markers(self.markers, lone, sentinels), ticks], rare)
-                for begins, lone in ((signs, self.closers), (anywhere, self.closers), (anywhere, openers))
+                MarkerScanner([*heads, *headers, *_literal_markers(self.markers, lone, sentinels), ticks], rare)
+                for heads, lone in ((signs, self.closers), (anywhere, self.closers), (anywhere, openers))
             )
         )
-        self._tool_scanners: dict[tuple[str, ...] | None, ToolScanners] = {}
-        self.rare_words = LiteralSet(word for each in bare for word in each.search_literals)
-        self.header_characters = frozenset(first for each in bare for first in each.first_characters)
-        self.literal_scanner = MarkerScanner(_literal_markers(self.markers, self.closers, sentinels))
-        self._reasoning_scanners: dict[str, MarkerScanner] = {}
 
     def scanners_for(self, names: tuple[str, ...] | None) -> ToolScanners:
         """Return the scanners for a reply that may call tools of these names (None: of any)."""
@@ -127,29 +122,13 @@ class ScanPlan:
         if sought is None:
             if len(self._tool_scanners) >= CACHED_TOOL_LISTS:
                 self._tool_scanners.clear()
-            gate = _line_gate(self.heads.values(), names)
-            labels = {label for _, head in self.heads.values() if head.at_line_start for label in head.literals}
-            unfinished = _unfinished_word(names, {*LINE_LABELS, *labels}) if names is not None else ""
-            every = Scanners(*(each.with_line_gate(gate, unfinished) for each in self._scanners))
-            here = Scanners(*(each.without_literals(self.rare_words.literals) for each in every))
+            gate = self.line_heads.gate(names)
+            unfinished = self.line_heads.unfinished_word(names) if names is not None else ""
+            every = Scanners(*(scanner.with_line_gate(gate, unfinished) for scanner in self._scanners))
+            here = Scanners(*(scanner.without_literals(self.rare_words.literals) for scanner in every))
             first = re.compile(f"{gate}|{unfinished}" if unfinished else gate)
             sought = self._tool_scanners[names] = ToolScanners(every, here, first)
         return sought
-
-    def line_heads(self, text: str, at: int) -> Iterator[tuple[str, int]]:
-        """Yield the group and the end of each head that may begin at `text[at]`, the first word of a line."""
-        match = self._line_pattern.match(text, at) if self._line_pattern is not None else None
-        if match is None:
-            return
-        later = False
-        for group, pattern in self._line_patterns.items():
-            if group == match.lastgroup:
-                later = True
-                yield group, match.end()
-            elif later:
-                later_match = pattern.match(text, at)
-                if later_match is not None:
-                    yield group, later_match.end()
 
     def reasoning_scanner(self, closer: str) -> MarkerScanner:
         """Return the scanner for inside a reasoning zone: its closer, and heads that may end it."""
@@ -161,20 +140,35 @@ class ScanPlan:
 
     def _new_reasoning_scanner(self, closer: str) -> MarkerScanner:
         heads = [
-            each
+            marker
             for group, (dialect, head) in self.heads.items()
             if (head.tier or dialect.tier) in "SA" and not head.at_line_start
-            for each in _head_markers(group, head)
+            for marker in _head_markers(group, head)
         ]
         signs, words = _split_word_markers(heads)
         pattern = _suffixed_pattern(self.markers) if self.markers.suffixed_closer_start(closer) else ""
         return MarkerScanner([Marker("closer", (closer,), pattern), *signs], words)
 
 
+def _active_heads(dialects: list[Dialect], tiers: str, expected: str | None) -> dict[str, tuple[Dialect, Head]]:
+    """Return the heads that are searched for, by the scanner group of each."""
+    alone = len(dialects) == 1
+    return {
+        f"{dialect.name}_{number}": (dialect, head)
+        for dialect in dialects
+        for number, head in enumerate(dialect.heads)
+        if dialect.name == expected or ((head.tier or dialect.tier) in tiers and (alone or not head.on_request))
+    }
+
+
+def _header_group(dialect: Dialect) -> str:
+    return f"{dialect.name}_header"
+
+
 def _split_word_markers(markers: list[Marker]) -> tuple[list[Marker], list[LetterMarkers]]:
     """Split off the markers that begin with a letter: they are searched for together."""
-    letters = [each for each in markers if each.literals[0][0].isalpha()]
-    return [each for each in markers if each not in letters], [LetterMarkers(letters)] if letters else []
+    letters = [marker for marker in markers if marker.literals[0][0].isalpha()]
+    return [marker for marker in markers if marker not in letters], [LetterMarkers(letters)] if letters else []
 
 
 def _cached_plan(names: tuple[str, ...], tiers: str, expected: str | None, *, channels: bool = True) -> ScanPlan:
@@ -204,7 +198,7 @@ def _accepted_dialects(rules: ParseOptions) -> tuple[str, ...]:
     """Return the dialects that are read if none is pinned."""
     if rules.accept is None:
         return dialect_names()
-    return tuple(each for each in dialect_names() if each in rules.accept or each == rules.expect)
+    return tuple(name for name in dialect_names() if name in rules.accept or name == rules.expect)
 
 
 def default_plan(expect: str | None) -> ScanPlan:
@@ -221,116 +215,9 @@ def content_plan(plan: ScanPlan) -> ScanPlan:
 def _head_markers(group: str, head: Head) -> Iterator[Marker]:
     """Yield a head's markers: literals that begin with a letter are a marker of their own."""
     for letters in (False, True):
-        literals = tuple(each for each in head.literals if each[0].isalpha() == letters)
+        literals = tuple(literal for literal in head.literals if literal[0].isalpha() == letters)
         if literals:
             yield Marker(group, literals, head.pattern, head.gate)
-
-
-NAMESPACES = {
-    "function": r"s?[.:\w]",
-    "tool": r"s?[.:]",
-    "default_api": "",
-    "multi_tool_use": "",
-    "call:": "",
-    "declaration:": "",
-}
-"""Prefixes of a tool's name: a word in any case, and the pattern of what follows it."""
-LINE_LABELS = (
-    "functions.",
-    "tools.",
-    "default_api:",
-    "declaration:",
-    "call:",
-    "tool_name:",
-    "tool call",
-)
-"""Labels that may begin such a line, besides the literals of the heads."""
-MCP_TAG = "use_mcp_tool"
-"""Cline's tag around a call of an MCP server's tool."""
-
-
-MAX_SPELLED_NAMES = 16
-"""Tools whose names go into the pattern in full; of more only the beginnings do, which keeps the pattern small."""
-MAX_NAME_PREFIXES = 256
-"""Beginnings of three letters that one pattern may hold."""
-MAX_HELD_NAME = 128
-"""Characters of an unfinished name that are held back."""
-_ONE_WORD = re.compile(r"[\w.-]+\Z").match
-
-
-def _occurs_in_prose(head: Head) -> bool:
-    """Whether a head may occur outside of a fence."""
-    return not head.fence_labels or None in head.fence_labels
-
-
-def _line_gate(heads: Iterable[tuple[Dialect, Head]], names: tuple[str, ...] | None) -> str:
-    """Return the pattern of the beginning of such a line: of an offered tool's name, three letters in any case."""
-    gates = dict.fromkeys(head.gate for _, head in heads if head.at_line_start and _occurs_in_prose(head))
-    if names is not None:
-        firsts = sorted({each.casefold() for each in _name_prefixes(names)})
-        prefixes = [_in_any_case(each) for each in firsts]
-        namespaces = [_in_any_case(word) + rest for word, rest in NAMESPACES.items()]
-        begins = "".join(f"{each[0]}{each[0].lower()}{each[0].upper()}" for each in (*firsts, *NAMESPACES))
-        names_gate = f"{_lookahead(begins)}(?:{'|'.join([*prefixes, *namespaces])})"
-        tag_gate = f"{_lookahead('<')}</?(?:{'|'.join([*prefixes, _in_any_case(MCP_TAG)])})"
-        whole = {NAME_GATE: names_gate, TAG_GATE: tag_gate}
-        gates = dict.fromkeys(whole.get(gate, gate) for gate in gates)
-    looks = [_first_characters(gate) for gate in gates]
-    every = "|".join(gates)
-    return every if None in looks or not looks else f"(?=[{''.join(filter(None, looks))}])(?:{every})"
-
-
-_LOOKAHEAD = re.compile(r"\(\?=\[((?:[^]\\^]|\\.)++)\]\)")
-
-
-def _lookahead(characters: str) -> str:
-    return f"(?=[{''.join(map(re.escape, dict.fromkeys(characters)))}])"
-
-
-def _first_characters(gate: str) -> str | None:
-    """Return the first characters that a gate admits, for a character class; None: the gate does not show them.
-
-    It does if it begins with a lookahead, or is an alternation of plain words.
-    """
-    lookahead = _LOOKAHEAD.match(gate)
-    if lookahead is not None:
-        return lookahead[1]
-    words = gate.split("|")
-    return "".join(each[0] for each in words) if all(re.escape(each) == each for each in words) else None
-
-
-def _in_any_case(word: str) -> str:
-    """Return the pattern of a word in any case; faster than a flag, since `re` sees its first characters."""
-    cases = ({letter, letter.lower(), letter.upper()} for letter in word)
-    return "".join(
-        f"(?:{'|'.join(map(re.escape, sorted(each)))})" if len(each) > 1 else re.escape(*each) for each in cases
-    )
-
-
-def _unfinished_word(names: tuple[str, ...], line_labels: Iterable[str]) -> str:
-    """Return the pattern of a suffix of the text that may become the first word of such a line."""
-    spaces = r"(?:(?:functions?|tools?|default_api|call|declaration)[.:])*"
-    many = len(names) > MAX_SPELLED_NAMES
-    spelled = _name_prefixes(names) if many else names
-    beginnings = {name[:size] for name in (*spelled, MCP_TAG) for size in range(min(len(name), MAX_HELD_NAME) + 1)}
-    labels = {label[:size] for label in line_labels for size in range(1, len(label) + 1)}
-    pattern = "|".join(re.sub(r"(?:\\[-.]|_)", r"[-_.]?", re.escape(each)) for each in sorted(beginnings | labels))
-    if many:
-        rest = r"[\w.-]*" if all(map(_ONE_WORD, names)) else r"[\w.:/ -]*"
-        pattern += "".join(f"|{re.escape(each)}{rest}" for each in sorted(spelled))
-    return rf"(?=\S)(?=[</]{{0,2}}[\w.:/ -]{{0,{MAX_HELD_NAME}}}\Z)[</]{{0,2}}(?i:{spaces}(?:{pattern}))\Z"
-
-
-def _name_prefixes(names: tuple[str, ...]) -> set[str]:
-    """Return the first three letters of each name, or one letter if there are very many names.
-
-    Models may change the separators in a name, so a beginning never goes past the first one.
-    """
-    for size in (3, 1):
-        firsts = {re.split(r"[\W_]", name[:size])[0] or name[:1] for name in names}
-        if len(firsts) <= MAX_NAME_PREFIXES:
-            break
-    return firsts
 
 
 _PLAIN_TAG = re.compile(r"</?[a-z]+>\Z")
@@ -338,9 +225,9 @@ _PLAIN_TAG = re.compile(r"</?[a-z]+>\Z")
 
 def _sentinels(dialect: Dialect) -> Iterator[str]:
     """Yield the special tokens of a dialect that may stand alone; tags that are plain words are none."""
-    openers = [each for head in dialect.heads if (head.tier or dialect.tier) == "S" for each in head.literals]
-    closers = [each for each in dialect.closers if dialect.tier == "S" or (openers and each.startswith("<|"))]
-    yield from (each for each in (*filter(is_only_tokens, openers), *closers) if not _PLAIN_TAG.match(each))
+    openers = [literal for head in dialect.heads if (head.tier or dialect.tier) == "S" for literal in head.literals]
+    closers = [closer for closer in dialect.closers if dialect.tier == "S" or (openers and closer.startswith("<|"))]
+    yield from (token for token in (*filter(is_only_tokens, openers), *closers) if not _PLAIN_TAG.match(token))
 
 
 def _suffixed_pattern(known: ReplyMarkers) -> str:
@@ -372,15 +259,15 @@ def _literal_markers(known: ReplyMarkers, lone: tuple[str, ...], sentinels: tupl
     markers = markers_by_group(
         {"opener": known.reasoning_tags, "closer": known.lone_closers, "end": known.end_tokens, "frame": frames}
     )
-    taken = {literal for each in markers for literal in each.literals}
+    taken = {literal for marker in markers for literal in marker.literals}
     suffixed = (*known.suffixed_tags, *known.suffixed_tags.values())
     if suffixed:
         markers.append(Marker("suffixed", suffixed, _suffixed_pattern(known)))
     if known.unlabelled_openers:
         markers.append(Marker("unlabelled", tuple(known.unlabelled_openers), _unlabelled_pattern(known)))
     markers.append(Marker("numbered", RESERVED_TOKEN_PREFIXES, RESERVED_TOKEN))
-    for group, texts in (("sentinel", sentinels), ("lone", tuple(each for each in lone if each not in sentinels))):
-        unknown = tuple(each for each in texts if each not in taken)
+    for group, texts in (("sentinel", sentinels), ("lone", tuple(text for text in lone if text not in sentinels))):
+        unknown = tuple(text for text in texts if text not in taken)
         if unknown:
             markers.append(Marker(group, unknown, joins_runs=True))
     return markers

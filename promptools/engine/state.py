@@ -26,8 +26,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
-from promptools.parsing.emitter import SPACE, Emitter
-from promptools.parsing.parts import Candidate, Part
+from promptools.parsing.emitter import Emitter
+from promptools.parsing.parts import SPACE, Candidate, Part
 from promptools.parsing.scanner import ForwardSearch, MarkerScanner
 
 if TYPE_CHECKING:
@@ -273,7 +273,7 @@ class ParserState:
     def line_heads(self, text: str, at: int) -> Iterator[tuple[str, int]]:
         """Yield the group and end of each head that the first word of a line may begin."""
         if self.tool_scanners.first_word.match(text, at) is not None:
-            yield from self.plan.line_heads(text, at)
+            yield from self.plan.line_heads.match(text, at)
 
     def sweep_over(self, scanner: MarkerScanner, text: str) -> ForwardSearch:
         """Return the sweep over this text, kept between calls so that all searches together are O(n)."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from promptools.types import Call, DiscardWhy, Fix, Malformed
 
+SPACE: Final = " \t\r\n\ufeff\u200b"
+"""White space around parts."""
 PartKind = Literal["text", "call", "malformed"] | DiscardWhy
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence, Set
 from typing import Final
+
+from promptools.parsing.parts import SPACE, Part
 
 _RESERVED_PREFIXES: Final = ("<|reserved_", "<|unused_", "<|extra_", "<|dummy_")
 RESERVED_TOKEN_PREFIXES: Final = _RESERVED_PREFIXES
@@ -42,6 +45,30 @@ def is_quoted_token(before: str, gap: str, following: str) -> bool:
     return "\n" not in gap and following[:1] != "" and _sentence_continues(gap, following[0])
 
 
+def count_quoted_tokens(tokens: Sequence[Part], before: str, following: str, before_text: Set[str]) -> int:
+    """Return how many of the held tokens, and of the white space after them, are text, from the first.
+
+    `before` and `following`: the text around them; `following` is empty at the end. `before_text`: tokens that a
+    program or a name follows.
+    """
+    last = len(tokens)
+    if not following:
+        while last and tokens[last - 1].kind != "markup":
+            last -= 1
+    if not last:
+        return len(tokens) if _is_html_closer(tokens[0].raw, before) else 0
+    if all(part.kind != "markup" for part in tokens):
+        return last
+    bare = following.lstrip(SPACE)
+    space = following[: len(following) - len(bare)]
+    for part in reversed(tokens):
+        if part.kind != "space":
+            free = part.raw in before_text and following != ""
+            return last if free or is_quoted_token(before, space, bare) else 0
+        space = part.raw + space
+    raise AssertionError("no token is held")
+
+
 def is_only_tokens(text: str) -> bool:
     """Whether `text` is nothing but special tokens and white space."""
     return _TOKENS.fullmatch(text) is not None
@@ -57,6 +84,6 @@ def _sentence_continues(gap: str, first: str) -> bool:
     return first.islower() if gap else first in ",;:.!?)\"'`”’»/|<"
 
 
-def is_html_closer(token: str, before: str) -> bool:
+def _is_html_closer(token: str, before: str) -> bool:
     """Whether what looks like an end token is the closing tag of an HTML element."""
     return token == "</s>" and before.rfind("<s>") > before.rfind("</s>")

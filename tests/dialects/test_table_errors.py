@@ -25,7 +25,21 @@ TABLES: dict[str, dict[str, Any]] = {
 }
 """The least that a table of each kind holds, apart from its name."""
 VALUES: list[Any] = [
-    *("", " ", "\n", "x", "xy", "{", "[", "\\", "(?P<x>", "{name}", "{arguments}{name}", "{name}{arguments}", "a" * 500),
+    *(
+        "",
+        " ",
+        "\n",
+        "x",
+        "xy",
+        "{",
+        "[",
+        "\\",
+        "(?P<x>",
+        "{name}",
+        "{arguments}{name}",
+        "{name}{arguments}",
+        "a" * 500,
+    ),
     *("<a>", "</a>", "<|a|>", "A:", "A: ", "#a", "\ud800", "{calls}", "<a>{calls}</a>", "{content}", "{json} {x}", "S"),
     *("```", "```x", "function", "é:", "a b", '<a b="{name}">{parameters}</a>', "<{key}>{value}</{key}>", "{suffix}>"),
     *(True, False, 0, 1, -1.5, float("nan"), 10**400),

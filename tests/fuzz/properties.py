@@ -14,8 +14,8 @@ from jsonschema import Draft202012Validator
 from fuzz.arguments import CANARIES
 from fuzz.inputs import ReplyInput
 from promptools import dialects, parse
-from promptools.parsing.emitter import SPACE
 from promptools.parsing.events import Event, Reasoning, Text, WasReasoning, join
+from promptools.parsing.parts import SPACE
 from promptools.types import Call, ParseAttempt, Reply, Span
 
 COST: Final = 12

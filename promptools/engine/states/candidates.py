@@ -19,8 +19,7 @@ from promptools.dialects.contract import NAME_GATE, TAG_GATE
 from promptools.engine.mention import CONTEXT, continues_program, is_mentioned
 from promptools.engine.state import NEED_MORE, Decision, OpenCandidate, ParserState, Progress
 from promptools.engine.states.tags import apply_tag, reasoning_is_over
-from promptools.parsing.emitter import SPACE
-from promptools.parsing.parts import Candidate, Part
+from promptools.parsing.parts import SPACE, Candidate, Part
 from promptools.parsing.special_tokens import is_only_tokens
 from promptools.types import ParseAttempt, Span
 
@@ -96,7 +95,7 @@ def _record_refusal(state: ParserState, group: str, text: str, start: int, end: 
         why = "what surrounds its head shows no call"
     end = next((start + len(literal) for literal in head.literals if text.startswith(literal, start)), end)
     at = state.fed - len(text)
-    state.out.add_refusal(ParseAttempt(dialect.name, Span(at + start, at + end), "text", why))
+    state.out.record.add_refusal(ParseAttempt(dialect.name, Span(at + start, at + end), "text", why))
 
 
 # --- opening ---------------------------------------------------------------------------------------------------------
@@ -295,7 +294,7 @@ def _record_tries(state: ParserState, candidate: OpenCandidate, end: int, *, is_
             outcome, why = attempt.outcome, attempt.why
         else:
             outcome, why = "text", MENTIONED if candidate.mentioned else PART_OF_LARGER
-        state.out.add_try(ParseAttempt(attempt.strategy, span, outcome, why, attempt.cost))
+        state.out.record.add_try(ParseAttempt(attempt.strategy, span, outcome, why, attempt.cost))
 
 
 def _is_quotation(reader: Candidate, sources: QuotableTexts) -> bool:
@@ -323,7 +322,7 @@ def _write_quoted(state: ParserState, candidate: OpenCandidate) -> None:
         state.next = candidate.on_call
     span = Span(candidate.start, candidate.start + len(raw))
     dialect = state.plan.heads[candidate.group][0].name
-    state.out.add_try(ParseAttempt(dialect, span, outcome, QUOTED, len(raw)))
+    state.out.record.add_try(ParseAttempt(dialect, span, outcome, QUOTED, len(raw)))
 
 
 def _drop_tokens(state: ParserState, candidate: OpenCandidate, raw: str) -> bool:

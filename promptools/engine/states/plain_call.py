@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from promptools.engine.mention import CONTEXT, may_be_mentioned
 from promptools.jsontext.strict import FEW_KEYS, MAX_HOOKED_LENGTH, exceeds_max_depth, read_strict_value
-from promptools.parsing.emitter import SPACE
-from promptools.parsing.parts import Part
+from promptools.parsing.parts import SPACE, Part
 from promptools.types import Call, ParseAttempt, Span
 
 if TYPE_CHECKING:
@@ -90,7 +89,8 @@ def plain_call(state: ParserState, text: str, at: int, _final: bool) -> Progress
     state.out.add_text(text[:opener])
     state.out.add_parts(parts, definite=True)
     state.out.add_text(text[closer_end:])
-    state.out.add_try(ParseAttempt(call.dialect, Span(opener, closer_end), "call", call.name, closer_end - opener))
+    whole = Span(opener, closer_end)
+    state.out.record.add_try(ParseAttempt(call.dialect, whole, "call", call.name, closer_end - opener))
     return len(text)
 
 

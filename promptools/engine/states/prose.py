@@ -25,8 +25,7 @@ from promptools.engine.state import NEED_MORE, Decision, ParserState, Progress
 from promptools.engine.states.candidates import check_head, open_candidate
 from promptools.engine.states.code import enter_code
 from promptools.engine.states.tags import handle_tag
-from promptools.parsing.emitter import SPACE
-from promptools.parsing.parts import Part
+from promptools.parsing.parts import SPACE, Part
 from promptools.parsing.scanner import MarkerScanner
 
 _INLINE = re.compile(r"(?:(`{1,2})(?!`)[^`\n]*\1(?!`)(?!\Z)(?:[ ,.;:(){}]*+(?=`))?+){1,64}")
@@ -153,7 +152,7 @@ def _match_code_fence(state: ParserState, text: str, start: int) -> re.Match[str
         return fence
     word = fence.start(2)
     begins = state.tool_scanners.full.before_text.match_letters(text, word) is not None or any(
-        state.plan.line_heads(text, word)
+        state.plan.line_heads.match(text, word)
     )
     return None if begins else fence
 

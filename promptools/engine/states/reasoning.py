@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from promptools.engine.state import NEED_MORE, Decision, ParserState, Progress
 from promptools.engine.states.candidates import check_head
 from promptools.engine.states.tags import enter_reasoning, leave_reasoning
-from promptools.parsing.emitter import SPACE
+from promptools.parsing.parts import SPACE
 from promptools.types import Fix
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ def rescue_trailing_calls(state: ParserState) -> str:
     """Return the calls that ended the reasoning of a reply that has no other text, to be parsed as prose."""
     thought, closer, *space = state.reasoning.trailing_calls
     state.reasoning.trailing_calls = []
-    state.out.add_fix(Fix("marker", "nothing follows the reasoning, so the call that ends it is meant"))
+    state.out.record.add_fix(Fix("marker", "nothing follows the reasoning, so the call that ends it is meant"))
     state.out.end_reasoning()
     state.next = "prose"
     state.reasoning.rescue_tail = [closer, *space]

@@ -21,8 +21,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from promptools.parsing.emitter import SPACE
 from promptools.parsing.events import CallArgs, CallEnd, CallStart, Event, Reasoning, Text, WasReasoning
+from promptools.parsing.parts import SPACE
 from promptools.types import Discarded, Malformed, Span
 from promptools.wire.json_types import as_list
 

@@ -37,8 +37,8 @@ from promptools.modes.replies.verdict import HARMONY_CALL
 from promptools.modes.requests.history import quotable_texts
 from promptools.modes.requests.response_format import calls_in_answer
 from promptools.modes.requests.tool_names import rename_tools
-from promptools.parsing.emitter import SPACE
 from promptools.parsing.events import CallArgs, CallEnd, CallStart, End, Event, Reasoning, Text, WasReasoning
+from promptools.parsing.parts import SPACE
 from promptools.schema import Tools
 from promptools.types import Call, Discarded, Fix, Malformed, Reply, Span, Trace
 
