@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from promptools.harmony.rendering.convert import Options
     from promptools.harmony.rendering.prompts import count_tokens, render_ids, render_text
     from promptools.harmony.rendering.token_count import Part
-    from promptools.harmony.transcript import Heard, Parsed, StreamParser, parse, parse_ids, parse_trace
+    from promptools.harmony.transcript import Parsed, ParsedMessage, StreamParser, parse, parse_ids, parse_trace
 
 __all__ = [
-    "Heard",
     "Options",
     "Parsed",
+    "ParsedMessage",
     "Part",
     "StreamParser",
     "count_tokens",

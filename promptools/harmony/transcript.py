@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class ParsedMessage:
     """One message as it was parsed."""
 
     message: Message
@@ -51,7 +51,7 @@ class Parsed(NamedTuple):
     The kinds are `words`, `debris`, and `imagined`: in a completion, another role's message, and all that follows.
     """
 
-    messages: tuple[Heard, ...]
+    messages: tuple[ParsedMessage, ...]
     asides: tuple[tuple[Span, str], ...] = ()
 
 
@@ -74,7 +74,7 @@ class StreamParser:
         decode: Decode | None = None,
     ) -> None:
         self._item_parser = ItemParser(role, strict=strict, known=known, broken=broken, decode=decode)
-        self._messages: list[Heard] = []
+        self._messages: list[ParsedMessage] = []
         self._asides: list[tuple[Span, str]] = []
         self._begin: HarmonyStart | None = None
         self._start = 0
@@ -141,7 +141,7 @@ class StreamParser:
         message = Message(
             header.role, "".join(self._content), header.name, header.channel, header.recipient, header.content_type
         )
-        self._messages.append(Heard(message, by, Span(self._start, self._offset), header.repairs))
+        self._messages.append(ParsedMessage(message, by, Span(self._start, self._offset), header.repairs))
         self._begin, self._content = None, []
 
 

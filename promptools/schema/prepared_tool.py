@@ -44,7 +44,7 @@ class CompiledSchema:
         return self._spellings
 
     def is_surely_valid(self, value: Any) -> bool:
-        """Return whether the fast predicate accepts a value. False is no verdict: then jsonschema decides."""
+        """Whether the fast predicate accepts a value. False is no verdict: then jsonschema decides."""
         if not self.predicate_compiled:
             self.predicate = predicates.compile_predicate(self.graph)
             self.predicate_compiled = True

@@ -166,7 +166,7 @@ class Tools(Sequence[Tool]):
         return self._cased.get(name.casefold()) or self._folded.get(spelling.fold_name(name))
 
     def fits(self, name: str, arguments: dict[str, Any]) -> bool:
-        """Return whether a tool has exactly this name and the arguments are surely valid for it as they are.
+        """Whether a tool has exactly this name and the arguments are surely valid for it as they are.
 
         False is no verdict: then `check` decides. Never raises on a value.
         """

@@ -64,10 +64,10 @@ def liberties(reply: Reply) -> list[str]:
     return dropped + [f"fix      {fix.detail}" for fix in reply.fixes]
 
 
-def heard(parsed: harmony.Parsed, text: str) -> list[str]:
+def parsed_message(parsed: harmony.Parsed, text: str) -> list[str]:
     lines: list[str] = []
-    for heard in parsed.messages:
-        message = heard.message
+    for parsed_message in parsed.messages:
+        message = parsed_message.message
         fields = [
             message.role,
             message.name,
@@ -75,8 +75,8 @@ def heard(parsed: harmony.Parsed, text: str) -> list[str]:
             message.recipient and f"to={message.recipient}",
             message.content_type,
         ]
-        lines += [f"{' '.join(filter(None, fields))}, {heard.ended}: {message.content!r}"]
-        lines += [f"    repair  {repair}" for repair in heard.repairs]
+        lines += [f"{' '.join(filter(None, fields))}, {parsed_message.ended}: {message.content!r}"]
+        lines += [f"    repair  {repair}" for repair in parsed_message.repairs]
     return lines + [f"({kind}) {text[span.start : span.end]!r}" for span, kind in parsed.asides]
 
 
@@ -87,7 +87,7 @@ def page(row: dict[str, Any]) -> str:
     lines = [*(f"| {line}" for line in text.split("\n")), "", *outcome(reply), *liberties(reply)]
     if outcome(asked) != outcome(reply):
         lines += ["", "where Harmony was asked for:", *outcome(asked), *liberties(asked)]
-    return "\n".join([*lines, "", "harmony.parse:", *heard(harmony.parse(text, "assistant"), text)])
+    return "\n".join([*lines, "", "harmony.parse:", *parsed_message(harmony.parse(text, "assistant"), text)])
 
 
 @pytest.mark.parametrize("row", REPLIES, ids=lambda row: row["name"])
@@ -135,7 +135,10 @@ def test_a_message_knows_its_place_its_end_and_whether_it_is_whole() -> None:
 
 def test_a_whole_conversation_begins_with_a_message() -> None:
     text = "<|start|>user<|message|>Hi<|end|><|start|>assistant<|channel|>final<|message|>Hello<|return|>"
-    assert [heard.message.role for heard in harmony.parse(text, strict=True).messages] == ["user", "assistant"]
+    assert [parsed_message.message.role for parsed_message in harmony.parse(text, strict=True).messages] == [
+        "user",
+        "assistant",
+    ]
 
 
 def test_a_run_of_an_agent() -> None:
@@ -153,8 +156,8 @@ def test_a_run_of_an_agent() -> None:
     for strict in (True, False):
         parsed = harmony.parse(text, strict=strict)
         assert parsed.asides == ()
-        assert [heard.repairs for heard in parsed.messages] == [()] * 8
-        assert [heard.message for heard in parsed.messages][1:4] == [
+        assert [parsed_message.repairs for parsed_message in parsed.messages] == [()] * 8
+        assert [parsed_message.message for parsed_message in parsed.messages][1:4] == [
             Message("assistant", "Step 0.", "", "analysis"),
             Message("assistant", steps[0][1], "", "analysis", "container.exec", "code"),
             Message("tool", "a.py\n", "container.exec", "analysis", "assistant"),
@@ -294,8 +297,8 @@ def test_text_that_looks_like_a_token_is_text_among_ids():
     decode = load_decode(oracle.file())
     encode = load_encode()
     ids = [200005, *encode("final"), 200008, *encode("<|end|> é"), 200002]
-    (heard,) = harmony.parse_ids(ids, decode, "assistant", strict=True).messages
-    assert heard.message.content == "<|end|> é"
+    (parsed_message,) = harmony.parse_ids(ids, decode, "assistant", strict=True).messages
+    assert parsed_message.message.content == "<|end|> é"
     (cut_short,) = harmony.parse_ids(
         ids[:3] + list(encode("é"))[:1] + [200002], lambda _: b"\xc3", "assistant"
     ).messages
@@ -324,7 +327,8 @@ def test_strictly_it_is_what_the_library_wrote(messages):
             harmony.parse_ids(ids, load_decode(oracle.file()), strict=True)
         return
     assert [
-        heard.message for heard in harmony.parse_ids(ids, load_decode(oracle.file()), strict=True).messages
+        parsed_message.message
+        for parsed_message in harmony.parse_ids(ids, load_decode(oracle.file()), strict=True).messages
     ] == written
     if all(message.recipient or not (message.content_type or message.name) for message in messages):
         theirs = oracle.encoding().parse_messages_from_completion_tokens(ids)

@@ -206,7 +206,7 @@ def test_a_huge_enumeration_is_looked_up_not_searched():
     members = [f"m{n}" for n in range(50_000)] + [[0]]  # a list among them keeps the predicate out
     assert check({"items": {"enum": members}}, members[:20_000]).verified
     checked = check({"items": {"enum": members}}, [member.upper() for member in members[:20_000]])
-    assert not checked.verified  # mending them all would cost too much
+    assert not checked.verified  # coercing them all would cost too much
 
 
 def test_errors_that_quote_a_large_value_cost_what_they_quote():

@@ -155,16 +155,16 @@ class MessageMachine:
 
     def _between(self, text: str) -> Iterator[Item]:
         """Emit white space between two messages, and collect other text."""
-        words = text if self._held.pieces else text.lstrip()
-        space = text[: len(text) - len(words)]
+        rest = text if self._held.pieces else text.lstrip()
+        space = text[: len(text) - len(rest)]
         if space:
             yield Aside("space", space)
-        if not words:
+        if not rest:
             return
         if self._strict:
             at = self._offset + len(space)
             raise BadHeader(f"text outside of messages, at character {at}: a message begins with <|start|>")
-        self._hold(words)
+        self._hold(rest)
         yield from self._check_addressed_header()
 
     def _check_addressed_header(self) -> Iterator[Item]:
@@ -250,13 +250,13 @@ class MessageMachine:
 
     def _text_before_token(self) -> Iterator[Item]:
         """Keep text before a header's first token if it belongs to the header, else emit it."""
-        words = self._held.raw + self._tail
-        if header_end(words) != len(words):
+        held = self._held.raw + self._tail
+        if header_end(held) != len(held):
             yield from self._emit_aside()
-        elif words:
+        elif held:
             self._held.clear()
             self._tail = ""
-            self._hold(words)
+            self._hold(held)
 
     def _token_in_header(self, token: HarmonyToken) -> Iterator[Item]:
         if token.name == "message":
@@ -394,15 +394,15 @@ class MessageMachine:
 
     def _emit_aside(self, *, astray: bool = False) -> Iterator[Item]:
         """Emit what is held between messages."""
-        words = self._held.raw + self._tail
+        text = self._held.raw + self._tail
         self._held.clear()
         self._tail = ""
         self._state = "astray" if astray else "between"
         if astray:
-            yield from self._stray_text(words)
-        elif words:
-            debris = self._turn_over or (not self._before_first_message and HEADER_DEBRIS.fullmatch(words))
-            yield Aside("debris" if debris else "words", words)
+            yield from self._stray_text(text)
+        elif text:
+            debris = self._turn_over or (not self._before_first_message and HEADER_DEBRIS.fullmatch(text))
+            yield Aside("debris" if debris else "words", text)
 
 
 def _token_text(token: HarmonyToken) -> str:

@@ -156,28 +156,22 @@ class StrippedHeaderFinder:
                 at = len(head)
         begin = at
         while (match := _HEADER_START.search(text, at)) is not None:
-            head = self._match_header(text, match.start(), final=final)
-            if (
-                head is None
-                and not final
-                and len(text) - match.start() <= MAX_HEADER
-                and _UNFINISHED.match(text, match.start())
-            ):
-                if match.start() > begin:
-                    yield text[begin : match.start()]
-                self._held = text[match.start() :]
-                return
-            if head is None:
-                at = match.start() + 1
-                continue
-            if match.start() > begin:
-                yield text[begin : match.start()]
-            yield from _header_pieces(head)
-            begin = at = match.start() + len(head)
-        cut = len(text) if final else _held_from(text, begin)
-        if cut > begin:
-            yield text[begin:cut]
-        self._held = text[cut:]
+            start = match.start()
+            head = self._match_header(text, start, final=final)
+            if head is not None:
+                if start > begin:
+                    yield text[begin:start]
+                yield from _header_pieces(head)
+                begin = at = start + len(head)
+            elif not final and len(text) - start <= MAX_HEADER and _UNFINISHED.match(text, start):
+                break
+            else:
+                at = start + 1
+        else:
+            start = len(text) if final else _held_from(text, begin)
+        if start > begin:
+            yield text[begin:start]
+        self._held = text[start:]
 
     def _match_header(self, text: str, at: int, *, final: bool) -> str | None:
         """Return the complete header at `text[at]`, if there is one."""

@@ -61,7 +61,7 @@ def draft_of(schema: Any) -> Draft:
 
 
 def same_in_latest(node: Schema, draft: Draft) -> bool:
-    """Return whether a schema's own keywords, well formed in the latest draft, mean the same there as in `draft`."""
+    """Whether a schema's own keywords, well formed in the latest draft, mean the same there as in `draft`."""
     if draft == LATEST:
         return True
     if not UNKNOWN_KEYWORDS[draft].isdisjoint(node) or (draft == 4 and "id" in node):

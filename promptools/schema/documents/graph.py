@@ -130,7 +130,7 @@ def _link_lenient(root: Any, tool: str, draft: Draft) -> SchemaGraph:
 
 
 def _declares_names(schema: Any) -> bool:
-    """Return whether any object in a schema declares a name (`$id`, `$anchor`, ...), or refers to one."""
+    """Whether any object in a schema declares a name (`$id`, `$anchor`, ...), or refers to one."""
     stack = [schema]
     while stack:
         current = stack.pop()
@@ -168,7 +168,7 @@ def _check_metaschema(schema: Any, tool: str, base: str, draft: Draft = LATEST) 
         named = URIS[draft].rpartition("/schema")[0].rpartition("draft")[2].strip("-/")
         raise UsageError(
             f"Tool {tool!r}: its parameters are no JSON Schema (draft {named}) at {at or '/'!r}: "
-            f"{clip(error.message)}. Mend the schema there."
+            f"{clip(error.message)}. Correct the schema there."
         )
 
 

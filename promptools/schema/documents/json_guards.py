@@ -6,10 +6,10 @@ from typing import Any, TypeGuard
 
 
 def is_object(value: object) -> TypeGuard[dict[str, Any]]:
-    """Return whether a JSON value is an object, whose keys are therefore strings."""
+    """Whether a JSON value is an object, whose keys are therefore strings."""
     return isinstance(value, dict)
 
 
 def is_array(value: object) -> TypeGuard[list[Any]]:
-    """Return whether a JSON value is an array."""
+    """Whether a JSON value is an array."""
     return isinstance(value, list)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def well_formed(node: Schema) -> bool:
-    """Return whether jsonschema would surely accept the keywords of a schema, apart from its subschemas."""
+    """Whether jsonschema would surely accept the keywords of a schema, apart from its subschemas."""
     for keyword, value in node.items():
         test = VALUE_TESTS.get(keyword)
         if test is not None and not test(value):

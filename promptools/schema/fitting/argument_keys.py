@@ -162,7 +162,7 @@ def _split_words(key: str) -> list[str]:
 
 
 def _same_meaning(key: list[str], name: list[str]) -> bool:
-    """Return whether a key means a name: one is the other plus general words after it, or qualifying words before."""
+    """Whether a key means a name: one is the other plus general words after it, or qualifying words before."""
     short, long = sorted((key, name), key=len)
     if not short:
         return False
@@ -194,7 +194,7 @@ def unwrap_arguments(arguments: Mapping[str, Any], declared: Collection[str]) ->
 
 
 def _is_schema_or_type(value: Any) -> bool:
-    """Return whether a member is a parameter's schema, or the name of a type, and not a value."""
+    """Whether a member is a parameter's schema, or the name of a type, and not a value."""
     if isinstance(value, str):
         return value in _TYPES
     return is_object(value) and not _SCHEMA_KEYWORDS.isdisjoint(value)

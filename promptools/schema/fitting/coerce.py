@@ -102,10 +102,10 @@ def _plan_edits(errors: Iterable[Any], number_texts: NumberTexts) -> tuple[dict[
     edits: dict[Path, Edit] = {}
     seen: list[Any] = []
     hopeless = 0
-    mender = _EditPlanner(number_texts)
+    planner = _EditPlanner(number_texts)
     for error in errors:
         seen.append(error)
-        edit_list = mender.edits_for(error, ())
+        edit_list = planner.edits_for(error, ())
         hopeless += edit_list is None
         if hopeless > MAX_UNFIXABLE:
             return {}, seen
@@ -186,7 +186,7 @@ class _EditPlanner:
 
 
 def _accepts_strings(errors: list[Any]) -> bool:
-    """Return whether an alternative that refused a string refused only this text, and takes strings as such."""
+    """Whether an alternative that refused a string refused only this text, and takes strings as such."""
     for error in errors:
         if error.validator in {"type", "enum", "const", None}:
             return False

@@ -95,7 +95,7 @@ def compile_pattern(pattern: str) -> Any:
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Return whether a pattern matches anywhere in a text; raise UncheckedError where that takes too long."""
+    """Whether a pattern matches anywhere in a text; raise UncheckedError where that takes too long."""
     search = compile_pattern(pattern).search
     try:
         return search(text, timeout=min(FIRST_SEARCH_SECONDS, PATTERN_SECONDS), concurrent=True) is not None
@@ -158,12 +158,12 @@ def _compile_error(pattern: str) -> str | None:
 
 
 def is_number(value: object) -> bool:
-    """Return whether a value is a JSON number: finite, and no boolean."""
+    """Whether a value is a JSON number: finite, and no boolean."""
     return (isinstance(value, int) and not isinstance(value, bool)) or (isinstance(value, float) and value - value == 0)
 
 
 def is_integer(value: object) -> bool:
-    """Return whether a value is an integer as programs expect it: `3.0` is not, and is coerced to `3`."""
+    """Whether a value is an integer as programs expect it: `3.0` is not, and is coerced to `3`."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
