@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
             {
                 "file": None if config.file == Config().file else config.file,
                 "default_provider": config.default_provider,
-                "providers": [_provider(each) for each in config.providers.values()],
+                "providers": [_provider(provider) for provider in config.providers.values()],
                 "kinds": list(kinds()),
                 "families": list(families()),
             }
@@ -54,7 +54,7 @@ def _list(config: Config) -> None:
         print_table(
             f"Providers of {config.file}",
             ("provider", "kind", "base_url", "models", "key"),
-            (_row(each, config.default_provider) for each in config.providers.values()),
+            (_row(provider, config.default_provider) for provider in config.providers.values()),
         )
     else:
         print_styled([(f"No providers: {config.file}", "dim")])
@@ -62,12 +62,12 @@ def _list(config: Config) -> None:
     print_table(
         "Kinds of server that promptools has facts about",
         ("kind", "server", "listens by default", "facts"),
-        ((each.name, each.title, each.base_url or "", str(len(each.facts))) for each in profiles),
+        ((kind.name, kind.title, kind.base_url or "", str(len(kind.facts))) for kind in profiles),
     )
     print_table(
         "Families of models",
         ("family", "models", "facts"),
-        ((each.name, each.title, str(len(each.facts))) for each in map(load_builtin, families())),
+        ((family.name, family.title, str(len(family.facts))) for family in map(load_builtin, families())),
     )
 
 

@@ -123,7 +123,7 @@ def _show_count(ask: ToolRequest, mode: Mode, *, as_json: bool) -> None:
     """Show the tokens of the prompt, of declaring the tools, and of each message."""
     measure, why_not = _token_counter()
     bare = replace(ask, tools=Tools([]), offered=Tools([]), other_tools=(), choice=ToolChoice())
-    parts, without = (count_messages(_prompt_text(each, mode), measure) for each in (ask, bare))
+    parts, without = (count_messages(_prompt_text(request, mode), measure) for request in (ask, bare))
     total = sum(part.tokens for part in parts)
     tools = total - sum(part.tokens for part in without)
     if as_json:

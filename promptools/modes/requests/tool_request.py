@@ -152,15 +152,12 @@ def parse_request(
     choice, allowed = _parse_tool_choice(own)
     _validate_tool_choice(choice, tools, others)
     _validate_messages(own.get("messages"))
-    n = as_int(own.get("n"))
-    if n and n > MAX_CHOICES:
-        raise UsageError(f"'n' is {n}; ask for at most {MAX_CHOICES} choices at once")
+    if allowed is not None:
+        offered = [tool for tool in offered if _function_name(tool) in allowed]
     return ToolRequest(
         body=own,
         tools=tools,
-        offered=tools
-        if allowed is None
-        else _prepare_tools([tool for tool in offered if _function_name(tool) in allowed], marks),
+        offered=tools if allowed is None else _prepare_tools(offered, marks),
         other_tools=others,
         notes=(*notes, *tools.notes),
         choice=choice,
@@ -168,13 +165,20 @@ def parse_request(
         and (bool(own.get("tools")) or not own.get("functions")),
         stream=own.get("stream") is True,
         include_usage=as_object(own.get("stream_options")).get("include_usage") is True,
-        n=n if n and n > 1 else 1,
+        n=_parse_n(own),
         profile=profile,
         options=(options or Options()).override(body.get("promptools")),
         json_answer=as_object(own.get("response_format")).get("type") in {"json_object", "json_schema"},
         legacy=bool(own.get("functions") and not own.get("tools")),
         system_prompt=system_prompt,
     )
+
+
+def _parse_n(body: Mapping[str, Any]) -> int:
+    n = as_int(body.get("n")) or 1
+    if n > MAX_CHOICES:
+        raise UsageError(f"'n' is {n}; ask for at most {MAX_CHOICES} choices at once")
+    return max(1, n)
 
 
 def _prepare_tools(tools: list[dict[str, Any]], marks: Mapping[str, Mapping[str, Any]] | None) -> Tools:

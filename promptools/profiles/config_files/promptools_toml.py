@@ -53,16 +53,16 @@ def load_config(path: Path) -> Config:
     Raises `UsageError`, naming the file and the key, for what cannot be read or is not valid. Unknown keys of a
     ppxai-config.json are listed in `Config.warnings`.
     """
-    place = Location(str(path))
+    location = Location(str(path))
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise place.error(f"cannot be read: {error.strerror}") from None
+        raise location.error(f"cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise place.error(f"is not UTF-8: {error}") from None
+        raise location.error(f"is not UTF-8: {error}") from None
     if path.suffix == ".json" or (path.suffix != ".toml" and text.lstrip().startswith("{")):
-        return read_ppxai(_parse(json.loads, "JSON", text, place), place)
-    return _read_toml(text, place)
+        return read_ppxai(_parse(json.loads, "JSON", text, location), location)
+    return _read_toml(text, location)
 
 
 def _parse(parser: Callable[[str], Any], what: str, text: str, location: Location) -> Any:
