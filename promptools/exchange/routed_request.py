@@ -17,7 +17,8 @@ from promptools.exchange.retry.adapt import REASONING_KEYS, without_reasoning
 from promptools.exchange.upstream.detection import resolve_route
 from promptools.modes.requests.options import Options
 from promptools.modes.requests.tool_request import ToolRequest, involves_tools, parse_request
-from promptools.wire.json_types import as_list, as_object, as_text, is_object
+from promptools.schema.documents.json_guards import is_object
+from promptools.wire.json_types import as_list, as_object, as_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

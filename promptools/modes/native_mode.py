@@ -19,7 +19,8 @@ from promptools.modes.requests.template_messages import (
     split_system,
 )
 from promptools.modes.requests.tool_names import legal_names, rename_tool
-from promptools.wire.json_types import as_list, is_list, is_object
+from promptools.schema.documents.json_guards import is_array, is_object
+from promptools.wire.json_types import as_list
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -187,7 +188,7 @@ def _encode_call(raw_call: dict[str, Any], call: Call, profile: Profile, sent: M
 def _encode_result(turn: Turn, result: Result, message: Message, profile: Profile, sent: Mapping[str, str]) -> Message:
     """Encode the keys of a result; no server accepts images in it (vllm#43203), so they follow in a user message."""
     content = message.get("content")
-    if turn.attachments or not (isinstance(content, str) or (is_list(content) and profile.result_parts)):
+    if turn.attachments or not (isinstance(content, str) or (is_array(content) and profile.result_parts)):
         content = result.content
     if turn.attachments:
         content = f"{content}\n{IMAGES_FOLLOW}" if content else IMAGES_FOLLOW

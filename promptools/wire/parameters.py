@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from promptools.wire.json_types import is_object
+from promptools.schema.documents.json_guards import is_object
 
 ParameterHandling = Literal["kept", "option", "shaped", "written", "needless", "dropped"]
 Endpoint: TypeAlias = Literal["ollama", "completions", "llamacpp", "generate"]

@@ -11,7 +11,7 @@ from promptools.cli.shared_arguments import add_base_url, add_config, add_json, 
 from promptools.cli.terminal_output import print_json, print_styled, print_table
 from promptools.errors import without_credentials
 from promptools.profiles import Config, Provider, Target, families, kinds, load_builtin, resolve
-from promptools.wire.json_types import is_list
+from promptools.schema.documents.json_guards import is_array
 
 NAME = "providers"
 
@@ -110,7 +110,7 @@ def _as_json(target: Target) -> dict[str, Any]:
 
 def _text(value: Any) -> str:
     value = _to_json_value(value)
-    if is_list(value):
+    if is_array(value):
         return ", ".join(map(str, value))
     return "" if value is None else str(value)
 

@@ -22,8 +22,9 @@ from promptools.modes.mode import Mode
 from promptools.modes.requests.tool_request import ToolChoice, ToolRequest, parse_request
 from promptools.profiles import resolve
 from promptools.schema import Tools
+from promptools.schema.documents.json_guards import is_object
 from promptools.types import ModeName
-from promptools.wire.json_types import as_text, is_object
+from promptools.wire.json_types import as_text
 
 NO_DATE = "none"
 MODES: tuple[ModeName, ...] = ("harmony", "native", "prompt")

@@ -8,9 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from promptools.exchange.downstream.commit_point import ChoiceStream, ChoiceWriter
+from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.wire import chat_encoder
 from promptools.wire.chat_decoder import Envelope
-from promptools.wire.json_types import is_list, is_object
 from promptools.wire.sse import DONE, encode_comment, encode_event
 
 if TYPE_CHECKING:
@@ -227,6 +227,6 @@ def _without_nan(value: Any) -> Any:
     """Return a copy of a JSON value with null for NaN and infinity. Recurses as deep as the value."""
     if is_object(value):
         return {key: _without_nan(item) for key, item in value.items()}
-    if is_list(value):
+    if is_array(value):
         return [_without_nan(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -9,7 +9,8 @@ from promptools.errors import UsageError, clip
 from promptools.modes.requests.options import Options
 from promptools.profiles import Profile
 from promptools.schema import Tools
-from promptools.wire.json_types import as_int, as_list, as_object, as_text, is_list, is_object
+from promptools.schema.documents.json_guards import is_array, is_object
+from promptools.wire.json_types import as_int, as_list, as_object, as_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -199,7 +200,7 @@ def _sort_tools(body: Mapping[str, Any]) -> tuple[list[dict[str, Any]], tuple[An
     given = body.get(key)
     if not given:
         return [], (), notes
-    if not is_list(given):
+    if not is_array(given):
         raise UsageError(f"{key!r} must be a list of objects, not {clip(repr(given))}")
     functions: dict[str, dict[str, Any]] = {}
     others: list[Any] = []
@@ -265,7 +266,7 @@ def _validate_tool_choice(choice: ToolChoice, tools: Tools, other_tools: tuple[A
 
 
 def _validate_messages(messages: Any) -> None:
-    if not is_list(messages):
+    if not is_array(messages):
         raise UsageError(f"'messages' must be a list of objects, not {clip(repr(messages))}")
     for position, message in enumerate(messages):
         if not is_object(message):
