@@ -41,7 +41,7 @@ class NativeMode:
 
     def prepare(self, request: ToolRequest) -> PreparedRequest:
         """Encode the request."""
-        turns, mended = parse_history(request.messages)
+        turns, repairs = parse_history(request.messages)
         foreign = foreign_escaper(request, dialect=None)
         names = [*request.tools.names, *(call.name for turn in turns for call in turn.calls)]
         sent = legal_names(names, request.profile.tool_names)
@@ -53,7 +53,7 @@ class NativeMode:
         )
         body["messages"] = _encode_messages(request, foreign.escape_turns(turns, len(request.feedback)), order, sent)
         own = {other: name for name, other in sent.items()}
-        return PreparedRequest(body, (*notes, *mended, *foreign.notes), own, restore=foreign.restore)
+        return PreparedRequest(body, (*notes, *repairs, *foreign.notes), own, restore=foreign.restore)
 
     def reader(self, request: ToolRequest, prepared: PreparedRequest, new_id: NewId) -> ReplyReader:
         """Return a reader of the server's calls, and of those that it left in the text."""

@@ -49,7 +49,7 @@ class Target:
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Defaults for keys of the request's body."""
     server_version: str | None = None
-    look: ProbeScope | None = None
+    probe: ProbeScope | None = None
     """What a probe of the server may find out; None: there is nothing to probe for."""
 
     def __repr__(self) -> str:
@@ -160,7 +160,7 @@ def resolve(
         system_prompt=chosen.system_prompt,
         defaults={**chosen.defaults, **entry.defaults},
         server_version=version,
-        look=_probe_scope(chosen),
+        probe=_probe_scope(chosen),
     )
 
 

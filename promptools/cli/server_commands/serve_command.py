@@ -171,8 +171,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _print_server(proxy: Proxy) -> None:
     """Print whether the server answers, which one it is, and the modes in which tools are offered."""
-    sights = proxy.session.context.detection_cache
-    _, seen = detect_server(proxy.base_url, proxy.target.model, proxy.authorization, sights)
+    cache = proxy.session.context.detection_cache
+    _, seen = detect_server(proxy.base_url, proxy.target.model, proxy.authorization, cache)
     target = proxy.session.resolve_target(
         None, base_url=proxy.base_url, provider=proxy.session.provider, detection=seen
     )

@@ -161,21 +161,21 @@ class JsonWriter:
         self._envelope: Envelope | None = None
         self._logprobs: dict[int, Any] = {}
 
-    def add_events(self, index: int, events: Iterable[Event], envelope: Envelope, logprobs: Any) -> bytes:  # noqa: ARG002 one signature for all outlets
+    def add_events(self, index: int, events: Iterable[Event], envelope: Envelope, logprobs: Any) -> bytes:  # noqa: ARG002 one signature for all writers
         """Store the log probabilities; the reply itself comes with `finish`."""
         if logprobs:
             self._logprobs[index] = logprobs
         return b""
 
-    def committed(self, index: int) -> bool:  # noqa: ARG002 one signature for all outlets
+    def committed(self, index: int) -> bool:  # noqa: ARG002 one signature for all writers
         """Return False: nothing is sent before the end."""
         return False
 
-    def failed_live_call(self, index: int) -> Malformed | None:  # noqa: ARG002 one signature for all outlets
+    def failed_live_call(self, index: int) -> Malformed | None:  # noqa: ARG002 one signature for all writers
         """Return None: no call is streamed."""
         return None
 
-    def has_open_call(self, index: int) -> bool:  # noqa: ARG002 one signature for all outlets
+    def has_open_call(self, index: int) -> bool:  # noqa: ARG002 one signature for all writers
         """Return False: no call is sent in part."""
         return False
 
@@ -183,7 +183,7 @@ class JsonWriter:
         """Discard what is held of a failed attempt."""
         self._logprobs.pop(index, None)
 
-    def finish(self, index: int, reply: Reply, envelope: Envelope, extra: Mapping[str, Any], *, valid: bool) -> bytes:  # noqa: ARG002 one signature for all outlets
+    def finish(self, index: int, reply: Reply, envelope: Envelope, extra: Mapping[str, Any], *, valid: bool) -> bytes:  # noqa: ARG002 one signature for all writers
         """Store a choice."""
         logprobs = self._logprobs.get(index)
         self._choices[index] = chat_encoder.encode_choice(reply, index, logprobs=logprobs, legacy=self._request.legacy)
