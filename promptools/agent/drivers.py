@@ -11,9 +11,9 @@ from promptools.agent.run_events import ReasoningEvent, RunEvent, TextEvent, Tra
 from promptools.agent.tool_loop import RequestReply, RunTool, ToolLoop, converse
 from promptools.agent.toolbox import Dispatch, Toolbox, exception_result, success_result
 from promptools.errors import Exhausted, ModelError, UpstreamError, UsageError
+from promptools.schema.documents.json_guards import is_object
 from promptools.types import Attempt
 from promptools.wire.chat_decoder import decode_chunk, decode_reply
-from promptools.wire.json_types import is_object
 
 if TYPE_CHECKING:
     from promptools.schema import ToolLike

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from promptools.errors import UsageError, clip
 from promptools.profiles import Config, find_config, load_config
-from promptools.wire.json_types import is_list, is_object
+from promptools.schema.documents.json_guards import is_array, is_object
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -125,7 +125,7 @@ def read_tools(name: str | None) -> list[Any] | None:
         return None
     data = read_json(name)
     tools = data.get("tools") if is_object(data) else data
-    if not is_list(tools):
+    if not is_array(tools):
         raise UsageError(f"{name!r} holds no list of tools: write one, or a request body with a 'tools' key")
     from promptools.schema import Tools
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ClientRequest:
-    """One request from the client with its complete body, the shell's clock when it came, and the API it speaks."""
+    """One request from the client with its complete body, the driver's clock when it came, and the API it speaks."""
 
     request: Request
     at: float

@@ -1,9 +1,9 @@
 """The effects that an exchange yields and their results: the whole interface between its logic and the I/O.
 
-The exchange is a generator that does no I/O. A shell (sync, async, or a test) performs each effect it yields and sends
+The exchange is a generator that does no I/O. A driver (sync, async, or a test) performs each effect it yields and sends
 back one result:
 
-    Look(requests)  -> Looked              send small requests concurrently; none is open afterwards
+    Probe(requests) -> Probed              send small requests concurrently; none is open afterwards
     Send(request)   -> Opened | Failed     open one upstream request; one is open at a time
     Read()          -> Piece | Ended | Failed
     Abandon()       -> Done                close the open upstream request, read or not
@@ -12,10 +12,10 @@ back one result:
     Emit(head)      -> Done                the status and headers for the client; once, before any bytes
     Emit(bytes)     -> Done                bytes of the body for the client
 
-While a Look, Send, Read or Wait is pending, a shell may send `Tick`: the exchange yields anything it has to emit
-meanwhile, and then the same effect again, which the shell continues to wait for.
+While a Probe, Send, Read or Wait is pending, a driver may send `Tick`: the exchange yields anything it has to emit
+meanwhile, and then the same effect again, which the driver continues to wait for.
 
-Every result carries the shell's clock, `at`, in seconds of any monotonic origin. A shell that is closed early (the
+Every result carries the driver's clock, `at`, in seconds of any monotonic origin. A driver that is closed early (the
 client disconnected) throws `GeneratorExit` into the exchange and closes the upstream itself.
 """
 
@@ -136,7 +136,7 @@ TransportFailureKind = Literal["connect", "timeout", "closed", "protocol"]
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """No response, or it broke off. `error` is the shell's own exception, raised again if no retry helps."""
+    """No response, or it broke off. `error` is the driver's own exception, raised again if no retry helps."""
 
     kind: TransportFailureKind
     text: str

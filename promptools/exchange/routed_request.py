@@ -17,7 +17,8 @@ from promptools.exchange.retry.adapt import REASONING_KEYS, without_reasoning
 from promptools.exchange.upstream.detection import resolve_route
 from promptools.modes.requests.options import Options
 from promptools.modes.requests.tool_request import ToolRequest, involves_tools, parse_request
-from promptools.wire.json_types import as_list, as_object, as_text, is_object
+from promptools.schema.documents.json_guards import is_object
+from promptools.wire.json_types import as_list, as_object, as_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,7 +75,7 @@ def open_request(state: ExchangeState) -> Steps[RoutedRequest]:
 
     Raises `UsageError` for invalid options or more tools than `Context.max_tools`.
     """
-    request, context, front = state.request, state.context, state.client_api
+    request, context, client_api = state.request, state.context, state.client_api
     defaults = context.options or Options()
     parsed = yield from state.compute(partial(_parse_json, request.body))
     data = as_object(parsed)
@@ -89,10 +90,12 @@ def open_request(state: ExchangeState) -> Steps[RoutedRequest]:
     client_body = {**route.target.defaults, **data}
     if route.target.model:
         client_body["model"] = route.target.model
-    body, notes = front.decode_request(client_body, route.target.profile)
+    body, notes = client_api.decode_request(client_body, route.target.profile)
     tools = involves_tools(body)
     body = _override_descriptions(body, route.target.descriptions)
-    rewrite = tools or "promptools" in data or options.mode is not None or _needs_rewrite(body, route.target, front)
+    rewrite = (
+        tools or "promptools" in data or options.mode is not None or _needs_rewrite(body, route.target, client_api)
+    )
     unchanged = request.body if client_body == data else encode_json(client_body)
     payload = None if rewrite else unchanged
     return RoutedRequest(body, route, route.url or request.url, defaults, tools, payload, notes)

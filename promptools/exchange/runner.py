@@ -29,8 +29,8 @@ Exchange: TypeAlias = Generator[Effect, EffectResult, Reply | None]
 def run(request: ClientRequest, context: Context) -> Exchange:
     """Run one request: yield effects, receive their results, and return the reply (None: no reply was read).
 
-    Of several choices the first is returned; `context.on_reply` is called with each. Raises only what a shell passed in
-    as `Failed.error`, and only before anything was emitted.
+    Of several choices the first is returned; `context.on_reply` is called with each. Raises only what a driver passed
+    in as `Failed.error`, and only before anything was emitted.
     """
     state = ExchangeState(request, context)
     try:

@@ -53,19 +53,19 @@ class Breaker:
 
     def state(self, key: BreakerKey, at: float) -> BreakerState:
         """Return the state of a circuit at a time, without taking a probe."""
-        line = self._circuits.get(key)
-        if line is None or line.opened is None:
+        circuit = self._circuits.get(key)
+        if circuit is None or circuit.opened is None:
             return "closed"
-        return "open" if at < line.opened + self.cool_down else "half-open"
+        return "open" if at < circuit.opened + self.cool_down else "half-open"
 
     def allows(self, key: BreakerKey, at: float) -> bool:
         """Whether a mode may be tried; in the half-open state only the first caller may, and takes the probe."""
-        line = self._circuits.get(key)
-        if line is None or line.opened is None:
+        circuit = self._circuits.get(key)
+        if circuit is None or circuit.opened is None:
             return True
-        if at < line.opened + self.cool_down:
+        if at < circuit.opened + self.cool_down:
             return False
-        probes = line.probes
+        probes = circuit.probes
         number = len(probes)
         if number and at < probes[number - 1][0] + self.cool_down:
             return False
@@ -74,14 +74,14 @@ class Breaker:
 
     def record_failure(self, key: BreakerKey, at: float, *, why: str = "", lasting: bool = False) -> None:
         """Record a failure, with its kind as `why`; a `lasting` one opens the circuit at once."""
-        line = self._circuits.setdefault(key, _Circuit(deque(maxlen=max(1, self.threshold))))
-        line.why, line.last_failure = why, at
-        line.failures.append(at)
-        probed, line.probes = bool(line.probes), {}
-        recent = tuple(line.failures)
+        circuit = self._circuits.setdefault(key, _Circuit(deque(maxlen=max(1, self.threshold))))
+        circuit.why, circuit.last_failure = why, at
+        circuit.failures.append(at)
+        probed, circuit.probes = bool(circuit.probes), {}
+        recent = tuple(circuit.failures)
         many = len(recent) >= self.threshold and max(recent) - min(recent) < self.window
         if lasting or probed or many:
-            line.opened = at
+            circuit.opened = at
         if len(self._circuits) > self.limit:
             self._evict()
 
@@ -91,8 +91,8 @@ class Breaker:
 
     def why(self, key: BreakerKey) -> str:
         """Return the reason of the last failure; empty if there was none."""
-        line = self._circuits.get(key)
-        return line.why if line else ""
+        circuit = self._circuits.get(key)
+        return circuit.why if circuit else ""
 
     def states(self, at: float) -> dict[BreakerKey, BreakerState]:
         """Return the state of every circuit, for display."""
@@ -100,6 +100,6 @@ class Breaker:
 
     def _evict(self) -> None:
         """Evict the circuits that failed longest ago."""
-        lines = sorted(self._circuits.copy().items(), key=lambda each: each[1].last_failure)
-        for key, _ in lines[: len(lines) - self.limit]:
+        circuits = sorted(self._circuits.copy().items(), key=lambda item: item[1].last_failure)
+        for key, _ in circuits[: len(circuits) - self.limit]:
             self._circuits.pop(key, None)

@@ -25,14 +25,14 @@ class ContextSizes:
 
     def get(self, provider_model: tuple[str, str], at: float) -> int | None:
         """Return the context to request, if known; this counts as use and resets the expiry."""
-        window = self._sizes.get(provider_model)
-        if window is None:
+        entry = self._sizes.get(provider_model)
+        if entry is None:
             return None
-        if at - window.last_used >= self.idle:
+        if at - entry.last_used >= self.idle:
             self._sizes.pop(provider_model, None)
             return None
-        self._sizes[provider_model] = window._replace(last_used=at)
-        return window.size
+        self._sizes[provider_model] = entry._replace(last_used=at)
+        return entry.size
 
     def put(self, provider_model: tuple[str, str], size: int, at: float) -> None:
         """Record a context that a request needed, or that the server reported."""
@@ -42,6 +42,6 @@ class ContextSizes:
 
     def _evict(self) -> None:
         """Evict the least recently used entries."""
-        windows = sorted(self._sizes.copy().items(), key=lambda each: each[1].last_used)
-        for place, _ in windows[: len(windows) - self.limit]:
-            self._sizes.pop(place, None)
+        entries = sorted(self._sizes.copy().items(), key=lambda item: item[1].last_used)
+        for provider_model, _ in entries[: len(entries) - self.limit]:
+            self._sizes.pop(provider_model, None)

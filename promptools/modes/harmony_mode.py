@@ -164,12 +164,12 @@ def _asks_in_text(request: ToolRequest) -> bool:
             return True
 
 
-def _call_header(places: Sequence[ToolAddress]) -> str:
+def _call_header(addresses: Sequence[ToolAddress]) -> str:
     """Write the header of a call as gpt-oss does, as far as it is determined; it ends at a token boundary."""
-    spaces = {place.namespace for place in places}
+    spaces = {address.namespace for address in addresses}
     channel, kind = ("commentary", " <|constrain|>json") if spaces == {FUNCTIONS} else ("analysis", " code")
-    if len(places) == 1:
-        return f"<|channel|>{channel} to={places[0].recipient}{kind}<|message|>"
+    if len(addresses) == 1:
+        return f"<|channel|>{channel} to={addresses[0].recipient}{kind}<|message|>"
     if len(spaces) == 1:
         return f"<|channel|>{channel} to={spaces.pop()}"
     return "<|channel|>commentary to="

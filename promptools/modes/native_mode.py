@@ -19,7 +19,8 @@ from promptools.modes.requests.template_messages import (
     split_system,
 )
 from promptools.modes.requests.tool_names import legal_names, rename_tool
-from promptools.wire.json_types import as_list, is_list, is_object
+from promptools.schema.documents.json_guards import is_array, is_object
+from promptools.wire.json_types import as_list
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,7 +41,7 @@ class NativeMode:
 
     def prepare(self, request: ToolRequest) -> PreparedRequest:
         """Encode the request."""
-        turns, mended = parse_history(request.messages)
+        turns, repairs = parse_history(request.messages)
         foreign = foreign_escaper(request, dialect=None)
         names = [*request.tools.names, *(call.name for turn in turns for call in turn.calls)]
         sent = legal_names(names, request.profile.tool_names)
@@ -52,7 +53,7 @@ class NativeMode:
         )
         body["messages"] = _encode_messages(request, foreign.escape_turns(turns, len(request.feedback)), order, sent)
         own = {other: name for name, other in sent.items()}
-        return PreparedRequest(body, (*notes, *mended, *foreign.notes), own, restore=foreign.restore)
+        return PreparedRequest(body, (*notes, *repairs, *foreign.notes), own, restore=foreign.restore)
 
     def reader(self, request: ToolRequest, prepared: PreparedRequest, new_id: NewId) -> ReplyReader:
         """Return a reader of the server's calls, and of those that it left in the text."""
@@ -187,7 +188,7 @@ def _encode_call(raw_call: dict[str, Any], call: Call, profile: Profile, sent: M
 def _encode_result(turn: Turn, result: Result, message: Message, profile: Profile, sent: Mapping[str, str]) -> Message:
     """Encode the keys of a result; no server accepts images in it (vllm#43203), so they follow in a user message."""
     content = message.get("content")
-    if turn.attachments or not (isinstance(content, str) or (is_list(content) and profile.result_parts)):
+    if turn.attachments or not (isinstance(content, str) or (is_array(content) and profile.result_parts)):
         content = result.content
     if turn.attachments:
         content = f"{content}\n{IMAGES_FOLLOW}" if content else IMAGES_FOLLOW

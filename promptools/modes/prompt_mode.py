@@ -50,7 +50,7 @@ class PromptMode:
         block = ""
         examples: tuple[Call, ...] = ()
         foreign = foreign_escaper(request, dialect=dialect.name)
-        turns, mended = parse_history(request.messages)
+        turns, repairs = parse_history(request.messages)
         renames = foreign.rename_marked([*request.tools.names, *(call.name for turn in turns for call in turn.calls)])
         sent = renames
         if len(request.offered):
@@ -71,7 +71,7 @@ class PromptMode:
         names = {other: name for name, other in sent.items()}
         asked = dialect.name if len(request.offered) else None
         return PreparedRequest(
-            body, (*notes, *mended, *foreign.notes), names, asked, restore=foreign.restore, examples=examples
+            body, (*notes, *repairs, *foreign.notes), names, asked, restore=foreign.restore, examples=examples
         )
 
     def reader(self, request: ToolRequest, prepared: PreparedRequest, new_id: NewId) -> ReplyReader:

@@ -191,12 +191,12 @@ def _load(path: Path) -> Builtin:
     """Load one file of facts."""
     import tomllib  # only when a profile is needed
 
-    place = Location(f"{path.parent.name}/{path.name}")
-    file = validate_table(_FactsFile, tomllib.loads(path.read_text(encoding="utf-8")), place)
+    location = Location(f"{path.parent.name}/{path.name}")
+    file = validate_table(_FactsFile, tomllib.loads(path.read_text(encoding="utf-8")), location)
     return Builtin(
         path.stem,
         file.title,
-        tuple(_with_typed_value(fact, place / "fact" / index) for index, fact in enumerate(file.fact)),
+        tuple(_with_typed_value(fact, location / "fact" / index) for index, fact in enumerate(file.fact)),
         file.aliases,
         file.base_url,
         file.globs,

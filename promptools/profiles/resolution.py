@@ -49,7 +49,7 @@ class Target:
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Defaults for keys of the request's body."""
     server_version: str | None = None
-    look: ProbeScope | None = None
+    probe: ProbeScope | None = None
     """What a probe of the server may find out; None: there is nothing to probe for."""
 
     def __repr__(self) -> str:
@@ -144,14 +144,10 @@ def resolve(
     draft.add_packaged(version, url)
     if seen:
         draft.add_detected(seen)
-    own, place = check_facts(overrides or {}, Location("overrides")), Location(config.file) / "providers" / chosen.name
-    _check_dialect(chosen.facts, place / "profile")
-    _check_dialect(entry.facts, place / "models" / entry.name / "profile")
-    _check_dialect(own, Location("overrides"))
-    order = draft.modes
-    draft.add_configured(chosen.facts, f"{config.file}, provider {chosen.name!r}", chosen.calling, order)
-    draft.add_configured(entry.facts, f"{config.file}, model {entry.name!r}", entry.calling, order)
-    draft.add_configured(own, "the request's override")
+    _add_config(draft, config, chosen, entry)
+    overriding = check_facts(overrides or {}, Location("overrides"))
+    _check_dialect(overriding, Location("overrides"))
+    draft.add_configured(overriding, "the request's override")
     return Target(
         provider=chosen.name or None,
         base_url=url,
@@ -164,8 +160,18 @@ def resolve(
         system_prompt=chosen.system_prompt,
         defaults={**chosen.defaults, **entry.defaults},
         server_version=version,
-        look=_probe_scope(chosen),
+        probe=_probe_scope(chosen),
     )
+
+
+def _add_config(draft: _ProfileBuilder, config: Config, provider: Provider, model: Model) -> None:
+    """Add the facts of the config's provider and model."""
+    location = Location(config.file) / "providers" / provider.name
+    _check_dialect(provider.facts, location / "profile")
+    _check_dialect(model.facts, location / "models" / model.name / "profile")
+    order = draft.modes
+    draft.add_configured(provider.facts, f"{config.file}, provider {provider.name!r}", provider.calling, order)
+    draft.add_configured(model.facts, f"{config.file}, model {model.name!r}", model.calling, order)
 
 
 def api_key(target: Target, environ: Mapping[str, str]) -> str | None:
@@ -210,16 +216,16 @@ def _provider(name: str | None, base_url: str | None, config: Config) -> tuple[P
 
 def _default(config: Config) -> tuple[Provider, str]:
     """Return the config's default provider, or its only one, with the reason."""
-    name, place = config.default_provider, Location(config.file) / "default_provider"
+    name, location = config.default_provider, Location(config.file) / "default_provider"
     if name is None and len(config.providers) > 1:
-        raise place.error(
+        raise location.error(
             f"missing, and there are several providers: name one of {', '.join(sorted(config.providers))}"
         )
     if name is None:
         only = next(iter(config.providers.values()))
         return only, f"provider {only.name!r}: the only one in {config.file}"
     if name not in config.providers:
-        raise place.error(f"no provider {name!r} in this file; {suggest(name, config.providers)}")
+        raise location.error(f"no provider {name!r} in this file; {suggest(name, config.providers)}")
     return config.providers[name], f"provider {name!r}: the default of {config.file}"
 
 
@@ -264,17 +270,17 @@ def _probe_scope(provider: Provider) -> ProbeScope | None:
 
 def _base_url(asked: str | None, provider: Provider, kind: str, config: Config) -> tuple[str | None, str]:
     """Return the base URL with the reason: the one requested, the provider's, or the default of this kind of server."""
-    place = Location(config.file) / "providers" / provider.name / "base_url"
+    location = Location(config.file) / "providers" / provider.name / "base_url"
     if asked is not None:
         return _checked_url(asked, Location("base_url")), f"base_url {without_credentials(asked)!r}: asked for"
     if provider.base_url:
         shown = without_credentials(provider.base_url)
-        return _checked_url(provider.base_url, place), f"base_url {shown!r}: of provider {provider.name!r}"
+        return _checked_url(provider.base_url, location), f"base_url {shown!r}: of provider {provider.name!r}"
     if not provider.name:
         return None, "base_url: the client's own"
     default = load_builtin(kind).base_url
     if default is None:
-        raise place.error(f"missing; a server of kind {kind!r} has no usual address, so say where it listens")
+        raise location.error(f"missing; a server of kind {kind!r} has no usual address, so say where it listens")
     return default, f"base_url {default!r}: where {kind} listens by default"
 
 
@@ -295,8 +301,8 @@ def _model(asked: str | None, provider: Provider, config: Config) -> tuple[Model
     if name is None:
         if asked is None:
             return Model(""), "model: none asked for"
-        place = Location(config.file) / "providers" / provider.name / "default_model"
-        raise place.error(f"missing, so {DEFAULT!r} names no model; set it, or ask for a model by name")
+        location = Location(config.file) / "providers" / provider.name / "default_model"
+        raise location.error(f"missing, so {DEFAULT!r} names no model; set it, or ask for a model by name")
     if name in provider.models:
         return provider.models[name], f"model {name!r}: {by}, listed in {config.file}"
     for entry in provider.models.values():

@@ -160,12 +160,16 @@ def read_models(
 
 def with_model(seen: ServerInfo, listed: Sequence[ModelDescription], model: str) -> ServerInfo:
     """Add what the server says about the model that serves a name."""
-    told = find_description(listed, model)
-    if told is None:
+    description = find_description(listed, model)
+    if description is None:
         return seen
-    family, why = described_family(told, model)
+    family, why = described_family(description, model)
     return replace(
-        seen, family=family, family_why=why, context=told.context or seen.context, template_tools=told.renders_tools
+        seen,
+        family=family,
+        family_why=why,
+        context=description.context or seen.context,
+        template_tools=description.renders_tools,
     )
 
 
@@ -361,8 +365,8 @@ def _listed_context(models: Mapping[str, Any]) -> int | None:
 
 
 _KIND_TESTS: dict[str, tuple[_KindTest, Callable[[_Bodies], str | None]]] = {
-    OLLAMA: (_ollama, lambda said: _sole_version(said.get("GET /api/version", {}))),
-    VLLM: (_vllm, lambda said: nonempty_string(said["GET /version"].get("version"))),
+    OLLAMA: (_ollama, lambda bodies: _sole_version(bodies.get("GET /api/version", {}))),
+    VLLM: (_vllm, lambda bodies: nonempty_string(bodies["GET /version"].get("version"))),
     LLAMACPP: (_llamacpp, _build),
     SGLANG: (_sglang, lambda _: None),
     LMSTUDIO: (_lmstudio, lambda _: None),

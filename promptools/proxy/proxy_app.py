@@ -215,13 +215,13 @@ class Proxy:
         exchange = with_error_boundary(self.session(Request("POST", url, headers, body)))
         extensions = {"timeout": self.http.timeout.as_dict()}
         send_upstream = partial(self._send, client_authorization=self._client_authorization(fields))
-        pump = AsyncDriver(exchange, library_of(self.http), send_upstream, extensions=extensions)
-        relay = ExchangeRelay(pump, send)
+        driver = AsyncDriver(exchange, library_of(self.http), send_upstream, extensions=extensions)
+        relay = ExchangeRelay(driver, send)
         tasks.start_soon(relay.tick)
         try:
             await relay.run()
         finally:
-            await pump.close()
+            await driver.close()
         await send({"type": "http.response.body", "body": b""})
 
     async def _pass_through(self, scope: Scope, url: str, body: RequestBody, send: Send) -> None:

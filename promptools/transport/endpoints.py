@@ -78,4 +78,4 @@ def unread_api_warning(method: str, path: str) -> str | None:
 
 def find_endpoint(endpoints: tuple[Endpoint, ...], method: str, path: str) -> Endpoint | None:
     """Return the endpoint that a request matches; None if it is not intercepted."""
-    return next((door for door in endpoints if door.matches(method, path)), None)
+    return next((endpoint for endpoint in endpoints if endpoint.matches(method, path)), None)

@@ -48,10 +48,10 @@ class InterceptingTransport:
 
     def find_endpoint(self, request: Any) -> Endpoint | None:
         """Return the endpoint that a request matches; None if it is not intercepted."""
-        door = find_endpoint(self.endpoints, request.method, request.url.path)
-        if door is None and isinstance(self.start, Session):
+        endpoint = find_endpoint(self.endpoints, request.method, request.url.path)
+        if endpoint is None and isinstance(self.start, Session):
             self.start.warn_if_unread(request.method, request.url.path)
-        return door
+        return endpoint
 
     def check_open(self) -> None:
         """Raise as httpx does if the original client has been closed."""
@@ -78,17 +78,17 @@ class SyncInterceptingTransport(InterceptingTransport):
     def handle_request(self, request: Any) -> Any:
         """Handle one request of the HTTP client."""
         self.check_open()
-        door = self.find_endpoint(request)
-        if door is None:
+        endpoint = self.find_endpoint(request)
+        if endpoint is None:
             return self.inner.handle_request(request)
-        if not door.may_decline:
+        if not endpoint.may_decline:
             request.read()
-        pump = SyncDriver(send=self.send, **self.driver_arguments(request, door))
-        head = pump.head()
+        driver = SyncDriver(send=self.send, **self.driver_arguments(request, endpoint))
+        head = driver.head()
         if head is None:
             return self.inner.handle_request(request)
         return self.library.build_response(
-            head, transport_classes(self.library).sync_body(pump), pump.response_extensions
+            head, transport_classes(self.library).sync_body(driver), driver.response_extensions
         )
 
     def send(self, request: Any) -> Any:
@@ -119,17 +119,17 @@ class AsyncInterceptingTransport(InterceptingTransport):
     async def handle_async_request(self, request: Any) -> Any:
         """Handle one request of the HTTP client."""
         self.check_open()
-        door = self.find_endpoint(request)
-        if door is None:
+        endpoint = self.find_endpoint(request)
+        if endpoint is None:
             return await self.inner.handle_async_request(request)
-        if not door.may_decline:
+        if not endpoint.may_decline:
             await request.aread()
-        pump = AsyncDriver(send=self.send, **self.driver_arguments(request, door))
-        head = await pump.head()
+        driver = AsyncDriver(send=self.send, **self.driver_arguments(request, endpoint))
+        head = await driver.head()
         if head is None:
             return await self.inner.handle_async_request(request)
         return self.library.build_response(
-            head, transport_classes(self.library).async_body(pump), pump.response_extensions
+            head, transport_classes(self.library).async_body(driver), driver.response_extensions
         )
 
     async def send(self, request: Any) -> Any:
@@ -213,10 +213,10 @@ def intercept(client: Any, start: StartExchange, endpoints: tuple[Endpoint, ...]
     `UsageError` for anything that is no httpx or httpx2 client.
     """
     library_of(client)
-    carrier: Any = client.__dict__["_transport"]
-    if not isinstance(carrier, InterceptingTransport):
+    transport: Any = client.__dict__["_transport"]
+    if not isinstance(transport, InterceptingTransport):
         return _intercepting_copy(client, start, endpoints)
-    return client if carrier.start is start else _intercepting_copy(carrier.original_client, start, endpoints)
+    return client if transport.start is start else _intercepting_copy(transport.original_client, start, endpoints)
 
 
 def _intercepting_copy(client: Any, start: StartExchange, endpoints: tuple[Endpoint, ...]) -> Any:

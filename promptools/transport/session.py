@@ -214,7 +214,7 @@ class Session:
         """Resolve a model at a base URL; the route says how to resolve it again after detection, if that is due."""
         find = partial(self.resolve_target, model, base_url=base_url, provider=provider)
         target = find()
-        return Route(target, resolve=(lambda seen: find(detection=seen)) if self.detect and target.look else None)
+        return Route(target, resolve=(lambda seen: find(detection=seen)) if self.detect and target.probe else None)
 
     def resolve_target(
         self,

@@ -10,7 +10,8 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from promptools.wire.json_types import as_count, as_int, as_list, as_object, as_text, as_timestamp, is_list, is_object
+from promptools.schema.documents.json_guards import is_array, is_object
+from promptools.wire.json_types import as_count, as_int, as_list, as_object, as_text, as_timestamp
 from promptools.wire.lenient_json import is_shallow
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ def _decode_choice(choice: Mapping[str, Any], position: int, key: str) -> Delta:
 
 def _token_ids(raw_ids: Any) -> tuple[int, ...] | None:
     """Return the ids of vLLM's `return_token_ids`; None where there are none or one is invalid."""
-    ids = [as_int(token_id) for token_id in raw_ids] if is_list(raw_ids) else [None]
+    ids = [as_int(token_id) for token_id in raw_ids] if is_array(raw_ids) else [None]
     return tuple(token_id for token_id in ids if token_id is not None) if None not in ids else None
 
 
@@ -220,7 +221,7 @@ def error_of(body: Any) -> ErrorBody | None:
     """
     if isinstance(body, str):
         return _error_text(body, body)
-    if is_list(body):  # Google's front ends wrap the error object into a list
+    if is_array(body):  # Google's front ends wrap the error object into a list
         return error_of(body[0]) if body else None
     data = as_object(body)
     if is_error(data.get("error")):

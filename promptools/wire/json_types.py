@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any, TypeGuard
+from typing import Any
+
+from promptools.schema.documents.json_guards import is_array, is_object
 
 MAX_SAFE_INTEGER = 2**53 - 1
 """The largest integer that every JSON parser reads exactly."""
@@ -11,24 +13,14 @@ MAX_TIMESTAMP = 253_402_300_799
 """The last second of the year 9999, since 1970."""
 
 
-def is_object(value: Any) -> TypeGuard[dict[str, Any]]:
-    """Return whether `value` is a JSON object."""
-    return isinstance(value, dict)
-
-
 def as_object(value: Any) -> dict[str, Any]:
     """Return `value` if it is an object, else an empty one."""
     return value if is_object(value) else {}
 
 
-def is_list(value: Any) -> TypeGuard[list[Any]]:
-    """Return whether `value` is a JSON array."""
-    return isinstance(value, list)
-
-
 def as_list(value: Any) -> list[Any]:
     """Return `value` if it is an array, else an empty one."""
-    return value if is_list(value) else []
+    return value if is_array(value) else []
 
 
 def as_text(value: Any) -> str:

@@ -6,7 +6,8 @@ from json import JSONDecoder
 from typing import Any, NamedTuple
 
 from promptools.jsontext.read import Unreadable, read_value
-from promptools.wire.json_types import as_list, is_object
+from promptools.schema.documents.json_guards import is_object
+from promptools.wire.json_types import as_list
 
 MAX_DIGITS = 4_000
 """Integers with more digits become null; Python refuses more than 4,300."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from promptools.wire.json_types import as_object, is_list
+from promptools.schema.documents.json_guards import is_array
+from promptools.wire.json_types import as_object
 
 
 def split_content(content: Any) -> tuple[str, tuple[dict[str, Any], ...]]:
@@ -14,7 +15,7 @@ def split_content(content: Any) -> tuple[str, tuple[dict[str, Any], ...]]:
         return content, ()
     if content is None:
         return "", ()
-    if not is_list(content):
+    if not is_array(content):
         return json.dumps(content, ensure_ascii=False), ()
     texts: list[str] = []
     others: list[dict[str, Any]] = []

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from promptools.wire.json_types import is_object
+from promptools.schema.documents.json_guards import is_object
 
-ParameterHandling = Literal["kept", "option", "shaped", "told", "needless", "dropped"]
+ParameterHandling = Literal["kept", "option", "shaped", "written", "needless", "dropped"]
 Endpoint: TypeAlias = Literal["ollama", "completions", "llamacpp", "generate"]
 """Ollama's /api/chat, and the raw endpoints; see `EndpointRules`."""
 
@@ -17,9 +17,9 @@ class ParameterRule(NamedTuple):
     """The rule for one parameter on one endpoint."""
 
     handling: ParameterHandling
-    """`kept`: as it is; `option`: in Ollama's `options`; `shaped`: converted to another value; `told`: expressed by the
-    prompt or enforced here; `dropped`: left out, with a note in the trace; `needless`: left out silently, since nothing
-    is lost."""
+    """`kept`: as it is; `option`: in Ollama's `options`; `shaped`: converted to another value; `written`: expressed by
+    the prompt or enforced here; `dropped`: left out, with a note in the trace; `needless`: left out silently, since
+    nothing is lost."""
     target: str = ""
     """The name to send it under, if it is another."""
     reason: str = ""
@@ -45,7 +45,7 @@ _KEPT = ParameterRule("kept")
 _OPTION = ParameterRule("option")
 _SHAPED = ParameterRule("shaped")
 _THINK = ParameterRule("shaped", "think")
-_IN_PROMPT = ParameterRule("told")
+_IN_PROMPT = ParameterRule("written")
 
 
 def _dropped(why: str, *harmless: Any) -> ParameterRule:

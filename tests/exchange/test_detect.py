@@ -42,7 +42,7 @@ def routed(provider=None, headers=(), url=None, **overrides):
             return resolve(model, base_url=base, provider=provider, config=CONFIG, overrides=overrides, seen=seen)
 
         target = find()
-        return Route(target, url, headers, resolve=find if target.look else None)
+        return Route(target, url, headers, resolve=find if target.probe else None)
 
     return route
 

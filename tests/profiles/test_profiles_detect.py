@@ -240,7 +240,7 @@ def test_a_model_without_tools_is_not_asked_natively_and_one_without_thinking_no
 def test_a_config_goes_over_what_was_seen():
     house = Provider("house", base_url=BASE, detect=True, facts={"modes": ("native",), "num_ctx_limit": 512})
     target = resolve("notools", base_url=BASE, config=Config(providers={"house": house}), seen=show("notools"))
-    assert target.look == "server"
+    assert target.probe == "server"
     assert (target.profile.kind, target.profile.modes, target.profile.num_ctx_limit) == ("ollama", ("native",), 512)
 
 
@@ -307,13 +307,13 @@ def test_what_a_config_says_of_the_server_goes_before_what_was_seen():
 )
 def test_what_a_look_is_worth(provider, worth):
     config = Config(providers={provider.name: provider} if provider else {})
-    assert resolve("m", base_url=BASE, config=config).look == worth
+    assert resolve("m", base_url=BASE, config=config).probe == worth
 
 
 def test_a_named_kind_is_settled():
-    assert resolve("m", base_url=BASE, provider="vllm").look == "model"
-    assert resolve("m", base_url=BASE, provider="openai-compatible").look is None
-    assert resolve("m", base_url=BASE, provider="ollama").look == "model"
+    assert resolve("m", base_url=BASE, provider="vllm").probe == "model"
+    assert resolve("m", base_url=BASE, provider="openai-compatible").probe is None
+    assert resolve("m", base_url=BASE, provider="ollama").probe == "model"
 
 
 def test_what_was_seen_has_a_json_form():

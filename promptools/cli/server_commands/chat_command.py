@@ -14,8 +14,9 @@ from promptools.cli.collected_reply import CollectedReply
 from promptools.cli.shared_arguments import add_endpoint, add_json, add_tools, read_tools
 from promptools.cli.terminal_output import print_json, print_styled
 from promptools.errors import UpstreamError, UsageError, clip, without_credentials
+from promptools.schema.documents.json_guards import is_array
 from promptools.types import ModeName
-from promptools.wire.json_types import as_object, as_text, is_list
+from promptools.wire.json_types import as_object, as_text
 
 if TYPE_CHECKING:
     import openai
@@ -105,7 +106,7 @@ def _listed_models(client: Any) -> list[str]:
         models = as_object(answer.json()).get("data")
     except (ValueError, RecursionError):
         models = None
-    if not is_list(models):
+    if not is_array(models):
         raise UpstreamError(
             f"{without_credentials(str(answer.url))} answered with no list of models ({clip(repr(answer.text), 80)});"
             " check that its address is the root of the API, with /v1, or name a model with --model"

@@ -11,7 +11,7 @@ from promptools.cli.shared_arguments import add_base_url, add_config, add_json, 
 from promptools.cli.terminal_output import print_json, print_styled, print_table
 from promptools.errors import without_credentials
 from promptools.profiles import Config, Provider, Target, families, kinds, load_builtin, resolve
-from promptools.wire.json_types import is_list
+from promptools.schema.documents.json_guards import is_array
 
 NAME = "providers"
 
@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
             {
                 "file": None if config.file == Config().file else config.file,
                 "default_provider": config.default_provider,
-                "providers": [_provider(each) for each in config.providers.values()],
+                "providers": [_provider(provider) for provider in config.providers.values()],
                 "kinds": list(kinds()),
                 "families": list(families()),
             }
@@ -54,7 +54,7 @@ def _list(config: Config) -> None:
         print_table(
             f"Providers of {config.file}",
             ("provider", "kind", "base_url", "models", "key"),
-            (_row(each, config.default_provider) for each in config.providers.values()),
+            (_row(provider, config.default_provider) for provider in config.providers.values()),
         )
     else:
         print_styled([(f"No providers: {config.file}", "dim")])
@@ -62,12 +62,12 @@ def _list(config: Config) -> None:
     print_table(
         "Kinds of server that promptools has facts about",
         ("kind", "server", "listens by default", "facts"),
-        ((each.name, each.title, each.base_url or "", str(len(each.facts))) for each in profiles),
+        ((kind.name, kind.title, kind.base_url or "", str(len(kind.facts))) for kind in profiles),
     )
     print_table(
         "Families of models",
         ("family", "models", "facts"),
-        ((each.name, each.title, str(len(each.facts))) for each in map(load_builtin, families())),
+        ((family.name, family.title, str(len(family.facts))) for family in map(load_builtin, families())),
     )
 
 
@@ -110,7 +110,7 @@ def _as_json(target: Target) -> dict[str, Any]:
 
 def _text(value: Any) -> str:
     value = _to_json_value(value)
-    if is_list(value):
+    if is_array(value):
         return ", ".join(map(str, value))
     return "" if value is None else str(value)
 

@@ -51,6 +51,15 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--port", type=_port, default=8100, help="port to listen on; 0 takes any free one (default: 8100)"
     )
+    _add_request_defaults(parser)
+    parser.add_argument(
+        "--verbose", action="store_true", help="write a line to stderr for each exchange that was healed"
+    )
+    _add_access(parser)
+
+
+def _add_request_defaults(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that apply to every request."""
     parser.add_argument("--mode", choices=get_args(ModeName), help="ask for tools in this mode only")
     parser.add_argument("--dialect", choices=dialects.names(), metavar="NAME", help="dialect of prompt mode")
     parser.add_argument(
@@ -86,10 +95,6 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="BYTES",
         help="the most that is held of one reply (default: 64 MiB)",
     )
-    parser.add_argument(
-        "--verbose", action="store_true", help="write a line to stderr for each exchange that was healed"
-    )
-    _add_access(parser)
 
 
 def _add_access(parser: argparse.ArgumentParser) -> None:
@@ -166,8 +171,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _print_server(proxy: Proxy) -> None:
     """Print whether the server answers, which one it is, and the modes in which tools are offered."""
-    sights = proxy.session.context.detection_cache
-    _, seen = detect_server(proxy.base_url, proxy.target.model, proxy.authorization, sights)
+    cache = proxy.session.context.detection_cache
+    _, seen = detect_server(proxy.base_url, proxy.target.model, proxy.authorization, cache)
     target = proxy.session.resolve_target(
         None, base_url=proxy.base_url, provider=proxy.session.provider, detection=seen
     )

@@ -49,24 +49,24 @@ def run(arguments: argparse.Namespace) -> int:
     searched = [
         _Location(path, told_by, _contents(path)) for told_by, path in search_paths(os.environ, Path.home()).items()
     ]
-    first = next((place for place in searched if place.holds != "nothing"), None)
-    found = first if first is not None and first.holds == "the vocabulary" else None
+    first = next((location for location in searched if location.holds != "nothing"), None)
+    vocabulary = first if first is not None and first.holds == "the vocabulary" else None
     library = importlib.util.find_spec("openai_harmony") is not None
     if arguments.json:
-        places_seen = [{**place._asdict(), "file": str(place.file)} for place in searched]
-        print_json({"file": found and str(found.file), "library": library, "looked": places_seen})
+        looked = [{**location._asdict(), "file": str(location.file)} for location in searched]
+        print_json({"file": vocabulary and str(vocabulary.file), "library": library, "looked": looked})
     else:
         title = "Where the vocabulary of gpt-oss is looked for, in order"
-        print_table(title, ("file", "told by", "holds"), ((str(place.file), *place[1:]) for place in searched))
-        print_styled([("\n".join(_advice(first, found, library=library)), "")])
-    return 0 if found else 1
+        print_table(title, ("file", "told by", "holds"), ((str(location.file), *location[1:]) for location in searched))
+        print_styled([("\n".join(_advice(first, vocabulary, library=library)), "")])
+    return 0 if vocabulary else 1
 
 
-def _advice(first: _Location | None, found: _Location | None, *, library: bool) -> Iterator[str]:
+def _advice(first: _Location | None, vocabulary: _Location | None, *, library: bool) -> Iterator[str]:
     """Yield what works now, or what to do about it."""
-    if found is not None:
-        yield f"promptools uses {found.file} and tells openai-harmony of it."
-        yield f"Other programs that use openai-harmony find it by {FOLDER_VARIABLE}={found.file.parent}"
+    if vocabulary is not None:
+        yield f"promptools uses {vocabulary.file} and tells openai-harmony of it."
+        yield f"Other programs that use openai-harmony find it by {FOLDER_VARIABLE}={vocabulary.file.parent}"
     elif first is not None:
         yield (
             f"{first.file} stands first and is not {FILE_NAME} (its sha256 is another): "

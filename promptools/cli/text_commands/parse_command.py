@@ -114,7 +114,7 @@ def _explain(text: str, events: Iterable[Event], tries: Iterable[ParseAttempt]) 
                 clip(attempt.why),
                 str(attempt.cost),
             )
-            for attempt in sorted(tries, key=lambda each: each.span)
+            for attempt in sorted(tries, key=lambda attempt: attempt.span)
         ),
     )
 

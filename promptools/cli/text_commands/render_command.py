@@ -13,7 +13,8 @@ from promptools.cli.terminal_output import print_json
 from promptools.cli.text_commands import request_rendering
 from promptools.errors import UsageError, clip
 from promptools.modes.prompt_mode import JSON_DIALECT, render
-from promptools.wire.json_types import as_object, is_list, is_object
+from promptools.schema.documents.json_guards import is_array, is_object
+from promptools.wire.json_types import as_object
 
 NAME = "render"
 PART_ARGUMENTS = ("tools", "calls", "results", "single", "required")
@@ -84,7 +85,7 @@ def _render_parts(arguments: argparse.Namespace) -> int:
 def _read_list(name: str | None, read: Callable[[dict[str, Any], str], dict[str, Any]]) -> list[dict[str, Any]]:
     """Read the JSON list in a file, if one is named, and convert each entry with `read`."""
     data: Any = [] if name is None else read_json(name)
-    if not is_list(data):
+    if not is_array(data):
         raise UsageError(f"{name!r} must hold a list")
     return [read(as_object(entry), f"{name!r}, entry {at}") for at, entry in enumerate(data)]
 

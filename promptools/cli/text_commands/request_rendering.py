@@ -22,8 +22,9 @@ from promptools.modes.mode import Mode
 from promptools.modes.requests.tool_request import ToolChoice, ToolRequest, parse_request
 from promptools.profiles import resolve
 from promptools.schema import Tools
+from promptools.schema.documents.json_guards import is_object
 from promptools.types import ModeName
-from promptools.wire.json_types import as_text, is_object
+from promptools.wire.json_types import as_text
 
 NO_DATE = "none"
 MODES: tuple[ModeName, ...] = ("harmony", "native", "prompt")
@@ -123,7 +124,7 @@ def _show_count(ask: ToolRequest, mode: Mode, *, as_json: bool) -> None:
     """Show the tokens of the prompt, of declaring the tools, and of each message."""
     measure, why_not = _token_counter()
     bare = replace(ask, tools=Tools([]), offered=Tools([]), other_tools=(), choice=ToolChoice())
-    parts, without = (count_messages(_prompt_text(each, mode), measure) for each in (ask, bare))
+    parts, without = (count_messages(_prompt_text(request, mode), measure) for request in (ask, bare))
     total = sum(part.tokens for part in parts)
     tools = total - sum(part.tokens for part in without)
     if as_json:

@@ -64,7 +64,7 @@ class ChatCompletionsApi:
     streams_arguments = True
     path = "chat/completions"
 
-    def decode_request(self, body: dict[str, Any], profile: Profile) -> tuple[dict[str, Any], tuple[str, ...]]:  # noqa: ARG002 one signature for all fronts
+    def decode_request(self, body: dict[str, Any], profile: Profile) -> tuple[dict[str, Any], tuple[str, ...]]:  # noqa: ARG002 one signature for all APIs
         """Return the body unchanged."""
         return body, ()
 
@@ -103,11 +103,11 @@ class OllamaApi:
         """Return a writer of NDJSON lines, or of one JSON body."""
         return NdjsonWriter(request, begun=begun) if request.stream else OllamaJsonWriter(request)
 
-    def encode_error(self, message: str, *, kind: str, code: str, attempts: Iterable[Attempt] = ()) -> bytes:  # noqa: ARG002 one signature for all fronts
+    def encode_error(self, message: str, *, kind: str, code: str, attempts: Iterable[Attempt] = ()) -> bytes:  # noqa: ARG002 one signature for all APIs
         """Encode the message alone: this API's errors have no other fields."""
         return encode_json({"error": message})
 
-    def encode_stream_error(self, error: bytes, note: str = "") -> bytes:  # noqa: ARG002 one signature for all fronts
+    def encode_stream_error(self, error: bytes, note: str = "") -> bytes:  # noqa: ARG002 one signature for all APIs
         """Encode a line; NDJSON has no comments."""
         return error + b"\n"
 

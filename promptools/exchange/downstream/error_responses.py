@@ -31,7 +31,7 @@ def respond_bad_request(state: ExchangeState, error: UsageError) -> Steps[None]:
 def respond_failure(state: ExchangeState, failure: Failure, mode: str) -> Steps[None]:
     """Respond to a request that failed for good.
 
-    Raises the shell's own exception if the server did not respond, so that the SDK retries as it would without us.
+    Raises the driver's own exception if the server did not respond, so that the SDK retries as it would without us.
     """
     sends = len(state.attempts)
     status, body = (

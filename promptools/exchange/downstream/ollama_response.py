@@ -33,14 +33,14 @@ class NdjsonWriter(SseWriter):
     def _encode(self, bodies: Iterable[Mapping[str, Any]]) -> bytes:
         return b"".join(b"%b\n" % encode_json(body) for body in bodies)
 
-    def _make_writer(self, index: int, envelope: Envelope) -> ChoiceWriter:  # noqa: ARG002 one signature for all streams
+    def _make_writer(self, index: int, envelope: Envelope) -> ChoiceWriter:  # noqa: ARG002 one signature for all writers
         return encode_response.LineWriter(envelope)
 
 
 class OllamaJsonWriter(JsonWriter):
     """Collects a whole response and writes it as one JSON body."""
 
-    def finish(self, index: int, reply: Reply, envelope: Envelope, extra: Mapping[str, Any], *, valid: bool) -> bytes:  # noqa: ARG002 one signature for all outlets
+    def finish(self, index: int, reply: Reply, envelope: Envelope, extra: Mapping[str, Any], *, valid: bool) -> bytes:  # noqa: ARG002 one signature for all writers
         """Store the response body."""
         message = encode_response.encode_message(reply.content, reply.reasoning, reply.calls)
         self._choices[index] = encode_response.mark_done(

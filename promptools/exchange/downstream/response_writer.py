@@ -8,9 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from promptools.exchange.downstream.commit_point import ChoiceStream, ChoiceWriter
+from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.wire import chat_encoder
 from promptools.wire.chat_decoder import Envelope
-from promptools.wire.json_types import is_list, is_object
 from promptools.wire.sse import DONE, encode_comment, encode_event
 
 if TYPE_CHECKING:
@@ -161,21 +161,21 @@ class JsonWriter:
         self._envelope: Envelope | None = None
         self._logprobs: dict[int, Any] = {}
 
-    def add_events(self, index: int, events: Iterable[Event], envelope: Envelope, logprobs: Any) -> bytes:  # noqa: ARG002 one signature for all outlets
+    def add_events(self, index: int, events: Iterable[Event], envelope: Envelope, logprobs: Any) -> bytes:  # noqa: ARG002 one signature for all writers
         """Store the log probabilities; the reply itself comes with `finish`."""
         if logprobs:
             self._logprobs[index] = logprobs
         return b""
 
-    def committed(self, index: int) -> bool:  # noqa: ARG002 one signature for all outlets
+    def committed(self, index: int) -> bool:  # noqa: ARG002 one signature for all writers
         """Return False: nothing is sent before the end."""
         return False
 
-    def failed_live_call(self, index: int) -> Malformed | None:  # noqa: ARG002 one signature for all outlets
+    def failed_live_call(self, index: int) -> Malformed | None:  # noqa: ARG002 one signature for all writers
         """Return None: no call is streamed."""
         return None
 
-    def has_open_call(self, index: int) -> bool:  # noqa: ARG002 one signature for all outlets
+    def has_open_call(self, index: int) -> bool:  # noqa: ARG002 one signature for all writers
         """Return False: no call is sent in part."""
         return False
 
@@ -183,7 +183,7 @@ class JsonWriter:
         """Discard what is held of a failed attempt."""
         self._logprobs.pop(index, None)
 
-    def finish(self, index: int, reply: Reply, envelope: Envelope, extra: Mapping[str, Any], *, valid: bool) -> bytes:  # noqa: ARG002 one signature for all outlets
+    def finish(self, index: int, reply: Reply, envelope: Envelope, extra: Mapping[str, Any], *, valid: bool) -> bytes:  # noqa: ARG002 one signature for all writers
         """Store a choice."""
         logprobs = self._logprobs.get(index)
         self._choices[index] = chat_encoder.encode_choice(reply, index, logprobs=logprobs, legacy=self._request.legacy)
@@ -227,6 +227,6 @@ def _without_nan(value: Any) -> Any:
     """Return a copy of a JSON value with null for NaN and infinity. Recurses as deep as the value."""
     if is_object(value):
         return {key: _without_nan(item) for key, item in value.items()}
-    if is_list(value):
+    if is_array(value):
         return [_without_nan(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

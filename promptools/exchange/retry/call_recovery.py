@@ -10,9 +10,9 @@ from promptools.exchange.retry.mode_registry import get_mode
 from promptools.fallback import REMEDIES, salvage
 from promptools.jsontext.read import Unreadable, read_value
 from promptools.modes.replies.verdict import judge_reply
+from promptools.schema.documents.json_guards import is_object
 from promptools.types import Call, Fix, Reply, Span
 from promptools.wire.chat_decoder import Delta
-from promptools.wire.json_types import is_object
 
 if TYPE_CHECKING:
     from promptools.exchange.retry.attempt_plan import AttemptPlan

@@ -59,7 +59,7 @@ class RetryLoop:
 
     @property
     def now(self) -> float:
-        """The shell's clock."""
+        """The driver's clock."""
         return self._state.now
 
     def head(self) -> Head:

@@ -101,7 +101,7 @@ def resolve_route(state: ExchangeState, route: Route, model: str) -> Steps[Route
     if route.resolve is None:
         return route
     base, began = api_base(route.url or state.request.url), state.now
-    kind = route.target.profile.kind if route.target.look == "model" else ""
+    kind = route.target.profile.kind if route.target.probe == "model" else ""
     cache, key = state.context.detection_cache, (server_root(base), model, kind)
     seen = cache.get(*key, at=began)
     if seen is None:

@@ -40,7 +40,7 @@ class Failure:
     wire: Api = "chat"
     """The API that the response came from."""
     error: BaseException | None = None
-    """The shell's own exception."""
+    """The driver's own exception."""
     verdict: Verdict | None = None
     """The verdict on a reply that was read to its end."""
     partial_reply: Reply | None = None

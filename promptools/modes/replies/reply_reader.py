@@ -4,8 +4,7 @@ A reply has three channels, each with its own source:
 
 - `content` goes through `StreamParser`, which finds the calls in text. With token ids (Harmony) it gets pieces, so that
   text that merely looks like a control token is not taken for one.
-- `tool_calls` are put together by the assembler and checked by the same rules as calls in text. The arguments of a call
-  may be streamed before it is complete; what was sent then fixes how the finished call is written.
+- `tool_calls` are read by `StructuredCalls`, which streams their arguments and checks them like calls in text.
 - `reasoning` is passed on as it is. Only when nothing else came is it searched for calls that it ends with.
 
 All events pass through the call filter, which decides what the request allows and numbers the calls across sources;
@@ -22,17 +21,15 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from promptools.dialects.calls.argument_completion import begin_with
-from promptools.dialects.calls.argument_stream import MIN_STREAMED, ArgumentStream
-from promptools.dialects.calls.named_arguments import read_arguments
-from promptools.dialects.calls.resolve import ParseOptions, malformed_call
+from promptools.dialects.calls.resolve import ParseOptions
 from promptools.engine import StreamParser
 from promptools.engine.message_router import COMPLETE_REASONS
 from promptools.harmony.parsing.item_parser import Detokenizer
 from promptools.harmony.parsing.tokenizer import Piece, raw_text
 from promptools.modes.replies.call_filter import CallFilter, CallSource
 from promptools.modes.replies.raw_text import RawText
-from promptools.modes.replies.tool_deltas import NATIVE, NATIVE_EVIDENCE, PendingCall, ToolCallAssembler
+from promptools.modes.replies.structured_calls import StructuredCalls
+from promptools.modes.replies.tool_deltas import NATIVE
 from promptools.modes.replies.verdict import HARMONY_CALL
 from promptools.modes.requests.history import quotable_texts
 from promptools.modes.requests.response_format import calls_in_answer
@@ -40,7 +37,7 @@ from promptools.modes.requests.tool_names import rename_tools
 from promptools.parsing.events import CallArgs, CallEnd, CallStart, End, Event, Reasoning, Text, WasReasoning
 from promptools.parsing.parts import SPACE
 from promptools.schema import Tools
-from promptools.types import Call, Discarded, Fix, Malformed, Reply, Span, Trace
+from promptools.types import Discarded, Fix, Malformed, Reply, Span, Trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,8 +49,6 @@ if TYPE_CHECKING:
 
 HARMONY = "harmony"
 """The dialect of a raw reply of gpt-oss; such a reply is parsed for no other."""
-_NO_SPAN = Span(0, 0)
-"""The span of structured calls, which are not in the text."""
 _CALL_REASONS = frozenset(("tool_calls", "function_call"))
 _HARMONY_LEAK = re.compile(r"<\|(?:return|call)\|>\s*\Z")
 """What vLLM's Harmony parser returns of a reply that ends inside a header: raw text, in one piece (0.28 to 0.32)."""
@@ -79,14 +74,8 @@ class ReplyReader:
         self._tools = Tools([]) if none else rename_tools(request.tools, sent_names)
         self._filter = CallFilter(request, prepared)
         self._parser: StreamParser | None = None
-        self._assembler = ToolCallAssembler(lambda name: self._tools.get(name) is not None)
-        self._call_count = 0
-        self._ids: set[str] = set()
         self._restore = prepared.restore
-        self._streams_arguments = (
-            request.stream and request.options.arguments != "whole" and not none and self._restore is None
-        )
-        self._rules = ParseOptions(
+        rules = ParseOptions(
             self._tools,
             request.options.strictness,
             None,
@@ -94,6 +83,7 @@ class ReplyReader:
             self._tools.all_keys,
             restore=self._restore,
         )
+        self._structured = StructuredCalls(request, rules, new_id, self._emit_structured, self._filter.notes)
         self._raw_text = RawText(markup=not self._harmony)  # headers are not text, and would corrupt the history
         self._content: list[str] = []
         self._reasoning: list[str] = []
@@ -146,12 +136,7 @@ class ReplyReader:
             self._leak += text
         elif text:
             events += self._read_text(text)
-        for call in delta.tool_calls:
-            slot = self._assembler.add(call)
-            if self._streams_arguments and call.arguments:
-                events += self._stream_arguments(slot, call.arguments)
-        for slot in self._assembler.take_complete():
-            events += self._check_structured(slot, ended=True)
+        events += self._structured.feed(delta.tool_calls)
         self._count_trailing_space(delta, text)
         return events
 
@@ -172,14 +157,14 @@ class ReplyReader:
 
     def _ends_in_call(self) -> bool:
         """Whether the reply, if it ended here, would hold a call and nothing incomplete."""
-        slots = self._assembler.calls
-        if self._parser is None or not all(slot.complete for slot in slots):
+        structured = self._structured.pending
+        if self._parser is None or not all(call.complete for call in structured):
             return False
         json_answer = self._request.json_answer and not self._request.checks_response_format
         parser = self._new_parser(**self._parser_arguments, json_answer=json_answer, new_id=str)
         parser.feed(self._raw_text.full_text())
         parser.close("stop")
-        return not parser.reply.malformed and bool(slots or parser.reply.calls)
+        return not parser.reply.malformed and bool(structured or parser.reply.calls)
 
     def close(self, finish_reason: str | None) -> list[Event]:
         """End the reply and return the last events."""
@@ -189,9 +174,7 @@ class ReplyReader:
             events += self._read_pieces(list(self._detokenizer.close()))
         if self._parser is not None:
             events += self._filter_events(self._parser.close(finish_reason), "text", self._raw_text.slice)
-        slots = self._assembler.take_rest()
-        for slot in slots:
-            events += self._check_structured(slot, ended=slot is not slots[-1] or finish_reason in COMPLETE_REASONS)
+        events += self._structured.close(complete=finish_reason in COMPLETE_REASONS)
         if self._leak:
             events += self._read_leak()
         if self._request.checks_response_format:
@@ -271,75 +254,6 @@ class ReplyReader:
             restore=self._restore,
         )
 
-    def _check_structured(self, pending: PendingCall, *, ended: bool) -> list[Event]:
-        """Parse and check a structured call, which may hold several glued together."""
-        raw = pending.arguments
-        events: list[Event] = []
-        for position, outcome in enumerate(
-            read_arguments(pending.name, raw, self._rules, NATIVE_EVIDENCE, ended=ended).calls
-        ):
-            number, call_id = self._assign_id(pending) if position == 0 else self._assign_id(PendingCall(None))
-            sent = pending.streamer.sent if pending.streamer is not None and position == 0 else ""
-            if sent:
-                outcome = self._match_sent(sent, outcome)  # noqa: PLW2901  the same call, bound to its beginning
-            if isinstance(outcome, Call):
-                rest = outcome.arguments_json[len(sent) :] if position == 0 else ""
-                end = CallEnd(number, replace(outcome, id=call_id), _NO_SPAN)
-                emitted: list[Event] = [CallArgs(number, rest, _NO_SPAN), end]  # the filter knows if it was streamed
-            else:
-                call = replace(outcome.call, id=call_id) if outcome.call is not None else None
-                emitted = [replace(outcome, index=number, raw=raw, call=call)]
-            events += self._filter_events(emitted, "server", lambda _: raw)
-        return events
-
-    def _stream_arguments(self, pending: PendingCall, text: str) -> list[Event]:
-        """Stream what is certain of a structured call's arguments; a call that comes complete is repaired whole."""
-        if pending.complete and (pending.streamer is None or not pending.streamer.started):
-            return []
-        if pending.streamer is None:
-            least = 0 if self._request.options.arguments == "live" else MIN_STREAMED
-            pending.streamer = ArgumentStream(self._tools.graph(pending.name), least)
-        began = pending.streamer.started
-        fragment = pending.streamer.feed(text)
-        if not fragment:
-            return []
-        number, call_id = self._assign_id(pending)
-        start: list[Event] = [] if began else [CallStart(number, call_id, pending.name, _NO_SPAN)]
-        events = self._filter_events(start, "server", lambda _: "")
-        if start and not events:
-            pending.streamer.cancel()
-            return []
-        return events + self._filter_events([CallArgs(number, fragment, _NO_SPAN)], "server", lambda _: "")
-
-    def _match_sent(self, sent: str, outcome: Call | Malformed) -> Call | Malformed:
-        """Rewrite a call so that its arguments begin with what was sent; one that fails its schema is passed on."""
-        misfit = isinstance(outcome, Malformed) and outcome.reason == "invalid_arguments"
-        call = outcome.call if isinstance(outcome, Malformed) else outcome
-        if (
-            call is None
-            or not (misfit or call is outcome)
-            or (misfit and self._request.options.on_malformed == "error")
-        ):
-            return outcome
-        begun = begin_with(call, sent)
-        if begun is None:
-            return malformed_call("invalid_json", "its beginning reads otherwise than the whole", NATIVE, call.name)
-        if misfit:
-            self._filter.notes.append(
-                f"the call of {call.name!r} was handed over although it does not fit: its beginning had been streamed"
-            )
-        return begun
-
-    def _assign_id(self, pending: PendingCall) -> tuple[int, str]:
-        """Assign a call its number and a unique id, once, and return them."""
-        if pending.number is None:
-            pending.number, self._call_count = self._call_count, self._call_count + 1
-            if not pending.id or pending.id in self._ids:
-                pending.id = self._new_id()
-            self._ids.add(pending.id)
-        assert pending.id is not None
-        return pending.number, pending.id
-
     def _read_answer(self) -> None:
         """Extract the calls from an answer that does not fit `response_format`.
 
@@ -406,6 +320,9 @@ class ReplyReader:
         for event in out:
             self._record(event)
         return out
+
+    def _emit_structured(self, events: list[Event], raw: str) -> list[Event]:
+        return self._filter_events(events, "server", lambda _: raw)
 
     def _record(self, event: Event) -> None:
         match event:

@@ -20,8 +20,9 @@ from promptools.parsing.escape import markup_escaper
 from promptools.profiles import Profile, all_control_tokens
 from promptools.profiles.facts import CONTROL_TOKEN_FORMS
 from promptools.schema import Tools
+from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.types import Fix
-from promptools.wire.json_types import as_object, is_list, is_object
+from promptools.wire.json_types import as_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -131,7 +132,7 @@ class ForeignEscaper:
 
     def _escape_field(self, key: str, value: Any, text_markup: MarkupEscaper) -> Any:
         """Escape another field of a message than its content: a template may write any, such as `tool_plan`."""
-        if key == "tool_calls" and is_list(value):
+        if key == "tool_calls" and is_array(value):
             return [self._escape_call_fields(call, text_markup) if is_object(call) else call for call in value]
         return value if key in _PARSED_FIELDS else self._escape_value(value, text_markup)
 
@@ -164,7 +165,7 @@ class ForeignEscaper:
     def _escape_content(self, content: Any, text_markup: MarkupEscaper) -> Any:
         if isinstance(content, str):
             return self._escape_text(content, text_markup)
-        if not is_list(content):
+        if not is_array(content):
             return self._escape_value(content, text_markup)
         content = [self._escape_part(part, text_markup) for part in content]
         texts = [_text_of(part) for part in content]
@@ -252,7 +253,7 @@ def map_strings(value: Any, matches: Callable[[str], bool], change: Callable[[st
             elif is_object(item):
                 container[key] = {change(name): inner for name, inner in item.items()}
                 containers.append(container[key])
-            elif is_list(item):
+            elif is_array(item):
                 container[key] = list(item)
                 containers.append(container[key])
     return top[0]
@@ -267,7 +268,7 @@ def without_patterns(value: dict[str, Any], matches: Callable[[str], bool]) -> d
         for key, item in list(_items(container)):
             if key == "pattern" and isinstance(item, str) and matches(item):
                 del container[key]
-            elif is_object(item) or is_list(item):
+            elif is_object(item) or is_array(item):
                 container[key] = item.copy()
                 containers.append(container[key])
     return top[""]
@@ -286,7 +287,7 @@ def _strings(value: Any) -> Iterator[str]:
         elif is_object(item):
             rest += item
             rest += item.values()
-        elif is_list(item):
+        elif is_array(item):
             rest += item
 
 

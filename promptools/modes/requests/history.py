@@ -14,8 +14,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from promptools.jsontext.read import Unreadable, read_value
+from promptools.schema.documents.json_guards import is_object
 from promptools.types import Call, Result
-from promptools.wire.json_types import as_list, as_object, as_text, is_object
+from promptools.wire.json_types import as_list, as_object, as_text
 from promptools.wire.message_content import split_content
 
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"

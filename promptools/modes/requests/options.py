@@ -11,8 +11,8 @@ from promptools import dialects
 from promptools.errors import UsageError
 from promptools.harmony.rendering.convert import CallOrder, ToolPlacement
 from promptools.harmony.rendering.reasoning_policy import ReasoningPolicy
+from promptools.schema.documents.json_guards import is_object
 from promptools.types import ModeName, Strictness
-from promptools.wire.json_types import is_object
 
 Hold = Literal["auto", "all"]
 ArgumentStreaming = Literal["auto", "whole", "live"]

@@ -15,10 +15,11 @@ from promptools.errors import UsageError
 from promptools.parsing.events import CallEnd, Event
 from promptools.schema import Tools
 from promptools.schema.documents.graph import build_graph
+from promptools.schema.documents.json_guards import is_object
 from promptools.schema.fitting.budget import UncheckedError
 from promptools.schema.fitting.validate import Validator, check_patterns, describe_errors
 from promptools.types import Malformed
-from promptools.wire.json_types import as_object, is_object
+from promptools.wire.json_types import as_object
 
 if TYPE_CHECKING:
     from promptools.engine import StreamParser

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from promptools.schema.documents.json_guards import is_array
 from promptools.wire.chat_decoder import REASONING_FIELDS
-from promptools.wire.json_types import as_text, is_list
+from promptools.wire.json_types import as_text
 from promptools.wire.message_content import split_content
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def plain_message(turn: Turn, profile: Profile) -> Message:
     if turn.role == "assistant" and reasoning:
         message[profile.reasoning_field] = reasoning
     content = message.get("content")
-    if is_list(content) and not profile.content_parts:
+    if is_array(content) and not profile.content_parts:
         text, others = split_content(content)
         if not others:
             message["content"] = text
@@ -71,7 +72,7 @@ def join_contents(first: Any, second: Any) -> Any:
 
 
 def _as_parts(content: Any) -> list[Any]:
-    if is_list(content):
+    if is_array(content):
         return content
     text = as_text(content)
     return [{"type": "text", "text": text}] if text else []

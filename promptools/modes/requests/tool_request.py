@@ -9,7 +9,8 @@ from promptools.errors import UsageError, clip
 from promptools.modes.requests.options import Options
 from promptools.profiles import Profile
 from promptools.schema import Tools
-from promptools.wire.json_types import as_int, as_list, as_object, as_text, is_list, is_object
+from promptools.schema.documents.json_guards import is_array, is_object
+from promptools.wire.json_types import as_int, as_list, as_object, as_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -152,15 +153,12 @@ def parse_request(
     choice, allowed = _parse_tool_choice(own)
     _validate_tool_choice(choice, tools, others)
     _validate_messages(own.get("messages"))
-    n = as_int(own.get("n"))
-    if n and n > MAX_CHOICES:
-        raise UsageError(f"'n' is {n}; ask for at most {MAX_CHOICES} choices at once")
+    if allowed is not None:
+        offered = [tool for tool in offered if _function_name(tool) in allowed]
     return ToolRequest(
         body=own,
         tools=tools,
-        offered=tools
-        if allowed is None
-        else _prepare_tools([tool for tool in offered if _function_name(tool) in allowed], marks),
+        offered=tools if allowed is None else _prepare_tools(offered, marks),
         other_tools=others,
         notes=(*notes, *tools.notes),
         choice=choice,
@@ -168,13 +166,20 @@ def parse_request(
         and (bool(own.get("tools")) or not own.get("functions")),
         stream=own.get("stream") is True,
         include_usage=as_object(own.get("stream_options")).get("include_usage") is True,
-        n=n if n and n > 1 else 1,
+        n=_parse_n(own),
         profile=profile,
         options=(options or Options()).override(body.get("promptools")),
         json_answer=as_object(own.get("response_format")).get("type") in {"json_object", "json_schema"},
         legacy=bool(own.get("functions") and not own.get("tools")),
         system_prompt=system_prompt,
     )
+
+
+def _parse_n(body: Mapping[str, Any]) -> int:
+    n = as_int(body.get("n")) or 1
+    if n > MAX_CHOICES:
+        raise UsageError(f"'n' is {n}; ask for at most {MAX_CHOICES} choices at once")
+    return max(1, n)
 
 
 def _prepare_tools(tools: list[dict[str, Any]], marks: Mapping[str, Mapping[str, Any]] | None) -> Tools:
@@ -195,7 +200,7 @@ def _sort_tools(body: Mapping[str, Any]) -> tuple[list[dict[str, Any]], tuple[An
     given = body.get(key)
     if not given:
         return [], (), notes
-    if not is_list(given):
+    if not is_array(given):
         raise UsageError(f"{key!r} must be a list of objects, not {clip(repr(given))}")
     functions: dict[str, dict[str, Any]] = {}
     others: list[Any] = []
@@ -261,7 +266,7 @@ def _validate_tool_choice(choice: ToolChoice, tools: Tools, other_tools: tuple[A
 
 
 def _validate_messages(messages: Any) -> None:
-    if not is_list(messages):
+    if not is_array(messages):
         raise UsageError(f"'messages' must be a list of objects, not {clip(repr(messages))}")
     for position, message in enumerate(messages):
         if not is_object(message):

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from promptools.errors import UsageError, safe_repr
 from promptools.profiles.facts import check_facts, check_family, check_kind
-from promptools.profiles.tables import Location, Strings, Table
+from promptools.profiles.tables import Location, Strings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -90,12 +90,13 @@ class Descriptions:
         return {**self.everywhere, **self.by_provider.get(provider, {}), **self.by_model.get(model, {})}
 
 
-class ProxyOptions(Table):
+@dataclass(frozen=True, slots=True)
+class ProxyOptions:
     """The config's options of the proxy itself."""
 
     api_key_env: str | None = None
-    """Name of the environment variable with the API keys that it accepts; empty is none."""
-    allowed_hosts: Strings = ()
+    """Name of the environment variable with the API keys that it accepts."""
+    allowed_hosts: tuple[str, ...] = ()
     allow_provider: bool = False
     max_body: int | None = None
 

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from promptools.profiles.config_files.config import Config, ModelKeys, Provider, ProviderKeys, ProxyOptions
 from promptools.profiles.config_files.ppxai_json import read_ppxai
-from promptools.profiles.tables import Location, NamedTables, Table, named_tables, set_fields, validate_table
+from promptools.profiles.tables import Location, NamedTables, Strings, Table, named_tables, set_fields, validate_table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,13 +38,22 @@ class ProviderTable(ProviderKeys, Table):
     defaults: dict[str, Any] = Field(default_factory=dict)
 
 
+class ProxyTable(Table):
+    """The options of the proxy itself."""
+
+    api_key_env: str | None = None
+    allowed_hosts: Strings = ()
+    allow_provider: bool = False
+    max_body: int | None = None
+
+
 class FileTable(Table):
     """A whole `promptools.toml`."""
 
     default_provider: str | None = None
     providers: dict[str, ProviderTable] = Field(default_factory=dict)
     tools: dict[str, MarksTable] = Field(default_factory=dict)
-    proxy: ProxyOptions = Field(default_factory=ProxyOptions)
+    proxy: ProxyTable = Field(default_factory=ProxyTable)
 
 
 def load_config(path: Path) -> Config:
@@ -53,16 +62,16 @@ def load_config(path: Path) -> Config:
     Raises `UsageError`, naming the file and the key, for what cannot be read or is not valid. Unknown keys of a
     ppxai-config.json are listed in `Config.warnings`.
     """
-    place = Location(str(path))
+    location = Location(str(path))
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise place.error(f"cannot be read: {error.strerror}") from None
+        raise location.error(f"cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise place.error(f"is not UTF-8: {error}") from None
+        raise location.error(f"is not UTF-8: {error}") from None
     if path.suffix == ".json" or (path.suffix != ".toml" and text.lstrip().startswith("{")):
-        return read_ppxai(_parse(json.loads, "JSON", text, place), place)
-    return _read_toml(text, place)
+        return read_ppxai(_parse(json.loads, "JSON", text, location), location)
+    return _read_toml(text, location)
 
 
 def _parse(parser: Callable[[str], Any], what: str, text: str, location: Location) -> Any:
@@ -85,7 +94,7 @@ def _read_toml(text: str, location: Location) -> Config:
             name: _provider(name, table, location / "providers" / name) for name, table in file.providers.items()
         },
         tools={name: set_fields(marks) for name, marks in file.tools.items()},
-        proxy=file.proxy,
+        proxy=ProxyOptions(**set_fields(file.proxy)),
     )
 
 

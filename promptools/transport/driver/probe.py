@@ -30,7 +30,7 @@ def probe(driver: SyncDriver, effect: Probe) -> Probed:
         answers[number] = _send_probe(driver, request, until)
 
     asking = [
-        threading.Thread(target=ask, args=args, name="promptools-look", daemon=True)
+        threading.Thread(target=ask, args=args, name="promptools-probe", daemon=True)
         for args in enumerate(effect.requests)
     ]
     for thread in asking:
@@ -53,7 +53,7 @@ def _send_probe(driver: SyncDriver, request: Request, deadline: float) -> ProbeR
                 if driver.clock() > deadline:
                     return None
             return ProbeResponse(response.status_code, bytes(body[:MAX_RESPONSE]))
-    except Exception:  # noqa: BLE001 - a look never stands in the way of the request; there is simply no answer
+    except Exception:  # noqa: BLE001 - a probe never fails the request; it has no response
         return None
 
 
@@ -87,5 +87,5 @@ async def _send_probe_async(driver: AsyncDriver, request: Request, timeout: floa
         finally:
             with anyio.CancelScope(shield=True):
                 await response.aclose()
-    except Exception:  # noqa: BLE001 - a look never stands in the way of the request; there is simply no answer
+    except Exception:  # noqa: BLE001 - a probe never fails the request; it has no response
         return None

@@ -11,7 +11,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from promptools.errors import UsageError, clip
-from promptools.wire.json_types import as_list, as_object, as_text, is_list, is_object
+from promptools.schema.documents.json_guards import is_array, is_object
+from promptools.wire.json_types import as_list, as_object, as_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,7 +36,7 @@ def decode_chat_request(data: Mapping[str, Any], profile: Profile) -> tuple[dict
     """Return the body, and notes on what was left out. Raises UsageError for a request that the server cannot serve."""
     notes: list[str] = []
     body = {key: value for key, value in data.items() if key not in {"format", *_OLLAMA_ONLY}}
-    if is_list(data.get("messages")):
+    if is_array(data.get("messages")):
         body["messages"] = [_decode_message(item) for item in data["messages"]]
     if data.get("tools"):
         body["tools"] = [_normalize_types(item) for item in as_list(data["tools"])] or data["tools"]
@@ -89,7 +90,7 @@ def _image_part(data: str) -> dict[str, Any]:
 
 def _normalize_types(value: Any) -> Any:
     """Normalize types to JSON Schema: the ollama package joins those of a union to `integer, string` (0.6.3)."""
-    if is_list(value):
+    if is_array(value):
         return [_normalize_types(item) for item in value]
     if not is_object(value):
         return value

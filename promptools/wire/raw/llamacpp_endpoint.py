@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from promptools.schema.documents.json_guards import is_array
 from promptools.wire.chat_decoder import Delta, Envelope, error_of, is_error
-from promptools.wire.json_types import as_count, as_int, as_object, as_text, is_list
+from promptools.wire.json_types import as_count, as_int, as_object, as_text
 from promptools.wire.lenient_json import is_shallow
 from promptools.wire.parameters import apply_rules
 from promptools.wire.raw.raw_request import END_OF_TURN_TOKENS, RawPrompt, RawRequest, stop_strings
@@ -34,7 +35,7 @@ def encode_request(body: Mapping[str, Any], prompt: RawPrompt) -> RawRequest:
 
 def decode_envelope(body: Any) -> Envelope:
     """Decode the envelope: the model and the timings; the rest repeats the request. There is no id."""
-    data = as_object(body[0] if is_list(body) and body else body)
+    data = as_object(body[0] if is_array(body) and body else body)
     extra = {key: data[key] for key in ("timings",) if key in data and is_shallow(data[key])}
     return Envelope(model=as_text(data.get("model")), extra=extra)
 
@@ -47,11 +48,11 @@ def decode_reply(body: Any) -> list[Delta]:
     problem = None if _is_reply(body) else error_of(body)
     if problem is not None:
         return [Delta(index=None, error=problem)]
-    return [delta for choice in (body if is_list(body) else [body]) for delta in _decode_choice(as_object(choice))]
+    return [delta for choice in (body if is_array(body) else [body]) for delta in _decode_choice(as_object(choice))]
 
 
 def _is_reply(body: Any) -> bool:
-    first = as_object(body[0] if is_list(body) and body else body)
+    first = as_object(body[0] if is_array(body) and body else body)
     return "content" in first and not is_error(first.get("error"))
 
 
