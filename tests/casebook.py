@@ -41,7 +41,7 @@ def _sets() -> dict[str, list[dict[str, Any]] | None]:
     book = tomllib.loads((HERE / "cases" / "tools.toml").read_text("utf-8"))
     tools = {name: json.loads(text) for name, text in book["tool"].items()}
     sets: dict[str, list[dict[str, Any]] | None] = {
-        name: [tools[each] for each in members] for name, members in book["set"].items()
+        name: [tools[member] for member in members] for name, members in book["set"].items()
     }
     return {**sets, "all": list(tools.values()), "none": None, "empty": []}
 
@@ -49,9 +49,9 @@ def _sets() -> dict[str, list[dict[str, Any]] | None]:
 SETS = _sets()
 
 
-def tools_of(said: str) -> list[dict[str, Any]] | None:
-    """Give the tools of a row: a named set, or JSON written out."""
-    return json.loads(said) if said.startswith("[") else SETS[said]
+def tools_of(name: str) -> list[dict[str, Any]] | None:
+    """Return the tools of a row: a named set, or JSON written out."""
+    return json.loads(name) if name.startswith("[") else SETS[name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,14 +115,14 @@ def row(table: str, raw: dict[str, Any], defaults: dict[str, Any]) -> Row:
 
 def rows(*folders: str, key: str = "case") -> list[Row]:
     """Read every row of every table in these folders under `tests/`."""
-    found: list[Row] = []
+    table_rows: list[Row] = []
     for folder in folders:
         for path in sorted((HERE / folder).glob("*.toml")):
             book = tomllib.loads(path.read_text("utf-8"))
-            found += [
-                row(f"{path.parent.name}/{path.stem}", each, book.get("defaults", {})) for each in book.get(key, [])
+            table_rows += [
+                row(f"{path.parent.name}/{path.stem}", raw, book.get("defaults", {})) for raw in book.get(key, [])
             ]
-    return found
+    return table_rows
 
 
 def check_reply(row: Row, reply: Reply) -> None:
@@ -147,7 +147,7 @@ def cuts(text: str, *, places: int | None = None) -> Iterator[tuple[str, list[st
     yield "in sevens", [text[at : at + 7] for at in range(0, len(text), 7)]
     if places is None:
         places = min(len(text), SPLIT_EVERYWHERE) - 1
-    for at in sorted({len(text) * each // (places + 1) for each in range(1, places + 1)} - {0}):
+    for at in sorted({len(text) * number // (places + 1) for number in range(1, places + 1)} - {0}):
         yield f"at {at}", [text[:at], text[at:]]
 
 
@@ -165,12 +165,12 @@ def feed(
 
 def bare(reply: Reply) -> Reply:
     """Drop what the tries cost: that depends on the cut, and nothing else does."""
-    tries = tuple(replace(each, cost=0) for each in reply.trace.tries)
+    tries = tuple(replace(attempt, cost=0) for attempt in reply.trace.tries)
     return replace(reply, trace=replace(reply.trace, tries=tries))
 
 
 def own_words(call: Call, words: str) -> bool:
-    """Tell whether the arguments are the model's own JSON, in a dialect that writes JSON, unless they were mended."""
+    """Return whether the arguments are the model's own JSON, in a dialect that writes JSON, unless they were mended."""
     if call.fixes or not call.arguments or call.arguments_json in words:
         return True
     simple = replace(call, arguments={"a": "b"}, arguments_json='{"a": "b"}')
@@ -190,10 +190,10 @@ def tiled(events: Iterable[Event], text: str) -> None:
             continue
         assert event.span.start == at, f"{event} should start at {at}"
         assert event.span.end > at or not text, f"{event} is empty"
-        said = text[event.span.start : event.span.end]
+        covered = text[event.span.start : event.span.end]
         match event:
             case Text(text=claimed) | Reasoning(text=claimed) | Discarded(raw=claimed) | Malformed(raw=claimed):
-                assert claimed == said
+                assert claimed == covered
             case CallEnd(call=call):
                 assert call.span == event.span
         at = event.span.end
@@ -203,7 +203,7 @@ def tiled(events: Iterable[Event], text: str) -> None:
 def in_order(events: list[Event], reply: Reply) -> None:
     """Every call starts once, is followed by its arguments, and ends once; the end is the end."""
     state: dict[int, str] = {}
-    said: defaultdict[int, str] = defaultdict(str)
+    arguments: defaultdict[int, str] = defaultdict(str)
     names: dict[int, tuple[str, str]] = {}
     for event in events:
         match event:
@@ -213,11 +213,11 @@ def in_order(events: list[Event], reply: Reply) -> None:
                 names[i] = (event.id, event.name)
             case CallArgs(index=i):
                 assert state.get(i) == "open", f"arguments of call {i}, which is not open"
-                said[i] += event.fragment
+                arguments[i] += event.fragment
             case CallEnd(index=i, call=call):
                 assert state.get(i) == "open", f"call {i} ends, which is not open"
                 state[i] = "done"
-                assert said[i] == call.arguments_json
+                assert arguments[i] == call.arguments_json
                 assert names[i] == (call.id, call.name)
             case Malformed(index=i):
                 assert state.get(i) in (None, "open"), f"call {i} ends twice"
@@ -237,7 +237,7 @@ def honest(text: str, reply: Reply) -> None:
         assert json.loads(call.arguments_json) == call.arguments
         assert own_words(call, text[call.span.start : call.span.end])
         assert call.dialect
-    for each in reply.malformed:
-        assert each.message
+    for failed in reply.malformed:
+        assert failed.message
     assert Reply.from_dict(reply.to_dict()) == reply
     assert Reply.from_dict(json.loads(json.dumps(reply.to_dict()))) == reply

@@ -46,7 +46,7 @@ def why_not() -> str:
 
 @cache
 def library() -> Any:
-    """Give the library, or skip."""
+    """Return the library, or skip."""
     if reason := why_not():
         pytest.skip(reason)
     return importlib.import_module("openai_harmony")
@@ -54,13 +54,13 @@ def library() -> Any:
 
 @cache
 def file() -> Path:
-    """Give the vocabulary's file, or skip."""
+    """Return the vocabulary's file, or skip."""
     library()
     return _FOUND[0]
 
 
 def encoding() -> Any:
-    """Give its encoding, or skip."""
+    """Return its encoding, or skip."""
     library()
     return load_encoding()
 
@@ -69,7 +69,7 @@ def ids_of(messages: list[Message], then: str | None = None) -> list[int]:
     """Have the library write a conversation, nothing dropped."""
     oh = library()
     config = oh.RenderConversationConfig(auto_drop_analysis=False)
-    said = oh.Conversation.from_messages([message_of(each) for each in messages])
+    said = oh.Conversation.from_messages([message_of(message) for message in messages])
     if then is None:
         return encoding().render_conversation(said, config)
     return encoding().render_conversation_for_completion(said, oh.Role(then), config)
@@ -88,7 +88,7 @@ def type_of(schema: Any) -> str:
 
 
 def message_of(message: Message) -> Any:
-    """Give a message as the library's."""
+    """Return a message as the library's."""
     oh = library()
     made = oh.Message.from_author_and_content(
         oh.Author(role=oh.Role(message.role), name=message.name or None), _content(message.content)
@@ -127,5 +127,5 @@ def _content(content: str | SystemContent | DeveloperContent) -> Any:
 
 def _namespace(name: str, functions: Any, description: str) -> Any:
     oh = library()
-    tools = [oh.ToolDescription.new(each.name, each.description, each.parameters) for each in functions]
+    tools = [oh.ToolDescription.new(function.name, function.description, function.parameters) for function in functions]
     return oh.ToolNamespaceConfig(name=name, description=description or None, tools=tools)

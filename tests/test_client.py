@@ -502,7 +502,7 @@ def test_a_fallback_is_seen_by_everyone(server, driver, caplog):
     assert raw.headers["x-promptools-mode"] == "prompt"
     assert raw.headers["x-promptools-attempts"] == "2"
     assert arguments(raw.parse()) == [("get_weather", '{"city": "Paris"}')]
-    assert [each.outcome for each in replies[0].trace.attempts] == ["harmony", "answered"]
+    assert [attempt.outcome for attempt in replies[0].trace.attempts] == ["harmony", "answered"]
     assert [record.name for record in caplog.records if record.levelno == logging.WARNING] == ["promptools"]
     assert "tools" not in server.seen[1].json
 

@@ -53,7 +53,7 @@ def serving(app):
 
 
 def paths(server):
-    return sorted(each.path for each in server.looks)
+    return sorted(probe.path for probe in server.looks)
 
 
 def test_an_ollama_that_nobody_named_is_spoken_to_in_its_own_api(server):
@@ -63,11 +63,11 @@ def test_an_ollama_that_nobody_named_is_spoken_to_in_its_own_api(server):
         reply = client.chat.completions.create(**HELLO)
         again = client.chat.completions.create(**HELLO)
     assert reply.choices[0].message.content == "hi"
-    assert [each.path for each in server.seen] == ["/api/chat", "/api/chat"]
+    assert [request.path for request in server.seen] == ["/api/chat", "/api/chat"]
     assert (reply.promptools["seen"]["kind"], reply.promptools["seen"]["version"]) == ("ollama", "0.32.15")
     assert again.promptools["seen"]["seconds"] == 0
     assert len(server.looks) == 7
-    assert {each.headers["authorization"] for each in server.looks} == {"Bearer sk-mine"}
+    assert {probe.headers["authorization"] for probe in server.looks} == {"Bearer sk-mine"}
 
 
 def test_the_async_client_looks_too(server):
@@ -95,7 +95,7 @@ def test_detect_false_asks_nothing(server):
     with proxy as url, openai.OpenAI(base_url=url, api_key="k") as client:
         client.chat.completions.create(**HELLO)
     assert server.looks == []
-    assert {each.path for each in server.seen} == {"/v1/chat/completions"}
+    assert {request.path for request in server.seen} == {"/v1/chat/completions"}
 
 
 def test_a_vllm_that_is_named_is_asked_only_for_its_version_and_models(server):
@@ -136,7 +136,7 @@ def test_a_proxy_looks_once_for_all_its_clients(server):
             with openai.OpenAI(base_url=url, api_key=key, max_retries=0) as client:
                 assert client.chat.completions.create(**HELLO).promptools["seen"]["kind"] == "vllm"
     assert len(server.looks) == 6
-    assert {each.headers["authorization"] for each in server.looks} == {"Bearer one"}
+    assert {probe.headers["authorization"] for probe in server.looks} == {"Bearer one"}
 
 
 def test_a_proxy_follows_no_redirection_with_the_clients_key(server):
@@ -210,7 +210,7 @@ def test_detect_shows_what_a_server_tells(server, capsys):
     assert "Ollama, version 0.32.15: GET /api/version answers as Ollama does" in printed
     assert "go: completion, tools, made for 8192 tokens" in printed
     assert "sk-mine" not in printed
-    assert {each.headers["authorization"] for each in server.looks} == {"Bearer sk-mine"}
+    assert {probe.headers["authorization"] for probe in server.looks} == {"Bearer sk-mine"}
 
 
 def test_detect_shows_what_a_server_tells_of_its_model(server, capsys):

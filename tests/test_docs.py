@@ -192,7 +192,7 @@ def test_every_page_can_be_found_from_the_readme() -> None:
 
 
 def cells(page: str, column: int) -> set[str]:
-    """Give the backquoted words of a column of every table on a page."""
+    """Return the backquoted words of a column of every table on a page."""
     rows = (line.split("|") for line in (ROOT / "docs" / page).read_text(encoding="utf-8").splitlines())
     return {word for row in rows if len(row) > column + 2 for word in re.findall(r"`([^`]+)`", row[column + 1])}
 

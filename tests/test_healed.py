@@ -64,7 +64,7 @@ def streamed() -> Answer:
         {"choices": [{"index": 0, "delta": {"content": FENCED}, "finish_reason": None}]},
         {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
     ]
-    return 200, "".join(f"data: {json.dumps(each)}\n\n" for each in chunks) + "data: [DONE]\n\n", "text/event-stream"
+    return 200, "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n", "text/event-stream"
 
 
 @dataclass

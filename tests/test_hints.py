@@ -17,7 +17,7 @@ ROWS = [row for row in rows(*ROWS_FOLDERS) if row.table.partition("/")[0] in dia
 
 def said(reply: Reply) -> tuple[object, ...]:
     calls = [(call.name, call.arguments) for call in reply.calls]
-    return calls, [(each.reason, each.name) for each in reply.malformed], reply.content, reply.reasoning
+    return calls, [(failed.reason, failed.name) for failed in reply.malformed], reply.content, reply.reasoning
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)

@@ -21,7 +21,7 @@ def counted(monkeypatch):
 
 
 def rows(heading):
-    """Give the cells of the first table below a line of the page."""
+    """Return the cells of the first table below a line of the page."""
     text = (ROOT / "docs/benchmarks.md").read_text("utf-8").partition(heading)[2]
     table = re.search(r"(?:^\|.*\n)+", text, re.MULTILINE)
     assert table is not None

@@ -32,7 +32,11 @@ MARKERS = [
 
 _ALL = [dialects.get(name) for name in dialects.names()]
 MARKERS += sorted(
-    {mark for each in _ALL for mark in (*each.closers, *(text for head in each.heads for text in head.literals))}
+    {
+        mark
+        for dialect in _ALL
+        for mark in (*dialect.closers, *(text for head in dialect.heads for text in head.literals))
+    }
 )
 
 CALLS = [
@@ -100,7 +104,7 @@ def spoiled(text: str, spoiling: list[tuple[float, int, str]]) -> str:
 
 words = st.one_of(
     st.text(st.characters(exclude_categories=["Cs"]), max_size=30),
-    st.lists(st.sampled_from([each for each in MARKERS if each != "\ud83d"]), max_size=5).map("".join),
+    st.lists(st.sampled_from([marker for marker in MARKERS if marker != "\ud83d"]), max_size=5).map("".join),
     st.sampled_from(CALLS),
 )
 """What an argument may say: anything, markers of every dialect, and whole calls, the dialect's own among them."""

@@ -108,7 +108,7 @@ def test_the_call_after_a_broken_one_is_a_call(name: str) -> None:
     text = ADJACENT[name]
     _, reply = feed([text], TOOLS)
     assert [call.arguments for call in reply.calls] == [{"command": "pwd"}]
-    assert [each.reason for each in reply.malformed] == ["invalid_json"]
+    assert [failed.reason for failed in reply.malformed] == ["invalid_json"]
     assert "pwd" not in reply.malformed[0].raw
     assert reply.content == ""
     for at in range(1, len(text)):
@@ -143,7 +143,9 @@ def test_a_wrong_sign_never_makes_one_value_of_two(name: str, said: Said) -> Non
             continue
         expect = (None, name)[number % 3 % 2]
         for _, given in called(text, expect=expect, finish_reason="stop"):
-            assert not any(all(each in words for each in CANARIES) for words in strings(given)), f"{text!r} as {expect}"
+            assert not any(all(canary in words for canary in CANARIES) for words in strings(given)), (
+                f"{text!r} as {expect}"
+            )
 
 
 SWALLOWED = [
@@ -160,7 +162,7 @@ SWALLOWED = [
 def test_an_argument_takes_in_no_other(written: str) -> None:
     reply = parse(f"[TOOL_CALLS]write_file[ARGS]{written}", TOOLS)
     assert reply.calls == ()
-    assert [each.reason for each in reply.malformed] == ["invalid_json"]
+    assert [failed.reason for failed in reply.malformed] == ["invalid_json"]
 
 
 def test_keys_in_brackets_and_words_with_quotes_are_no_arguments() -> None:
@@ -210,7 +212,7 @@ def test_a_string_whose_end_is_a_guess_holds_no_marker(marker: str) -> None:
 )
 def test_a_token_in_a_guessed_value_is_no_word(broken: str) -> None:
     reply = parse(f"<|tool_call>{broken}<tool_call|>", TOOLS)
-    assert [each.reason for each in reply.malformed] == ["invalid_json"]
+    assert [failed.reason for failed in reply.malformed] == ["invalid_json"]
     assert reply.calls == ()
 
 

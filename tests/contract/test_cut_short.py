@@ -41,5 +41,5 @@ def test_a_cut_call_is_never_shown_as_text(row: Row) -> None:
     begins = row.text.index("<tool_call>")
     for end in range(begins + len("<tool_call>"), begins + 30):
         reply = parse(row.text[:end], tools_of(row.tools), expect="hermes", finish_reason="length")
-        assert [each.reason for each in reply.malformed] == ["truncated"]
+        assert [failed.reason for failed in reply.malformed] == ["truncated"]
         assert "<tool_call>" not in reply.content

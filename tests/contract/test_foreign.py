@@ -138,7 +138,7 @@ def test_a_hostile_conversation_is_read_back_as_it_was(name: str, texts: list[st
     words = words_of(name)
     sent = render(conversation(texts), tools(description), dialect=name)
     assert [each["role"] for each in sent] == ["system", "user", "assistant", "user", "user"]
-    system, user, assistant, results, again = (each["content"] for each in sent)
+    system, user, assistant, results, again = (message["content"] for message in sent)
     for text, original in ((user, texts[0]), (again, texts[5])):
         assert words.find_unescaped(text) == []
         assert words.unescape(text) == original
@@ -169,7 +169,7 @@ def test_no_markup_of_the_family_is_in_a_native_request(family: str | None, text
     words = foreign_escaper(ask, dialect=None).markup
     sent = NativeMode().prepare(ask).body
     inner = sent["tools"][0]["function"]
-    said = [each for each in sent["messages"] if each["role"] != "system"]
+    said = [message for message in sent["messages"] if message["role"] != "system"]
     strings = [inner["description"], inner["parameters"]["properties"]["text"]["description"]]
     strings += [each["content"] for each in said]
     calls = [call["function"]["arguments"] for each in said for call in each.get("tool_calls", ())]

@@ -56,7 +56,7 @@ def cost(text: str, step: int | None, **options: Any) -> int:
     """Count the characters that every strategy looked at."""
     cut = [text] if step is None else [text[at : at + step] for at in range(0, len(text), step)]
     _, reply = feed(cut, SETS["demo"], **options)
-    return sum(each.cost for each in reply.trace.tries)
+    return sum(attempt.cost for attempt in reply.trace.tries)
 
 
 def interpreted(text: str, step: int | None, **options: Any) -> int:
@@ -131,7 +131,7 @@ def test_one_long_argument_by_the_clock(expect: str | None, wrapped: bool) -> No
 
 
 def took(text: str, count: int, **options: Any) -> float:
-    """Give the median cost of `count` pieces amid a long string, of which all that stands before them came at once."""
+    """Return the median cost of `count` pieces amid a long string, the beginning of which came at once."""
     parser = StreamParser(SETS["demo"], **options)
     begin, end = len(text) - 400 - 4 * count, len(text) - 400
     parser.feed(text[:begin])
@@ -166,4 +166,4 @@ def test_hostile_text_by_the_clock(unit: str, before: str) -> None:
 def test_depth_and_length_never_raise(unit: str) -> None:
     text = grown(unit, 60_000)
     reply = parse(text, SETS["demo"])
-    assert len(reply.content) + sum(len(each.raw) for each in reply.malformed) <= len(text)
+    assert len(reply.content) + sum(len(failed.raw) for failed in reply.malformed) <= len(text)

@@ -210,7 +210,7 @@ def test_lenient_takes_them_all_the_same() -> None:
 
 def test_the_trace_says_why() -> None:
     reply = parse(f"Never write:\n```\n{sample_text(dialects.get('hermes'))}\n```", [TOOL])
-    assert [(each.outcome, each.why) for each in reply.trace.tries] == [
+    assert [(attempt.outcome, attempt.why) for attempt in reply.trace.tries] == [
         ("text", "the text before it shows that it is talked about")
     ]
 

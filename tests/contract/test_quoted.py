@@ -57,7 +57,7 @@ def is_text(reply: Reply, text: str) -> None:
     said = text.removeprefix("<think>Let me see.</think>")
     assert reply.calls == ()
     assert reply.malformed == ()
-    ended = "".join(each.raw for each in reply.discarded if each.why == "debris")
+    ended = "".join(piece.raw for piece in reply.discarded if piece.why == "debris")
     assert reply.content.strip() + ended.strip() == said.strip()
 
 
@@ -137,7 +137,7 @@ def test_a_quoted_call_that_does_not_fit_is_no_malformed_one() -> None:
 
 def test_a_call_that_was_cut_is_told_of_though_the_conversation_holds_its_beginning() -> None:
     reply = parse(f"I look.\n{HERMES[:60]}", [TOOL], finish_reason="length", sources=[HERMES])
-    assert [each.reason for each in reply.malformed] == ["truncated"]
+    assert [failed.reason for failed in reply.malformed] == ["truncated"]
 
 
 def test_a_call_whose_words_are_in_the_conversation_and_whose_markers_are_not_is_made() -> None:

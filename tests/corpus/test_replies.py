@@ -47,11 +47,11 @@ def page(row: dict[str, Any], reply: Reply) -> str:
     lines = [*(f"| {line}" for line in row["text"].split("\n")), ""]
     for call in reply.calls:
         lines += _call(call)
-    for each in reply.malformed:
-        lines += [f"broken   {each.reason}: {each.message}"]
+    for failed in reply.malformed:
+        lines += [f"broken   {failed.reason}: {failed.message}"]
     lines += [f"thought  {reply.reasoning!r}"] if reply.reasoning else []
     lines += [f"content  {reply.content!r}"] if reply.content else []
-    lines += [f"dropped  {each.why}: {each.raw!r}" for each in reply.discarded]
+    lines += [f"dropped  {piece.why}: {piece.raw!r}" for piece in reply.discarded]
     return "\n".join(line.encode("utf-8", "backslashreplace").decode("utf-8") for line in lines)
 
 
@@ -59,7 +59,7 @@ def page(row: dict[str, Any], reply: Reply) -> str:
 def test_reply(row: dict[str, Any], snapshot: SnapshotAssertion) -> None:
     reply = read(row)
     assert [call.name for call in reply.calls] == row["want"]
-    assert [each.reason for each in reply.malformed] == row["malformed"]
+    assert [failed.reason for failed in reply.malformed] == row["malformed"]
     if "content" in row:
         assert reply.content == row["content"]
     if "fixes" in row:

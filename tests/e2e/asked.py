@@ -46,7 +46,7 @@ class Asked:
         self._pool = ThreadPoolExecutor(AT_ONCE)
 
     def __call__(self, rig: Rig, case: Case, way: Way, form: Form, *, anew: bool = False) -> list[Got]:
-        """Give what the app saw: the answer, and the one to the results of its calls where the row has one."""
+        """Return what the app saw: the answer, and the one to the results of its calls where the row has one."""
         question = Question(rig, case, way, form)
         if anew:
             del self._answers[question.key]
@@ -64,7 +64,7 @@ class Asked:
 
 
 def planned(items: Iterable[pytest.Item]) -> Iterator[Question]:
-    """Give what tests say that they will ask: by the mark `asks`, or by their parameters `way` and `form`.
+    """Return what tests say that they will ask: by the mark `asks`, or by their parameters `way` and `form`.
 
     Where several processes share the tests, only those of servers that one of them has for itself: each would ask for
     all the others.

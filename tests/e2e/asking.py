@@ -67,7 +67,7 @@ class Got:
 
     @property
     def attempts(self) -> list[tuple[str, str]]:
-        return [(each["mode"], each["outcome"]) for each in self.trace.get("attempts", ())]
+        return [(attempt["mode"], attempt["outcome"]) for attempt in self.trace.get("attempts", ())]
 
     def message(self) -> dict[str, Any]:
         return self.choices[0].message(reasoning=False)
@@ -101,17 +101,17 @@ class Proxies:
         self._running: list[subprocess.Popen[str]] = []
 
     def before(self, base_url: str, kind: str) -> str:
-        """Give the URL of a proxy that all tests of the session share."""
+        """Return the URL of a proxy that all tests of the session share."""
         if base_url not in self._shared:
             self._shared[base_url] = self.fresh(base_url, kind)
         return self._shared[base_url]
 
     def fresh(self, base_url: str, kind: str) -> str:
-        """Give the URL of a proxy that has seen nothing yet."""
+        """Return the URL of a proxy that has seen nothing yet."""
         return self.start("--provider", kind, "--base-url", base_url)
 
     def configured(self, config: Path) -> str:
-        """Give the URL of a proxy with this config; the tests of a session share it."""
+        """Return the URL of a proxy with this config; the tests of a session share it."""
         if str(config) not in self._shared:
             self._shared[str(config)] = self.start("--config", str(config), "--allow-provider")
         return self._shared[str(config)]

@@ -30,7 +30,7 @@ class Said:
 
     @property
     def attempts(self) -> list[tuple[str, str]]:
-        return [(each.mode, each.outcome) for each in self.reply.trace.attempts]
+        return [(attempt.mode, attempt.outcome) for attempt in self.reply.trace.attempts]
 
     @property
     def message(self) -> dict[str, Any]:

@@ -31,11 +31,11 @@ class Clients:
         self._made: dict[tuple[str, str], openai.OpenAI] = {}
 
     def straight(self, rig: Rig) -> openai.OpenAI:
-        """Give the official one, straight at the server."""
+        """Return the official one, straight at the server."""
         return self._kept(rig, "straight", lambda: _plain(self._servers[rig.name].base_url))
 
     def inside(self, rig: Rig) -> openai.OpenAI:
-        """Give one with our transport inside."""
+        """Return one with our transport inside."""
 
         def make() -> OpenAI:
             url = self._servers[rig.name].base_url
@@ -45,7 +45,7 @@ class Clients:
         return self._kept(rig, "inside", make).with_options(breaker=Breaker())
 
     def before(self, rig: Rig) -> openai.OpenAI:
-        """Give one that talks to our proxy; a request names `provider(case, form)`, so that it has no past."""
+        """Return one that talks to our proxy; a request names `provider(case, form)`, so that it has no past."""
         return self._kept(rig, "before", lambda: _plain(self._proxies.configured(self._config(rig))))
 
     def close(self) -> None:

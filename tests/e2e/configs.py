@@ -9,7 +9,7 @@ FACTS = {"vllm": {"context": 16384}}
 
 
 def config_of(kind: str, url: str) -> Config:
-    """Give a config that knows one server, by the name of its kind."""
+    """Return a config that knows one server, by the name of its kind."""
     return Config(providers={kind: Provider(kind, kind=kind, base_url=url, facts=FACTS.get(kind, {}))})
 
 

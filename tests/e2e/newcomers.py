@@ -44,7 +44,7 @@ class Newcomers:
         return asking.ask(client, server.name, messages, form, extra_body={"promptools": options}, **keys)
 
     def inside(self, server: Server) -> OpenAI:
-        """Give the client with our transport."""
+        """Return the client with our transport."""
         if server.url not in self._inside:
             self._inside[server.url] = OpenAI(
                 base_url=server.base_url,
@@ -57,7 +57,7 @@ class Newcomers:
         return self._inside[server.url]
 
     def before(self, server: Server) -> openai.OpenAI:
-        """Give the client of a proxy that knows the server as one provider for each request."""
+        """Return the client of a proxy that knows the server as one provider for each request."""
         if server.url not in self._before:
             told = told_of(self._kind, server.base_url)
             providers = "\n".join(f"[providers.p{number}]\n{told}" for number in range(_PROVIDERS))

@@ -79,7 +79,7 @@ SAID: dict[OllamaTemplate, dict[str, str]] = {
 
 
 def cue(cell: str) -> str:
-    """Give the question that makes a model fail so."""
+    """Return the question that makes a model fail so."""
     return f"Cell: {cell}."
 
 
@@ -94,7 +94,7 @@ FAMILIES: dict[OllamaTemplate, table.Family] = {
 
 
 def lines(kind: OllamaTemplate) -> list[ScriptedReply]:
-    """Give what the model of a kind says."""
+    """Return what the model of a kind says."""
     prompted, call = prompt_mode_phrase(dialect(kind)), HERMES_CALL if dialect(kind) == "hermes" else FENCED_CALL
     said = SAID.get(kind, {"fine": FENCED_CALL})
     return [
@@ -121,13 +121,13 @@ def _plain(kind: OllamaTemplate, text: str) -> str:
 
 
 def rows_of(test: str) -> str | None:
-    """Give the rig whose rows of the table a test plays: its id holds the name."""
+    """Return the rig whose rows of the table a test plays: its id holds the name."""
     found = re.search(r"test_(?:table|results)\.py.*\[(ollama-\w+)-", test)
     return found[1] if found else None
 
 
 def program() -> Path:
-    """Give the `ollama` to run, made when it is not there; where it cannot be made, the test is skipped or fails."""
+    """Return the `ollama` to run, made when it is not there; where it cannot be made, the test is skipped or fails."""
     try:
         return environments.path_of("ollama")
     except CannotMakeError as error:

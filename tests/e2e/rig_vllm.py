@@ -177,18 +177,18 @@ _NAMED = re.compile(rf"(?:{'|'.join(sorted(BOOTS, key=len, reverse=True))}|test_
 
 
 def server_of(test: str) -> str | None:
-    """Give the vLLM that a test asks: its id holds the name. The tests of faults have one of their own."""
+    """Return the vLLM that a test asks: its id holds the name. The tests of faults have one of their own."""
     found = _NAMED.search(test)
     return found[0] if found else None
 
 
 def shared() -> bool:
-    """Tell whether this is one of several processes that share the tests."""
+    """Return whether this is one of several processes that share the tests."""
     return "PYTEST_XDIST_WORKER" in os.environ
 
 
 def wanted(items: Iterable[pytest.Item]) -> list[str]:
-    """Give the servers that tests will ask for, in this order; none where several processes share the tests."""
+    """Return the servers that tests will ask for, in this order; none where several processes share the tests."""
     if shared():
         return []
     names = dict.fromkeys(server_of(item.nodeid) for item in items)
@@ -197,7 +197,7 @@ def wanted(items: Iterable[pytest.Item]) -> list[str]:
 
 def post(http: httpx.Client, server: Server, *messages: str | dict[str, Any], **keys: Any) -> httpx.Response:
     """Ask the server itself."""
-    said = [{"role": "user", "content": each} if isinstance(each, str) else each for each in messages]
+    said = [{"role": "user", "content": message} if isinstance(message, str) else message for message in messages]
     return http.post(f"{server.base_url}/chat/completions", json={"model": server.name, "messages": said, **keys})
 
 
@@ -207,34 +207,34 @@ def complete(http: httpx.Client, server: Server, prompt: str, **keys: Any) -> ht
 
 
 def choice(reply: httpx.Response) -> dict[str, Any]:
-    """Give the one choice of a whole answer, without what vLLM always leaves empty."""
+    """Return the one choice of a whole answer, without what vLLM always leaves empty."""
     assert reply.status_code == 200, reply.text
     (one,) = reply.json()["choices"]
     return _told(one) | {"message": _told(one["message"]) | {"content": one["message"]["content"]}}
 
 
 def events(reply: httpx.Response) -> list[Any]:
-    """Give the events of a streamed answer, `[DONE]` as it is."""
+    """Return the events of a streamed answer, `[DONE]` as it is."""
     assert reply.status_code == 200, reply.text
     lines = [line.removeprefix("data: ") for line in reply.text.splitlines() if line.startswith("data: ")]
     return [line if line == "[DONE]" else json.loads(line) for line in lines]
 
 
 def deltas(told: list[Any]) -> list[dict[str, Any]]:
-    """Give what the chunks of a stream say."""
+    """Return what the chunks of a stream say."""
     chunks = [each for each in told if each != "[DONE]" and each.get("choices")]
-    return [each["choices"][0]["delta"] for each in chunks]
+    return [chunk["choices"][0]["delta"] for chunk in chunks]
 
 
 def ends(told: list[Any]) -> list[tuple[str, Any]]:
     """Give finish and stop reasons of a stream; one pair where all is well."""
     chunks = [each for each in told if each != "[DONE]" and each.get("choices")]
-    choices = [each["choices"][0] for each in chunks]
+    choices = [chunk["choices"][0] for chunk in chunks]
     return [(each["finish_reason"], each.get("stop_reason")) for each in choices if each["finish_reason"]]
 
 
 def error(reply: httpx.Response) -> tuple[int, str, Any]:
-    """Give an error's status, its message and its type."""
+    """Return an error's status, its message and its type."""
     told = reply.json()["error"]
     assert told["code"] == reply.status_code
     return reply.status_code, told["message"], told["type"]

@@ -174,7 +174,7 @@ class Servers:
             self._begun[name] = self._pool.submit(rig.start, rig.lines(), rig.model, self._folder(name))
 
     def __getitem__(self, name: str) -> Server:
-        """Give the server of a rig, named after its model."""
+        """Return the server of a rig, named after its model."""
         rig = RIGS[name]
         if rig.host is not None:
             return replace(self.host(rig.host), name=rig.model)
@@ -185,7 +185,7 @@ class Servers:
         return self._started(name, lambda folder: rig.start(rig.lines(), rig.model, folder))
 
     def host(self, name: str) -> Server:
-        """Give a server that has several models."""
+        """Return a server that has several models."""
         return self._started(name, HOSTS[name])
 
     def _started(self, name: str, start: Callable[[Path], Server]) -> Server:

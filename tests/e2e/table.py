@@ -100,13 +100,13 @@ class Case:
         return [TOOLS[name] for name in self.request.get("tools", ["get_weather"])]
 
     def body(self) -> dict[str, Any]:
-        """Give the request's keys, but for the model."""
+        """Return the request's keys, but for the model."""
         messages = [{"role": "user", "content": self.question}, *json.loads(self.history)]
         keys = {**self.request, "tools": self.tools} if self.tools else {}
         return {"messages": messages, **keys}
 
     def ours(self, provider: str | None = None) -> dict[str, Any]:
-        """Give what a request says to promptools; one without tools says nothing, and so passes untouched."""
+        """Return what a request says to promptools; one without tools says nothing, and so passes untouched."""
         if not self.tools:
             return {}
         named = {} if provider is None else {"provider": provider}
@@ -116,16 +116,16 @@ class Case:
         return self.finish_reason or ("tool_calls" if self.calls else "stop")
 
     def says(self, family: Family) -> str | None:
-        """Give what a model of this family says; None where the row is not for it."""
+        """Return what a model of this family says; None where the row is not for it."""
         own = getattr(self, family)
         return own if own is not None or self.text is None else spoken(self.text, family)
 
     def when(self, form: str) -> Case:
-        """Give the row as it is when the answer comes in this form."""
+        """Return the row as it is when the answer comes in this form."""
         return replace(self, **self.streamed) if form == "streamed" else self
 
     def seen(self, rig: str, family: Family) -> Case | None:
-        """Give the row as it is on a rig; None where it is not played there."""
+        """Return the row as it is on a rig; None where it is not played there."""
         here = replace(self, **{**self.on.get(rig.partition("-")[0], {}), **self.on.get(rig, {})})
         return None if here.skip or here.says(family) is None else here
 
@@ -139,7 +139,7 @@ CASES = [Case(**row) for row in BOOK["case"]]
 
 
 def played(rig: str, family: Family) -> Iterator[Case]:
-    """Give the rows that are played on a rig, as they are there."""
+    """Return the rows that are played on a rig, as they are there."""
     for case in CASES:
         here = case.seen(rig, family)
         if here is not None:
@@ -151,7 +151,7 @@ HEADERS = [case for case in CASES if case.header]
 
 
 def lines(rig: str, family: Family, prompted: str, dialect: str) -> Iterator[ScriptedReply]:
-    """Give the lines of a rig's model; `prompted` is a phrase that only our prompted requests, in `dialect`, hold."""
+    """Return the lines of a rig's model; `prompted` is a phrase that only our prompted requests, in `dialect`, hold."""
     shown = list(played(rig, family))
     names = {case.name for case in shown}
     shown += [case for case in HEADERS if family == "harmony" and case.name not in names]

@@ -31,7 +31,7 @@ def row(rig: Rig, case: Case, alone: dict[Form, Got], ours: dict[Form, Got]) -> 
 
 
 def right(case: Case, got: Got) -> bool:
-    """Tell whether an answer is what the row wants."""
+    """Return whether an answer is what the row wants."""
     if got.error is not None or case.error or len(got.choices) != case.request.get("n", 1):
         return False
     return (

@@ -25,7 +25,7 @@ def test_the_demo_is_as_it_should_be():
     )
     assert done.returncode == 0, done.stderr
     seen = {each["title"]: each for each in json.loads(done.stdout)}
-    assert all(each["fine"] for each in seen.values())
+    assert all(report["fine"] for report in seen.values())
     assert "HTTP 500" in seen["straight, the parser breaks"]["server"]
     assert "native: 500" in seen["promptools, fallback"]["server"]
     assert "harmony: 200, answered" in seen["promptools, fallback"]["server"]
@@ -58,7 +58,7 @@ def test_the_demo_runs_on_a_model_in_a_file(capsys, tmp_path):
     assert main(["demo", "--model", file_of(weather.hermes_script(), tmp_path), "--json"]) == 0
     seen = json.loads(capsys.readouterr().out)
     call = {"name": "get_weather", "arguments": {"city": "Paris"}}
-    assert [each["calls"] for each in seen] == [[call]] * 4
+    assert [report["calls"] for report in seen] == [[call]] * 4
     assert [each["direct"] for each in seen] == [True, False, False, False]
     assert "prompt: 200, answered" in seen[2]["server"]
 

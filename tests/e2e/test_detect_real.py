@@ -57,7 +57,7 @@ def test_gpt_oss_on_llamacpp_is_known_by_its_template_under_any_name(
                 model=name, messages=[{"role": "user", "content": "Break in Paris?"}], tools=[WEATHER]
             )
     first, second = replies
-    assert [(each.mode, each.outcome) for each in first.trace.attempts] == [
+    assert [(attempt.mode, attempt.outcome) for attempt in first.trace.attempts] == [
         ("native", "server_parser"), ("harmony", "answered")
     ]  # fmt: skip
     assert [call.arguments for call in first.calls] == [{"city": "Paris"}]
@@ -102,7 +102,7 @@ def test_ollama_says_that_it_is_one_and_what_its_model_can_do(
     assert version == RIGS["ollama-go"].title.split(",")[0].removeprefix("Ollama ")
     assert set(reply.trace.seen.capabilities or ()) == capabilities
     assert reply.trace.seen.context
-    assert [(each.mode, each.outcome) for each in reply.trace.attempts] == [(mode, "answered")]
+    assert [(attempt.mode, attempt.outcome) for attempt in reply.trace.attempts] == [(mode, "answered")]
     assert [call.arguments for call in reply.calls] == [{"city": "Paris"}]
     left_out = "the reasoning parameters were left out: the model does not take them"
     assert (left_out in reply.trace.notes) == ("thinking" not in capabilities)

@@ -15,7 +15,7 @@ PEG = "The model produced output that does not match the expected peg-native for
 
 
 def post(http: httpx.Client, server: Server, *messages: str | dict, **keys) -> httpx.Response:
-    said = [{"role": "user", "content": each} if isinstance(each, str) else each for each in messages]
+    said = [{"role": "user", "content": message} if isinstance(message, str) else message for message in messages]
     body = {"model": server.name, "messages": said, **keys}
     return http.post(f"{server.base_url}/chat/completions", json=body)
 

@@ -44,7 +44,7 @@ def server(tmp_path_factory):
 
 
 def alone(http, server, *messages, **keys):
-    said = [{"role": "user", "content": each} if isinstance(each, str) else each for each in messages]
+    said = [{"role": "user", "content": message} if isinstance(message, str) else message for message in messages]
     body = {"model": server.name, "messages": said, "tools": [WEATHER], **keys}
     got = http.post(f"{server.base_url}/chat/completions", json=body).json()
     return got["choices"][0], got["usage"]

@@ -85,7 +85,7 @@ def ask(client: openai.OpenAI, form: asking.Form, *said: Any, model: str = "go",
 
 
 def loaded(http: httpx.Client, server: Server, model: str) -> int:
-    """Give the context that a model is loaded with."""
+    """Return the context that a model is loaded with."""
     models = http.get(f"{server.url}/api/ps").json()["models"]
     return next(each["context_length"] for each in models if each["name"] == f"{model}:latest")
 

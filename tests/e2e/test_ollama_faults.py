@@ -77,14 +77,14 @@ def doomed(tmp_path: Path) -> Iterator[Server]:
 
 
 def pid(server: Server) -> int:
-    """Give the process id of Ollama itself; the server's own process is its guard."""
+    """Return the process id of Ollama itself; the server's own process is its guard."""
     found = re.search(r"^guard: running (\d+)$", server.log.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
     assert found
     return int(found[1])
 
 
 def children(parent: int) -> list[int]:
-    """Give the processes that `parent` has started and that still live."""
+    """Return the processes that `parent` has started and that still live."""
     found: list[int] = []
     for entry in Path("/proc").glob("[0-9]*/stat"):
         try:

@@ -91,7 +91,7 @@ def test_options_reach_the_server(ollama: Server, way: str) -> None:
     got = ask(ollama.url, way, "go", "Say words", tools=[WEATHER], **keys)
     assert (got.last.done_reason, got.last.eval_count) == ("length", 7)
     with package.Client(ollama.url) as client:
-        (loaded,) = (each for each in client.ps().models if each.model == "go:latest")
+        (loaded,) = (model for model in client.ps().models if model.model == "go:latest")
     assert loaded.context_length == 2048
 
 
@@ -151,7 +151,7 @@ def test_an_unknown_model_is_the_servers_own_error(ollama: Server, way: str, too
         lambda client: client.copy("go", "copied"),
         lambda client: (client.copy("go", "deleted"), client.delete("deleted")),
         lambda client: client.create_blob(__file__),
-        lambda client: sorted(str(each.model) for each in client.ps().models),
+        lambda client: sorted(str(model.model) for model in client.ps().models),
         lambda client: client.chat("go"),
         lambda client: client.show("nope"),
         lambda client: client.delete("nope"),

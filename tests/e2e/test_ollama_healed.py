@@ -318,6 +318,6 @@ def test_what_was_written_without_tools_is_text(put):
 
 def test_tokens_are_summed_over_all_sends(put):
     got = put("go", cue("broken"), tools=[WEATHER])
-    spent = [each["usage"]["completion_tokens"] for each in got.trace["attempts"]]
+    spent = [attempt["usage"]["completion_tokens"] for attempt in got.trace["attempts"]]
     assert len(spent) == 2
     assert got.usage["completion_tokens"] == sum(spent)

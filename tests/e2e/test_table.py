@@ -12,7 +12,7 @@ from table import HEADERS, Case
 
 
 def fits_ollama(rig: Rig, case: Case) -> bool:
-    """Tell whether a row can be asked with the ollama package: its own API has neither a choice of tools nor n."""
+    """Return whether a row can be asked with the ollama package: its own API has neither a choice of tools nor n."""
     reads = rig.name in {"ollama-go", "ollama-gptoss", "ollama-coder"}  # one for each reader of calls
     return reads and case.history == "[]" and case.tools != [] and case.request.keys() <= {"tools", "max_tokens"}
 
@@ -76,7 +76,7 @@ def test_the_ollama_package_sees_it_too(servers, rig, case, form):
     got = asking_ollama.ask(
         server.url, form, server.name, case.question, settings=settings, tools=case.tools, options=limit
     )
-    assert got.calls == [tuple(each) for each in case.calls]
+    assert got.calls == [tuple(call) for call in case.calls]
     assert got.last.done_reason == ("length" if case.ends() == "length" else "stop")
     if case.content is not None:
         assert got.content.strip() == case.content
@@ -112,7 +112,7 @@ def check_trace(case: Case, rig: Rig, got: Got) -> None:
         fix["kind"] for choice in got.trace.get("choices", ()) for each in choice["fixes"].values() for fix in each
     }
     assert fixes >= set(case.fixes)
-    spent = [each["usage"]["completion_tokens"] for each in got.trace.get("attempts", ()) if each["usage"]]
+    spent = [attempt["usage"]["completion_tokens"] for attempt in got.trace.get("attempts", ()) if attempt["usage"]]
     if spent and got.usage:
         assert got.usage["completion_tokens"] == sum(spent)
 

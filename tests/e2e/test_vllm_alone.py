@@ -112,7 +112,7 @@ class TestHermes:
         for _ in range(5):
             told = events(post(http, server, "Talk and call?", tools=[WEATHER], stream=True))
             calls = [each["tool_calls"][0]["function"] for each in deltas(told) if each.get("tool_calls")]
-            if any(each.get("arguments") for each in calls):
+            if any(call.get("arguments") for call in calls):
                 return told
         pytest.fail("it lost the arguments five times")
 
@@ -122,7 +122,7 @@ class TestHermes:
         assert first == {"role": "assistant", "content": ""}
         heads = [each["tool_calls"][0] for each in said if each.get("tool_calls")]
         assert heads[0]["function"] == {"name": "get_weather"}
-        assert "".join(each["function"]["arguments"] for each in heads[1:]) == CALL["arguments"]
+        assert "".join(head["function"]["arguments"] for head in heads[1:]) == CALL["arguments"]
         assert "".join(each.get("content") or "" for each in said).strip() == "I'll check."
         assert ends(told) == [("tool_calls", None)]
         assert told[-1] == "[DONE]"
@@ -136,7 +136,7 @@ class TestHermes:
         told = events(post(http, server, "Unclosed in Paris?", tools=[WEATHER], stream=True))
         parts = [each["tool_calls"][0]["function"] for each in deltas(told) if each.get("tool_calls")]
         assert parts[0]["name"] == "get_weather"
-        assert "".join(each.get("arguments", "") for each in parts) == '{"city": "Par'
+        assert "".join(part.get("arguments", "") for part in parts) == '{"city": "Par'
         assert ends(told) == [("tool_calls", None)]
 
     def test_an_end_tag_inside_an_argument_makes_text_of_the_call(self, http, server):
@@ -217,7 +217,7 @@ class TestGptOss:
         assert "".join(each.get("reasoning") or "" for each in said) == "Need the tool."
         parts = [each["tool_calls"][0]["function"] for each in said if each.get("tool_calls")]
         assert parts[0] == {"name": "get_weather", "arguments": ""}
-        assert "".join(each["arguments"] for each in parts) == CALL["arguments"]
+        assert "".join(part["arguments"] for part in parts) == CALL["arguments"]
         assert ends(told) == [("tool_calls", CALL_TOKEN)]
 
     def test_broken_arguments_pass(self, http, server):
@@ -316,7 +316,7 @@ class TestHarmonyError:
 
 
 def choice_of(reply: httpx.Response) -> dict:
-    """Give the one choice of raw completions."""
+    """Return the one choice of raw completions."""
     assert reply.status_code == 200, reply.text
     (one,) = reply.json()["choices"]
     return one

@@ -104,8 +104,8 @@ def ask(client: openai.OpenAI, question: str, **keys: Any) -> Any:
 
 
 def arguments(stream: Any) -> str:
-    """Give the arguments of a streamed call."""
-    calls = [call for chunk in stream for each in chunk.choices for call in each.delta.tool_calls or []]
+    """Return the arguments of a streamed call."""
+    calls = [call for chunk in stream for choice in chunk.choices for call in choice.delta.tool_calls or []]
     return "".join(call.function.arguments or "" for call in calls)
 
 
@@ -114,10 +114,10 @@ def break_off(stream: Any, do: Callable[[], object]) -> tuple[str, openai.APIErr
     said: list[str] = []
     try:
         for chunk in stream:
-            for each in chunk.choices:
-                assert each.finish_reason is None
-                if each.delta.content:
-                    said.append(each.delta.content)
+            for choice in chunk.choices:
+                assert choice.finish_reason is None
+                if choice.delta.content:
+                    said.append(choice.delta.content)
                     if len(said) == 1:
                         do()
     except openai.APIError as error:
@@ -190,7 +190,7 @@ def test_started_again_the_mode_is_tried_once_and_used(box, inside, breaker):
     assert state(breaker) == "half-open"
     report = ask(inside, QUESTION, extra_body={"promptools": {"trace": True}})
     assert report.choices[0].message.tool_calls[0].function.arguments == PARIS
-    assert [each["mode"] for each in report.promptools["attempts"]] == ["native"]
+    assert [attempt["mode"] for attempt in report.promptools["attempts"]] == ["native"]
     assert state(breaker) == "closed"
 
 

@@ -47,7 +47,7 @@ def put(request, servers, newcomers):
 
 
 def modes(got):
-    """Give the modes that were tried; only the last may have answered."""
+    """Return the modes that were tried; only the last may have answered."""
     assert got.error is None
     assert [outcome for _, outcome in got.attempts if outcome == "answered"] == ["answered"]
     assert got.attempts[-1][1] == "answered"

@@ -111,5 +111,5 @@ def test_a_stop_string_ends_the_answer_before_it(put, kind):
 @pytest.mark.parametrize("kind", ["vllm-harmony"])
 def test_several_choices(put, kind):
     got = put(kind, QUESTION, n=2, temperature=1)
-    calls = [[(call.name, call.arguments) for call in each.calls] for each in got.choices.values()]
+    calls = [[(call.name, call.arguments) for call in choice.calls] for choice in got.choices.values()]
     assert calls == [[CALL]] * 2

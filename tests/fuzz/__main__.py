@@ -35,7 +35,7 @@ def main() -> int:
 
 
 def _summary(everything: list[Found], seconds: float) -> int:
-    executions: Counter[str] = sum((each.executions for each in everything), Counter())
+    executions: Counter[str] = sum((part.executions for part in everything), Counter())
     kinds: Counter[tuple[str, str]] = sum((each.kinds for each in everything), Counter())
     print(f"\n{executions.total()} executions, {executions.total() / seconds:.0f} a second; by dialect:")
     print("  " + ", ".join(f"{name} {count}" for name, count in executions.items()))

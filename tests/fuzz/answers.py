@@ -71,9 +71,9 @@ def sound(got: Answered) -> None:
         return
     if got.given.body["stream"]:
         failed = [each for each in seen.events if "error" in each]
-        for each in seen.events:
-            if "error" not in each:
-                _read(ChatCompletionChunk, each)
+        for event in seen.events:
+            if "error" not in event:
+                _read(ChatCompletionChunk, event)
         assert seen.done != bool(failed), "a stream ends with [DONE], or with an error"
         choice = seen.choice()
         assert failed or len(choice.finish) == 1, f"the finish reasons are {choice.finish}"
@@ -82,7 +82,7 @@ def sound(got: Answered) -> None:
             calls = calls[:-1]
     else:
         _read(ChatCompletion, seen.json)
-        calls = [each["function"]["arguments"] for each in seen.message.get("tool_calls") or ()]
+        calls = [call["function"]["arguments"] for call in seen.message.get("tool_calls") or ()]
     if got.given.body["promptools"].get("on_malformed") != "call":
         for arguments in calls:
             assert isinstance(json.loads(arguments), dict), f"the arguments are {arguments[:200]!r}"
@@ -90,7 +90,7 @@ def sound(got: Answered) -> None:
 
 def _read(kind: type[ChatCompletion | ChatCompletionChunk], body: dict[str, Any]) -> None:
     """Read a body as the SDK's type; usage and the finish reason are the server's own words."""
-    choices = [{**each, "finish_reason": "stop"} for each in body["choices"]]
+    choices = [{**choice, "finish_reason": "stop"} for choice in body["choices"]]
     try:
         kind.model_validate({**body, "usage": None, "choices": choices})
     except ValidationError as error:
@@ -107,7 +107,7 @@ def _said(seen: Seen) -> str:
     if seen.body.startswith(b"{"):
         return seen.body.decode()
     choice = seen.choice()
-    return choice.content + choice.reasoning + "".join(each["arguments"] for each in choice.calls.values())
+    return choice.content + choice.reasoning + "".join(call["arguments"] for call in choice.calls.values())
 
 
 def same_pieces(got: Answered) -> None:
@@ -121,10 +121,10 @@ def same_pieces(got: Answered) -> None:
 def _all(seen: Seen) -> Any:
     if not seen.body.startswith(b"data"):
         return seen.head and seen.head.status, seen.body
-    if any("error" in each for each in seen.events):
+    if any("error" in event for event in seen.events):
         return "failed"  # what went out before it is as much as had come
     choice = seen.choice()
-    return choice.content, choice.reasoning, choice.finish, [list(each.values()) for each in choice.calls.values()]
+    return choice.content, choice.reasoning, choice.finish, [list(call.values()) for call in choice.calls.values()]
 
 
 PROPERTIES: Final[tuple[Callable[[Answered], None], ...]] = (answered, sound, no_word_lost, same_pieces)

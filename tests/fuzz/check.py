@@ -40,11 +40,11 @@ def failures(given: Input) -> Iterator[Failure]:
         if isinstance(given, ReplyInput)
         else (answers.Answered(given), answers.PROPERTIES)
     )
-    for each in all_of:
+    for holds in all_of:
         try:
-            each(tried)
+            holds(tried)
         except Exception as error:  # noqa: BLE001 - whatever is raised is what is looked for
-            found = failure(error, each.__name__)
+            found = failure(error, holds.__name__)
             yield found
             if found.name == "raises":
                 return

@@ -82,12 +82,12 @@ def odd_characters(random: Random, text: str) -> str:
 
 def crlf(random: Random, lines: list[str]) -> list[str]:
     """End lines as Windows does."""
-    return [each.replace("\n", "\r\n") for each in lines]
+    return [line.replace("\n", "\r\n") for line in lines]
 
 
 def no_space(random: Random, lines: list[str]) -> list[str]:
     """Leave out the space behind the colon."""
-    return [each.replace("data: ", "data:", 1) for each in lines]
+    return [line.replace("data: ", "data:", 1) for line in lines]
 
 
 def comments(random: Random, lines: list[str]) -> list[str]:

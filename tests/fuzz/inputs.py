@@ -43,5 +43,5 @@ class ReplyInput:
 
     def pieces(self) -> list[str]:
         """Return the text in the pieces that `cuts` makes of it."""
-        places = [0, *sorted(min(each, len(self.text)) for each in self.cuts), len(self.text)]
+        places = [0, *sorted(min(cut, len(self.text)) for cut in self.cuts), len(self.text)]
         return [self.text[start:end] for start, end in pairwise(places)]

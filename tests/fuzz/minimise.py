@@ -24,7 +24,7 @@ def _small(given: ReplyInput, found: Failure, tries: int) -> ReplyInput:
 
     def still(smaller: ReplyInput) -> bool:
         left[0] -= 1
-        return left[0] >= 0 and any(each.key == found.key for each in failures(smaller))
+        return left[0] >= 0 and any(failure.key == found.key for failure in failures(smaller))
 
     about_the_text = found.name in ABOUT_THE_TEXT or found.name == "raises"
     if about_the_text:
@@ -55,11 +55,11 @@ def _shorter(given: ReplyInput, still: Callable[[ReplyInput], bool]) -> str:
 
 
 def _moved(cuts: tuple[int, ...], at: int, size: int) -> tuple[int, ...]:
-    return tuple(sorted({each if each <= at else max(at, each - size) for each in cuts}))
+    return tuple(sorted({cut if cut <= at else max(at, cut - size) for cut in cuts}))
 
 
 def _fewer_cuts(given: ReplyInput, still: Callable[[ReplyInput], bool]) -> ReplyInput:
-    for cuts in ((), *((each,) for each in given.cuts)):
+    for cuts in ((), *((cut,) for cut in given.cuts)):
         if len(cuts) < len(given.cuts) and still(replace(given, cuts=cuts)):
             return replace(given, cuts=cuts)
     return given

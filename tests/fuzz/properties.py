@@ -62,7 +62,7 @@ def tiles(parsed: Parsed) -> None:
     text = parsed.given.text
     tiled(events, text)
     taken_back = max((each.span.end for each in events if isinstance(each, WasReasoning)), default=0)
-    content = [each.text for each in events if isinstance(each, Text) and each.span.end > taken_back]
+    content = [event.text for event in events if isinstance(event, Text) and event.span.end > taken_back]
     thought = [
         each.text for each in events
         if isinstance(each, Reasoning) or (isinstance(each, Text) and each.span.end <= taken_back)
@@ -104,7 +104,9 @@ def same_tries(parsed: Parsed) -> None:
 
 
 def _tries(reply: Reply) -> list[ParseAttempt]:
-    return [replace(each, cost=0, span=Span(each.span.start, each.span.start)) for each in reply.trace.tries]
+    return [
+        replace(attempt, cost=0, span=Span(attempt.span.start, attempt.span.start)) for attempt in reply.trace.tries
+    ]
 
 
 def _difference(one: Reply, other: Reply) -> str:
@@ -217,9 +219,9 @@ def not_fused(parsed: Parsed) -> None:
     strange = [each for each in heads if each not in own]
     for call in parsed.whole[1].calls:
         for text in _strings(call.arguments):
-            of = [each for each in CANARIES if each in text]
+            of = [canary for canary in CANARIES if canary in text]
             assert len(of) <= 1, f"{call.name!r} holds the words of two calls: {text[:200]!r}"
-            inside = [each for each in strange if of and each in text]
+            inside = [marker for marker in strange if of and marker in text]
             assert not inside, f"{call.name!r} holds the marker {inside[0]!r}: {text[:200]!r}"
 
 
@@ -238,7 +240,7 @@ def _strings(value: Any) -> Iterator[str]:
 def bounded_cost(parsed: Parsed) -> None:
     """The strategies look at each character a bounded number of times."""
     text = parsed.given.text
-    looked = sum(each.cost for each in parsed.whole[1].trace.tries)
+    looked = sum(attempt.cost for attempt in parsed.whole[1].trace.tries)
     assert looked <= COST * len(text) + 2_000, f"{looked} characters were looked at for {len(text)}"
 
 

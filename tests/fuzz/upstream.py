@@ -92,7 +92,7 @@ def _sound_stream(message: dict[str, Any]) -> str:
         _envelope("chat.completion.chunk", {"index": 0, "delta": delta, "finish_reason": finish})
         for delta, finish in ((message, None), ({}, "stop"))
     ]
-    return "".join(f"data: {json.dumps(each)}\n\n" for each in chunks) + "data: [DONE]\n\n"
+    return "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n"
 
 
 def _request(random: Random, tools: list[dict[str, Any]], *, stream: bool) -> dict[str, Any]:

@@ -12,7 +12,7 @@ IDS = {letter: at for at, letter in enumerate(ALPHABET)}
 
 
 def speak(text, grammar, most=60):
-    """Give what comes out: `grammar` says which letters may follow what was said, "" for the end; None for all."""
+    """Return what comes out: `grammar` says which letters may follow what was said, "" for the end; None for all."""
     out: list[int] = []
     reply = ReplyProgress([*(IDS[letter] for letter in text), END], out)
     said = ""

@@ -108,7 +108,7 @@ def line(content, *, done=True, **more):
 
 
 def after(name):
-    """Give an answer that mends everything, in the form that the request wants."""
+    """Return an answer that mends everything, in the form that the request wants."""
     if RECORDED[name]["request"].get("stream"):
         body = line(FENCED[:9], done=False) + line(FENCED[9:], done=False) + line("")
         return Answer(200, body, (("content-type", "application/x-ndjson"),))
@@ -116,10 +116,10 @@ def after(name):
 
 
 def said(seen):
-    """Give what the client got: content, reasoning, calls, finish reason."""
+    """Return what the client got: content, reasoning, calls, finish reason."""
     if "json" in seen.headers["content-type"]:
         message = seen.message
-        calls = [each["function"]["arguments"] for each in message.get("tool_calls", ())]
+        calls = [call["function"]["arguments"] for call in message.get("tool_calls", ())]
         return message["content"] or "", message.get("reasoning", ""), calls, seen.json["choices"][0]["finish_reason"]
     one = seen.choice()
     assert seen.done
@@ -144,7 +144,7 @@ def test_the_request_is_written_as_the_recorded_one(name):
 def test_what_was_right_goes_through(name, cut):
     seen = asked(name, cut=cut)
     assert said(seen) == ANSWERED[name]
-    assert [each.outcome for each in seen.reply.trace.attempts] == ["answered"]
+    assert [attempt.outcome for attempt in seen.reply.trace.attempts] == ["answered"]
 
 
 @pytest.mark.parametrize("name", ["go hermes", "go stream hermes", "gptoss second turn stream"])
@@ -164,10 +164,13 @@ def test_the_counts_are_the_usage(name):
 def test_what_was_wrong_is_asked_for_again(name, cut):
     seen = asked(name, after(name), cut=cut)
     kind, mode = FAILED[name]
-    assert [(each.mode, each.outcome) for each in seen.reply.trace.attempts] == [("native", kind), (mode, "answered")]
+    assert [(attempt.mode, attempt.outcome) for attempt in seen.reply.trace.attempts] == [
+        ("native", kind),
+        (mode, "answered"),
+    ]
     content, _, calls, finish = said(seen)
     assert (content, calls, finish) == ("", ['{"city": "Lima"}'], "tool_calls")
-    assert [each.url for each in seen.sent] == ["http://server/api/chat"] * 2
+    assert [request.url for request in seen.sent] == ["http://server/api/chat"] * 2
     assert seen.bodies[1] != seen.bodies[0]
 
 

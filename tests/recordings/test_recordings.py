@@ -144,15 +144,15 @@ def played(name, *more, cut=0, whole=False):
 
 
 def after(name):
-    """Give an answer that mends everything, in the form that the request wants."""
+    """Return an answer that mends everything, in the form that the request wants."""
     return stream(FENCED) if RECORDED[name]["request"].get("stream") else reply(FENCED)
 
 
 def said(seen):
-    """Give what the client got: content, reasoning, calls, finish reason."""
+    """Return what the client got: content, reasoning, calls, finish reason."""
     if "json" in seen.headers["content-type"]:
         message = seen.message
-        calls = [each["function"]["arguments"] for each in message.get("tool_calls", ())]
+        calls = [call["function"]["arguments"] for call in message.get("tool_calls", ())]
         finish = seen.json["choices"][0]["finish_reason"]
         return message["content"] or "", message.get("reasoning", ""), calls, finish
     one = seen.choice()
@@ -175,7 +175,7 @@ def test_what_was_right_goes_through(name, cut):
     seen = played(name, cut=cut)
     content, reasoning, calls = CALLS[name]
     assert said(seen) == (content, reasoning, calls, "tool_calls" if calls else "stop")
-    assert [each.outcome for each in seen.reply.trace.attempts] == ["answered"]
+    assert [attempt.outcome for attempt in seen.reply.trace.attempts] == ["answered"]
     assert json.dumps([call.arguments for call in seen.reply.calls]) == json.dumps([json.loads(each) for each in calls])
 
 
@@ -195,7 +195,10 @@ def test_what_was_cut_is_no_call(name, cut):
 def test_what_was_wrong_is_asked_for_again(name, cut):
     seen = played(name, after(name), cut=cut)
     kind, mode = FAILED[name]
-    assert [(each.mode, each.outcome) for each in seen.reply.trace.attempts] == [("native", kind), (mode, "answered")]
+    assert [(attempt.mode, attempt.outcome) for attempt in seen.reply.trace.attempts] == [
+        ("native", kind),
+        (mode, "answered"),
+    ]
     content, _, calls, finish = said(seen)
     assert (content, calls, finish) == ("", ['{"city": "Lima"}'], "tool_calls")
     assert seen.bodies[1] != seen.bodies[0]
@@ -246,7 +249,7 @@ def test_a_full_context_is_told_in_the_same_words_for_every_server():
     assert told["message"].startswith(
         "the conversation does not fit: the prompt has at least 2049 tokens, and the context holds 2048. Shorten it"
     )
-    assert [each["outcome"] for each in told["attempts"]] == ["overflow"]
+    assert [attempt["outcome"] for attempt in told["attempts"]] == ["overflow"]
 
 
 def test_a_call_without_tools_is_swallowed_and_asked_for_again():
