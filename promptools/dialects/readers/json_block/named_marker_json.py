@@ -72,11 +72,11 @@ class NamedMarkerJson(DeclaredDialect):
         wrong = tuple(filter(None, (*tail, end, "</think>")))
         self._closers = Closers(right=(closer,) if closer else (), wrong=wrong, openers=literals, required=bool(closer))
         named = "|".join(map(_header_pattern, headers))
-        self._header = re.compile(rf"(?s:(?:{re.escape(begin)}\s*)?(?:{named}){_FENCE})")
+        self._header = rf"(?s:(?:{re.escape(begin)}\s*)?(?:{named}){_FENCE})"
 
     def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Start reading at the bracket of the arguments."""
-        header = self._header.match(head)
+        header = re.compile(self._header).match(head)
         name = header[header.lastindex or 0] if header else ""
         return JsonBlockReader(head, self._closers, rules, place, definite=definite, name=name)
 
