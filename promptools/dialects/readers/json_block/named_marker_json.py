@@ -70,7 +70,12 @@ class NamedMarkerJson(DeclaredDialect):
             Head(literals, sequence(opened, SPACE, FENCE), body_starts="{<", sure_pattern=rf"(?s:{finished})"),
         )
         wrong = tuple(filter(None, (*tail, end, "</think>")))
-        self._closers = Closers(right=(closer,) if closer else (), wrong=wrong, openers=literals, required=bool(closer))
+        self._closers = Closers(
+            right=(closer,) if closer else (),
+            wrong=wrong,
+            openers=tuple(mark for mark in literals if not closer.startswith(mark)),
+            required=bool(closer),
+        )
         named = "|".join(map(_header_pattern, headers))
         self._header = rf"(?s:(?:{re.escape(begin)}\s*)?(?:{named}){_FENCE})"
 
