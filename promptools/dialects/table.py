@@ -22,7 +22,7 @@ from promptools.errors import UsageError, clip
 from promptools.schema.documents.json_guards import is_array
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from promptools.dialects.declared import DeclaredDialect
 
@@ -31,7 +31,12 @@ PACKAGE: Final = Path(__file__).parent
 """The folder of the tables that ship."""
 
 
-def read_dialect(path: str | Path) -> DeclaredDialect:
+def read_family(name: str, make: Callable[..., DeclaredDialect]) -> DeclaredDialect:
+    """Read the table of a family in the package that has code besides: `make` is its class, derived from the kind's."""
+    return read_dialect(PACKAGE / "families" / f"{name}.toml", make)
+
+
+def read_dialect(path: str | Path, make: Callable[..., DeclaredDialect] | None = None) -> DeclaredDialect:
     """Read a dialect from a TOML file. Raises UsageError for an unreadable file or an invalid key."""
     try:
         table = tomllib.loads(Path(path).read_text("utf-8"))
@@ -39,15 +44,17 @@ def read_dialect(path: str | Path) -> DeclaredDialect:
         raise UsageError(f"The dialect {str(path)!r} cannot be read: {error.strerror or error}.") from error
     except (ValueError, RecursionError) as error:
         raise UsageError(f"The dialect {str(path)!r} is no TOML: {error}.") from error
-    return make_dialect(table, str(path))
+    return make_dialect(table, str(path), make)
 
 
-def make_dialect(table: Mapping[str, Any], origin: str) -> DeclaredDialect:
+def make_dialect(
+    table: Mapping[str, Any], origin: str, make: Callable[..., DeclaredDialect] | None = None
+) -> DeclaredDialect:
     """Make a dialect of a table; `origin` is the file that it is from. Raises UsageError for an invalid key."""
     values = dict(table)
     kind_name = values.pop("kind", DEFAULT_KIND)
-    if not isinstance(kind_name, str) or kind_name not in KINDS:
-        raise _wrong_value(origin, "kind", kind_name, " or ".join(map(repr, KINDS)))
+    if not COMMON_KEYS["kind"].is_valid(kind_name):
+        raise _wrong_value(origin, "kind", kind_name, COMMON_KEYS["kind"].expected)
     kind = KINDS[kind_name]
     keys = {**COMMON_KEYS, **kind.keys}
     for key in ("name", *kind.required):
@@ -63,7 +70,7 @@ def make_dialect(table: Mapping[str, Any], origin: str) -> DeclaredDialect:
     problem = kind.problem(values)
     if problem:
         raise UsageError(f"The dialect {origin!r}: {problem}.")
-    return kind.make(**{key: tuple(value) if is_array(value) else value for key, value in values.items()})
+    return (make or kind.make)(**{key: tuple(value) if is_array(value) else value for key, value in values.items()})
 
 
 def _wrong_value(origin: str, key: str, value: object, expected: str) -> UsageError:

@@ -14,21 +14,18 @@ tokenizer configurations of DeepSeek-V3 (2024-12), R1 and V3.1 (2025-08); Cogito
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from promptools.dialects.calls.resolve import Evidence, ParseOptions, dump
-from promptools.dialects.contract import Head, Textual, Tier
+from promptools.dialects.calls.resolve import Evidence, ParseOptions
+from promptools.dialects.contract import Head
+from promptools.dialects.declared import DeclaredDialect
 from promptools.dialects.prefix_patterns import any_of, literal_text, optional_steps, sequence
 from promptools.dialects.readers.json_block.block_markers import Closers
 from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
 from promptools.dialects.readers.json_block.marked_json import FENCE
-from promptools.dialects.rendering.declaration import explain_tools
+from promptools.dialects.readers.json_block.named_marker_json import NamedMarkerJson
+from promptools.dialects.table import read_family
 from promptools.parsing.parts import Candidate
-from promptools.types import Call, Fix, Result
-
-if TYPE_CHECKING:
-    from promptools.schema import Tools
+from promptools.types import Fix
 
 CALLS, CALL, SEP = "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>"
 END, ENDS = "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"
@@ -106,26 +103,14 @@ def _named(text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions)
     return None if newline or any(offered.startswith(name) for offered in rules.tools.names) else False
 
 
-class DeepSeek(Textual):
-    """`<｜tool▁call▁begin｜>name<｜tool▁sep｜>{...}<｜tool▁call▁end｜>`."""
+HEADS = (
+    Head(("<｜tool", "<|tool"), _HEAD, body_starts="{<", sure_pattern=_ALONE),
+    Head(("function",), _RESIDUE, body_starts="{", begins=_named, tier="B"),
+)
 
-    name = "deepseek"
-    models = "DeepSeek V3, R1 and V3.1, Cogito v2"
-    tier: Tier = "S"
-    heads = (
-        Head(("<｜tool", "<|tool"), _HEAD, body_starts="{<", sure_pattern=_ALONE),
-        Head(("function",), _RESIDUE, body_starts="{", begins=_named, tier="B"),
-    )
-    closers = _spelled(ENDS, END, CALLS)
-    stop = (ENDS,)
-    result_openers = (
-        "<｜tool▁outputs▁begin｜>",
-        OUTPUT,
-        "<｜tool_outputs_begin｜>",
-        "<｜tool_output_begin｜>",
-        "<｜User｜>",
-    )
-    end_tokens = ("<｜end▁of▁sentence｜>", "<|end▁of▁sentence|>", "<|EOT|>")
+
+class DeepSeek(NamedMarkerJson):
+    """`<｜tool▁call▁begin｜>name<｜tool▁sep｜>{...}<｜tool▁call▁end｜>`."""
 
     def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Read from the bracket of the arguments."""
@@ -141,21 +126,10 @@ class DeepSeek(Textual):
         closers = CLOSERS
         return JsonBlockReader(head, closers, rules, place, definite=definite, name=line or kind, fixes=fixes)
 
-    def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
-        """Render the system-prompt block that declares the tools and the format."""
-        declared = "\n\n".join(
-            f"### {tool.name}\nDescription: {tool.description}\n\nParameters: {dump(tool.parameters)}" for tool in tools
-        )
-        return explain_tools(self.render_calls, tools, declared, parallel=parallel, required=required)
 
-    def render_calls(self, calls: Sequence[Call]) -> str:
-        """Render calls as V3.1 would write them; a name after the separator may be longer."""
-        return CALLS + "".join(_written(call) for call in calls) + ENDS
-
-    def render_results(self, results: Sequence[Result]) -> str:
-        """Render results as one user turn."""
-        return "".join(f"{OUTPUT}{result.content}{OUTPUT_END}" for result in results)
-
-
-def _written(call: Call) -> str:
-    return f"{CALL}{call.name}{SEP}{call.arguments_json}{END}"
+def deepseek() -> DeclaredDialect:
+    """Return the dialect."""
+    dialect = read_family("deepseek", DeepSeek)
+    dialect.heads = HEADS
+    dialect.closers = _spelled(ENDS, END, CALLS)
+    return dialect

@@ -10,18 +10,18 @@ Source: NousResearch/Hermes-Function-Calling (2024-03), the chat templates of He
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
-from promptools.dialects.calls.resolve import Evidence, ParseOptions, dump
-from promptools.dialects.contract import Head, Textual
+from promptools.dialects.calls.resolve import Evidence, ParseOptions
+from promptools.dialects.contract import Head
+from promptools.dialects.declared import DeclaredDialect
 from promptools.dialects.prefix_patterns import any_literal_text, any_of, literal_text, sequence
 from promptools.dialects.readers.elements.yaml_reader import YAML_ALIAS, YamlReader, yaml_head
 from promptools.dialects.readers.json_block.block_reader import Closers, JsonBlockReader
-from promptools.dialects.rendering.declaration import explain_tools, json_lines
+from promptools.dialects.readers.json_block.marked_json import MarkedJson
+from promptools.dialects.table import read_family
 from promptools.parsing.parts import Candidate
-from promptools.types import Call, Fix, Result
+from promptools.types import Fix
 
 TAGS = (
     "tool_call",
@@ -68,9 +68,6 @@ _ELEMENTS = sequence(
 _NAMED = re.compile(r"<tool_call>\s*<(?:tool_)?name>\s*([\w.:/-]+)")
 _IN_ELEMENTS = Closers(right=("</arguments>", "</parameters>"), wrong=("</tool_call>",), openers=("<tool_call>",))
 
-if TYPE_CHECKING:
-    from promptools.schema import Tools
-
 
 @lru_cache(maxsize=32)
 def _closers(marker: str) -> Closers:
@@ -91,29 +88,24 @@ def closers_of(head: str) -> Closers:
     return _closers(tag[1])
 
 
-class Hermes(Textual):
-    """`<tool_call>{"name": ..., "arguments": {...}}</tool_call>`."""
+HEADS = (
+    Head(
+        tuple(f"<{tag}{end}" for tag in TAGS for end in "> \n"),
+        rf"<(?:{'|'.join(TAGS)})(?:\Z|(?:[ \n][^<>{{}}]{{0,200}})?(?:\Z|>\s{{0,64}}{_BEFORE}))",
+    ),
+    Head(("<tool_call>",), _ELEMENTS, body_starts="{"),
+    Head(
+        tuple(f"<{tag}>" for tag in AMBIGUOUS_TAGS),
+        any_of(*(sequence(literal_text(f"<{tag}>"), r"\s{0,64}") for tag in AMBIGUOUS_TAGS)),
+        tier="B",
+    ),
+    yaml_head("<tool_call>"),
+    yaml_head("<tool_calls>"),
+)
 
-    name = "hermes"
-    models = "Hermes 2 Pro to 4, Qwen2.5, QwQ, Qwen3, Granite 4, SmolLM3, Ernie 4.5, Falcon-H1 and many fine-tunes"
-    heads = (
-        Head(
-            tuple(f"<{tag}{end}" for tag in TAGS for end in "> \n"),
-            rf"<(?:{'|'.join(TAGS)})(?:\Z|(?:[ \n][^<>{{}}]{{0,200}})?(?:\Z|>\s{{0,64}}{_BEFORE}))",
-        ),
-        Head(("<tool_call>",), _ELEMENTS, body_starts="{"),
-        Head(
-            tuple(f"<{tag}>" for tag in AMBIGUOUS_TAGS),
-            any_of(*(sequence(literal_text(f"<{tag}>"), r"\s{0,64}") for tag in AMBIGUOUS_TAGS)),
-            tier="B",
-        ),
-        yaml_head("<tool_call>"),
-        yaml_head("<tool_calls>"),
-    )
-    closers = ("</tool_call>", "<tool_call>")
-    stop = ("<tool_response>",)
-    reasoning_tags: Mapping[str, str] = {"<scratch_pad>": "</scratch_pad>"}  # Hermes 3
-    result_openers = ("<tool_response>",)
+
+class Hermes(MarkedJson):
+    """`<tool_call>{"name": ..., "arguments": {...}}</tool_call>`."""
 
     def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Read from the bracket after the tag."""
@@ -132,19 +124,9 @@ class Hermes(Textual):
             )
         return JsonBlockReader(head, closers_of(head), rules, place, definite=definite)
 
-    def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
-        """Render the system-prompt block that declares the tools and the format."""
-        return explain_tools(
-            self.render_calls, tools, f"<tools>\n{json_lines(tools)}\n</tools>", parallel=parallel, required=required
-        )
 
-    def render_calls(self, calls: Sequence[Call]) -> str:
-        """Render calls as the model would write them."""
-        return "\n".join(
-            f'<tool_call>\n{{"name": {dump(call.name)}, "arguments": {call.arguments_json}}}\n</tool_call>'
-            for call in calls
-        )
-
-    def render_results(self, results: Sequence[Result]) -> str:
-        """Render results as one user turn."""
-        return "\n".join(f"<tool_response>\n{result.content}\n</tool_response>" for result in results)
+def hermes() -> DeclaredDialect:
+    """Return the dialect."""
+    dialect = read_family("hermes", Hermes)
+    dialect.heads = HEADS
+    return dialect

@@ -22,12 +22,14 @@ from promptools.dialects.calls.bare_values import read_parameter
 from promptools.dialects.calls.envelope import JsonNode, UnresolvedCall
 from promptools.dialects.calls.json_body import call_part, unreadable_part
 from promptools.dialects.calls.resolve import Evidence, ParseOptions, resolve_call
+from promptools.dialects.declared import DeclaredDialect
 from promptools.dialects.readers.json_block.block_markers import Closers
 from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
 from promptools.dialects.readers.json_block.marked_json import MarkedJson
 from promptools.dialects.readers.python_calls.python_fallback import PythonFallbackReader
 from promptools.dialects.readers.python_calls.python_heads import CallsOrJson, begins_offered_call, marker_head
 from promptools.dialects.readers.python_calls.python_parts import CallLayout
+from promptools.dialects.table import read_family
 from promptools.parsing.parts import Candidate, Part
 from promptools.types import Fix, MalformedReason
 
@@ -46,14 +48,6 @@ _DECODER = json.JSONDecoder(strict=False)
 
 class LmStudio(MarkedJson):
     """`[TOOL_REQUEST]{...}[END_TOOL_REQUEST]`."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "lmstudio",
-            _ENDS,
-            models="any model under LM Studio that has no format of its own",
-        )
-        self.heads = (*self.heads, *(marker_head(opener)._replace(begins=begins_offered_call) for opener in _PYTHON))
 
     def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Read from the opening bracket."""
@@ -108,3 +102,10 @@ def read_arrows(raw: str, at: int, tool: str, rules: ParseOptions) -> dict[str, 
             values[key[1]] = read_parameter(rules, tool, key[1], raw[key.end() : delimiter.start()].strip())[0]
             at = delimiter.start()
     return values if _END.match(raw, at) else None
+
+
+def lmstudio() -> DeclaredDialect:
+    """Return the dialect."""
+    dialect = read_family("lmstudio", LmStudio)
+    dialect.heads += tuple(marker_head(opener)._replace(begins=begins_offered_call) for opener in _PYTHON)
+    return dialect
