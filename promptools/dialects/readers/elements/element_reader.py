@@ -31,8 +31,8 @@ from promptools.dialects.calls.bare_values import read_parameter
 from promptools.dialects.calls.resolve import COMPLETE_FINISH_REASONS, Evidence, ParseOptions
 from promptools.dialects.readers.elements.element_tags import ATTRIBUTE, HTML_ELEMENTS, element_tags
 from promptools.dialects.readers.elements.element_value import (
+    ElementArguments,
     element_value,
-    list_value,
     read_json_object,
     read_undeclared,
 )
@@ -81,10 +81,8 @@ class ElementReader(TaggedTextReader):
         self._tag = tag
         self._state = self._between
         self._key = ""
-        self._values: dict[str, str] = {}
-        self._list_key = ""
-        self._list_items: list[str] = []
-        """Items of the list that was named last: each further element of its name adds one."""
+        self._arguments = ElementArguments(self._call, root)
+        self._values = self._arguments.texts
         self._open_values = self._open_calls = 0
         """Elements of the same name, and calls of the same tool, that are open inside the value."""
         self._possible_end: _CallEnd | None = None
@@ -318,9 +316,9 @@ class ElementReader(TaggedTextReader):
 
     def _may_follow_value(self, key: str) -> bool:
         """Return whether an element of this parameter may follow the value, rather than be part of its text."""
-        if key == self._key or key not in self._values or self._is_list(key):
+        if key == self._key or key not in self._values or self._arguments.is_list(key):
             return True
-        types = self._types(self._key)
+        types = self._arguments.types(self._key)
         return bool(types) and "string" not in types
 
     def _ends_at_doubled_closer(self, text: str, match: re.Match[str], final: bool) -> bool | None:
@@ -350,40 +348,8 @@ class ElementReader(TaggedTextReader):
 
     # --- the outcome ---------------------------------------------------------------------------------------------
 
-    def _is_list(self, key: str) -> bool:
-        """Return whether a parameter is a list, so that its element may repeat."""
-        types = self._types(key)
-        return "array" in types and "string" not in types
-
-    def _types(self, key: str) -> frozenset[str]:
-        return self._rules.tools.types(self._root, key) if self._rules.tools is not None else frozenset[str]()
-
     def _add_argument(self, key: str, text: str) -> None:
-        if self._list_items and key == self._list_key:
-            self._list_items.append(text)
-            return
-        self._add_list()
-        if key in self._values and self._is_list(key):
-            self._call.error = f"{key!r} came twice, apart from each other"
-        self._values[key] = text
-        if self._root == MCP_TOOL and self._call.tool is None:
-            return  # their tool is known only at the end
-        if self._is_list(key):
-            self._list_key, self._list_items = key, [text]
-            return
-        value, fixes = element_value(self._rules, self._root, key, text)
-        self.early += self._call.add_value(key, value, fixes)
-
-    def _add_list(self) -> None:
-        """Add the list that is now complete."""
-        items, self._list_items = self._list_items, []
-        if len(items) == 1:
-            value, fixes = element_value(self._rules, self._root, self._list_key, items[0])
-            self.early += self._call.add_value(self._list_key, value, fixes)
-        elif items:
-            self.early += self._call.add_value(
-                self._list_key, list_value(self._rules, self._root, self._list_key, items)
-            )
+        self.early += self._arguments.add(key, text, read=self._root != MCP_TOOL or self._call.tool is not None)
 
     def _end_value(self, size: int | None = None) -> None:
         value = self._take_text()
@@ -409,7 +375,7 @@ class ElementReader(TaggedTextReader):
         super()._give_up(why, len(self._tag) if self._is_ambiguous else end)
 
     def _check_call(self) -> None:
-        self._add_list()
+        self.early += self._arguments.end_list()
         if self._root != MCP_TOOL:
             return
         tools, name = self._rules.tools, self._values.get("tool_name", "").strip()
