@@ -106,6 +106,7 @@ results-models: .venv/.dev
 
 dialects: .venv/.dev
 	@$(BIN)/python tools/dialect_pages.py
+	@$(BIN)/python tools/dialect_keys.py
 
 # The site, in .site: warnings are errors, of links and anchors too. NO_MKDOCS_2_WARNING: the theme's words on another
 # program's future, which fill the screen.

@@ -17,6 +17,8 @@ ASK = """
 import promptools
 from promptools.profiles import families, kinds, load_builtin
 from promptools.lab.llamacpp_server import TEMPLATES
+from promptools.dialects import BUILT_IN, get
+assert [get(name).name for name in BUILT_IN] == [*BUILT_IN]
 print(promptools.__file__)
 print(*kinds())
 print(len(families()))
@@ -50,6 +52,9 @@ def test_the_wheel_holds_what_it_should_and_nothing_else(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     assert "promptools/py.typed" in names
     assert "promptools/lab/templates/harmony.jinja" in names
+    tables = {str(path.relative_to(ROOT)) for path in ROOT.glob("promptools/dialects/families/*.toml")}
+    assert tables
+    assert tables <= set(names)
     source = {
         f"promptools/_providers/{path.relative_to(ROOT / 'providers')}" for path in ROOT.glob("providers/**/*.toml")
     }

@@ -46,8 +46,8 @@ def make_dialect(table: Mapping[str, Any], origin: str) -> DeclaredDialect:
     """Make a dialect of a table; `origin` is the file that it is from. Raises UsageError for an invalid key."""
     values = dict(table)
     kind_name = values.pop("kind", DEFAULT_KIND)
-    if not isinstance(kind_name, str) or kind_name not in KINDS:
-        raise _wrong_value(origin, "kind", kind_name, " or ".join(map(repr, KINDS)))
+    if not COMMON_KEYS["kind"].is_valid(kind_name):
+        raise _wrong_value(origin, "kind", kind_name, COMMON_KEYS["kind"].expected)
     kind = KINDS[kind_name]
     keys = {**COMMON_KEYS, **kind.keys}
     for key in ("name", *kind.required):

@@ -65,7 +65,7 @@ class Kind(NamedTuple):
 COMMON_KEYS: Final[dict[str, TableKey]] = {
     "name": NAME.means("the dialect's name"),
     "models": TEXT.means("the models that write it, for people"),
-    "kind": TEXT.means("the kind of format"),
+    "kind": one_of("json", "named", "tags", "key_value", "python").means("the kind of format; default: `json`"),
     "source": TEXT.means("where the format is defined, with its date"),
     "tier": one_of("S", "A", "B").means(
         "how distinctive the markers are: special tokens, readable tags, ordinary text"

@@ -25,7 +25,21 @@ TABLES: dict[str, dict[str, Any]] = {
 }
 """The least that a table of each kind holds, apart from its name."""
 VALUES: list[Any] = [
-    *("", " ", "\n", "x", "xy", "{", "[", "\\", "(?P<x>", "{name}", "{arguments}{name}", "{name}{arguments}", "a" * 500),
+    *(
+        "",
+        " ",
+        "\n",
+        "x",
+        "xy",
+        "{",
+        "[",
+        "\\",
+        "(?P<x>",
+        "{name}",
+        "{arguments}{name}",
+        "{name}{arguments}",
+        "a" * 500,
+    ),
     *("<a>", "</a>", "<|a|>", "A:", "A: ", "#a", "\ud800", "{calls}", "<a>{calls}</a>", "{content}", "{json} {x}", "S"),
     *("```", "```x", "function", "é:", "a b", '<a b="{name}">{parameters}</a>', "<{key}>{value}</{key}>", "{suffix}>"),
     *(True, False, 0, 1, -1.5, float("nan"), 10**400),
@@ -51,18 +65,20 @@ def written(table: dict[str, Any]) -> None:
         assert all(head.literals)
 
 
+def refusal(table: dict[str, Any]) -> str:
+    """Return the error for a table, empty if there is none."""
+    try:
+        written(table)
+    except UsageError as error:
+        return str(error)
+    return ""
+
+
 @pytest.mark.parametrize(("kind", "key"), KEYS)
 def test_any_value_is_read_or_refused(kind: str, key: str) -> None:
-    read = 0
-    for value in VALUES:
-        table = {"name": "acme", "kind": kind, **TABLES[kind], key: value}
-        try:
-            written(table)
-            read += 1
-        except UsageError as error:
-            assert "acme.toml" in str(error)
-            assert key in str(error) or (key == "kind" and "key" in str(error))
-    assert read < len(VALUES)
+    errors = [refusal({"name": "acme", "kind": kind, **TABLES[kind], key: value}) for value in VALUES]
+    assert all("acme.toml" in error and f"'{key}'" in error for error in errors if error)
+    assert any(errors)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -83,7 +99,7 @@ def test_the_error_for_an_unknown_key_lists_those_of_the_kind(kind: str) -> None
 
 @pytest.mark.parametrize("kind", ["xml", "", 1, ["json"], {}])
 def test_an_unknown_kind(kind: object) -> None:
-    with pytest.raises(UsageError, match=r"'kind' is .*; wanted is 'json' or 'named' or"):
+    with pytest.raises(UsageError, match=r"'kind' is .*; wanted is 'json', 'named', 'tags', 'key_value' or 'python'"):
         make_dialect({"name": "acme", "kind": kind}, "acme.toml")
 
 
@@ -111,7 +127,7 @@ def test_bytes_that_are_no_text(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", "no.toml", "a\x00b", "."])
 def test_a_file_that_cannot_be_read(name: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cannot be read|is no TOML"):
+    with pytest.raises(UsageError, match=r"cannot be read|is no TOML"):
         dialects.load(f"{tmp_path}/{name}")
 
 

@@ -7,6 +7,7 @@ that is a malformed call or none.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from promptools.dialects.calls.envelope import (
@@ -124,7 +125,7 @@ def read_calls(
         try:
             node, fixes, closed = read_node(raw, 0, len(raw), rules.anchors, close=close, strict=strict)
         except Unreadable as error:
-            return [unreadable_part(raw, rules, place, error.kind, error.reason, name)]
+            return [unreadable_part(raw, rules, place, error.kind, error.reason, name or _guess_by_key(raw, keys))]
     else:
         fixes, closed = node.fixes, node.closers_supplied
     if node.value == [] and place.sentinel:  # an empty list calls nothing, and is markup, not content
@@ -134,7 +135,7 @@ def read_calls(
     try:
         raw_calls = [_by_keys(call, keys) if keys else call for call in _unresolved_calls(node, name, rules)]
     except Unreadable as error:
-        return [unreadable_part(raw, rules, place, error.kind, error.reason, name)]
+        return [unreadable_part(raw, rules, place, error.kind, error.reason, name or _guess_by_key(raw, keys))]
     if fixes and any(call.fixes for call in raw_calls):
         fixes = ()  # each element of a list was read by itself, and has its own fixes
     if closed and not _may_supply_closers(raw_calls, closed, stopped):
@@ -143,6 +144,14 @@ def read_calls(
     if closed and any(part.malformed for part in parts):  # what is missing may have been cut off
         return [unreadable_part(raw, rules, place, "truncated", "the text ended inside its arguments", name)]
     return parts
+
+
+def _guess_by_key(raw: str, keys: tuple[str, str] | None, limit: int = 2000) -> str | None:
+    """Return the tool's name in the beginning of an unreadable body, by the family's own key of it; None if none."""
+    if keys is None or not keys[0]:
+        return None
+    match = re.search(rf'"{re.escape(keys[0])}"\s*:\s*"([^"\\\n]{{1,128}})"', raw[:limit])
+    return match[1] if match is not None else None
 
 
 def _unresolved_calls(node: JsonNode, name: str | None, rules: ParseOptions) -> list[UnresolvedCall]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache, cached_property, lru_cache
 
 _GAP = r"[\s,;}\]]*"
 GAP_AFTER_FENCE = re.compile(_GAP)
 """What may come between a value and its closing marker once a code fence inside the block has been closed."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Closers:
     """What may come where the closing marker belongs: the right one, others seen there, or the next block's opener."""
 
@@ -28,23 +29,36 @@ class Closers:
     """
     next_call_markers: tuple[str, ...] = ()
     """What begins the next call of a format without openers; searched for only in a body that may be broken."""
-    markers: tuple[str, ...] = field(init=False)
-    longest: int = field(init=False)
-    pattern: re.Pattern[str] = field(init=False)
-    body_end: re.Pattern[str] = field(init=False)
-    """Matches what may end a broken body."""
-    gap: re.Pattern[str] = field(init=False)
-    """Matches what may come between a value and what closes it."""
 
-    def __post_init__(self) -> None:
-        marks = tuple(sorted((*self.right, *self.wrong, *self.openers), key=len, reverse=True))
-        object.__setattr__(self, "markers", marks)
-        inner = tuple(sorted((*marks, *self.next_call_markers), key=len, reverse=True))
-        object.__setattr__(self, "longest", max(map(len, inner), default=1))
-        object.__setattr__(self, "pattern", re.compile("|".join(map(re.escape, marks)) or r"(?!)"))
-        object.__setattr__(self, "body_end", re.compile("|".join(map(re.escape, inner)) or r"(?!)"))
-        fence = "" if marks and marks[0][0] in "`~" else f"(?:```)?{_GAP}"
-        object.__setattr__(self, "gap", re.compile(_GAP + fence))
+    @cached_property
+    def markers(self) -> tuple[str, ...]:
+        """All of them, the longest first."""
+        return tuple(sorted((*self.right, *self.wrong, *self.openers), key=len, reverse=True))
+
+    @cached_property
+    def longest(self) -> int:
+        """The length of the longest of `markers` and `next_call_markers`."""
+        return max(map(len, (*self.markers, *self.next_call_markers)), default=1)
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """Matches any of `markers`."""
+        return _any_of(self.markers)
+
+    @cached_property
+    def body_end(self) -> re.Pattern[str]:
+        """Matches what may end a broken body."""
+        return _any_of(sorted((*self.markers, *self.next_call_markers), key=len, reverse=True))
+
+    @cached_property
+    def gap(self) -> re.Pattern[str]:
+        """Matches what may come between a value and what closes it."""
+        fence = "" if self.markers and self.markers[0][0] in "`~" else f"(?:```)?{_GAP}"
+        return re.compile(_GAP + fence)
+
+
+def _any_of(markers: Iterable[str]) -> re.Pattern[str]:
+    return re.compile("|".join(map(re.escape, markers)) or r"(?!)")
 
 
 class MarkerSearch:

@@ -73,8 +73,12 @@ class MarkedJson(DeclaredDialect):
             opener: Closers(
                 right=right,
                 wrong=tuple(mark for mark in (*closing, *FOREIGN_CLOSERS) if mark not in right),
-                # an opener that begins with its closer is read as the closer: GigaChat's does
-                openers=tuple(mark for mark in marks if not mark.startswith(right)),
+                # an opener that begins with its closer is read as the closer, as GigaChat's is, or that begins it
+                openers=tuple(
+                    mark
+                    for mark in marks
+                    if not mark.startswith(right) and not any(end.startswith(mark) for end in right)
+                ),
                 required=bool(closer),
             )
             for opener, closer in marked.items()

@@ -70,13 +70,18 @@ class NamedMarkerJson(DeclaredDialect):
             Head(literals, sequence(opened, SPACE, FENCE), body_starts="{<", sure_pattern=rf"(?s:{finished})"),
         )
         wrong = tuple(filter(None, (*tail, end, "</think>")))
-        self._closers = Closers(right=(closer,) if closer else (), wrong=wrong, openers=literals, required=bool(closer))
+        self._closers = Closers(
+            right=(closer,) if closer else (),
+            wrong=wrong,
+            openers=tuple(mark for mark in literals if not closer.startswith(mark)),
+            required=bool(closer),
+        )
         named = "|".join(map(_header_pattern, headers))
-        self._header = re.compile(rf"(?s:(?:{re.escape(begin)}\s*)?(?:{named}){_FENCE})")
+        self._header = rf"(?s:(?:{re.escape(begin)}\s*)?(?:{named}){_FENCE})"
 
     def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Start reading at the bracket of the arguments."""
-        header = self._header.match(head)
+        header = re.compile(self._header).match(head)
         name = header[header.lastindex or 0] if header else ""
         return JsonBlockReader(head, self._closers, rules, place, definite=definite, name=name)
 
