@@ -59,7 +59,7 @@ BUILT_IN: Final[dict[str, str]] = {
     "qwen3_coder": "families/qwen3_coder.toml",
     "minicpm": "families/minicpm.toml",
     "anthropic": "families/anthropic.toml",
-    "goose": "families.goose:Goose",
+    "goose": "families/goose.toml",
     "toolbridge": "families.toolbridge:ToolBridge",
     "qwen_agent": "families/qwen_agent.toml",
     "exaone": "families/exaone.toml",

@@ -31,14 +31,14 @@ from promptools.dialects.calls.bare_values import read_parameter
 from promptools.dialects.calls.resolve import COMPLETE_FINISH_REASONS, Evidence, ParseOptions
 from promptools.dialects.readers.elements.element_tags import ATTRIBUTE, HTML_ELEMENTS, element_tags
 from promptools.dialects.readers.elements.element_value import (
+    ElementArguments,
     element_value,
-    list_value,
     read_json_object,
     read_undeclared,
 )
 from promptools.dialects.readers.elements.yaml_mapping import read_mapping
 from promptools.dialects.readers.key_value.labelled_reader import main_parameter
-from promptools.dialects.readers.key_value.tagged_text import FIRST_CHUNK, TaggedTextReader
+from promptools.dialects.readers.key_value.tagged_text import FIRST_CHUNK, NeedMore, TaggedTextReader, settled
 from promptools.dialects.reply_markers import reply_markers
 from promptools.parsing.parts import Part
 from promptools.types import Fix
@@ -81,10 +81,8 @@ class ElementReader(TaggedTextReader):
         self._tag = tag
         self._state = self._between
         self._key = ""
-        self._values: dict[str, str] = {}
-        self._list_key = ""
-        self._list_items: list[str] = []
-        """Items of the list that was named last: each further element of its name adds one."""
+        self._arguments = ElementArguments(self._call, root)
+        self._values = self._arguments.texts
         self._open_values = self._open_calls = 0
         """Elements of the same name, and calls of the same tool, that are open inside the value."""
         self._possible_end: _CallEnd | None = None
@@ -174,13 +172,14 @@ class ElementReader(TaggedTextReader):
 
     # --- what a tag means ----------------------------------------------------------------------------------------
 
-    def _between(self, kind: str, text: str, match: re.Match[str], final: bool) -> bool:
+    def _between(self, kind: str, text: str, match: re.Match[str], final: bool) -> None:
         name = match["name"]
         has_text = self._has_text
         if name == ARGS_TAG and self._on_args_tag(kind):
-            return True
+            return
         if kind == "close" and name == self._root:
-            return self._on_call_closer(text, match, final)
+            self._on_call_closer(text, match, final)
+            return
         if kind == "close" or name not in self._keys or has_text:
             if name == self._root and kind != "close" and self._values:  # the next call of the tool
                 self._finish(self._base_offset, self._base_offset, Fix("closer", f"no '</{self._root}>'"))
@@ -191,14 +190,13 @@ class ElementReader(TaggedTextReader):
             else:
                 self._call.error = "something else is between its arguments"
                 self._add_text(match[0])
-            return True
+            return
         self._take_text()
         self._key = name
         if kind == "empty":
             self._add_argument(name, "")
         else:
             self._state = self._in_value
-        return True
 
     def _on_args_tag(self, kind: str) -> bool:
         """Consume a tag of the element around the arguments; return whether it is one."""
@@ -210,23 +208,20 @@ class ElementReader(TaggedTextReader):
         self._in_args = opens
         return True
 
-    def _on_call_closer(self, text: str, match: re.Match[str], final: bool) -> bool:
+    def _on_call_closer(self, text: str, match: re.Match[str], final: bool) -> None:
         """End the call at its closing tag, and at a second one after it."""
         if self._keys and not self._open_calls:
-            after = self._tags.next_name(text, match.end())
-            if after is None and not final:
-                return False
+            after = settled(self._tags.next_name(text, match.end()), final=final)
             if after == f"/{self._root}":
                 self._extra_closer_size = text.index(">", match.end()) + 1 - match.end()
         body = self._take_text()
         if body.strip() and not self._read_body(body):
             if not self._call.meant:
                 self._give_up("what it holds are no arguments", len(self._tag))
-                return True
+                return
             self._call.error = "what it holds are no arguments"
         surplus = Fix("closer", f"'</{self._root}>' too many") if self._extra_closer_size else None
         self._finish(self._base_offset, self._base_offset + len(match[0]) + self._extra_closer_size, surplus)
-        return True
 
     def _read_body(self, body: str) -> bool:
         """Read a body that has no elements; return whether it can be read as arguments."""
@@ -273,18 +268,15 @@ class ElementReader(TaggedTextReader):
             self._values[key] = ""
             self.early += self._call.add_value(key, value, fixes)
 
-    def _in_value(self, kind: str, text: str, match: re.Match[str], final: bool) -> bool:
+    def _in_value(self, kind: str, text: str, match: re.Match[str], final: bool) -> None:
         name = match["name"]
         if name == self._key and kind == "close":
-            ends = self._value_ends(text, match, final)
-            if ends is None:
-                return False
-            if ends:
+            if self._value_ends(text, match, final):
                 self._end_value()
-                return True
+                return
         elif name == self._root and kind == "open" and self._possible_end is not None and not self._open_calls:
             self._end_at(self._possible_end)
-            return True
+            return
         elif name == self._root and kind != "empty":
             self._saw_call_closer = self._saw_call_closer or (kind == "close" and not self._open_calls)
             self._open_calls = max(0, self._open_calls + (1 if kind == "open" else -1))
@@ -293,21 +285,16 @@ class ElementReader(TaggedTextReader):
                 self._call.error = f"the closers in {self._key!r} belong to no tags of its own: it may be of two calls"
             self._open_values += name == self._key
         self._add_text(match[0])
-        return True
 
-    def _value_ends(self, text: str, match: re.Match[str], final: bool) -> bool | None:
-        """Return whether the value ends at its closing tag; None if more text is needed."""
+    def _value_ends(self, text: str, match: re.Match[str], final: bool) -> bool:
+        """Return whether the value ends at its closing tag."""
         if self._open_calls:
             return False
-        after = self._tags.next_name(text, match.end())
-        if after is None and not final:
-            return None
+        after = settled(self._tags.next_name(text, match.end()), final=final)
         if after == f"/{self._root}":
             return self._ends_with_call(text, match, final, match.start())
         if after == f"/{ARGS_TAG}" and ARGS_TAG not in self._keys:
-            after = self._tags.next_name(text, text.index(">", match.end()) + 1)
-            if after is None and not final:
-                return None
+            after = settled(self._tags.next_name(text, text.index(">", match.end()) + 1), final=final)
             after = None if after == f"/{self._root}" else after
         if self._open_values:
             self._open_values -= 1
@@ -318,28 +305,28 @@ class ElementReader(TaggedTextReader):
 
     def _may_follow_value(self, key: str) -> bool:
         """Return whether an element of this parameter may follow the value, rather than be part of its text."""
-        if key == self._key or key not in self._values or self._is_list(key):
+        if key == self._key or key not in self._values or self._arguments.is_list(key):
             return True
-        types = self._types(self._key)
+        types = self._arguments.types(self._key)
         return bool(types) and "string" not in types
 
-    def _ends_at_doubled_closer(self, text: str, match: re.Match[str], final: bool) -> bool | None:
-        """Return whether the value ends at a closing tag doubled before the tool's; None: more text is needed."""
+    def _ends_at_doubled_closer(self, text: str, match: re.Match[str], final: bool) -> bool:
+        """Return whether the value ends at a closing tag doubled before the tool's."""
         second = self._tags.pattern.match(text, text.index("<", match.end()))
         assert second is not None
-        after = self._tags.next_name(text, second.end())
-        if after is None and not final:
-            return None
+        after = settled(self._tags.next_name(text, second.end()), final=final)
         return after == f"/{self._root}" and self._ends_with_call(text, second, final, match.start())
 
-    def _ends_with_call(self, text: str, match: re.Match[str], final: bool, value_end: int) -> bool | None:
-        """Return whether the tool's closing tag after a value's is the last one; None if more text is needed.
+    def _ends_with_call(self, text: str, match: re.Match[str], final: bool, value_end: int) -> bool:
+        """Return whether the tool's closing tag after a value's is the last one.
 
         Text after it may still be part of the value.
         """
         end = self._tags.call_end.match(text, match.end())
         if end is None or (end.end() == len(text) and not final):
-            return None if end is not None or not final else False
+            if not final:
+                raise NeedMore
+            return False
         last = end.end() == len(text) or text[end.end()] in "<`"
         inner, self._open_values = self._open_values, max(0, self._open_values - 1)
         if last and not inner:
@@ -350,40 +337,8 @@ class ElementReader(TaggedTextReader):
 
     # --- the outcome ---------------------------------------------------------------------------------------------
 
-    def _is_list(self, key: str) -> bool:
-        """Return whether a parameter is a list, so that its element may repeat."""
-        types = self._types(key)
-        return "array" in types and "string" not in types
-
-    def _types(self, key: str) -> frozenset[str]:
-        return self._rules.tools.types(self._root, key) if self._rules.tools is not None else frozenset[str]()
-
     def _add_argument(self, key: str, text: str) -> None:
-        if self._list_items and key == self._list_key:
-            self._list_items.append(text)
-            return
-        self._add_list()
-        if key in self._values and self._is_list(key):
-            self._call.error = f"{key!r} came twice, apart from each other"
-        self._values[key] = text
-        if self._root == MCP_TOOL and self._call.tool is None:
-            return  # their tool is known only at the end
-        if self._is_list(key):
-            self._list_key, self._list_items = key, [text]
-            return
-        value, fixes = element_value(self._rules, self._root, key, text)
-        self.early += self._call.add_value(key, value, fixes)
-
-    def _add_list(self) -> None:
-        """Add the list that is now complete."""
-        items, self._list_items = self._list_items, []
-        if len(items) == 1:
-            value, fixes = element_value(self._rules, self._root, self._list_key, items[0])
-            self.early += self._call.add_value(self._list_key, value, fixes)
-        elif items:
-            self.early += self._call.add_value(
-                self._list_key, list_value(self._rules, self._root, self._list_key, items)
-            )
+        self.early += self._arguments.add(key, text, read=self._root != MCP_TOOL or self._call.tool is not None)
 
     def _end_value(self, size: int | None = None) -> None:
         value = self._take_text()
@@ -409,7 +364,7 @@ class ElementReader(TaggedTextReader):
         super()._give_up(why, len(self._tag) if self._is_ambiguous else end)
 
     def _check_call(self) -> None:
-        self._add_list()
+        self.early += self._arguments.end_list()
         if self._root != MCP_TOOL:
             return
         tools, name = self._rules.tools, self._values.get("tool_name", "").strip()

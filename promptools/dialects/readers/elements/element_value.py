@@ -10,7 +10,9 @@ from promptools.dialects.calls.bare_values import read_typed as read_as
 from promptools.dialects.calls.resolve import ParseOptions
 from promptools.dialects.readers.elements.element_tags import HTML_ELEMENTS
 from promptools.dialects.readers.elements.element_tree import item_types
+from promptools.dialects.readers.key_value.field_call import FieldCall
 from promptools.jsontext.read import Unreadable, read_value
+from promptools.parsing.parts import EarlyArguments, EarlyCallStart
 from promptools.schema.documents.json_guards import is_object
 from promptools.types import Fix
 
@@ -19,6 +21,53 @@ _ENTITIES = {"&lt;": "<", "&gt;": ">", "&quot;": '"', "&apos;": "'", "&amp;": "&
 _ENTITY = re.compile("|".join(_ENTITIES))
 MAX_DEPTH = 8
 """Deepest nesting of elements in a value."""
+
+
+class ElementArguments:
+    """The arguments of a call whose parameters are elements; the element of a list may repeat."""
+
+    def __init__(self, call: FieldCall, tool: str) -> None:
+        self._call = call
+        self._tool = tool
+        self.texts: dict[str, str] = {}
+        """The last text of each argument."""
+        self._list_key = ""
+        self._items: list[str] = []
+        """Items of the list that was named last: each further element of its name adds one."""
+
+    def types(self, key: str) -> frozenset[str]:
+        """Return the JSON types of a parameter."""
+        tools = self._call.rules.tools
+        return tools.types(self._tool, key) if tools is not None else frozenset()
+
+    def is_list(self, key: str) -> bool:
+        """Return whether a parameter is a list, so that its element may repeat."""
+        types = self.types(key)
+        return "array" in types and "string" not in types
+
+    def add(self, key: str, text: str, *, read: bool) -> list[EarlyCallStart | EarlyArguments]:
+        """Add an element, and return what may be emitted of the call; not `read`: its tool is known only at the end."""
+        if self._items and key == self._list_key:
+            self._items.append(text)
+            return []
+        early = self.end_list()
+        if key in self.texts and self.is_list(key):
+            self._call.error = f"{key!r} came twice, apart from each other"
+        self.texts[key] = text
+        if not read:
+            return early
+        if self.is_list(key):
+            self._list_key, self._items = key, [text]
+            return early
+        return early + self._call.add_value(key, *element_value(self._call.rules, self._tool, key, text))
+
+    def end_list(self) -> list[EarlyCallStart | EarlyArguments]:
+        """Add the list that is now complete, and return what may be emitted of the call."""
+        items, self._items = self._items, []
+        rules, key = self._call.rules, self._list_key
+        if len(items) > 1:
+            return self._call.add_value(key, list_value(rules, self._tool, key, items))
+        return self._call.add_value(key, *element_value(rules, self._tool, key, items[0])) if items else []
 
 
 def element_value(rules: ParseOptions, tool: str, key: str, text: str) -> tuple[Any, tuple[Fix, ...]]:

@@ -117,7 +117,7 @@ class NestedReader(MarkupReader):
             begun = any(not isinstance(item, str) or not is_blank(item) for item in self._call_tokens)
             if bare[:1] == "{" and not begun and self._call is not None:
                 self._put_back(len(bare))
-                self._json_reader = _JsonArguments(self._call.written_name, self._rules, self._place)
+                self._json_reader = _JsonArguments(self._call.name, self._rules, self._place)
             else:
                 self._call_tokens.append(token)
             return

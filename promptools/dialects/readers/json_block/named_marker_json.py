@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Final, Unpack
 
 from promptools.dialects.calls.resolve import Evidence, ParseOptions, dump
@@ -54,7 +55,7 @@ class NamedMarkerJson(DeclaredDialect):
         around = wrapper.partition(CALLS)
         begin, end = around[0].strip(), around[2].strip()
         closer, *tail = _tokens(after) or [""]
-        closing = tuple(filter(None, (end, closer, *tail, begin)))
+        closing = tuple(mark for mark in (end, closer, *tail, begin) if mark and "{name}" not in mark)
         common.setdefault("closers", closing)
         super().__init__(name, **common)
         self._call, self._separator, self._wrapper, self._one_line = call, separator, wrapper, one_line
@@ -70,12 +71,15 @@ class NamedMarkerJson(DeclaredDialect):
             Head(literals, sequence(opened, SPACE, FENCE), body_starts="{<", sure_pattern=rf"(?s:{finished})"),
         )
         wrong = tuple(filter(None, (*tail, end, "</think>")))
-        self._closers = Closers(
-            right=(closer,) if closer else (),
-            wrong=wrong,
-            openers=tuple(mark for mark in literals if not closer.startswith(mark)),
-            required=bool(closer),
-        )
+        openers = tuple(mark for mark in literals if not closer.startswith(mark))
+
+        @lru_cache(maxsize=32)
+        def closers_of(tool: str) -> Closers:
+            right = (fill(closer, {"name": tool}),) if closer else ()
+            return Closers(right=right, wrong=wrong, openers=openers, required=bool(closer))
+
+        self._closers_of = closers_of
+        self._closer_has_name = "{name}" in closer
         named = "|".join(map(_header_pattern, headers))
         self._header = rf"(?s:(?:{re.escape(begin)}\s*)?(?:{named}){_FENCE})"
 
@@ -83,7 +87,8 @@ class NamedMarkerJson(DeclaredDialect):
         """Start reading at the bracket of the arguments."""
         header = re.compile(self._header).match(head)
         name = header[header.lastindex or 0] if header else ""
-        return JsonBlockReader(head, self._closers, rules, place, definite=definite, name=name)
+        closers = self._closers_of(name if self._closer_has_name else "")
+        return JsonBlockReader(head, closers, rules, place, definite=definite, name=name)
 
     def render_calls(self, calls: Sequence[Call]) -> str:
         """Write calls in the model's own format."""

@@ -1,43 +1,29 @@
-"""A call whose arguments come one by one as bare text: typed by the schema, emitted as they come, then decided."""
+"""A call whose arguments come one by one between tags: emitted as they come, and decided at the end."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-from promptools.dialects.calls.bare_values import read_parameter, read_typed
-from promptools.dialects.calls.envelope import JsonNode, NotACall, UnresolvedCall
-from promptools.dialects.calls.resolve import Evidence, ParseOptions, dump, malformed_call, resolve_call, validate_call
+from promptools.dialects.calls.call_builder import CallBuilder
+from promptools.dialects.calls.envelope import NotACall
+from promptools.dialects.calls.resolve import Evidence, ParseOptions, dump, malformed_call
 from promptools.dialects.calls.streaming import ArgumentStreamer
 from promptools.parsing.parts import EarlyArguments, EarlyCallStart
-from promptools.types import Call, Fix, Malformed, Tool
-
-TYPE_NAMES = {
-    **{each: each for each in ("string", "integer", "number", "boolean", "object", "array", "null")},
-    "str": "string", "int": "integer", "float": "number", "bool": "boolean", "dict": "object", "list": "array",
-}  # fmt: skip
-"""JSON types by the names that models give them."""
+from promptools.types import Call, Fix, Malformed
 
 _NAME = re.compile(r"[^\W\d][\w.:/-]{0,127}\Z")
 """The name of a tool that nobody listed: text with spaces between two tags is not a name."""
 
 
-class FieldCall:
-    """What is known of one call so far."""
+class FieldCall(CallBuilder):
+    """A call whose name comes after its opening tag."""
 
     def __init__(self, rules: ParseOptions, place: Evidence, *, definite: bool) -> None:
-        self.rules = rules
-        self.fixes: list[Fix] = []
-        """Fixes of the markup."""
-        self.error = ""
-        """Why it cannot be read; empty if it can."""
-        self.tool: Tool | None = None
-        self.name = ""
-        self.arguments: dict[str, Any] = {}
+        super().__init__(rules)
         self.place = place
         self._firm = definite
         self._members: list[str] = []
-        self.value_fixes: list[Fix] = []
         self._streamer: ArgumentStreamer | None = None
 
     @property
@@ -78,26 +64,13 @@ class FieldCall:
                 return name, text[len(name) :].strip()
         return None
 
-    def lacks(self, key: str) -> bool:
-        """Return whether the tool declares this parameter and the call has not given it yet."""
-        tools = self.rules.tools
-        declared = tools is None or self.tool is None or key in tools.keys(self.tool.name)
-        return declared and key not in self.arguments
-
     def add_text(self, key: str, text: str, type_name: str = "") -> list[EarlyCallStart | EarlyArguments]:
         """Add an argument, of type `type_name` if the model gave one, and return what may be emitted of it."""
-        if type_name in TYPE_NAMES:
-            value, fixes = read_typed(text, frozenset((TYPE_NAMES[type_name],)))
-        else:
-            value, fixes = read_parameter(self.rules, self.name, key, text)
-        return self.add_value(key, value, fixes)
+        return self.add_value(key, *self.read(key, text, type_name))
 
     def add_value(self, key: str, value: Any, fixes: tuple[Fix, ...] = ()) -> list[EarlyCallStart | EarlyArguments]:
         """Add an argument whose value has been read, and return what may be emitted of it."""
-        if key in self.arguments:
-            self.fixes.append(Fix("duplicate", f"{key!r} came twice"))
-        self.arguments[key] = value
-        self.value_fixes += fixes
+        self.put(key, value, fixes)
         member = f"{dump(key)}: {dump(value)}"
         self._members.append(member)
         if self._streamer is None:
@@ -111,13 +84,9 @@ class FieldCall:
             raise NotACall("strict allows no repair of the markup")
         if self.error:
             return self.as_malformed(self.error)
-        fixes = [*self.fixes, *self.value_fixes]
         if self.tool is None and not (self.meant or self.arguments) and self.rules.tools is not None:
             raise NotACall("a word alone is no call")
-        if self.tool is None:
-            node = JsonNode(self.arguments, "", 0, 0, exact=False)
-            return resolve_call(UnresolvedCall(node, self.name, node, {}, tuple(fixes)), self.rules, place)
-        outcome = validate_call(self.tool, self.arguments, None, fixes, self.rules, place)
+        outcome = self.resolve_in(place)
         return self._streamer.reconcile(outcome) if self._streamer is not None else outcome
 
     def as_truncated(self) -> Malformed:

@@ -19,7 +19,7 @@ from promptools.dialects.declared import CommonKeys, DeclaredDialect
 from promptools.dialects.prefix_patterns import literal_text
 from promptools.dialects.readers.json_block.block_reader import Closers, JsonBlockReader
 from promptools.dialects.readers.key_value.pair_reader import PairReader
-from promptools.dialects.readers.key_value.pair_tags import PairTags, TagPair, json_opening_pattern
+from promptools.dialects.readers.key_value.pair_tags import PairTags, TagPair, json_opening_pattern, with_suffix
 from promptools.dialects.rendering.example_calls import NAME_SLOT
 from promptools.dialects.rendering.templates import Instructions, fill
 from promptools.dialects.rendering.value_text import PLAIN_NAME, escaped_json, value_text
@@ -102,7 +102,7 @@ class PairDialect(DeclaredDialect):
     def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Start reading at the arguments after the name, or at the bracket of JSON."""
         suffix = self._suffixed.search(head)
-        tags = self._tags.with_suffix(suffix[1]) if suffix is not None else self._tags
+        tags = with_suffix(self._tags, suffix[1]) if suffix is not None else self._tags
         if not head.strip() or head.rstrip().endswith(tags.call.opener):  # JSON instead of a name
             closers = Closers((tags.call.closer,), ("</think>",), (tags.call.opener,))
             return JsonBlockReader(head, closers, rules, place, definite=definite)

@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 from promptools.dialects.calls.resolve import COMPLETE_FINISH_REASONS, Evidence, ParseOptions
 from promptools.dialects.readers.key_value.pair_tags import PairTags
-from promptools.dialects.readers.key_value.tagged_text import TaggedTextReader
+from promptools.dialects.readers.key_value.tagged_text import TaggedTextReader, settled
 from promptools.types import Fix
 
 KEY_LIMIT = 256
@@ -104,15 +104,16 @@ class PairReader(TaggedTextReader):
 
     # --- what a tag means in each state --------------------------------------------------------------------------
 
-    def _in_name(self, kind: str, text: str, match: re.Match[str], final: bool) -> bool:
-        if kind == "call" and self._key_ahead(text, match.end()) is None and not final:
-            return False
+    def _in_name(self, kind: str, text: str, match: re.Match[str], final: bool) -> None:
+        if kind == "call":
+            settled(self._key_ahead(text, match.end()), final=final)
         if kind == "key/":
-            return self._split_glued_name()
+            self._split_glued_name()
+            return
         if not self._set_name():
-            return True
+            return
         self._state = self._between
-        return self._between(kind, text, match, final)
+        self._between(kind, text, match, final)
 
     def _set_name(self) -> bool:
         name = self._take_text().strip().removesuffix("\\n").rstrip()
@@ -123,23 +124,20 @@ class PairReader(TaggedTextReader):
         self.early += started
         return True
 
-    def _split_glued_name(self) -> bool:
+    def _split_glued_name(self) -> None:
         """Split the name from the first key, whose opening tag is missing."""
         parted = self._call.split_glued_key(self._take_text().strip())
         if parted is None:
             self._give_up("what is in the name's place is no name", self._base_offset)
-            return True
+            return
         self.early += self._call.set_name(parted[0]) or []
         self._key = parted[1]
         self._record_fix("the first key had no opener")
         self._state = self._after_key
-        return True
 
-    def _between(self, kind: str, text: str, match: re.Match[str], final: bool) -> bool:
+    def _between(self, kind: str, text: str, match: re.Match[str], final: bool) -> None:
         if kind == "call":
-            ahead = self._key_ahead(text, match.end())
-            if ahead is None and not final:
-                return False
+            ahead = settled(self._key_ahead(text, match.end()), final=final)
             if ahead:
                 self._record_fix(f"{match[0]!r} was in the place of a key's opener")
                 kind = "key"
@@ -149,11 +147,12 @@ class PairReader(TaggedTextReader):
             self._key = rest
             self._record_fix(f"the key {rest!r} had no opener")
             self._state = self._after_key
-            return True
+            return
         if rest:
             self._call.error = "there is text between its arguments"
         if kind in _CALL_ENDS:
-            return self._end_call(kind, text, match, final)
+            self._end_call(kind, text, match, final)
+            return
         if kind in ("key", "value", "type"):
             self._key = self._type_name = ""
             self._state = {"key": self._in_key, "value": self._in_value, "type": self._in_type}[kind]
@@ -161,20 +160,17 @@ class PairReader(TaggedTextReader):
                 self._call.error = "a value has no key"
         elif kind != "sep" or self._call.arguments:
             self._record_fix(f"{match[0]!r} too many")
-        return True
 
     def _text_between(self) -> str:
         """Return the text between two tags, without layout."""
         return "".join(self._text_pieces).replace("\\n", "").strip()
 
-    def _end_call(self, kind: str, text: str, match: re.Match[str], final: bool) -> bool:
+    def _end_call(self, kind: str, text: str, match: re.Match[str], final: bool) -> None:
         """End the call at a tag."""
         end = self._base_offset + len(match[0])
         if kind == "call/":
             if self._tags.suffixed:  # its wrapper's closer cannot be known beforehand
-                after = self._tags.kind_at(text, match.end())
-                if after is None and not final:
-                    return False
+                after = settled(self._tags.kind_at(text, match.end()), final=final)
                 if after == "outer/":
                     end = self._base_offset + text.index(">", text.index("<", match.end())) + 1 - match.start()
             self._finish(self._base_offset, end, None)
@@ -182,12 +178,12 @@ class PairReader(TaggedTextReader):
             self._finish(self._base_offset, self._base_offset, self._missing_closer_fix())
         else:
             self._finish(self._base_offset, end, Fix("closer", f"closed by {match[0]!r}"))
-        return True
 
-    def _in_key(self, kind: str, text: str, match: re.Match[str], final: bool) -> bool:
+    def _in_key(self, kind: str, text: str, match: re.Match[str], final: bool) -> None:
         key = self._take_text().replace("\\n", "").strip()
         if kind in ("key", *_CALL_ENDS):
-            return self._drop_key(kind, text, match, final)
+            self._drop_key(kind, text, match, final)
+            return
         self._key = key
         self._call.error = self._call.error or ("" if key and len(key) <= KEY_LIMIT else "a key is no key")
         if kind in ("key/", "value/", "type"):
@@ -196,48 +192,47 @@ class PairReader(TaggedTextReader):
             self._state = self._in_value
         if match[0] != self._tags.key_end:
             self._record_fix(f"the key {key!r} was ended by {match[0]!r}")
-        return True
 
-    def _drop_key(self, kind: str, text: str, match: re.Match[str], final: bool) -> bool:
+    def _drop_key(self, kind: str, text: str, match: re.Match[str], final: bool) -> None:
         """Drop a key that has no value."""
-        if kind == "call" and self._key_ahead(text, match.end()) is None and not final:
-            return False
+        if kind == "call":
+            settled(self._key_ahead(text, match.end()), final=final)
         self._record_fix("a key had no value")
         self._state = self._between
-        return self._between(kind, text, match, final)
+        self._between(kind, text, match, final)
 
-    def _after_key(self, kind: str, text: str, match: re.Match[str], final: bool) -> bool:
+    def _after_key(self, kind: str, text: str, match: re.Match[str], final: bool) -> None:
         between = "".join(self._text_pieces)
         if not between.replace("\\n", "").strip():
             if kind in ("key", *_CALL_ENDS):
-                return self._drop_key(kind, text, match, final)
+                self._drop_key(kind, text, match, final)
+                return
             if kind in ("value", "type"):
                 self._take_text()
                 self._state = self._in_value if kind == "value" else self._in_type
-                return True
+                return
             if kind in ("key/", "type/", "sep"):
                 self._record_fix(f"{match[0]!r} too many")
-                return True
+                return
         elif kind == "value":
             self._call.error = "there is text between a key and its value"
         self._text_pieces, self._text_size = [between.lstrip()], len(between.lstrip())
         self._record_fix(f"the value of {self._key!r} had no opener")
         self._state = self._in_value
-        return self._in_value(kind, text, match, final)
+        self._in_value(kind, text, match, final)
 
-    def _in_type(self, kind: str, _text: str, match: re.Match[str], _final: bool) -> bool:
+    def _in_type(self, kind: str, _text: str, match: re.Match[str], _final: bool) -> None:
         type_name = self._take_text().strip()
         if kind == "type/":
             self._type_name, self._state = type_name, self._after_key
         else:
             self._call.error = "a type has no closer"
             self._text_pieces, self._state = [match[0]], self._in_value
-        return True
 
     # --- inside a value ------------------------------------------------------------------------------------------
 
-    def _in_value(self, kind: str, text: str, match: re.Match[str], final: bool) -> bool:
-        taken: bool | None = False
+    def _in_value(self, kind: str, text: str, match: re.Match[str], final: bool) -> None:
+        taken = False
         if kind == "value/":
             taken = self._on_value_closer(text, match, final)
         elif kind == "call":
@@ -250,21 +245,13 @@ class PairReader(TaggedTextReader):
             taken = self._on_next_key(text, match, final)
         elif kind == "value":
             self._open_values += 1
-        if taken is False:
+        if not taken:
             self._add_text(match[0])
-        return taken is not None
 
-    def _on_value_closer(self, text: str, match: re.Match[str], final: bool) -> bool | None:
-        """Treat a value's closing tag as its end if structure follows and nothing inside is open.
-
-        None if more text is needed.
-        """
-        after = self._tags.kind_at(text, match.end())
-        if after is None and not final:
-            return None
-        ahead = self._key_ahead(text, match.end()) if after == "" else ""
-        if ahead is None and not final:
-            return None
+    def _on_value_closer(self, text: str, match: re.Match[str], final: bool) -> bool:
+        """Treat a value's closing tag as its end if structure follows and nothing inside is open."""
+        after = settled(self._tags.kind_at(text, match.end()), final=final)
+        ahead = settled(self._key_ahead(text, match.end()) if after == "" else "", final=final)
         structural = after is None or after in _AFTER_VALUE or self._may_be_next_key(ahead or "")
         if structural and not self._open_values and not self._open_calls:
             self._end_value()
@@ -276,11 +263,9 @@ class PairReader(TaggedTextReader):
             self._pieces_at_end = len(self._text_pieces) + 1
         return False
 
-    def _on_call_opener(self, text: str, match: re.Match[str], final: bool) -> bool | None:
+    def _on_call_opener(self, text: str, match: re.Match[str], final: bool) -> bool:
         """Treat the next call as the end of one that was closed, or count a call that is quoted in the value."""
-        begins = self._tags.begins_call(text, match.end())
-        if begins is None and not final:
-            return None
+        begins = settled(self._tags.begins_call(text, match.end()), final=final)
         if not begins:
             return False
         if self._possible_end is not None and self._possible_end.sure and not self._open_calls:
@@ -289,11 +274,9 @@ class PairReader(TaggedTextReader):
         self._open_calls += 1
         return False
 
-    def _on_call_closer(self, text: str, match: re.Match[str], final: bool) -> bool | None:
+    def _on_call_closer(self, text: str, match: re.Match[str], final: bool) -> bool:
         """Treat the call's closing tag as the value's end if nothing but structure follows."""
-        after = self._tags.kind_at(text, match.end())
-        if after is None and not final:
-            return None
+        after = settled(self._tags.kind_at(text, match.end()), final=final)
         end = self._base_offset + len(match[0])
         ending = ValueEnd(self._size_without_layout(), end, sure=True)
         if self._possible_end is not None and self._only_space_since(self._possible_end):
@@ -310,11 +293,9 @@ class PairReader(TaggedTextReader):
         near = self._text_size - ending.size < KEY_LIMIT
         return near and not ending.sure and not "".join(self._text_pieces[self._pieces_at_end :]).strip()
 
-    def _on_next_key(self, text: str, match: re.Match[str], final: bool) -> bool | None:
+    def _on_next_key(self, text: str, match: re.Match[str], final: bool) -> bool:
         """Treat the next key as the end of a value without its closing tag, if the tool has it and the call has not."""
-        ahead = self._key_ahead(text, match.end())
-        if ahead is None and not final:
-            return None
+        ahead = settled(self._key_ahead(text, match.end()), final=final)
         if not ahead or not self._call.lacks(ahead) or ahead == self._key:
             return False
         self._call.fixes.append(Fix("closer", f"no {self._tags.value.closer!r}"))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Final, NamedTuple
 
 from promptools.dialects.prefix_patterns import literal_text
@@ -56,29 +56,42 @@ class PairTags:
     separator: str = ""
     suffixed: bool = False
     """A checkpoint's own suffix is in each tag."""
-    kinds: dict[str, str] = field(init=False)
-    """`call`, `key`, `type`, `value`, and with a slash their closing tags; `outer/`, `sep`, `think/`, `stop`."""
-    pattern: re.Pattern[str] = field(init=False)
-    longest: int = field(init=False)
-    key_pattern: re.Pattern[str] = field(init=False)
-    """Matches a key and what ends it, or what there is of them at the end of the text; the key is the only group."""
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def _own_kinds(self) -> dict[str, str]:
         pairs = {"call": self.call, "key": self.key, "type": self.type, "value": self.value}
-        own = {
+        kinds = {
             **{pair.opener: kind for kind, pair in pairs.items()},
             **{pair.closer: f"{kind}/" for kind, pair in pairs.items()},
             self.wrapper.closer: "outer/",
             self.separator: "sep",
         }
-        kinds = {**FOREIGN_TAGS, **dict.fromkeys(STOP_TOKENS, "stop"), **own}
         kinds.pop("", None)
-        key = rf"([^{_set_of_firsts(own)}]{{1,128}}+)(?:\Z|{literal_text(self.key_end)})"
-        tags = sorted(kinds, key=len, reverse=True)
-        object.__setattr__(self, "kinds", kinds)
-        object.__setattr__(self, "pattern", re.compile("|".join(map(re.escape, tags))))
-        object.__setattr__(self, "longest", max(map(len, kinds)))
-        object.__setattr__(self, "key_pattern", re.compile(key))
+        return kinds
+
+    @cached_property
+    def kinds(self) -> dict[str, str]:
+        """`call`, `key`, `type`, `value`, and with a slash their closing tags; `outer/`, `sep`, `think/`, `stop`."""
+        return {**FOREIGN_TAGS, **dict.fromkeys(STOP_TOKENS, "stop"), **self._own_kinds}
+
+    @cached_property
+    def longest(self) -> int:
+        """The length of the longest tag."""
+        return max(map(len, self.kinds))
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """Matches any tag."""
+        return self._pattern
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        return re.compile("|".join(map(re.escape, sorted(self.kinds, key=len, reverse=True))))
+
+    @cached_property
+    def key_pattern(self) -> re.Pattern[str]:
+        """Matches a key, its only group, and what ends it; or what there is of them at the end of the text."""
+        return re.compile(rf"([^{_set_of_firsts(self._own_kinds)}]{{1,128}}+)(?:\Z|{literal_text(self.key_end)})")
 
     @property
     def key_end(self) -> str:
@@ -105,12 +118,6 @@ class PairTags:
     @cached_property
     def _partial_end(self) -> re.Pattern[str]:
         return re.compile(_prefixes_pattern(self.kinds))
-
-    def with_suffix(self, suffix: str) -> PairTags:
-        """Return the tags with a suffix before the last character of each."""
-        pairs = (self.call, self.key, self.value, self.type, self.wrapper)
-        call, key, value, kind, wrapper = (TagPair(*(_suffixed(tag, suffix) for tag in pair)) for pair in pairs)
-        return PairTags(call, key, value, kind, wrapper, _suffixed(self.separator, suffix), suffixed=True)
 
     def kind_of(self, match: re.Match[str]) -> str:
         """Return the kind of a match."""
@@ -159,6 +166,14 @@ class PairTags:
             unfinished = _prefixes_pattern([self.key.closer])
             ends += rf"|\w[\w.-]{{0,63}}+(?:\Z|(?={re.escape(self.key.closer)})|{unfinished})"
         return rf"{opener}{_GAP}(?:\Z|{name}{_GAP}(?:{ends}))"
+
+
+@lru_cache(maxsize=64)
+def with_suffix(tags: PairTags, suffix: str) -> PairTags:
+    """Return the tags with a suffix before the last character of each, cached."""
+    pairs = (tags.call, tags.key, tags.value, tags.type, tags.wrapper)
+    call, key, value, kind, wrapper = (TagPair(*(_suffixed(tag, suffix) for tag in pair)) for pair in pairs)
+    return PairTags(call, key, value, kind, wrapper, _suffixed(tags.separator, suffix), suffixed=True)
 
 
 def json_opening_pattern(opener: str) -> str:

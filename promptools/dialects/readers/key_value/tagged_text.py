@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 
 from promptools.dialects.calls.envelope import NotACall
 from promptools.dialects.calls.resolve import Evidence, ParseOptions
@@ -20,12 +20,26 @@ from promptools.dialects.readers.key_value.field_call import FieldCall
 from promptools.parsing.parts import CandidateBase, Part, TriedStrategy
 from promptools.types import Fix, Malformed
 
-TagHandler: TypeAlias = Callable[[str, str, re.Match[str], bool], bool]
-"""Takes `(kind, text, match, final)` of a tag; returns False if more text is needed to decide what it is."""
+TagHandler: TypeAlias = Callable[[str, str, re.Match[str], bool], None]
+"""Takes `(kind, text, match, final)` of a tag. Raises `NeedMore` where it must be read again."""
 
 
 FIRST_CHUNK = 512
 """Characters that are looked at first; twice as many each time."""
+
+
+class NeedMore(Exception):
+    """Raised where only more text decides what a tag is: it is read again with the next piece."""
+
+
+Value = TypeVar("Value")
+
+
+def settled(value: Value | None, *, final: bool) -> Value | None:
+    """Return what was found ahead; None at the end of the text. Raises `NeedMore` if more text may change it."""
+    if value is None and not final:
+        raise NeedMore
+    return value
 
 
 class TagSet(Protocol):
@@ -102,7 +116,9 @@ class TaggedTextReader(CandidateBase):
                     self._base_offset = base + len(text)
                     at = len(text)
                 break
-            if not self._state(self._tag_set.kind_of(match), text, match, final):
+            try:
+                self._state(self._tag_set.kind_of(match), text, match, final)
+            except NeedMore:
                 break
             at = match.end()
             self._base_offset = base + at

@@ -271,7 +271,7 @@ class MarkupBlock(CandidateBase, ABC):
 
     def _malformed(self, reason: MalformedReason, why: str) -> Malformed:
         call = self._call
-        name = None if call is None else call.tool.name if call.tool is not None else call.written_name
+        name = None if call is None else call.tool.name if call.tool is not None else call.name
         return malformed_call(reason, why, self._place.dialect, name)
 
     def _call_was_coming(self, *, length: bool) -> bool:

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import re
-from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
-from promptools.dialects.calls.bare_values import read_parameter, read_typed
-from promptools.dialects.calls.envelope import JsonNode, UnresolvedCall
-from promptools.dialects.calls.resolve import Evidence, ParseOptions, resolve_call
+from promptools.dialects.calls.call_builder import CallBuilder
+from promptools.dialects.calls.resolve import Evidence, ParseOptions
 from promptools.dialects.readers.markup.tag_names import SHARED_NAMES, Tag, TagNames
 from promptools.errors import clip
-from promptools.jsontext.read import Unreadable, read_value
-from promptools.types import Call, Fix, Malformed, Tool
+from promptools.types import Call, Fix, Malformed
 
 Trim = Literal["line", "verbatim", "strip"]
 """Which white space around a value is layout: one line break on each side, none, or all of it."""
 
 LAYOUT = " \t\r\n"
-MAX_FIXES = 8
-"""Odd tags of one call that are recorded."""
 _CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
 _VALUE = re.compile(r"\s*<value>(.*)</value>\s*", re.DOTALL)
 
@@ -67,70 +61,48 @@ class MarkupGrammar(NamedTuple):
         return Fix("closer", f"no {self.closers[0]!r}") if self.closers[0] else None
 
 
-class MarkupCall:
+class MarkupCall(CallBuilder):
     """A call whose name is known, and the parameters that have come so far."""
 
     def __init__(self, name: str, grammar: MarkupGrammar, rules: ParseOptions) -> None:
-        self.fixes: list[Fix] = []
+        super().__init__(rules)
         resolved = rules.tools.find(name) if rules.tools is not None else None
         last = name.rpartition(".")[2]
         if resolved is None and grammar.namespaced and rules.tools is not None and rules.tools.get(last) is not None:
             self.fixes.append(Fix("name", f"{clip(name)!r} to {last!r}"))
             name, resolved = last, rules.tools.find(last)
-        self.written_name = name
-        self.tool: Tool | None = resolved[0] if resolved is not None else None
-        self._values: dict[str, Any] = {}
-        self._last: tuple[str, list[str], str | None] | None = None
+        self.name = name
+        self.tool = resolved[0] if resolved is not None else None
+        self._last: tuple[str, list[str], str] | None = None
         """The last parameter, not read yet: text after the call may still be part of it."""
         self.unclosed = False
         """The text ended before its closing tag."""
-        self.error = ""
-        """Why its arguments are uncertain."""
         self.holds_opener = False
         """A value holds the opening tag of a parameter without its closing tag."""
         self._grammar = grammar
-        self._rules = rules
-
-    def declares(self, key: str) -> bool:
-        """Return whether the tool has a parameter of this name; True if its schema is unknown."""
-        tools = self._rules.tools
-        return tools is None or self.tool is None or key in tools.keys(self.tool.name)
-
-    def record_fix(self, fix: Fix) -> None:
-        """Record a fix, at most `MAX_FIXES` and each once."""
-        if fix not in self.fixes and len(self.fixes) < MAX_FIXES:
-            self.fixes.append(fix)
 
     @property
     def values(self) -> dict[str, Any]:
         """The values of its parameters by name."""
         if self._last is not None:
-            (key, pieces, string), self._last = self._last, None
-            self.add(key, "".join(pieces), string=string)
-        return self._values
+            (key, pieces, type_name), self._last = self._last, None
+            self.add(key, "".join(pieces), type_name)
+        return self.arguments
 
-    def add_revocable(self, key: str, pieces: list[str], *, string: str | None) -> None:
+    def add_revocable(self, key: str, pieces: list[str], type_name: str) -> None:
         """Add a parameter that may be taken back."""
-        assert self.values is self._values
-        self._last = key, pieces, string
+        assert self.values is self.arguments
+        self._last = key, pieces, type_name
 
     def revoke_last(self) -> None:
         """Forget the last parameter, which has not ended yet."""
         self._last = None
 
-    def add(self, key: str, text: str, *, string: str | None = None, inline: bool = False) -> None:
-        """Add a parameter. `string`: its tag's attribute on its type; `inline`: its value is in the tag itself."""
-        value, fixes = self._read_value(key, text if inline else self.strip_layout(text), string)
-        for fix in fixes:
-            self.record_fix(fix)
-        if key in self._values:
-            if self._values[key] == value and type(self._values[key]) is type(value):
-                self.record_fix(Fix("duplicate", f"{key!r} came twice"))
-            else:
-                self.record_fix(Fix("duplicate", f"{key!r} came twice: the last one counts"))
-        self._values[key] = value
+    def add(self, key: str, text: str, type_name: str = "", *, inline: bool = False) -> None:
+        """Add a parameter. `type_name`: the type that its tag gives; `inline`: its value is in the tag itself."""
+        self.put(key, *self.read(key, text if inline else self._strip_layout(text), type_name))
 
-    def strip_layout(self, text: str) -> str:
+    def _strip_layout(self, text: str) -> str:
         """Return a value's text without the layout around it."""
         if self._grammar.cdata and "<![CDATA[" in text:
             sections: list[str] = _CDATA.findall(text)
@@ -146,33 +118,10 @@ class MarkupCall:
             return text
         return strip_matching_newlines(text)
 
-    def _read_value(self, key: str, text: str, string: str | None) -> tuple[Any, tuple[Fix, ...]]:
-        if string == "true":
-            return text, ()
-        if string == "false":
-            with suppress(ValueError, RecursionError):
-                return json.loads(text, parse_constant=_reject_constant), ()
-            value = read_typed(text, frozenset())[0]
-            return (value, ()) if value is not text else _repair(text)
-        return read_parameter(self._rules, self.tool.name if self.tool is not None else self.written_name, key, text)
-
     def resolve(self, place: Evidence) -> Call | Malformed:
-        """Resolve the call. Raise `NotACall` if it calls no offered tool."""
-        node = JsonNode(self.values, "", 0, 0, exact=False)
-        return resolve_call(UnresolvedCall(node, self.written_name, node, {}, tuple(self.fixes)), self._rules, place)
-
-
-def _repair(text: str) -> tuple[Any, tuple[Fix, ...]]:
-    """Repair and read JSON; any other text stays a string, for the schema to judge."""
-    try:
-        value = read_value(text.strip())
-    except Unreadable:
-        return text, ()
-    return (text, ()) if text.strip()[value.end :].strip() else (value.value, value.fixes)
-
-
-def _reject_constant(name: str) -> Any:
-    raise ValueError(name)
+        """Build the call. Raise `NotACall` if it calls no offered tool."""
+        assert self.values is self.arguments
+        return self.resolve_in(place)
 
 
 def strip_matching_newlines(text: str) -> str:

@@ -18,6 +18,9 @@ The states, one method each:
 
 from __future__ import annotations
 
+from typing import Final
+
+from promptools.dialects.calls.call_builder import ANY_JSON
 from promptools.dialects.calls.resolve import COMPLETE_FINISH_REASONS
 from promptools.dialects.readers.markup.block_parts import CallSegment
 from promptools.dialects.readers.markup.markup_block import MarkupBlock
@@ -30,6 +33,10 @@ from promptools.types import Fix
 
 MAX_STRAY_TEXT = 1000
 """Characters of text between calls, inside their wrapper, before the block is given up."""
+
+
+_TYPES: Final = {"true": "string", "false": ANY_JSON}
+"""The types of values by the attribute that DeepSeek gives them: whether it is a string."""
 
 
 class MarkupReader(MarkupBlock):
@@ -210,7 +217,7 @@ class MarkupReader(MarkupBlock):
                 call.record_fix(Fix("closer", f"{clip(token.raw, 40)!r} too many"))
                 if call.holds_opener:
                     call.error = "a value holds the opener of a parameter, whose closer may be this one"
-            case "element" if token.name != call.written_name:
+            case "element" if token.name != call.name:
                 pass
             case "call" if not token.close and token.empty and token.name and inline_value(token) is not None:
                 call.record_fix(Fix("marker", f"the parameter {token.name!r} was written as a call"))
@@ -241,7 +248,7 @@ class MarkupReader(MarkupBlock):
         bare = strip_blank(text)
         if bare[0] == "{" and not call.values:
             self._put_back(len(bare))
-            self._start_json(call.written_name)
+            self._start_json(call.name)
         else:
             self._give_up("there is text between the parameters", text)
 
@@ -263,14 +270,13 @@ class MarkupReader(MarkupBlock):
         elif not self._grammar.elements:
             call.record_fix(Fix("marker", f"a parameter was in {clip(tag.raw, 40)!r}"))
         self._reopenable = None
-        string = tag.attributes.get("string")
+        type_name = _TYPES.get(tag.attributes.get("string", ""), "")
         if tag.name is None and not is_element:
             self._outside_text = []
-            self._string_attribute = string
             self._state = self._in_nameless_param
             return
         key = tag.name or ""
-        self._stream_param(key, verbatim=not tag.empty and string != "false")
+        self._stream_param(key, verbatim=not tag.empty and type_name != ANY_JSON)
         if tag.empty:
             call.add(key, inline_value(tag) or "", inline=True)
         else:
@@ -281,7 +287,7 @@ class MarkupReader(MarkupBlock):
                     call,
                     self._grammar,
                     self._streamer,
-                    string=string,
+                    type_name=type_name,
                     may_be_quoted=self._may_be_quoted,
                 )
             )
@@ -301,7 +307,7 @@ class MarkupReader(MarkupBlock):
         self._stream_param(key, verbatim=True)
         self._begin_value(
             OpenValue(
-                key, "nameless", call, self._grammar, self._streamer, string=None, may_be_quoted=self._may_be_quoted
+                key, "nameless", call, self._grammar, self._streamer, type_name="", may_be_quoted=self._may_be_quoted
             )
         )
 

@@ -19,9 +19,7 @@ class MarkupStreamer:
 
     def __init__(self, call: MarkupCall, trim: Trim) -> None:
         tool = call.tool
-        self._tool: Tool | None = (
-            tool if tool is not None and tool.name == call.written_name and not tool.strict else None
-        )
+        self._tool: Tool | None = tool if tool is not None and tool.name == call.name and not tool.strict else None
         self._call = call
         self._trim: Trim = trim
         self._key: str | None = None

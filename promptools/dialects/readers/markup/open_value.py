@@ -40,7 +40,7 @@ class OpenValue:
         grammar: MarkupGrammar,
         streamer: MarkupStreamer | None,
         *,
-        string: str | None,
+        type_name: str,
         may_be_quoted: bool,
     ) -> None:
         self.key = key
@@ -48,7 +48,7 @@ class OpenValue:
         self._call = call
         self._grammar = grammar
         self._streamer = streamer
-        self._string = string
+        self._type_name = type_name
         self._may_be_quoted = may_be_quoted
         """Nothing but its tags makes this a call: it has no wrapper, and the request asked for none."""
         self._pieces: list[str] = []
@@ -243,7 +243,7 @@ class OpenValue:
             self._reject_call()
         if not (self._grammar.cdata and "<![CDATA[" in text) and names.holds_damaged_tag(text):
             self._reject_call()
-        call.add_revocable(self.key, self._pieces, string=self._string)
+        call.add_revocable(self.key, self._pieces, self._type_name)
 
     def _reject_call(self) -> None:
         """Refuse the call: its value may be that of two calls."""

@@ -1,0 +1,98 @@
+"""Build a call whose arguments come one by one as bare text: each is typed by the schema, or by its own tag."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import Any, Final
+
+from promptools.dialects.calls.bare_values import read_parameter, read_typed
+from promptools.dialects.calls.envelope import JsonNode, UnresolvedCall
+from promptools.dialects.calls.resolve import Evidence, ParseOptions, resolve_call
+from promptools.jsontext.read import Unreadable, read_value
+from promptools.types import Call, Fix, Malformed, Tool
+
+MAX_FIXES: Final = 8
+"""Fixes of one call's tags that are recorded."""
+ANY_JSON: Final = "json"
+"""The type of a value that is JSON of any type."""
+TYPE_NAMES: Final = {
+    **{name: name for name in ("string", "integer", "number", "boolean", "object", "array", "null")},
+    "str": "string", "int": "integer", "float": "number", "bool": "boolean", "dict": "object", "list": "array",
+}  # fmt: skip
+"""JSON types by the names that models give them."""
+
+
+class CallBuilder:
+    """What is known of one call so far."""
+
+    def __init__(self, rules: ParseOptions) -> None:
+        self.rules = rules
+        self.name = ""
+        """The tool's name as it is written."""
+        self.tool: Tool | None = None
+        self.arguments: dict[str, Any] = {}
+        self.fixes: list[Fix] = []
+        """Fixes of the markup."""
+        self.value_fixes: list[Fix] = []
+        self.error = ""
+        """Why it cannot be read; empty if it can."""
+
+    @property
+    def tool_name(self) -> str:
+        """The name of its tool, or the name that is written if no such tool is offered."""
+        return self.tool.name if self.tool is not None else self.name
+
+    def declares(self, key: str) -> bool:
+        """Return whether the tool has a parameter of this name; True if its schema is unknown."""
+        tools = self.rules.tools
+        return tools is None or self.tool is None or key in tools.keys(self.tool.name)
+
+    def lacks(self, key: str) -> bool:
+        """Return whether the tool declares this parameter and the call has not given it yet."""
+        return key not in self.arguments and self.declares(key)
+
+    def record_fix(self, fix: Fix) -> None:
+        """Record a fix of the markup, at most `MAX_FIXES` and each once."""
+        if fix not in self.fixes and len(self.fixes) < MAX_FIXES:
+            self.fixes.append(fix)
+
+    def read(self, key: str, text: str, type_name: str = "") -> tuple[Any, tuple[Fix, ...]]:
+        """Read the text of an argument, of type `type_name` if the model gave one; return its value and the fixes."""
+        if type_name == ANY_JSON:
+            return _read_json(text)
+        if type_name in TYPE_NAMES:
+            return read_typed(text, frozenset((TYPE_NAMES[type_name],)))
+        return read_parameter(self.rules, self.tool_name, key, text)
+
+    def put(self, key: str, value: Any, fixes: tuple[Fix, ...] = ()) -> None:
+        """Add an argument whose value has been read."""
+        self.value_fixes += [fix for fix in fixes if fix not in self.value_fixes]
+        if key in self.arguments:
+            same = self.arguments[key] == value and type(self.arguments[key]) is type(value)
+            self.record_fix(Fix("duplicate", f"{key!r} came twice{'' if same else ': the last one counts'}"))
+        self.arguments[key] = value
+
+    def resolve_in(self, place: Evidence) -> Call | Malformed:
+        """Build the call. Raise `NotACall` if it calls no offered tool."""
+        node = JsonNode(self.arguments, "", 0, 0, exact=False)
+        fixes = (*self.fixes, *self.value_fixes)
+        return resolve_call(UnresolvedCall(node, self.name, node, {}, fixes), self.rules, place)
+
+
+def _read_json(text: str) -> tuple[Any, tuple[Fix, ...]]:
+    """Read JSON, repaired if need be; any other text stays a string, for the schema to judge."""
+    with suppress(ValueError, RecursionError):
+        return json.loads(text, parse_constant=_reject_constant), ()
+    value = read_typed(text, frozenset())[0]
+    if value is not text:
+        return value, ()
+    try:
+        repaired = read_value(text.strip())
+    except Unreadable:
+        return text, ()
+    return (text, ()) if text.strip()[repaired.end :].strip() else (repaired.value, repaired.fixes)
+
+
+def _reject_constant(name: str) -> Any:
+    raise ValueError(name)
