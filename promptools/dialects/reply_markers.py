@@ -65,8 +65,11 @@ class ReplyMarkers:
             tag for tag in chain(self.answer_tags, self.answer_tags.values()) if _PLAIN_TAG.match(tag)
         )
         """Tags that an answer may contain as text: they count only directly after reasoning."""
-        self.readable_answer_tags = frozenset(opener for opener in self.answer_tags if "<" not in opener)
+
+    @cached_property
+    def readable_answer_tags(self) -> frozenset[str]:
         """Tags that are text where they do not enclose an answer."""
+        return frozenset(opener for opener in self.answer_tags if "<" not in opener)
 
     def reasoning_closer(self, opener: str) -> str:
         """Return the closing tag of an opening tag of reasoning."""

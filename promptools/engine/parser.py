@@ -68,45 +68,42 @@ class StreamParser:
         new_id: NewId | None = None,
         restore: RestoreArguments | None = None,
     ) -> None:
-        if strictness not in ("strict", "balanced", "lenient"):
-            raise UsageError(f"strictness is {strictness!r}; wanted is 'strict', 'balanced' or 'lenient'.")
-        if new_id is not None and not callable(new_id):
-            raise UsageError(f"new_id is {new_id!r}; wanted is a function without arguments that gives an id.")
+        _check_options(strictness, new_id)
         prepared = _prepare_tools(tools)
-        anchors = prepared.all_keys if prepared is not None else frozenset[str]()
         if expect is not None:
             get_dialect(expect)
-        else:
-            expect = dialect
-        self._rules = rules = ParseOptions(
+        self._rules = ParseOptions(
             prepared,
             strictness,
-            expect,
+            dialect if expect is None else expect,
             json_answer,
-            anchors,
+            prepared.all_keys if prepared is not None else frozenset(),
             rescue,
             self._is_whole,
             accept=_checked_accept(accept),
             sources=_checked_sources(sources),
             restore=restore,
         )
-        self._plan = plan_for(rules, dialect)
+        self._begin(dialect, new_id, in_reasoning=in_reasoning)
+
+    def _begin(self, pinned: str | None, new_id: NewId | None, *, in_reasoning: bool) -> None:
+        self._plan = plan_for(self._rules, pinned)
         self._out = Emitter(new_id, self._plan.markers.tokens_before_text)
         self._out.record.emits_events = not self._is_whole
         self._out.records_refusals = self._explains
         self._closed = False
-        self._engine = Engine(rules, self._plan, self._out)
+        self._engine = Engine(self._rules, self._plan, self._out)
         self._router: MessageRouter | None = None
         """The parser of the rest, once a message with a header was found."""
         self._held_events: list[Event] | None = None
         """Events held until the first header of a reply that must have one shows whether its text was reasoning."""
-        if self._is_whole:
-            self._engine.begin_whole()
         if in_reasoning:
             self._engine.begin_in_reasoning()
-        elif dialect is not None and get_dialect(dialect).channels is not None:
-            self._router = self._new_router(get_dialect(dialect), in_header=True)
+        elif pinned is not None and get_dialect(pinned).channels is not None:
+            self._router = self._new_router(get_dialect(pinned), in_header=True)
             self._held_events = []
+        elif self._is_whole:
+            self._engine.begin_whole()
 
     def feed(self, chunk: str) -> list[Event]:
         """Feed a chunk of the reply, and return the events that became certain."""
@@ -203,6 +200,14 @@ class ExplainingParser(StreamParser):
     def refusals(self) -> list[ParseAttempt]:
         """The heads that began no call, in the order in which they were tried."""
         return self._out.record.refusals
+
+
+def _check_options(strictness: str, new_id: object) -> None:
+    """Raise UsageError for an invalid option."""
+    if strictness not in ("strict", "balanced", "lenient"):
+        raise UsageError(f"strictness is {strictness!r}; wanted is 'strict', 'balanced' or 'lenient'.")
+    if new_id is not None and not callable(new_id):
+        raise UsageError(f"new_id is {new_id!r}; wanted is a function without arguments that gives an id.")
 
 
 def _checked_accept(names: Iterable[str] | None) -> frozenset[str] | None:

@@ -159,6 +159,31 @@ class Levels:
     """The output of each finished level, and its size."""
 
 
+@dataclass(slots=True)
+class SearchState:
+    """What is known about the chunk in which markers are searched for."""
+
+    text: str = ""
+    """The chunk in which markers of prose were last searched for."""
+    checked_text: str = ""
+    """The chunk that `has_rare_word` is about."""
+    has_rare_word: bool = False
+    """It holds one of the words without which it holds no rare marker."""
+    swept_text: str = ""
+    sweeps: dict[MarkerScanner, ForwardSearch] = field(default_factory=dict[MarkerScanner, ForwardSearch])
+    """The searches through `swept_text`, one for each scanner."""
+
+    def sweep_over(self, scanner: MarkerScanner, text: str) -> ForwardSearch:
+        """Return the sweep over this text, kept between calls so that all searches together are O(n)."""
+        if text is not self.swept_text:
+            self.swept_text = text
+            self.sweeps.clear()
+        known = self.sweeps.get(scanner)
+        if known is None:
+            known = self.sweeps[scanner] = ForwardSearch(scanner, text)
+        return known
+
+
 class ParserState:
     """The state of one text: a reply, or the content of one message of it, which is at offset `at` of the reply."""
 
@@ -166,13 +191,11 @@ class ParserState:
         "at_line_start",
         "candidate",
         "carry",
-        "checked_text",
         "code",
         "fed",
         "follows_text",
         "found_header",
         "frame_closer",
-        "has_rare_word",
         "held_from",
         "last_named_end",
         "levels",
@@ -182,9 +205,7 @@ class ParserState:
         "plan",
         "reasoning",
         "rules",
-        "searched_text",
-        "sweeps",
-        "swept_text",
+        "search",
         "tool_scanners",
         "truncated",
         "unread",
@@ -209,8 +230,8 @@ class ParserState:
         self.found_header: tuple[Dialect, str] | None = None
         """Once a message with a header was found: the dialect that reads it, and the text from the header on."""
         self.candidate: OpenCandidate | None = None
-        self.last_named_end = -1
-        """Where the last text ended that began with a tool's name, as a call does; -1: there was none."""
+        self.last_named_end: int | None = None
+        """Where the last text ended that began with a tool's name, as a call does; None: there was none."""
         self.follows_text = False
         """The text is part of a larger one: other text precedes it."""
         self.truncated = False
@@ -223,14 +244,7 @@ class ParserState:
         self.reasoning = ReasoningState()
         self.levels: Levels | None = None
         """The levels of a text that is parsed as a reply of its own; None: it is the reply."""
-        self.searched_text = ""
-        """The chunk in which markers of prose were last searched for."""
-        self.checked_text = ""
-        """The chunk that `has_rare_word` is about."""
-        self.has_rare_word = False
-        """It holds one of the words without which it holds no rare marker."""
-        self.sweeps: dict[MarkerScanner, ForwardSearch] = {}
-        self.swept_text = ""
+        self.search = SearchState()
 
     def hold(self, at: int) -> Literal[Need.MORE]:
         """Hold the text back from `at` on, until more comes."""
@@ -274,16 +288,6 @@ class ParserState:
         """Yield the group and end of each head that the first word of a line may begin."""
         if self.tool_scanners.first_word.match(text, at) is not None:
             yield from self.plan.line_heads.match(text, at)
-
-    def sweep_over(self, scanner: MarkerScanner, text: str) -> ForwardSearch:
-        """Return the sweep over this text, kept between calls so that all searches together are O(n)."""
-        if text is not self.swept_text:
-            self.swept_text = text
-            self.sweeps.clear()
-        known = self.sweeps.get(scanner)
-        if known is None:
-            known = self.sweeps[scanner] = ForwardSearch(scanner, text)
-        return known
 
 
 StateFunction: TypeAlias = Callable[[ParserState, str, int, bool], Progress]

@@ -358,7 +358,7 @@ def _is_part_of_larger(state: ParserState, candidate: OpenCandidate, parts: list
     if _is_quoted(before) or before.rstrip().endswith(('":', "':", "=", "(")):
         return True
     if _is_named(state, candidate) and not state.out.has_group:
-        since = candidate.start - state.last_named_end if state.last_named_end >= 0 else None
+        since = candidate.start - state.last_named_end if state.last_named_end is not None else None
         if continues_program(state.out.last_text(CONTEXT), since, state.rules):
             return True
     raw = "".join(part.raw for part in parts[:2])

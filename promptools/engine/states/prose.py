@@ -65,8 +65,8 @@ def prose(state: ParserState, text: str, at: int, final: bool) -> Progress:
     begin = at
     scanner, later = _choose_scanners(state, text)
     held = scanner
-    resumed, state.searched_text = state.searched_text is text and len(text) > SWEEP_MINIMUM, text
-    search = state.sweep_over(scanner, text).search if resumed else scanner.search
+    resumed, state.search.text = state.search.text is text and len(text) > SWEEP_MINIMUM, text
+    search = state.search.sweep_over(scanner, text).search if resumed else scanner.search
     while True:
         match = search(text, at)
         if match is None:
@@ -95,7 +95,7 @@ def prose(state: ParserState, text: str, at: int, final: bool) -> Progress:
             return handle(state, match, final)
         assert inert_end is not None
         at = inert_end
-        search = state.sweep_over(later, text).search
+        search = state.search.sweep_over(later, text).search
 
 
 def _begins_head(state: ParserState, group: str) -> bool:
@@ -104,10 +104,10 @@ def _begins_head(state: ParserState, group: str) -> bool:
 
 def _choose_scanners(state: ParserState, text: str) -> tuple[MarkerScanner, MarkerScanner]:
     """Return the scanner for now, and the one for after the next text."""
-    if text is not state.checked_text:
-        state.checked_text, state.has_rare_word = text, state.plan.rare_words.occurs_in(text)
+    if text is not state.search.checked_text:
+        state.search.checked_text, state.search.has_rare_word = text, state.plan.rare_words.occurs_in(text)
     sought = state.tool_scanners
-    now, beside, later = sought.full if state.has_rare_word else sought.common
+    now, beside, later = sought.full if state.search.has_rare_word else sought.common
     if state.out.at_start or state.out.has_group:
         return now, later
     return (beside if state.out.is_after_call else later), later

@@ -101,7 +101,7 @@ def reasoning(state: ParserState, text: str, at: int, final: bool) -> Progress:
         ready = _is_closer(state, match, final) if closes else _check_heads(state, match, text, final)
         if ready is False:
             at = start + 1
-            search = state.sweep_over(scanner, text).search
+            search = state.search.sweep_over(scanner, text).search
             continue
         if ready is NEED_MORE:  # the closer may begin before it
             start = min(start, scanner.hold_from(text, at))
