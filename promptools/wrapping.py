@@ -98,7 +98,7 @@ def _install(client: Any, session: Session, http: Any) -> None:
 
 
 def _is_ollama(client: object) -> bool:
-    """Return whether an object is a client of the ollama package, which is imported only if it may be."""
+    """Whether an object is a client of the ollama package, which is imported only if it may be."""
     if not any(base.__module__.partition(".")[0] == "ollama" for base in type(client).__mro__):
         return False
     import ollama

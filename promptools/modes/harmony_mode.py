@@ -150,7 +150,7 @@ def _prefill(request: ToolRequest, places: Mapping[str, ToolAddress]) -> str:
 
 
 def _asks_in_text(request: ToolRequest) -> bool:
-    """Return whether a required call is asked for by an instruction rather than a prefilled header.
+    """Whether a required call is asked for by an instruction rather than a prefilled header.
 
     A prefilled header makes the call certain, but leaves no place for reasoning, in which gpt-oss works out the
     arguments. So the first attempt has an instruction, and the header is for the retry after it was ignored.

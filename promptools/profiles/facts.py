@@ -53,7 +53,7 @@ class Fact(Table):
     on: Strings = ()
 
     def holds(self, kind: str, version: str | None) -> bool:
-        """Return whether it holds for this server. An unknown version counts as the newest."""
+        """Whether it holds for this server. An unknown version counts as the newest."""
         if self.on and kind not in self.on:
             return False
         if version is None:
@@ -265,7 +265,7 @@ def families_of_template(template: str) -> tuple[str, ...]:
 
 
 def template_allows(family: str, by_template: tuple[str, ...]) -> bool:
-    """Return whether a model whose template fits `by_template` may be of a family: not if that has other templates."""
+    """Whether a model whose template fits `by_template` may be of a family: not if that has other templates."""
     return not by_template or family in by_template or not load_builtin(family).templates
 
 

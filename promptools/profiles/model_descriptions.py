@@ -158,7 +158,7 @@ def _llamacpp(props: Mapping[str, Any], listed: Mapping[str, Any]) -> ModelDescr
 
 
 def _template_renders_tools(props: Mapping[str, Any]) -> bool:
-    """Return whether a template renders tools; `chat_template_caps` ignores the separate template for tools."""
+    """Whether a template renders tools; `chat_template_caps` ignores the separate template for tools."""
     capabilities = _table(props.get("chat_template_caps"))
     return capabilities.get("supports_tools") is not False or bool(nonempty_string(props.get("chat_template_tool_use")))
 

@@ -188,7 +188,7 @@ def api_key(target: Target, environ: Mapping[str, str]) -> str | None:
 
 
 def is_local(url: str | None) -> bool:
-    """Return whether a URL is on this machine or a private network."""
+    """Whether a URL is on this machine or a private network."""
     from ipaddress import ip_address  # only for servers of unknown kind
     from urllib.parse import urlsplit
 
@@ -241,7 +241,7 @@ def _named(name: str, config: Config) -> tuple[Provider, str]:
 
 
 def _same_url(one: str, other: str) -> bool:
-    """Return whether two base URLs are equal apart from case and a trailing slash."""
+    """Whether two base URLs are equal apart from case and a trailing slash."""
     return one.rstrip("/").lower() == other.rstrip("/").lower()
 
 

@@ -174,7 +174,7 @@ def with_model(seen: ServerInfo, listed: Sequence[ModelDescription], model: str)
 
 
 def is_kind_final(responses: Sequence[ProbeResponse | None]) -> bool:
-    """Return whether the result of `kind_requests` is final, so that it can be cached."""
+    """Whether the result of `kind_requests` is final, so that it can be cached."""
     return all(
         answer is not None and answer.status not in _TRANSIENT_STATUSES and not _is_down(answer.status)
         for answer in responses
@@ -182,7 +182,7 @@ def is_kind_final(responses: Sequence[ProbeResponse | None]) -> bool:
 
 
 def is_server_final(seen: ServerInfo, responses: Sequence[ProbeResponse | None]) -> bool:
-    """Return whether the result of `server_requests` is final, so that it can be cached.
+    """Whether the result of `server_requests` is final, so that it can be cached.
 
     A server that is not up yet, rejects the key or is busy may say more the next time.
     """

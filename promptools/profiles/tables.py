@@ -58,12 +58,12 @@ def suggest(word: str, known: Collection[str]) -> str:
 
 
 def is_table(value: Any) -> bool:
-    """Return whether plain data is a table."""
+    """Whether plain data is a table."""
     return isinstance(value, Mapping)
 
 
 def is_array(value: Any) -> bool:
-    """Return whether plain data is an array."""
+    """Whether plain data is an array."""
     return isinstance(value, (list, tuple, set, frozenset))
 
 

@@ -239,7 +239,7 @@ def error_of(body: Any) -> ErrorBody | None:
 
 
 def is_error(value: Any) -> bool:
-    """Return whether the value of an `error` key is an error: some servers send an empty one."""
+    """Whether the value of an `error` key is an error: some servers send an empty one."""
     return any(value.values()) if is_object(value) else bool(value)
 
 

@@ -80,7 +80,7 @@ def _decode_repaired(text: str) -> Decoded:
 
 
 def is_shallow(value: Any) -> bool:
-    """Return whether a value has at most `MAX_DEPTH` levels: deeper, it may fail to be encoded again. O(n)."""
+    """Whether a value has at most `MAX_DEPTH` levels: deeper, it may fail to be encoded again. O(n)."""
     level = [value]
     for _ in range(MAX_DEPTH):
         level = [inner for item in level for inner in _children(item)]

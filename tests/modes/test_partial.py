@@ -43,8 +43,8 @@ def graph(schema=SCHEMA):
     return Tools([{"type": "function", "function": {"name": "f", "parameters": schema}}]).graph("f")
 
 
-def sent(text, cuts=(1,), schema=SCHEMA, least=0):
-    arguments = ArgumentStream(graph(schema), least)
+def sent(text, cuts=(1,), schema=SCHEMA, least=0, **kind):
+    arguments = ArgumentStream(graph(schema), least, **kind)
     sizes, at, out = itertools.cycle(cuts), 0, ""
     while at < len(text):
         size = next(sizes)
@@ -122,6 +122,26 @@ def test_what_goes_out_of_what_is_right(text, out):
 )
 def test_what_is_not_right_ends_it(text, out):
     assert sent(text) == sent(text, (len(text),)) == out
+
+
+@pytest.mark.parametrize(
+    ("text", "out"),
+    [
+        ('{"path": "a/b", "content": "on and o', '{"path": "a/b"'),
+        ('{"path": "a"', ""),
+        ('{"path": "a" , "co', '{"path": "a" '),
+        ('{"path": "a</tool_call>', ""),
+        ('{"users": [{"name": "A", "age": 3}, {"name": "B', ""),
+        ('{"users": [{"name": "A", "age": 3}], "path": "x', '{"users": [{"name": "A", "age": 3}]'),
+        ('{"users": [{"name": "A"}, {"age": 3}], "path": "x', ""),
+        (
+            '{"mode": "a", "any": {"a": [1, {"b": "c"}]}, "few": ["a", "b"], "path": "x",',
+            '{"mode": "a", "any": {"a": [1, {"b": "c"}]}',
+        ),
+    ],
+)
+def test_of_a_call_in_text_whole_members_go_out(text, out):
+    assert sent(text, whole_members=True) == sent(text, (len(text),), whole_members=True) == out
 
 
 def test_nothing_goes_out_of_a_tool_without_parameters_of_its_own_or_that_asks_for_more():

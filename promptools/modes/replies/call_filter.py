@@ -113,7 +113,7 @@ class CallFilter:
         return [event]
 
     def _forbids_calls(self, dialect: str) -> bool:
-        """Return whether no call may be made; gpt-oss calls tools that were never offered (openai/harmony#60)."""
+        """Whether no call may be made; gpt-oss calls tools that were never offered (openai/harmony#60)."""
         ask = self.request
         return ask.choice.kind == "none" or (dialect == "harmony" and not (len(ask.tools) or ask.other_tools))
 
@@ -153,7 +153,7 @@ class CallFilter:
         return self._fail(failed)
 
     def _allows_another(self) -> bool:
-        """Return whether one more call may go out."""
+        """Whether one more call may go out."""
         return self.request.parallel_calls or not (self.calls or self._early)
 
     def _index_of(self, source: CallSource, index: int) -> int:

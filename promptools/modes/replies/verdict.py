@@ -136,7 +136,7 @@ def _check_format(request: ToolRequest, reply: Reply, raw: str, *, harmony: bool
 
 
 def _answers_without_calls(request: ToolRequest, reply: Reply) -> bool:
-    """Return whether text answers a request that forbade calls, so that a lost call does not matter."""
+    """Whether text answers a request that forbade calls, so that a lost call does not matter."""
     return request.choice.kind == "none" and bool(reply.content.strip())
 
 

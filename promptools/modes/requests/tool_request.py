@@ -120,7 +120,7 @@ class ToolRequest:
 
 
 def involves_tools(body: Any) -> bool:
-    """Return whether a request involves tools at all: offered, or as calls and results in its history."""
+    """Whether a request involves tools at all: offered, or as calls and results in its history."""
     data = as_object(body)
     if data.get("tools") or data.get("functions"):
         return True
