@@ -1,5 +1,7 @@
 """A stage of the real servers: what cannot be installed is told, and is a failure only where it is asked for."""
 
+import re
+
 import environments
 import pytest
 import stage
@@ -98,3 +100,11 @@ def test_models_are_asked_one_after_the_other(ran, monkeypatch):
     assert command[command.index("pytest") :] == [
         *("pytest", "-o", "testpaths=tests/models", "-m", "models", *SHARED, "-n", "0"),
     ]
+
+
+def test_ci_makes_only_what_there_is_to_make():
+    makefile = (stage.ROOT / "Makefile").read_text("utf-8")
+    (phony,) = re.findall(r"^\.PHONY: (.+)$", makefile, re.MULTILINE)
+    scripts = [*(stage.ROOT / ".github" / "workflows").glob("*.yml"), stage.ROOT / ".ci" / "run"]
+    made = {target for path in scripts for target in re.findall(r"\bmake ([a-z0-9-]+)", path.read_text("utf-8"))}
+    assert {"test-all", "docs", "e2e", "models"} <= made <= set(phony.split())
