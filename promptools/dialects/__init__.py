@@ -85,7 +85,7 @@ BUILT_IN: Final[dict[str, str]] = {
     "mimicry": "families.history_echo:HistoryEcho",
     "xlam": "families/xlam.toml",
 }
-"""Each dialect's name, and where it is: its table, or the module of this package and the class in it."""
+"""Each dialect's name, and where it is: its table, or the module of this package and what makes it there."""
 
 _loaded: dict[str, Dialect] = {}
 _added: dict[str, Dialect] = {}
@@ -114,7 +114,7 @@ def get(name: str) -> Dialect:
 
 
 def _load_built_in(location: str) -> Dialect:
-    """Return the dialect of a table or of a class."""
+    """Return the dialect of a table, or what a module makes."""
     module, _, factory = location.partition(":")
     if factory:
         dialect: Dialect = getattr(import_module(f"{__name__}.{module}"), factory)()
