@@ -28,7 +28,7 @@ BUILT_IN: Final[dict[str, str]] = {
     "minimax_m3": "families.minimax_m3:MiniMaxM3",
     "minimax": "families/minimax.toml",
     "seed_oss": "families/seed_oss.toml",
-    "mistral": "families.mistral:Mistral",
+    "mistral": "families.mistral:mistral",
     "deepseek": "families.deepseek:deepseek",
     "kimi_k2": "families.kimi_k2:KimiK2",
     "llama3_json": "families/llama3_json.toml",
@@ -47,7 +47,7 @@ BUILT_IN: Final[dict[str, str]] = {
     "gemma4": "families.gemma4:Gemma4",
     "functiongemma": "families.gemma4:FunctionGemma",
     "lfm2": "families/lfm2.toml",
-    "llama_python": "families.llama_python:LlamaPython",
+    "llama_python": "families.llama_python:llama_python",
     # readable tags
     "pythonic": "families.pythonic:Pythonic",
     "olmo3": "families/olmo3.toml",
@@ -70,7 +70,7 @@ BUILT_IN: Final[dict[str, str]] = {
     "phi4": "families/phi4.toml",
     "firefunction": "families/firefunction.toml",
     "hyperclova": "families/hyperclova.toml",
-    "functionary": "families.functionary:Functionary",
+    "functionary": "families.functionary:functionary",
     "hunyuan": "families/hunyuan.toml",
     "glm": "families/glm.toml",
     "laguna": "families/laguna.toml",
@@ -85,7 +85,7 @@ BUILT_IN: Final[dict[str, str]] = {
     "mimicry": "families.history_echo:HistoryEcho",
     "xlam": "families/xlam.toml",
 }
-"""Each dialect's name, and where it is: its table, or the module of this package and the class in it."""
+"""Each dialect's name, and where it is: its table, or the module of this package and what makes it there."""
 
 _loaded: dict[str, Dialect] = {}
 _added: dict[str, Dialect] = {}
@@ -114,7 +114,7 @@ def get(name: str) -> Dialect:
 
 
 def _load_built_in(location: str) -> Dialect:
-    """Return the dialect of a table or of a class."""
+    """Return the dialect of a table, or what a module makes."""
     module, _, factory = location.partition(":")
     if factory:
         dialect: Dialect = getattr(import_module(f"{__name__}.{module}"), factory)()

@@ -29,7 +29,6 @@ from promptools.types import Fix
 
 CALLS, CALL, SEP = "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>"
 END, ENDS = "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"
-OUTPUT, OUTPUT_END = "<｜tool▁output▁begin｜>", "<｜tool▁output▁end｜>"
 
 _SPELLINGS = (("｜", "▁"), ("｜", "_"), ("｜", " "), ("｜", "\\_"), ("|", "▁"), ("|", " "), ("|", "\\_"))
 """The bars and spaces of markers as they occur: `|` with `_` is Kimi's."""

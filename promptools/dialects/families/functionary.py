@@ -10,21 +10,18 @@ prompt templates v2 and v3.2 (2024-01, 2024-08); v3.1 is Llama's `<function=...>
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from promptools.dialects.calls.resolve import Evidence, ParseOptions
-from promptools.dialects.contract import NAME_GATE, Head, Textual, Tier
+from promptools.dialects.contract import NAME_GATE, Head
+from promptools.dialects.declared import DeclaredDialect
 from promptools.dialects.prefix_patterns import any_literal_text, any_of, literal_text, sequence
 from promptools.dialects.readers.interpreter_code import CODE_ALIAS, INTERPRETER_NAMES, CodeCandidate, find_interpreter
 from promptools.dialects.readers.json_block.block_markers import Closers
 from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
-from promptools.dialects.rendering.declaration import explain_tools, json_lines
+from promptools.dialects.readers.json_block.named_marker_json import NamedMarkerJson
+from promptools.dialects.table import read_family
 from promptools.parsing.parts import Candidate, CandidateBase, Part
-from promptools.types import Call, Result
-
-if TYPE_CHECKING:
-    from promptools.schema import Tools
 
 _NAME = r"[^\W\d][\w./:-]{0,127}+"
 _LINE_END = r"[ \t]{0,8}", r"\r?", r"\n"
@@ -91,106 +88,101 @@ def _first_line_user_header_begins(text: str, start: int, end: int, *, fresh: bo
     return _user_header_begins(text, start, end, fresh=fresh, rules=rules)
 
 
-class Functionary(Textual):
-    """`>>>name`, and the arguments on the next line."""
+HEADS = (
+    Head(
+        (),
+        sequence(literal_text(">>>"), _NAME, *_LINE_END, r"\s{0,8}"),
+        body_starts="{",
+        gate=">",
+        begins=_call_begins,
+        at_line_start=True,
+    ),
+    Head(
+        (),
+        sequence(literal_text(">>>"), any_literal_text(INTERPRETER_NAMES), *_LINE_END),
+        body_starts="",
+        gate=">",
+        begins=_code_begins,
+        at_line_start=True,
+        alias=CODE_ALIAS,
+    ),
+    Head(
+        (),
+        sequence(literal_text(">>>"), literal_text("all"), *_LINE_END),
+        body_starts="",
+        gate=">",
+        begins=_user_header_begins,
+        at_line_start=True,
+        tier="A",
+    ),
+    Head(
+        (),
+        sequence(_NAME, *_LINE_END, r"\s{0,8}"),
+        body_starts="{",
+        gate=NAME_GATE,
+        begins=_call_begins,
+        at_line_start=True,
+        on_request=True,
+    ),
+    Head(
+        (),
+        sequence(_NAME, *_LINE_END, _CONTENT, r"\s{0,8}"),
+        body_starts="{",
+        gate=NAME_GATE,
+        begins=_stripped_call_begins,
+        at_line_start=True,
+        at_start=True,
+        tier="A",
+    ),
+    Head(
+        (),
+        sequence(literal_text(ALL_ALIAS), *_LINE_END, _CONTENT, r"[ \t]?"),
+        body_starts="",
+        gate="a",
+        begins=_stripped_user_header_begins,
+        at_line_start=True,
+        at_start=True,
+        tier="A",
+    ),
+    Head(
+        (),
+        sequence(literal_text(ALL_ALIAS), *_LINE_END),
+        body_starts="",
+        gate="a",
+        begins=_first_line_user_header_begins,
+        at_line_start=True,
+        at_start=True,
+        tier="A",
+        alias=ALL_ALIAS,
+    ),
+    Head(
+        (),
+        sequence(literal_text(ALL_ALIAS), *_LINE_END),
+        body_starts="",
+        gate="a",
+        begins=_user_header_begins,
+        at_line_start=True,
+        at_start=True,
+        on_request=True,
+    ),
+    Head(
+        ("<|from|>", "<|recipient|>"),
+        sequence(_TO, r"[ \t]?", _NAME, *_LINE_END, _CONTENT, r"\s{0,8}"),
+        body_starts="{",
+        tier="S",
+    ),
+    Head(
+        ("<|from|>", "<|recipient|>"),
+        sequence(_TO, r"[ \t]?", literal_text("all"), *_LINE_END, _CONTENT, r"[ \t]?"),
+        body_starts="",
+        begins=_user_header_begins,
+        tier="S",
+    ),
+)
 
-    name = "functionary"
-    models = "Functionary v2 and v3.2"
-    tier: Tier = "B"
-    heads = (
-        Head(
-            (),
-            sequence(literal_text(">>>"), _NAME, *_LINE_END, r"\s{0,8}"),
-            body_starts="{",
-            gate=">",
-            begins=_call_begins,
-            at_line_start=True,
-        ),
-        Head(
-            (),
-            sequence(literal_text(">>>"), any_literal_text(INTERPRETER_NAMES), *_LINE_END),
-            body_starts="",
-            gate=">",
-            begins=_code_begins,
-            at_line_start=True,
-            alias=CODE_ALIAS,
-        ),
-        Head(
-            (),
-            sequence(literal_text(">>>"), literal_text("all"), *_LINE_END),
-            body_starts="",
-            gate=">",
-            begins=_user_header_begins,
-            at_line_start=True,
-            tier="A",
-        ),
-        Head(
-            (),
-            sequence(_NAME, *_LINE_END, r"\s{0,8}"),
-            body_starts="{",
-            gate=NAME_GATE,
-            begins=_call_begins,
-            at_line_start=True,
-            on_request=True,
-        ),
-        Head(
-            (),
-            sequence(_NAME, *_LINE_END, _CONTENT, r"\s{0,8}"),
-            body_starts="{",
-            gate=NAME_GATE,
-            begins=_stripped_call_begins,
-            at_line_start=True,
-            at_start=True,
-            tier="A",
-        ),
-        Head(
-            (),
-            sequence(literal_text(ALL_ALIAS), *_LINE_END, _CONTENT, r"[ \t]?"),
-            body_starts="",
-            gate="a",
-            begins=_stripped_user_header_begins,
-            at_line_start=True,
-            at_start=True,
-            tier="A",
-        ),
-        Head(
-            (),
-            sequence(literal_text(ALL_ALIAS), *_LINE_END),
-            body_starts="",
-            gate="a",
-            begins=_first_line_user_header_begins,
-            at_line_start=True,
-            at_start=True,
-            tier="A",
-            alias=ALL_ALIAS,
-        ),
-        Head(
-            (),
-            sequence(literal_text(ALL_ALIAS), *_LINE_END),
-            body_starts="",
-            gate="a",
-            begins=_user_header_begins,
-            at_line_start=True,
-            at_start=True,
-            on_request=True,
-        ),
-        Head(
-            ("<|from|>", "<|recipient|>"),
-            sequence(_TO, r"[ \t]?", _NAME, *_LINE_END, _CONTENT, r"\s{0,8}"),
-            body_starts="{",
-            tier="S",
-        ),
-        Head(
-            ("<|from|>", "<|recipient|>"),
-            sequence(_TO, r"[ \t]?", literal_text("all"), *_LINE_END, _CONTENT, r"[ \t]?"),
-            body_starts="",
-            begins=_user_header_begins,
-            tier="S",
-        ),
-    )
-    closers = ("<|stop|>",)
-    end_tokens = ("<|stop|>",)
-    tokens_before_text = ("<|from|>", "<|recipient|>")
+
+class Functionary(NamedMarkerJson):
+    """`>>>name`, and the arguments on the next line."""
 
     def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Read from the bracket of the arguments; without a head, from the header for the user."""
@@ -203,17 +195,12 @@ class Functionary(Textual):
         recipient = _NAMED.match(head)
         return JsonBlockReader(head, CLOSERS, rules, place, definite=definite, name=recipient[1] if recipient else "")
 
-    def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
-        """Render the system-prompt block that declares the tools and the format."""
-        return explain_tools(self.render_calls, tools, json_lines(tools), parallel=parallel, required=required)
 
-    def render_calls(self, calls: Sequence[Call]) -> str:
-        """Render calls as the model would write them."""
-        return "\n".join(f">>>{call.name}\n{call.arguments_json}" for call in calls)
-
-    def render_results(self, results: Sequence[Result]) -> str:
-        """Render results as one user turn."""
-        return "\n".join(f"Result of {result.name}:\n{result.content}" for result in results)
+def functionary() -> DeclaredDialect:
+    """Return the dialect."""
+    dialect = read_family("functionary", Functionary)
+    dialect.heads = HEADS
+    return dialect
 
 
 class UserHeaderCandidate(CandidateBase):

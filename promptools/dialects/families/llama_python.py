@@ -15,12 +15,14 @@ import re
 
 from promptools.dialects.calls.resolve import Evidence, ParseOptions
 from promptools.dialects.contract import Head
+from promptools.dialects.declared import DeclaredDialect
 from promptools.dialects.prefix_patterns import literal_text, sequence
 from promptools.dialects.readers.interpreter_code import CODE_ALIAS, CodeCandidate, find_interpreter
 from promptools.dialects.readers.python_calls.marked_python import MarkedPythonCalls
 from promptools.dialects.readers.python_calls.python_heads import begins_offered_call, begins_with_marker, marker_head
 from promptools.dialects.readers.python_calls.python_parts import CallLayout
 from promptools.dialects.readers.python_calls.python_reader import PythonCallReader
+from promptools.dialects.table import read_family
 from promptools.parsing.parts import Candidate
 
 _TAG = "<|python_tag|>"
@@ -43,44 +45,28 @@ def _code_begins(text: str, start: int, end: int, *, fresh: bool, rules: ParseOp
     return None if end == len(text) else text[end] not in "{["
 
 
+HEADS = (
+    marker_head(_TAG)._replace(begins=_calls_begin),
+    Head((_TAG,), sequence(literal_text(_TAG), r"\s{0,16}"), body_starts="", begins=_code_begins, alias=CODE_ALIAS),
+)
+_LAYOUT = CallLayout(one_per_line=True, whole_reply=True)
+
+
 class LlamaPython(MarkedPythonCalls):
     """`<|python_tag|>brave_search.call(query="oslo weather")`."""
-
-    result_openers = ("<|start_header_id|>ipython", "<|start_header_id|>tool", "<|start_header_id|>user")
-    end_tokens = ("<|eot_id|>", "<|eom_id|>")
-    tokens_before_text = (_TAG,)
-
-    def __init__(self) -> None:
-        super().__init__(
-            "llama_python",
-            {_TAG: ""},
-            models="Llama 3.1, 3.2 and 3.3 with built-in tools or an ipython environment",
-            tier="S",
-            stop=("<|eom_id|>",),
-            separator="; ",
-            instructions={
-                "format": "You can call functions. To do so, answer with your Python tag and a call, and nothing after"
-                ' it:\n\nfunction_name.call(parameter="value", other=2)\n\n{how_many}',
-                "parallel": "Write a semicolon between several calls.",
-            },
-        )
-        self.heads = (
-            marker_head(_TAG)._replace(begins=_calls_begin),
-            Head(
-                (_TAG,),
-                sequence(literal_text(_TAG), r"\s{0,16}"),
-                body_starts="",
-                begins=_code_begins,
-                alias=CODE_ALIAS,
-            ),
-        )
-        self._layout = CallLayout(one_per_line=True, whole_reply=True)
 
     def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Read from the call, or from the tag before code."""
         if head == CODE_ALIAS:
             return CodeCandidate(_MARKER, rules, place, definite=definite)
-        return _TaggedCall(head, self._layout, rules, place._replace(sentinel=False), definite=definite)
+        return _TaggedCall(head, _LAYOUT, rules, place._replace(sentinel=False), definite=definite)
+
+
+def llama_python() -> DeclaredDialect:
+    """Return the dialect."""
+    dialect = read_family("llama_python", LlamaPython)
+    dialect.heads = HEADS
+    return dialect
 
 
 class _TaggedCall(PythonCallReader):

@@ -11,21 +11,23 @@ Ministral 3. Unclosed brackets were seen by SGLang.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from promptools.dialects.calls.resolve import Evidence, ParseOptions, dump
-from promptools.dialects.contract import NAME_GATE, Head, Textual, Tier
+from promptools.dialects.contract import NAME_GATE, Head
+from promptools.dialects.declared import DeclaredDialect
 from promptools.dialects.prefix_patterns import literal_text, optional_steps, sequence
 from promptools.dialects.readers.json_block.block_markers import Closers
 from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
 from promptools.dialects.readers.json_block.marked_json import FENCE, SPACE
+from promptools.dialects.readers.json_block.named_marker_json import NamedMarkerJson
 from promptools.dialects.readers.python_calls.python_fallback import PythonFallbackReader
 from promptools.dialects.readers.python_calls.python_heads import CallsOrJson, begins_offered_call, marker_head
 from promptools.dialects.readers.python_calls.python_parts import CallLayout
-from promptools.dialects.rendering.declaration import explain_tools, shown_functions
+from promptools.dialects.table import read_family
 from promptools.parsing.parts import Candidate
-from promptools.types import Call, Fix, Result
+from promptools.types import Call, Fix
 
 if TYPE_CHECKING:
     from promptools.schema import Tools
@@ -93,34 +95,28 @@ def _may_be_offered(word: str, tools: Tools) -> bool:
     return any(name.startswith(word) for name in tools.names) or tools.find(word) is not None
 
 
-class Mistral(Textual):
-    """`[TOOL_CALLS]name[ARGS]{...}`, or a list after the marker."""
+HEADS = (
+    Head(
+        ("[TOOL_CALLS",),
+        sequence(_OPENER, _NAME, _SPACES, _ID, _ARGS, FENCE),
+        body_starts='{<["',
+        sure_pattern=r"(?s:.*\[ARGS\]?\s*)",
+    ),
+    Head(
+        ("[TOOL_CALLS",),
+        sequence(_OPENER, _NAME, _SPACES, _ID, FENCE),
+        body_starts="{",
+        sure_pattern=rf"{_MARKS}{_NAME}\s*",
+    ),
+    Head(("[TOOL_CALLS",), sequence(_OPENER, optional_steps(_ARGS), SPACE, FENCE)),
+    marker_head(MARK)._replace(begins=begins_offered_call),
+    Head((), _BEFORE, body_starts="{", gate=NAME_GATE, begins=_name_first_begins, at_line_start=True),
+    Head((), _RESIDUE, body_starts="{", gate=NAME_GATE, begins=_residue_begins, at_line_start=True, tier="B"),
+)
 
-    name = "mistral"
-    models = "Mistral, Mixtral, Nemo, Small, Large, Codestral, Devstral, Magistral, Ministral 3"
-    tier: Tier = "S"
-    heads = (
-        Head(
-            ("[TOOL_CALLS",),
-            sequence(_OPENER, _NAME, _SPACES, _ID, _ARGS, FENCE),
-            body_starts='{<["',
-            sure_pattern=r"(?s:.*\[ARGS\]?\s*)",
-        ),
-        Head(
-            ("[TOOL_CALLS",),
-            sequence(_OPENER, _NAME, _SPACES, _ID, FENCE),
-            body_starts="{",
-            sure_pattern=rf"{_MARKS}{_NAME}\s*",
-        ),
-        Head(("[TOOL_CALLS",), sequence(_OPENER, optional_steps(_ARGS), SPACE, FENCE)),
-        marker_head(MARK)._replace(begins=begins_offered_call),
-        Head((), _BEFORE, body_starts="{", gate=NAME_GATE, begins=_name_first_begins, at_line_start=True),
-        Head((), _RESIDUE, body_starts="{", gate=NAME_GATE, begins=_residue_begins, at_line_start=True, tier="B"),
-    )
-    closers = (CLOSER, MARK)
-    stop = ("[TOOL_RESULTS]",)
-    reasoning_tags: Mapping[str, str] = {"[THINK]": "[/THINK]"}  # tokenizer v13 and later
-    result_openers = ("[TOOL_RESULTS]",)
+
+class Mistral(NamedMarkerJson):
+    """`[TOOL_CALLS]name[ARGS]{...}`, or a list after the marker."""
 
     def candidate(self, head: str, rules: ParseOptions, place: Evidence, *, definite: bool) -> Candidate:
         """Read from the bracket of the list, or of the arguments."""
@@ -142,12 +138,6 @@ class Mistral(Textual):
             definite=definite,
         )
 
-    def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
-        """Render the system-prompt block that declares the tools and the format."""
-        listed = dump([{"type": "function", "function": function} for function in shown_functions(tools)])
-        declared = f"[AVAILABLE_TOOLS]{listed}[/AVAILABLE_TOOLS]"
-        return explain_tools(self.render_calls, tools, declared, parallel=parallel, required=required)
-
     def render_calls(self, calls: Sequence[Call]) -> str:
         """Render calls as the model would write them, in the old form for a name that the new one cannot hold."""
         return "".join(
@@ -157,9 +147,12 @@ class Mistral(Textual):
             for call in calls
         )
 
-    def render_results(self, results: Sequence[Result]) -> str:
-        """Render results as one user turn."""
-        return "".join(f"[TOOL_RESULTS]{result.content}[/TOOL_RESULTS]" for result in results)
+
+def mistral() -> DeclaredDialect:
+    """Return the dialect."""
+    dialect = read_family("mistral", Mistral)
+    dialect.heads = HEADS
+    return dialect
 
 
 class MistralCandidate(JsonBlockReader):
