@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from promptools.dialects.calls.bare_values import read_parameter
 from promptools.dialects.calls.resolve import COMPLETE_FINISH_REASONS, Evidence, ParseOptions
@@ -38,7 +38,7 @@ from promptools.dialects.readers.elements.element_value import (
 )
 from promptools.dialects.readers.elements.yaml_mapping import read_mapping
 from promptools.dialects.readers.key_value.labelled_reader import main_parameter
-from promptools.dialects.readers.key_value.tagged_text import FIRST_CHUNK, NeedMore, TaggedTextReader, settled
+from promptools.dialects.readers.key_value.tagged_text import FIRST_CHUNK, NeedMore, TaggedTextReader, ValueEnd, settled
 from promptools.dialects.reply_markers import reply_markers
 from promptools.parsing.parts import Part
 from promptools.types import Fix
@@ -53,13 +53,6 @@ _MCP_KEYS = frozenset(("server_name", "tool_name", "arguments"))
 _ROOT = re.compile(r"\s*<?\s*([\w.-]+)")
 _KEY = re.compile(r"([\w.-]{1,80}+)(?::|(\Z))")
 """The key at the beginning of a line of YAML, or what there is of it at the end of the text."""
-
-
-class _CallEnd(NamedTuple):
-    """Where a value may have ended: its size, and the index just past the tool's closing tag."""
-
-    size: int
-    at: int
 
 
 class ElementReader(TaggedTextReader):
@@ -80,12 +73,8 @@ class ElementReader(TaggedTextReader):
         self._rules = rules
         self._tag = tag
         self._state = self._between
-        self._key = ""
         self._arguments = ElementArguments(self._call, root)
         self._values = self._arguments.texts
-        self._open_values = self._open_calls = 0
-        """Elements of the same name, and calls of the same tool, that are open inside the value."""
-        self._possible_end: _CallEnd | None = None
         self._extra_closer_size = 0
         """Characters of a second closing tag of the tool, after the one that ended the call."""
         self._in_args = False
@@ -332,22 +321,16 @@ class ElementReader(TaggedTextReader):
         if last and not inner:
             return True
         closer = text.index(">", text.index("<", match.end())) + 1
-        self._possible_end = _CallEnd(self._text_size, self._base_offset + closer - value_end)
+        self._possible_end = ValueEnd(self._text_size, self._base_offset + closer - value_end, sure=True)
         return False
 
     # --- the outcome ---------------------------------------------------------------------------------------------
 
     def _add_argument(self, key: str, text: str) -> None:
+        self._has_text = False
         self.early += self._arguments.add(key, text, read=self._root != MCP_TOOL or self._call.tool is not None)
 
-    def _end_value(self, size: int | None = None) -> None:
-        value = self._take_text()
-        self._add_argument(self._key, value if size is None else value[:size])
-        self._open_values, self._has_text = 0, False
-        self._possible_end = None
-        self._state = self._between
-
-    def _end_at(self, ending: _CallEnd) -> None:
+    def _end_at(self, ending: ValueEnd) -> None:
         self._end_value(ending.size)
         self._finish(ending.at, ending.at, None)
 

@@ -25,11 +25,10 @@ A call that was repaired is malformed if a value still holds a tag: then where t
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
 from promptools.dialects.calls.resolve import COMPLETE_FINISH_REASONS, Evidence, ParseOptions
 from promptools.dialects.readers.key_value.pair_tags import PairTags
-from promptools.dialects.readers.key_value.tagged_text import TaggedTextReader, settled
+from promptools.dialects.readers.key_value.tagged_text import TaggedTextReader, ValueEnd, settled
 from promptools.types import Fix
 
 KEY_LIMIT = 256
@@ -39,17 +38,6 @@ _CALL_ENDS = ("call/", "outer/", "think/", "stop", "call")
 _AFTER_VALUE = frozenset((*_CALL_ENDS, "key", "value/", "key/"))
 _OF_ARGUMENTS = frozenset(("key", "key/", "type", "type/", "value", "value/"))
 _AFTER_CALL = frozenset(("call", "call/", "outer/", "stop"))
-
-
-class ValueEnd(NamedTuple):
-    """Where a value may have ended, if nothing better comes: its size, and the index just past the call's text.
-
-    `sure`: the call ended there in any case; else only if the server reports that the model was done.
-    """
-
-    size: int
-    at: int
-    sure: bool
 
 
 class PairReader(TaggedTextReader):
@@ -63,10 +51,7 @@ class PairReader(TaggedTextReader):
         self._tags = tags
         self._finish_reason: str | None = None
         self._state = self._in_name
-        self._key = self._type_name = ""
-        self._open_calls = self._open_values = 0
-        """Calls, and values, that are open inside the value."""
-        self._possible_end: ValueEnd | None = None
+        self._type_name = ""
         self._pieces_at_end = 0
         """Length of `_text_pieces` when the closing tag of the possible ending came."""
 
@@ -321,14 +306,10 @@ class PairReader(TaggedTextReader):
         last = "".join(self._text_pieces[-2:])
         return self._text_size - (len(last) - len(last.removesuffix("\n").removesuffix("\r")))
 
-    def _end_value(self, size: int | None = None) -> None:
-        value = self._take_text()
-        if self._key:
-            self.early += self._call.add_text(self._key, value if size is None else value[:size], self._type_name)
+    def _add_argument(self, key: str, text: str) -> None:
+        if key:
+            self.early += self._call.add_text(key, text, self._type_name)
         self._key = self._type_name = ""
-        self._open_values = self._open_calls = 0
-        self._possible_end = None
-        self._state = self._between
 
     def _end_value_at(self, ending: ValueEnd) -> None:
         """End the value, and the call, where both may have ended."""

@@ -1,9 +1,13 @@
 """Text with tags in it, taken piece by piece: the base of the readers of calls whose arguments are tagged fields.
 
 `_run` splits the text at the tags of a `TagSet`. Text goes to `_add_text`; each tag goes to `_state`, the method of the
-current state, which returns False if more text is needed to decide what the tag means. The undecided rest is
-`_held_text`, and read again with the next piece. `_base_offset` is the offset of the text at hand in all text so far
+current state, which raises `NeedMore` if only more text decides what the tag means. The undecided rest is `_held_text`,
+and read again with the next piece. `_base_offset` is the offset of the text at hand in all text so far
 (`_pieces`), so that the parts made in the end (`_finish`, `_finish_parts`, `_give_up`) tile it exactly.
+
+A value holds any tag, so its closing tag ends it only where structure follows. Where something else follows the closing
+tag of the call itself, both may have ended there, which is kept as `_possible_end` and applied if nothing better comes:
+a file in a value may end like a call, and a call under load may lack its last closing tags.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeAlias, TypeVar
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 from promptools.dialects.calls.envelope import NotACall
 from promptools.dialects.calls.resolve import Evidence, ParseOptions
@@ -26,6 +30,17 @@ TagHandler: TypeAlias = Callable[[str, str, re.Match[str], bool], None]
 
 FIRST_CHUNK = 512
 """Characters that are looked at first; twice as many each time."""
+
+
+class ValueEnd(NamedTuple):
+    """Where a value may have ended, if nothing better comes: its size, and the index just past the call's text.
+
+    `sure`: the call ended there in any case; else only if the server reports that the model was done.
+    """
+
+    size: int
+    at: int
+    sure: bool
 
 
 class NeedMore(Exception):
@@ -79,7 +94,15 @@ class TaggedTextReader(CandidateBase):
         self._text_pieces: list[str] = []
         """The text since the last tag that counted; inside a value, the value."""
         self._text_size = 0
+        self._key = ""
+        self._open_calls = self._open_values = 0
+        """Calls, and values, that are open inside the value."""
+        self._possible_end: ValueEnd | None = None
 
+    @abstractmethod
+    def _between(self, kind: str, text: str, match: re.Match[str], final: bool) -> None: ...
+    @abstractmethod
+    def _add_argument(self, key: str, text: str) -> None: ...
     @abstractmethod
     def _on_last_text(self, rest: str) -> None: ...
 
@@ -136,6 +159,14 @@ class TaggedTextReader(CandidateBase):
 
     def _record_fix(self, detail: str) -> None:
         self._call.fixes.append(Fix("marker", detail))
+
+    def _end_value(self, size: int | None = None) -> None:
+        """End the value, after `size` characters of its text."""
+        text = self._take_text()
+        self._add_argument(self._key, text if size is None else text[:size])
+        self._open_values = self._open_calls = 0
+        self._possible_end = None
+        self._state = self._between
 
     # --- the outcome ---------------------------------------------------------------------------------------------
 
