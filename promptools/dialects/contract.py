@@ -9,8 +9,9 @@ A dialect is a text format for tool calls. Parsing one takes two steps, so that 
    that tile the text it took: calls, malformed calls, markup, or plain text if it was no call after all.
 
 A format in which every token belongs to a message with a header has `channels`, which split the reply into messages:
-Harmony only these, Muse heads within them too. The `render_*` methods write the format for prompt mode; a dialect
-without them can only be read.
+Harmony only these, Muse heads within them too. What its family writes apart from calls, a dialect declares as markers
+(`reasoning_tags`, `answer_tags`, `result_openers`, `end_tokens`): they count in every reply, whatever dialect its calls
+are in. The `render_*` methods write the format for prompt mode; a dialect without them can only be read.
 """
 
 from __future__ import annotations

@@ -43,11 +43,8 @@ STATES: Final[dict[StateName, StateFunction]] = {
     "in_candidate": in_candidate,
 }
 """Each state, by its name."""
-MAX_REPARSES = 8
-"""How often a character at the end of the text is parsed again, on average, after candidates that were open there.
-
-Each of them gives back what it did not take, most of the text perhaps; what is left after this many is text.
-"""
+MAX_RESYNCS = 8
+"""Candidates, open at the end of the text, whose unread rest is parsed again; the rest of any further one is text."""
 
 
 class Engine:
@@ -105,17 +102,17 @@ def _run(state: ParserState, text: str, *, final: bool) -> None:
 
 def _resolve_open(state: ParserState, finish_reason: str | None) -> None:
     """Decide what is open at the end of the text, until nothing is: each decision may open something else."""
-    budget: int | None = None
+    left = MAX_RESYNCS
     while True:
         if state.reasoning.held_call:
             _run(state, reasoning.resolve_held_call(state, finish_reason), final=True)
         elif state.reasoning.trailing_calls:
             _run(state, reasoning.rescue_trailing_calls(state), final=True)
         elif state.candidate is not None:
+            left -= 1
             close_candidate(state, finish_reason)
             rest, state.unread = state.unread, ""
-            budget = (MAX_REPARSES * len(rest) if budget is None else budget) - len(rest)
-            if budget >= 0:
+            if left > 0:
                 _run(state, rest, final=True)
             else:
                 state.out.add_text(rest)

@@ -154,7 +154,9 @@ def _opens_long_string(line: str) -> bool:
 
 def in_block(before: str) -> bool:
     """Whether the call is in an HTML block, a transcript, or Markdown's indented code (not a list item's indent)."""
-    if _HTML.search(before) or (_ANSWERS.search(before) and _ASKS.search(before)):
+    if _HTML.search(before):
+        return True
+    if before.rstrip().endswith((":", "**")) and _ANSWERS.search(before) and _ASKS.search(before):
         return True
     text, _, indent = before.rpartition("\n")
     if not _INDENT.match(indent) or text[text.rfind("\n") + 1 :].strip():

@@ -60,13 +60,14 @@ class ToolScanners(NamedTuple):
 
 
 class ScanPlan:
-    """The heads of a set of dialects, and the scanners that find them."""
+    """The heads of the dialects of these names (None: of all), and the scanners that find them."""
 
-    def __init__(self, names: tuple[str, ...], tiers: str, expected: str | None, *, channels: bool) -> None:
+    def __init__(self, names: tuple[str, ...] | None, tiers: str, expected: str | None, *, channels: bool) -> None:
         self.key = (names, tiers, expected)
         self.markers = reply_markers()
+        every = map(get_dialect, dialect_names() if names is None else names)
         # of heads at one offset, that of the expected dialect is tried first
-        chosen = sorted((get_dialect(name) for name in names), key=lambda dialect: dialect.name != expected)
+        chosen = sorted(every, key=lambda dialect: dialect.name != expected)
         self.heads = _active_heads(chosen, tiers, expected)
         anywhere_heads = (head for _, head in self.heads.values() if not head.at_line_start)
         self.head_characters = "".join({literal[0] for head in anywhere_heads for literal in head.literals})
@@ -171,12 +172,14 @@ def _split_word_markers(markers: list[Marker]) -> tuple[list[Marker], list[Lette
     return [marker for marker in markers if marker not in letters], [LetterMarkers(letters)] if letters else []
 
 
-def _cached_plan(names: tuple[str, ...], tiers: str, expected: str | None, *, channels: bool = True) -> ScanPlan:
+def _cached_plan(names: tuple[str, ...] | None, tiers: str, expected: str | None, *, channels: bool = True) -> ScanPlan:
     return _new_plan(names, tiers, expected, channels, edition())
 
 
 @lru_cache(maxsize=64)
-def _new_plan(names: tuple[str, ...], tiers: str, expected: str | None, channels: bool, edition: int) -> ScanPlan:
+def _new_plan(
+    names: tuple[str, ...] | None, tiers: str, expected: str | None, channels: bool, edition: int
+) -> ScanPlan:
     del edition  # a registered dialect may have the name of one that was removed
     return ScanPlan(names, tiers, expected, channels=channels)
 
@@ -194,16 +197,16 @@ def plan_for(rules: ParseOptions, pinned: str | None) -> ScanPlan:
     return _cached_plan(names, "SABC" if bare else "SA", rules.expect)
 
 
-def _accepted_dialects(rules: ParseOptions) -> tuple[str, ...]:
-    """Return the dialects that are read if none is pinned."""
+def _accepted_dialects(rules: ParseOptions) -> tuple[str, ...] | None:
+    """Return the dialects that are read if none is pinned; None: all."""
     if rules.accept is None:
-        return dialect_names()
+        return None
     return tuple(name for name in dialect_names() if name in rules.accept or name == rules.expect)
 
 
 def default_plan(expect: str | None) -> ScanPlan:
     """Return the plan of `plan_for` for offered tools and otherwise default rules."""
-    return _cached_plan(dialect_names(), "SABC", expect)
+    return _cached_plan(None, "SABC", expect)
 
 
 def content_plan(plan: ScanPlan) -> ScanPlan:

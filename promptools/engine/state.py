@@ -70,44 +70,44 @@ RUNS: Final = {"`": re.compile(r"`+"), "~": re.compile(r"~+")}
 """The patterns of runs of the characters that code fences are made of."""
 
 
-@dataclass(slots=True)
 class CodeState:
     """What is known about the inline code or the fence that is open."""
 
-    run_length: int = 0
-    run_pattern: re.Pattern[str] = RUNS["`"]
-    after_run: StateName = "prose"
-    """The state after a run of backticks."""
-    fence_markup: list[Part] = field(default_factory=list[Part])
-    """Markup of a fence whose first word is not decided yet."""
-    at_fence_start: bool = False
-    fence_label: str = ""
-    """The label of the last fence, such as `json`."""
+    def __init__(self) -> None:
+        self.run_length = 0
+        self.run_pattern = RUNS["`"]
+        self.after_run: StateName = "prose"
+        """The state after a run of backticks."""
+        self.fence_markup: list[Part] = []
+        """Markup of a fence whose first word is not decided yet."""
+        self.at_fence_start = False
+        self.fence_label = ""
+        """The label of the last fence, such as `json`."""
 
 
-@dataclass(slots=True)
 class ReasoningState:
     """What is known about the reasoning zones of the reply."""
 
-    closer: str = ""
-    closed: bool = False
-    """A zone has been closed."""
-    scanner: MarkerScanner | None = None
-    closer_overlap: str = ""
-    """The end of the text that is held, in which the closer may begin."""
-    held_call: list[str] = field(default_factory=list[str])
-    """A call inside an open zone, and all text after it."""
-    trailing_calls: list[str] = field(default_factory=list[str])
-    """The calls that ended a zone, its closer, and white space after that: rescued if no text follows."""
-    rescue_tail: list[str] = field(default_factory=list[str])
-    """The closer and the white space after calls that are being rescued."""
-    mentioned_tags: dict[str, int] = field(default_factory=dict[str, int])
-    """For each closer, the open tags that are words of the answer: the closer is then a word, too."""
-    standalone_parses: int = 0
-    verdicts: dict[int, bool] = field(default_factory=dict[int, bool])
-    """`StandaloneResult.verdicts` of the text that is held, or was."""
-    closers: CloserIndex | None = None
-    """Where closers are in the text that is being read."""
+    def __init__(self) -> None:
+        self.closer = ""
+        self.closed = False
+        """A zone has been closed."""
+        self.scanner: MarkerScanner | None = None
+        self.closer_overlap = ""
+        """The end of the text that is held, in which the closer may begin."""
+        self.held_call: list[str] = []
+        """A call inside an open zone, and all text after it."""
+        self.trailing_calls: list[str] = []
+        """The calls that ended a zone, its closer, and white space after that: rescued if no text follows."""
+        self.rescue_tail: list[str] = []
+        """The closer and the white space after calls that are being rescued."""
+        self.mentioned_tags: dict[str, int] = {}
+        """For each closer, the open tags that are words of the answer: the closer is then a word, too."""
+        self.standalone_parses = 0
+        self.verdicts: dict[int, bool] = {}
+        """`StandaloneResult.verdicts` of the text that is held, or was."""
+        self.closers: CloserIndex | None = None
+        """Where closers are in the text that is being read."""
 
 
 @dataclass(slots=True)
@@ -159,19 +159,19 @@ class Levels:
     """The output of each finished level, and its size."""
 
 
-@dataclass(slots=True)
 class SearchState:
     """What is known about the chunk in which markers are searched for."""
 
-    text: str = ""
-    """The chunk in which markers of prose were last searched for."""
-    checked_text: str = ""
-    """The chunk that `has_rare_word` is about."""
-    has_rare_word: bool = False
-    """It holds one of the words without which it holds no rare marker."""
-    swept_text: str = ""
-    sweeps: dict[MarkerScanner, ForwardSearch] = field(default_factory=dict[MarkerScanner, ForwardSearch])
-    """The searches through `swept_text`, one for each scanner."""
+    def __init__(self) -> None:
+        self.text = ""
+        """The chunk in which markers of prose were last searched for."""
+        self.checked_text = ""
+        """The chunk that `has_rare_word` is about."""
+        self.has_rare_word = False
+        """It holds one of the words without which it holds no rare marker."""
+        self.swept_text = ""
+        self.sweeps: dict[MarkerScanner, ForwardSearch] = {}
+        """The searches through `swept_text`, one for each scanner."""
 
     def sweep_over(self, scanner: MarkerScanner, text: str) -> ForwardSearch:
         """Return the sweep over this text, kept between calls so that all searches together are O(n)."""

@@ -128,11 +128,3 @@ def test_neighbours_of_one_kind_are_joined() -> None:
 )
 def test_the_trace_tells_what_became_of_a_candidate(text: str, outcomes: list[str]) -> None:
     assert [each.outcome for each in parse(text).trace.tries] == outcomes
-
-
-@pytest.mark.parametrize("count", [1, 7, 8, 12])
-def test_a_call_after_unfinished_calls_that_reach_to_the_end(count: int) -> None:
-    unfinished = 'Action: ```json\n[\n    {\n        "tool_name": "get_weather",\n'
-    tools: list[Any] = [{"name": "ping", "parameters": {"type": "object"}}, {"name": "get_weather"}]
-    reply = parse(f'{unfinished * count}\n```json\n{{"name": "ping", "arguments": {{}}}}\n```', tools)
-    assert [call.name for call in reply.calls] == ["ping"]
