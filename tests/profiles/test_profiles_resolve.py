@@ -4,6 +4,7 @@ import builtins
 import socket
 import subprocess
 import sys
+from copy import copy
 
 import pytest
 
@@ -380,7 +381,7 @@ def test_a_dialect_that_is_none_is_told_with_its_place(config, overrides, where)
 
 
 def test_a_dialect_that_the_app_registered_is_one():
-    own = dialects.get("hermes").__class__()
+    own = copy(dialects.get("hermes"))
     own.name = "yaml"
     dialects.register(own)
     try:

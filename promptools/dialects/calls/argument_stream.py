@@ -34,7 +34,6 @@ from typing import TYPE_CHECKING, Any
 
 from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.schema.documents.subschemas import SCHEMA_LISTS, SCHEMA_MAPS, SINGLE_SCHEMA, SINGLE_SCHEMA_RARE
-from promptools.schema.fitting.predicates import compile_predicate
 
 if TYPE_CHECKING:
     from promptools.schema.documents.graph import SchemaGraph
@@ -284,6 +283,8 @@ class ArgumentStream:
             return lambda _: node is True
         if id(node) not in self._checks:
             assert self._graph is not None
+            from promptools.schema.fitting.predicates import compile_predicate  # seldom needed
+
             nodes = list(self._graph.applied_nodes(node, _SUBSCHEMA_KEYWORDS))
             self._checks[id(node)] = compile_predicate(replace(self._graph, root=node, nodes=nodes))
         return self._checks[id(node)]
