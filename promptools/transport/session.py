@@ -24,6 +24,7 @@ from promptools.exchange.upstream.upstream_reply import MAX_REPLY
 from promptools.fallback import Breaker, ContextSizes
 from promptools.harmony import bpe_vocabulary
 from promptools.modes.requests.options import OPTIONS, Options
+from promptools.parsing.reply_record import ID_LENGTH
 from promptools.profiles import Config, Target, api_key, find_config, load_config, resolve
 from promptools.profiles.facts import kind_of
 from promptools.transport.credentials import split_credentials
@@ -102,7 +103,7 @@ OPTION_NAMES = frozenset(OPTIONS) - {"provider"}
 
 def new_call_id() -> str:
     """Return a new call id that every server accepts: nine letters and digits, as Mistral's templates require."""
-    return "".join(random.choices(ID_ALPHABET, k=9))  # noqa: S311 - an id is no secret
+    return "".join(random.choices(ID_ALPHABET, k=ID_LENGTH))  # noqa: S311 - an id is no secret
 
 
 class Session:

@@ -27,13 +27,13 @@ from promptools.dialects.readers.python_calls.python_heads import CallsOrJson, b
 from promptools.dialects.readers.python_calls.python_parts import CallLayout
 from promptools.dialects.table import read_family
 from promptools.parsing.parts import Candidate
+from promptools.parsing.reply_record import ID_LENGTH
 from promptools.types import Call, Fix
 
 if TYPE_CHECKING:
     from promptools.schema import Tools
 
 MARK, CLOSER = "[TOOL_CALLS]", "[/TOOL_CALLS]"
-ID_LENGTH = 9
 
 _NAME = r"[^\W\d][\w.:/-]{0,127}+"
 _SPACES = r"\s{0,8}"

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from promptools.jsontext.read import Unreadable, read_value
+from promptools.parsing.reply_record import ID_LENGTH
 from promptools.schema.documents.json_guards import is_object
 from promptools.types import Call, Result
 from promptools.wire.json_types import as_list, as_object, as_text
@@ -22,7 +23,7 @@ from promptools.wire.message_content import split_content
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _NOT_QUOTABLE = frozenset(("assistant", "system", "developer"))
 """Roles whose text is not quotable: the model may repeat its own calls, and an app shows it how to call."""
-_ALNUM9 = re.compile(r"[0-9A-Za-z]{9}")
+_ALNUM9 = re.compile(rf"[0-9A-Za-z]{{{ID_LENGTH}}}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +155,7 @@ def alnum9_id(call_id: str) -> str:
         return call_id
     number = int.from_bytes(hashlib.blake2b(call_id.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
     letters: list[str] = []
-    for _ in range(9):
+    for _ in range(ID_LENGTH):
         number, digit = divmod(number, len(_ALPHABET))
         letters.append(_ALPHABET[digit])
     return "".join(letters)
