@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MAX_TRIES = 256
 """Tries kept in a trace: a reply of a thousand code fences should not carry a thousand of them."""
 ID_LENGTH = 9
-"""Characters of a call id, all alphanumeric: Mistral's templates accept nothing else, every other server accepts them too (vllm#9019)."""
+"""Characters of a call id, all alphanumeric: Mistral's templates accept nothing else, every server does (vllm#9019)."""
 
 Zone = Literal["text", "reasoning"]
 
