@@ -118,10 +118,14 @@ def _load_built_in(location: str) -> Dialect:
     module, _, factory = location.partition(":")
     if factory:
         dialect: Dialect = getattr(import_module(f"{__name__}.{module}"), factory)()
-        return dialect
-    from promptools.dialects.table import PACKAGE, read_dialect
+    else:
+        dialect = _tables().read_family(location.removeprefix("families/").removesuffix(".toml"))
+    return dialect
 
-    return read_dialect(PACKAGE / location)
+
+def _tables() -> Any:
+    """Return the module that reads tables. It is loaded by name, as dialects are: the readers in it know this one."""
+    return import_module(f"{__name__}.table")
 
 
 def unknown(given: Iterable[str]) -> str:
@@ -144,9 +148,7 @@ def load(path: str | Path) -> Dialect:
 
     Raises UsageError for a file that cannot be read, an invalid key, and a name that is taken.
     """
-    from promptools.dialects.table import read_dialect
-
-    return register(read_dialect(path))
+    return register(_tables().read_dialect(path))
 
 
 def unregister(name: str) -> None:

@@ -31,8 +31,8 @@ PACKAGE: Final = Path(__file__).parent
 """The folder of the tables that ship."""
 
 
-def read_family(name: str, make: Callable[..., DeclaredDialect]) -> DeclaredDialect:
-    """Read the table of a family in the package that has code besides: `make` is its class, derived from the kind's."""
+def read_family(name: str, make: Callable[..., DeclaredDialect] | None = None) -> DeclaredDialect:
+    """Read the table of a family in the package; `make` is its class, derived from the kind's, if it has code too."""
     return read_dialect(PACKAGE / "families" / f"{name}.toml", make)
 
 

@@ -7,7 +7,7 @@ from typing import Final
 from promptools.dialects.contract import Dialect
 from promptools.dialects.prefix_patterns import literal_text
 from promptools.dialects.readers.tag_formats.tag_heads import LOOKAHEAD_PATTERN
-from promptools.dialects.table import PACKAGE, read_dialect
+from promptools.dialects.table import read_family
 
 _WORD: Final = f"(?:{literal_text('DSML')}|{literal_text('GCML')})"
 _OPENING: Final = (
@@ -18,6 +18,6 @@ _OPENING: Final = (
 
 def dsml() -> Dialect:
     """Return the dialect."""
-    dialect = read_dialect(PACKAGE / "families" / "dsml.toml")
+    dialect = read_family("dsml")
     dialect.heads = (dialect.heads[0]._replace(literals=("<｜", "<|", "<D", "<G", "< "), pattern=_OPENING),)
     return dialect

@@ -12,7 +12,7 @@ from __future__ import annotations
 from promptools.dialects.calls.resolve import ParseOptions
 from promptools.dialects.contract import Dialect, MessageFormat
 from promptools.dialects.families.muse_messages import HEADER, MuseSplitter, header_begins
-from promptools.dialects.table import PACKAGE, read_dialect
+from promptools.dialects.table import read_family
 
 
 def _make_splitter(rules: ParseOptions, inside: bool) -> MuseSplitter:
@@ -27,6 +27,6 @@ CHANNELS = MessageFormat(
 
 def muse() -> Dialect:
     """Return the dialect."""
-    dialect = read_dialect(PACKAGE / "families" / "muse.toml")
+    dialect = read_family("muse")
     dialect.channels = CHANNELS
     return dialect
