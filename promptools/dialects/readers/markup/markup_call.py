@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
-from promptools.dialects.calls.call_builder import CallBuilder
+from promptools.dialects.calls.call_builder import ANY_JSON, CallBuilder
 from promptools.dialects.calls.resolve import Evidence, ParseOptions
 from promptools.dialects.readers.markup.tag_names import SHARED_NAMES, Tag, TagNames
 from promptools.errors import clip
@@ -15,6 +15,8 @@ Trim = Literal["line", "verbatim", "strip"]
 """Which white space around a value is layout: one line break on each side, none, or all of it."""
 
 LAYOUT = " \t\r\n"
+STRING_ATTRIBUTE: Final = {"true": "string", "false": ANY_JSON}
+"""The type of a value by the attribute that says whether it is a string, as DeepSeek writes it."""
 _CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
 _VALUE = re.compile(r"\s*<value>(.*)</value>\s*", re.DOTALL)
 

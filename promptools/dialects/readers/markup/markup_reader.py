@@ -18,13 +18,11 @@ The states, one method each:
 
 from __future__ import annotations
 
-from typing import Final
-
 from promptools.dialects.calls.call_builder import ANY_JSON
 from promptools.dialects.calls.resolve import COMPLETE_FINISH_REASONS
 from promptools.dialects.readers.markup.block_parts import CallSegment
 from promptools.dialects.readers.markup.markup_block import MarkupBlock
-from promptools.dialects.readers.markup.markup_call import MarkupCall
+from promptools.dialects.readers.markup.markup_call import STRING_ATTRIBUTE, MarkupCall
 from promptools.dialects.readers.markup.markup_streamer import MarkupStreamer
 from promptools.dialects.readers.markup.open_value import HeldToken, OpenValue, inline_value
 from promptools.dialects.readers.markup.tag_names import Tag, is_blank, strip_blank
@@ -33,10 +31,6 @@ from promptools.types import Fix
 
 MAX_STRAY_TEXT = 1000
 """Characters of text between calls, inside their wrapper, before the block is given up."""
-
-
-_TYPES: Final = {"true": "string", "false": ANY_JSON}
-"""The types of values by the attribute that DeepSeek gives them: whether it is a string."""
 
 
 class MarkupReader(MarkupBlock):
@@ -270,7 +264,7 @@ class MarkupReader(MarkupBlock):
         elif not self._grammar.elements:
             call.record_fix(Fix("marker", f"a parameter was in {clip(tag.raw, 40)!r}"))
         self._reopenable = None
-        type_name = _TYPES.get(tag.attributes.get("string", ""), "")
+        type_name = STRING_ATTRIBUTE.get(tag.attributes.get("string", ""), "")
         if tag.name is None and not is_element:
             self._outside_text = []
             self._state = self._in_nameless_param

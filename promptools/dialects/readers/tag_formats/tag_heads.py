@@ -77,15 +77,22 @@ class TagHeads:
         if not first.tags:
             return None if first.incomplete else False
         for tag, between in zip(first.tags, ("", *first.texts), strict=False):
+            if self._begins_own_call(between):  # its tag cannot be read, but a call was begun
+                return True
             if between.strip() not in ("", *self.noise_texts):
                 return False
             if tag.kind not in ("wrap", "noise") or tag.close:
                 return self.own_call.match(tag.raw) is not None
         last = first.texts[-1].strip()
         unread = start + sum(len(tag.raw) for tag in first.tags) + sum(map(len, first.texts))
-        if last in ("", *self.noise_texts) and self.own_call.match(text, unread, end):
-            return True  # its tag is not complete, but a call was certainly begun
+        if self._begins_own_call(first.texts[-1] + text[unread:end]):
+            return True
         return None if first.incomplete and any(text.startswith(last) for text in ("", *self.noise_texts)) else False
+
+    def _begins_own_call(self, text: str) -> bool:
+        """Return whether the opening tag of a call, complete or not, begins a text between tokens."""
+        starts = (text.lstrip().removeprefix(noise).lstrip() for noise in ("", *self.noise_texts))
+        return any(map(self.own_call.match, starts))
 
     def begins_bare(self, text: str, start: int, end: int, *, fresh: bool, rules: ParseOptions) -> bool | None:
         """Return whether a call without its wrapper begins: its tool is offered, and its body follows."""
