@@ -8,7 +8,7 @@
 
 This is the most frequent reply with a call. The scanner finds its first marker, `json` decodes the arguments and the
 tool's schema checks them; nothing is repaired. Any text that is not certainly so is left to the other states, which
-would read it alike, in three times the time: the tests parse every text that is taken here by them, too.
+would read it alike, in twice the time and more: the tests parse every text that is taken here by them, too.
 """
 
 from __future__ import annotations
