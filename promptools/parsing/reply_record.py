@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 MAX_TRIES = 256
 """Tries kept in a trace: a reply of a thousand code fences should not carry a thousand of them."""
 ID_LENGTH = 9
-"""Characters of a call id, all alphanumeric: Mistral's templates accept nothing else, every server does (vllm#9019)."""
+"""Characters of a call id, all alphanumeric: Mistral's templates accept nothing else, every server does (vllm#9019).
+
+Profiles name it `alnum9`. The digest of `promptools.modes.requests.history.alnum9_id` has enough bits for ten.
+"""
 
 Zone = Literal["text", "reasoning"]
 
