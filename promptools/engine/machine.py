@@ -141,16 +141,17 @@ def parse_standalone(state: ParserState, text: str, finish_reason: str | None) -
 
 def _combine_levels(levels: Levels, finish_reason: str | None) -> StandaloneResult:
     """Combine the levels, from the last to the first: one that ends in calls is part of the one before."""
-    result = StandaloneResult(False, False, False, frozenset(), {})
+    result = StandaloneResult(False, False, False, False, frozenset(), {})
     for out, size in reversed(levels.finished):
         out.end(finish_reason)
         reply = out.record.reply
         meant = result.has_calls and not result.has_text
-        deeper = result if meant else StandaloneResult(False, False, False, frozenset(), result.verdicts)
+        deeper = result if meant else StandaloneResult(False, False, False, False, frozenset(), result.verdicts)
         result = StandaloneResult(
             has_calls=bool(reply.calls) or deeper.has_calls,
             has_text=bool(reply.content),
             has_malformed=bool(reply.malformed) or deeper.has_malformed,
+            has_truncated=any(call.reason == "truncated" for call in reply.malformed) or deeper.has_truncated,
             dialects=deeper.dialects.union(call.dialect for call in reply.calls),
             verdicts=result.verdicts,
         )
