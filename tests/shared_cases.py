@@ -522,7 +522,6 @@ PINNED_OTHERWISE: Final[Mapping[str, tuple[str, ...]]] = {
     "in a fence of tildes, with words after": ("harmony",),
     "in inline code": ("harmony",),
     "a draft in the thoughts": ("harmony",),
-    "half a closer": ("minimax_m3",),
 }
 """By case: dialects that read it otherwise when no other is looked for."""
 DIFFERENCES: Final[Mapping[str, Mapping[str, tuple[str, Outcome]]]] = {
