@@ -132,7 +132,7 @@ def _enter_fence(state: ParserState, text: str, start: int, at: int, final: bool
 
 def _find_head(state: ParserState, text: str, at: int, final: bool) -> tuple[str, int] | Literal[Need.MORE] | None:
     """Return the group and end of the head of a call at `text[at]` inside code; None: none is there."""
-    for group, end in _heads_at(state, text, at):
+    for group, end in heads_at(state, text, at):
         ready = check_head(state, group, text, at, end, final)
         if ready is not False:
             return NEED_MORE if ready is NEED_MORE else (group, end)
@@ -140,7 +140,7 @@ def _find_head(state: ParserState, text: str, at: int, final: bool) -> tuple[str
     return NEED_MORE if held else None
 
 
-def _heads_at(state: ParserState, text: str, at: int) -> Iterator[tuple[str, int]]:
+def heads_at(state: ParserState, text: str, at: int) -> Iterator[tuple[str, int]]:
     """Yield the group and end of each head that may begin at `text[at]` inside a fence."""
     scanner, heads = state.tool_scanners.full.before_text, state.plan.heads
     match = scanner.match(text, at) or scanner.match_letters(text, at)
@@ -227,7 +227,7 @@ def after_fenced_call(state: ParserState, text: str, at: int, final: bool) -> Pr
         state.out.add_discarded(text[at:], "markup")
         return inside
     closer = next((literal for literal in closers if text.startswith(literal, inside)), "")
-    if closer and not any(_heads_at(state, text, inside)):  # of a wrapper around all calls
+    if closer and not any(heads_at(state, text, inside)):  # of a wrapper around all calls
         state.out.add_discarded(text[at : inside + len(closer)], "markup")
         return inside + len(closer)
     left = len(text) - inside
