@@ -466,6 +466,12 @@ def in_inline_code(written: Written) -> str | None:
     return f"Write `{shown}` to call." if "`" not in shown else None
 
 
+@case("inline code may have several lines", TEXT)
+def in_inline_code_of_several_lines(written: Written) -> str | None:
+    shown = written.weather
+    return f"Write `{shown}` to call." if "\n" in shown and "`" not in shown else None
+
+
 @case("markers are no prose", {"calls": (PING,), "content": "It writes and then it waits."}, ordinary=TEXT)
 def amid_a_sentence(written: Written) -> str | None:
     return f"It writes {written.ping} and then it waits." if "\n" not in written.ping else None
@@ -516,7 +522,6 @@ PINNED_OTHERWISE: Final[Mapping[str, tuple[str, ...]]] = {
     "in a fence of tildes, with words after": ("harmony",),
     "in inline code": ("harmony",),
     "a draft in the thoughts": ("harmony",),
-    "half a closer": ("minimax_m3",),
 }
 """By case: dialects that read it otherwise when no other is looked for."""
 DIFFERENCES: Final[Mapping[str, Mapping[str, tuple[str, Outcome]]]] = {

@@ -43,8 +43,13 @@ STATES: Final[dict[StateName, StateFunction]] = {
     "in_candidate": in_candidate,
 }
 """Each state, by its name."""
-MAX_RESYNCS = 8
-"""Candidates, open at the end of the text, whose unread rest is parsed again; the rest of any further one is text."""
+MAX_RESYNC_WORK = 8
+"""How often the characters after a candidate that is open at the end are parsed again, in sum over all such candidates
+after it; the rest of any further one is text.
+
+Whether a later candidate is open to the end too shows only when it has read all of the text, so without a limit a text
+of such candidates would cost its square. The limit is one of work and not of candidates, since each rest is shorter.
+"""
 
 
 class Engine:
@@ -102,17 +107,17 @@ def _run(state: ParserState, text: str, *, final: bool) -> None:
 
 def _resolve_open(state: ParserState, finish_reason: str | None) -> None:
     """Decide what is open at the end of the text, until nothing is: each decision may open something else."""
-    left = MAX_RESYNCS
+    left: int | None = None
     while True:
         if state.reasoning.held_call:
             _run(state, reasoning.resolve_held_call(state, finish_reason), final=True)
         elif state.reasoning.trailing_calls:
             _run(state, reasoning.rescue_trailing_calls(state), final=True)
         elif state.candidate is not None:
-            left -= 1
             close_candidate(state, finish_reason)
             rest, state.unread = state.unread, ""
-            if left > 0:
+            left = (MAX_RESYNC_WORK * len(rest) if left is None else left) - len(rest)
+            if left >= 0:
                 _run(state, rest, final=True)
             else:
                 state.out.add_text(rest)
@@ -141,16 +146,17 @@ def parse_standalone(state: ParserState, text: str, finish_reason: str | None) -
 
 def _combine_levels(levels: Levels, finish_reason: str | None) -> StandaloneResult:
     """Combine the levels, from the last to the first: one that ends in calls is part of the one before."""
-    result = StandaloneResult(False, False, False, frozenset(), {})
+    result = StandaloneResult(False, False, False, False, frozenset(), {})
     for out, size in reversed(levels.finished):
         out.end(finish_reason)
         reply = out.record.reply
         meant = result.has_calls and not result.has_text
-        deeper = result if meant else StandaloneResult(False, False, False, frozenset(), result.verdicts)
+        deeper = result if meant else StandaloneResult(False, False, False, False, frozenset(), result.verdicts)
         result = StandaloneResult(
             has_calls=bool(reply.calls) or deeper.has_calls,
             has_text=bool(reply.content),
             has_malformed=bool(reply.malformed) or deeper.has_malformed,
+            has_truncated=any(call.reason == "truncated" for call in reply.malformed) or deeper.has_truncated,
             dialects=deeper.dialects.union(call.dialect for call in reply.calls),
             verdicts=result.verdicts,
         )

@@ -140,6 +140,8 @@ class StandaloneResult(NamedTuple):
     has_calls: bool
     has_text: bool
     has_malformed: bool
+    has_truncated: bool
+    """A malformed call is one without its end."""
     dialects: frozenset[str]
     """Of its calls."""
     verdicts: dict[int, bool]

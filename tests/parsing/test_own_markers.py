@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -133,3 +134,31 @@ def test_nothing_of_it_is_left_once_it_is_removed() -> None:
         assert called(text).content == text
     finally:
         dialects.register(Acme())
+
+
+class Sigil(Textual):
+    """A dialect whose marker begins like a line of code."""
+
+    name = "sigil"
+
+    def __init__(self, opener: str, closer: str) -> None:
+        self.heads = (Head((opener,), re.escape(opener)),)
+        self.closers = (closer,)
+
+    def candidate(self, head: str, rules: Any, place: Any, *, definite: bool) -> JsonBlockReader:
+        closers = Closers(right=self.closers, wrong=(), openers=self.heads[0].literals)
+        return JsonBlockReader(head, closers, rules, place, definite=definite)
+
+
+@pytest.mark.parametrize(
+    ("opener", "closer"),
+    [("((calls))", "((/calls))"), ("@calls", "@end"), ("$calls$", "$end$"), ("#calls", "#end"), ("/calls", "/end")],
+)
+def test_its_marker_in_a_fence_may_begin_like_code(opener: str, closer: str) -> None:
+    dialects.register(Sigil(opener, closer))
+    try:
+        reply = called(f'```\n{opener}{{"name": "get_weather", "arguments": {{"city": "Oslo"}}}}{closer}\n```\n')
+        assert [call.dialect for call in reply.calls] == ["sigil"]
+        assert called(f"```\n{opener} is it.\n```\nDone.").calls == ()
+    finally:
+        dialects.unregister("sigil")

@@ -6,6 +6,10 @@ calls in ```json blocks. So two places in a fence may begin a call: the first wo
 fence code (`fenced_code`). The opening backticks are kept in `fence_markup` until that is decided: they are markup
 around a call, and text around code.
 
+Inline code ends with its line, since a lone backtick is common in prose. Only where it begins with the head of a call
+is it searched to its end in the same paragraph: if it is a call and nothing else, it is quoted (`_quoted_call_end`).
+If it is the whole reply, the call is meant.
+
 A run of backticks at the end of the text is held back, because the next chunk may make it longer.
 """
 
@@ -13,14 +17,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Literal
 
-from promptools.engine.state import NEED_MORE, RUNS, ParserState, Progress, StateName
+from promptools.engine.state import NEED_MORE, RUNS, Need, ParserState, Progress, StateName
 from promptools.engine.states.candidates import check_head, open_candidate
 from promptools.parsing.parts import Part
 
 _HEAD = re.compile(r"(?:`{3,}|~{3,})[ \t]{0,16}[\w.+#-]{0,32}[ \t]{0,16}(?:\r?\n)?\s{0,256}")
 _GAP = re.compile(r"[\s,;]{0,256}")
-
+_MARGIN = re.compile(r"[ \t\r]{0,16}(?:\n[ \t]{0,16})?")
+_EMPTY_LINE = re.compile(r"\n[ \t]*\r?\n")
+"""The end of a paragraph, and of inline code."""
+_BODY_ENDS = ("}", "]", ")", ">")
+MAX_QUOTED_CALL = 4096
+"""Characters of inline code over several lines that are searched for its end, to see whether it is a quoted call."""
+MAX_SPACE_AFTER = 256
+_SPACE_AFTER = re.compile(rf"\s{{0,{MAX_SPACE_AFTER}}}")
 MAX_RUN = 64
 """Most backticks or tildes of a fence: a longer run is text."""
 
@@ -35,9 +47,7 @@ def enter_code(state: ParserState, match: re.Match[str], final: bool) -> Progres
         return state.hold(start)
     code.run_length = end - start
     if code.run_length < 3:
-        state.out.add_text(text[start:end])
-        state.next = "inline_code"
-        return end
+        return _enter_inline(state, text, start, end, final)
     head = _HEAD.match(text, start)
     assert head is not None
     inside = head.end()
@@ -54,24 +64,83 @@ def enter_code(state: ParserState, match: re.Match[str], final: bool) -> Progres
     return _enter_fence(state, text, start, inside, final)
 
 
+def _enter_inline(state: ParserState, text: str, start: int, end: int, final: bool) -> Progress:
+    """Enter inline code after the run `text[start:end]`, or skip it if it is a quoted call."""
+    quoted_end = _quoted_call_end(state, text, end, final)
+    if quoted_end is NEED_MORE:
+        return state.hold(start)
+    if quoted_end is None:
+        state.next = "inline_code"
+        quoted_end = end
+    state.out.add_text(text[start:quoted_end])
+    return quoted_end
+
+
+def _quoted_call_end(state: ParserState, text: str, at: int, final: bool) -> Progress | None:
+    """Return the end of the inline code at `text[at]` if it has several lines and is a call; None: it is not."""
+    if state.levels is not None or state.rules.strictness == "lenient":
+        return None
+    margin = _MARGIN.match(text, at)
+    assert margin is not None
+    inside = margin.end()
+    head = _find_head(state, text, inside, final) if inside < len(text) or final else NEED_MORE
+    if head is None or head is NEED_MORE:
+        return head
+    limit = at + MAX_QUOTED_CALL
+    run = _closing_run(state, text, at, limit)
+    code_end = len(text) if run is None else run.start()
+    if _EMPTY_LINE.search(text, at, min(code_end, limit)):
+        return None
+    if run is None:
+        return None if final or len(text) >= limit else NEED_MORE
+    if run.end() == len(text) and not final:
+        return NEED_MORE
+    if "\n" not in text[at:code_end]:
+        return None
+    if state.out.at_start:
+        space = _SPACE_AFTER.match(text, run.end())
+        assert space is not None
+        if space.end() == len(text) and len(space[0]) < MAX_SPACE_AFTER:
+            return None if final else NEED_MORE  # the whole reply in backticks is a call
+    code = text[inside:code_end].rstrip()
+    if not code.endswith((*_BODY_ENDS, *state.plan.closers)):
+        return None
+    parsed = state.parse_standalone(state, code, "length")
+    is_call = (parsed.has_calls or parsed.has_malformed) and not (parsed.has_text or parsed.has_truncated)
+    return run.end() if is_call else None
+
+
+def _closing_run(state: ParserState, text: str, at: int, limit: int) -> re.Match[str] | None:
+    """Return the run before `limit` that closes the inline code at `text[at]`."""
+    runs = state.code.run_pattern.finditer(text, at, limit)
+    return next((run for run in runs if len(run[0]) == state.code.run_length and run.end() < limit), None)
+
+
 def _enter_fence(state: ParserState, text: str, start: int, at: int, final: bool) -> Progress:
     """Start a candidate at `text[at]` inside a fence, after the markup `text[start:at]`; else the fence is code."""
     markup = state.code.fence_markup = [Part("markup", text[start:at])] if at > start else []
-    for group, end in _heads_at(state, text, at):
-        ready = check_head(state, group, text, at, end, final)
-        if ready is True:
-            return open_candidate(state, group, text, at, end)
-        if ready is NEED_MORE:
-            state.code.fence_markup = []
-            return state.hold(start)
-    if not final and state.tool_scanners.full.before_text.hold_from(text, at) == at:
+    head = _find_head(state, text, at, final)
+    if head is NEED_MORE:
         state.code.fence_markup = []
         return state.hold(start)
+    if head is not None:
+        group, end = head
+        return open_candidate(state, group, text, at, end)
     _begin_code(state, markup)
     return at
 
 
-def _heads_at(state: ParserState, text: str, at: int) -> Iterator[tuple[str, int]]:
+def _find_head(state: ParserState, text: str, at: int, final: bool) -> tuple[str, int] | Literal[Need.MORE] | None:
+    """Return the group and end of the head of a call at `text[at]` inside code; None: none is there."""
+    for group, end in heads_at(state, text, at):
+        ready = check_head(state, group, text, at, end, final)
+        if ready is not False:
+            return NEED_MORE if ready is NEED_MORE else (group, end)
+    held = not final and state.tool_scanners.full.before_text.hold_from(text, at) == at
+    return NEED_MORE if held else None
+
+
+def heads_at(state: ParserState, text: str, at: int) -> Iterator[tuple[str, int]]:
     """Yield the group and end of each head that may begin at `text[at]` inside a fence."""
     scanner, heads = state.tool_scanners.full.before_text, state.plan.heads
     match = scanner.match(text, at) or scanner.match_letters(text, at)
@@ -158,7 +227,7 @@ def after_fenced_call(state: ParserState, text: str, at: int, final: bool) -> Pr
         state.out.add_discarded(text[at:], "markup")
         return inside
     closer = next((literal for literal in closers if text.startswith(literal, inside)), "")
-    if closer and not any(_heads_at(state, text, inside)):  # of a wrapper around all calls
+    if closer and not any(heads_at(state, text, inside)):  # of a wrapper around all calls
         state.out.add_discarded(text[at : inside + len(closer)], "markup")
         return inside + len(closer)
     left = len(text) - inside

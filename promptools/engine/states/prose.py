@@ -23,7 +23,7 @@ from promptools.dialects.calls.resolve import malformed_call
 from promptools.engine.mention import CONTEXT, is_mentioned
 from promptools.engine.state import NEED_MORE, Decision, ParserState, Progress
 from promptools.engine.states.candidates import check_head, open_candidate
-from promptools.engine.states.code import enter_code
+from promptools.engine.states.code import enter_code, heads_at
 from promptools.engine.states.tags import handle_tag
 from promptools.parsing.parts import SPACE, Part
 from promptools.parsing.scanner import MarkerScanner
@@ -150,11 +150,7 @@ def _match_code_fence(state: ParserState, text: str, start: int) -> re.Match[str
     fence = _PLAIN_FENCE.match(text, start)
     if fence is None or not fence[2]:
         return fence
-    word = fence.start(2)
-    begins = state.tool_scanners.full.before_text.match_letters(text, word) is not None or any(
-        state.plan.line_heads.match(text, word)
-    )
-    return None if begins else fence
+    return None if any(heads_at(state, text, fence.start(2))) else fence
 
 
 # --- beginnings of calls and messages --------------------------------------------------------------------------------

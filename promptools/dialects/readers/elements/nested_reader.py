@@ -156,6 +156,7 @@ class NestedReader(MarkupReader):
         ):
             return
         super()._between(token)
+        self._cut_tag = self._cut_tag.removeprefix(MARK)
 
     def _shows_missing_closer(self, tag: Tag) -> bool:
         """Return whether a tag shows that the call's closing tag is missing."""
