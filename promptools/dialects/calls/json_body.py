@@ -19,7 +19,8 @@ from promptools.dialects.calls.envelope import (
     read_node,
     unresolved_calls,
 )
-from promptools.dialects.calls.resolve import Evidence, ParseOptions, malformed_call, resolve_call
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
+from promptools.dialects.calls.resolve import malformed_call, resolve_call
 from promptools.jsontext.brackets import BracketScanner
 from promptools.jsontext.read import Unreadable, read_complete_object
 from promptools.parsing.parts import Part

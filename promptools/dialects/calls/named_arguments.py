@@ -11,14 +11,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from promptools.dialects.calls.envelope import JsonNode, NotACall, UnresolvedCall, read_node, unresolved_calls
-from promptools.dialects.calls.resolve import (
-    PLAUSIBLE_NAME,
-    Evidence,
-    ParseOptions,
-    malformed_call,
-    resolve_call,
-    unknown_tool_message,
-)
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
+from promptools.dialects.calls.resolve import PLAUSIBLE_NAME, malformed_call, resolve_call, unknown_tool_message
 from promptools.jsontext.read import Unreadable
 from promptools.types import Call, Fix, Malformed
 

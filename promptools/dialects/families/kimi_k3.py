@@ -15,7 +15,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from promptools.dialects.calls.resolve import Evidence, ParseOptions
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import Head, Textual
 from promptools.dialects.prefix_patterns import any_of, literal_text, sequence
 from promptools.dialects.readers.markup.markup_call import MarkupGrammar

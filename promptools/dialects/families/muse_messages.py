@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from promptools.dialects.calls.resolve import ParseOptions
+from promptools.dialects.calls.parse_options import ParseOptions
 from promptools.parsing.messages import Content, MessageEnd, MessageStart, Outside, Segment
 from promptools.parsing.scanner import RareLiteralMarker
 

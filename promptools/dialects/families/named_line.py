@@ -17,19 +17,15 @@ import re
 
 from promptools.dialects.calls.envelope import NotACall
 from promptools.dialects.calls.json_body import JsonBody
-from promptools.dialects.calls.resolve import COMPLETE_FINISH_REASONS, Evidence, ParseOptions, malformed_call
+from promptools.dialects.calls.parse_options import COMPLETE_FINISH_REASONS, Evidence, ParseOptions
+from promptools.dialects.calls.resolve import malformed_call
 from promptools.dialects.contract import NAME_GATE, Head, trace_entry
-from promptools.dialects.readers.literals.python_names import (
-    PROGRAM_LABELS,
-    escape_fixes,
-    is_offered_name,
-    name_pattern,
-    unescape_name,
-)
+from promptools.dialects.readers.literals.python_names import PROGRAM_LABELS, name_pattern
 from promptools.dialects.readers.python_calls.marked_python import MarkedPythonCalls
 from promptools.dialects.readers.python_calls.python_parts import CallLayout
 from promptools.dialects.readers.python_calls.python_reader import PythonCallReader
 from promptools.parsing.parts import Candidate, CandidateBase, Part, TriedStrategy, add_fix, total_length
+from promptools.schema.fitting.spelling import escape_fixes, is_offered_name, unescape_name
 
 _NAME = name_pattern("[A-Za-z_]", r"[\w.-]", 63)
 _LABEL = r"(?:tool_name|tool|function)"
@@ -61,7 +57,7 @@ _ARGUMENTS = re.compile(r"\n\W*(?:arguments|parameters|args|input)\W*\Z")
 def _offered(text: str, start: int, rules: ParseOptions) -> bool:
     """Whether the name of an offered tool, spelled exactly as declared, is at `text[start]`."""
     match = _NAMED.match(text, start)
-    return match is not None and is_offered_name(match[1], rules)
+    return match is not None and is_offered_name(match[1], rules.tools)
 
 
 def _undecided(rules: ParseOptions) -> bool | None:

@@ -14,7 +14,8 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from promptools.dialects.calls.resolve import PLAUSIBLE_NAME, Evidence, ParseOptions, dump
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
+from promptools.dialects.calls.resolve import PLAUSIBLE_NAME
 from promptools.dialects.contract import Head, Textual, Tier
 from promptools.dialects.prefix_patterns import any_literal_text, sequence
 from promptools.dialects.readers.json_block.block_markers import Closers
@@ -23,6 +24,7 @@ from promptools.dialects.readers.key_value.labelled_reader import AnswerLabel, B
 from promptools.dialects.readers.python_calls.python_fallback import PythonFallbackReader
 from promptools.dialects.readers.python_calls.python_parts import CallLayout
 from promptools.dialects.rendering.signature import describe
+from promptools.jsontext.value import dump
 from promptools.parsing.parts import Candidate, CandidateBase
 from promptools.types import Call, Result
 

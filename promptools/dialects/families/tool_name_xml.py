@@ -18,7 +18,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from promptools.dialects.calls.resolve import Evidence, ParseOptions
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import NAME_GATE, TAG_GATE, Head, Textual, Tier
 from promptools.dialects.prefix_patterns import sequence
 from promptools.dialects.readers.elements.element_reader import MCP_TOOL, ElementReader

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from promptools.dialects.calls.bare_values import read_typed
-from promptools.dialects.calls.resolve import dump
+from promptools.jsontext.value import dump
 from promptools.types import Call, Result
 
 PARAMETER_SLOT = "<parameter name>"

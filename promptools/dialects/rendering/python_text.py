@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from promptools.dialects.calls.resolve import dump
+from promptools.jsontext.value import dump
 from promptools.schema.documents.json_guards import is_array, is_object
 from promptools.types import Call, Result
 

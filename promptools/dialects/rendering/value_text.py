@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from promptools.dialects.calls.resolve import dump
+from promptools.jsontext.value import dump
 
 PLAIN_NAME = re.compile(r"[^\W\d][\w.:/-]{0,127}\Z")
 """A name, or a key, that needs no quotes in any of these dialects."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from promptools.dialects.calls.bare_values import read_parameter
 from promptools.dialects.calls.bare_values import read_typed as read_as
-from promptools.dialects.calls.resolve import ParseOptions
+from promptools.dialects.calls.parse_options import ParseOptions
 from promptools.dialects.readers.elements.element_tags import HTML_ELEMENTS
 from promptools.dialects.readers.elements.element_tree import item_types
 from promptools.dialects.readers.key_value.field_call import FieldCall

@@ -10,7 +10,7 @@ import re
 
 from promptools.dialects.calls.envelope import NotACall
 from promptools.dialects.calls.json_body import JsonBody
-from promptools.dialects.calls.resolve import COMPLETE_FINISH_REASONS, Evidence, ParseOptions
+from promptools.dialects.calls.parse_options import COMPLETE_FINISH_REASONS, Evidence, ParseOptions
 from promptools.dialects.readers.elements.element_tree import MAX_ELEMENT_DEPTH, build_tree, read_members, read_unmarked
 from promptools.dialects.readers.markup.markup_call import MarkupGrammar
 from promptools.dialects.readers.markup.markup_reader import MarkupReader

@@ -27,8 +27,9 @@ from collections.abc import Sequence
 
 from promptools.dialects.calls.envelope import JsonNode, NotACall
 from promptools.dialects.calls.json_body import JsonBody, as_invalid_json, is_unreadable, read_calls
-from promptools.dialects.calls.resolve import COMPLETE_FINISH_REASONS, Evidence, ParseOptions, malformed_call
-from promptools.dialects.calls.streaming import ArgumentStreamer
+from promptools.dialects.calls.parse_options import COMPLETE_FINISH_REASONS, Evidence, ParseOptions
+from promptools.dialects.calls.resolve import malformed_call
+from promptools.dialects.calls.streaming.argument_streamer import ArgumentStreamer
 from promptools.dialects.contract import trace_entry
 from promptools.dialects.readers.json_block.block_markers import (
     GAP_AFTER_FENCE,

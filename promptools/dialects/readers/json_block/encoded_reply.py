@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from promptools.dialects.calls.envelope import NotACall
 from promptools.dialects.calls.json_body import read_calls
-from promptools.dialects.calls.resolve import Evidence, ParseOptions
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import trace_entry
 from promptools.parsing.parts import CandidateBase, Part, TriedStrategy, total_length
 from promptools.types import Fix

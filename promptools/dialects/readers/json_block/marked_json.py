@@ -10,13 +10,14 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, Unpack
 
 from promptools.dialects.calls.envelope import ARGUMENT_KEYS, NAME_KEYS
-from promptools.dialects.calls.resolve import Evidence, ParseOptions, dump
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import Head
 from promptools.dialects.declared import CommonKeys, DeclaredDialect
 from promptools.dialects.prefix_patterns import any_literal_text, label_gate, literal_text, optional_steps, sequence
 from promptools.dialects.readers.json_block.bare_json import bare_json_candidate, bare_json_heads
 from promptools.dialects.readers.json_block.block_markers import Closers
 from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
+from promptools.jsontext.value import dump
 from promptools.parsing.parts import Candidate
 from promptools.parsing.special_tokens import is_only_tokens
 from promptools.types import Call, Fix

@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Final, Unpack
 
-from promptools.dialects.calls.resolve import Evidence, ParseOptions, dump
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import Head
 from promptools.dialects.declared import CommonKeys, DeclaredDialect
 from promptools.dialects.prefix_patterns import any_of, literal_text, optional_steps, sequence
@@ -23,6 +23,7 @@ from promptools.dialects.readers.json_block.block_markers import Closers
 from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
 from promptools.dialects.readers.json_block.marked_json import FENCE, SPACE
 from promptools.dialects.rendering.templates import fill
+from promptools.jsontext.value import dump
 from promptools.parsing.parts import Candidate
 from promptools.types import Call, Result
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple, Unpack
 
-from promptools.dialects.calls.resolve import Evidence, ParseOptions
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import Head
 from promptools.dialects.declared import CommonKeys, DeclaredDialect
 from promptools.dialects.prefix_patterns import literal_text

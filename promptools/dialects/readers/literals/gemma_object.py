@@ -21,7 +21,6 @@ from math import isfinite
 from typing import Any, Final
 
 from promptools.dialects.calls.bare_values import read_typed
-from promptools.dialects.calls.resolve import dump
 from promptools.dialects.prefix_patterns import any_literal_text
 from promptools.dialects.readers.literals.gemma_tokens import (
     CLOSING_TOKENS,
@@ -31,6 +30,7 @@ from promptools.dialects.readers.literals.gemma_tokens import (
 )
 from promptools.dialects.readers.literals.python_arguments import MAX_BRACKET_DEPTH, LiteralError
 from promptools.jsontext.strings import FixLog, decode_string
+from promptools.jsontext.value import dump
 
 STRING_DELIMITERS: Final = ('<|"|>', "<escape>")
 """Tokens around a string: Gemma 4's and FunctionGemma's."""

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from promptools.dialects.calls.envelope import NotACall
 from promptools.dialects.calls.json_body import call_part
-from promptools.dialects.calls.resolve import Evidence, malformed_call
+from promptools.dialects.calls.parse_options import Evidence
+from promptools.dialects.calls.resolve import malformed_call
 from promptools.dialects.readers.markup.markup_call import MarkupCall
 from promptools.dialects.readers.markup.markup_streamer import MarkupStreamer
 from promptools.parsing.parts import Part, TriedStrategy

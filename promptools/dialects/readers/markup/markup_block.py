@@ -18,7 +18,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TypeAlias
 
-from promptools.dialects.calls.resolve import Evidence, ParseOptions, malformed_call
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
+from promptools.dialects.calls.resolve import malformed_call
 from promptools.dialects.contract import trace_entry
 from promptools.dialects.readers.json_block.block_reader import Closers, JsonBlockReader
 from promptools.dialects.readers.markup.block_parts import BlockParts, CallSegment, was_repaired

@@ -19,7 +19,7 @@ The states, one method each:
 from __future__ import annotations
 
 from promptools.dialects.calls.call_builder import ANY_JSON
-from promptools.dialects.calls.resolve import COMPLETE_FINISH_REASONS
+from promptools.dialects.calls.parse_options import COMPLETE_FINISH_REASONS
 from promptools.dialects.readers.markup.block_parts import CallSegment
 from promptools.dialects.readers.markup.markup_block import MarkupBlock
 from promptools.dialects.readers.markup.markup_call import STRING_ATTRIBUTE, MarkupCall

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import ClassVar, Unpack
 
-from promptools.dialects.calls.resolve import Evidence, ParseOptions
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.declared import CommonKeys, DeclaredDialect
 from promptools.dialects.readers.json_block.block_reader import Closers, JsonBlockReader
 from promptools.dialects.readers.python_calls.python_heads import (

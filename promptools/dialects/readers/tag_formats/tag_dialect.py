@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, TypeAlias, Unpack
 
-from promptools.dialects.calls.resolve import Evidence, ParseOptions
+from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import Head, HeadPredicate
 from promptools.dialects.declared import CommonKeys, DeclaredDialect
 from promptools.dialects.prefix_patterns import any_literal_text, literal_text
