@@ -63,14 +63,7 @@ class NamedMarkerJson(DeclaredDialect):
         headers = [before, *(spelling.partition(ARGUMENTS)[0] for spelling in spellings)]
         marks = dict.fromkeys(_tokens(_KEY.split(header)[0])[0] for header in headers)
         literals = tuple(filter(None, (begin, *marks)))
-        opened = any_of(*map(_partial_pattern, headers))
-        if begin:
-            opened = sequence(optional_steps(literal_text(begin), _GAP), opened)
-        last = [tokens for tokens in (_tokens(_KEY.split(header)[-1]) for header in headers) if tokens]
-        finished = "|".join(rf".*{_whole_pattern(tokens)}\s*" for tokens in last) or r"(?!)"
-        self.heads = (
-            Head(literals, sequence(opened, SPACE, FENCE), body_starts="{<", sure_pattern=rf"(?s:{finished})"),
-        )
+        self.heads = (_header_head(literals, headers, begin),)
         wrong = tuple(filter(None, (*tail, end, "</think>")))
         openers = tuple(mark for mark in literals if not closer.startswith(mark))
 
@@ -120,6 +113,16 @@ def is_call_template(template: str) -> bool:
 def _tokens(text: str) -> list[str]:
     """Return the tokens in a piece of a template."""
     return [token for token in _TOKEN_BOUNDARY.split(text) if token]
+
+
+def _header_head(literals: tuple[str, ...], headers: Sequence[str], begin: str) -> Head:
+    """Return the head of a call with one of `headers`, after the text `begin` or without it."""
+    opened = any_of(*map(_partial_pattern, headers))
+    if begin:
+        opened = sequence(optional_steps(literal_text(begin), _GAP), opened)
+    last = [tokens for tokens in (_tokens(_KEY.split(header)[-1]) for header in headers) if tokens]
+    finished = "|".join(rf".*{_whole_pattern(tokens)}\s*" for tokens in last) or r"(?!)"
+    return Head(literals, sequence(opened, SPACE, FENCE), body_starts="{<", sure_pattern=rf"(?s:{finished})")
 
 
 def _partial_pattern(header: str) -> str:
