@@ -82,7 +82,7 @@ _RESIDUE = sequence(
 
 CLOSERS = Closers(
     right=(END,),
-    wrong=(*(each for each in _spelled(END, ENDS) if each != END), "</think>"),
+    wrong=(*(mark for mark in _spelled(END, ENDS) if mark != END), "</think>"),
     openers=_spelled(CALL, CALLS),
 )
 UNMARKED = Closers(right=("```",), wrong=(), openers=())

@@ -30,7 +30,7 @@ _NO_SPAN = Span(0, 0)
 """The span of structured calls, which are not in the text."""
 
 
-class Emit(Protocol):
+class EventFilter(Protocol):
     """Passes events of a call through the call filter, and returns what it lets out."""
 
     def __call__(self, events: list[Event], raw: str) -> list[Event]:
@@ -41,7 +41,9 @@ class Emit(Protocol):
 class StructuredCalls:
     """Reads the structured calls of one choice. `notes` gets what the trace should say of them."""
 
-    def __init__(self, request: ToolRequest, rules: ParseOptions, new_id: NewId, emit: Emit, notes: list[str]) -> None:
+    def __init__(
+        self, request: ToolRequest, rules: ParseOptions, new_id: NewId, emit: EventFilter, notes: list[str]
+    ) -> None:
         assert rules.tools is not None
         self._request = request
         self._tools: Tools = rules.tools

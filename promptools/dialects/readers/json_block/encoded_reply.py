@@ -69,7 +69,7 @@ class EncodedReplyReader(CandidateBase):
         self.tries.append(trace_entry("quoted", len(raw), parts))
 
     def _restore_raw(self, parts: list[Part], raw: str, at: int) -> None:
-        """Give each part its raw text as escaped in the string; the first begins at decoded character `at`."""
+        """Set the raw text of each part as escaped in the string; the first begins at decoded character `at`."""
         offsets = [match.start() for match in re.compile(_CHARACTER).finditer(raw, 1)]
         begin = 0
         for part in parts:

@@ -21,8 +21,8 @@ from promptools.dialects.readers.json_block.block_reader import Closers, JsonBlo
 from promptools.dialects.readers.key_value.pair_reader import PairReader
 from promptools.dialects.readers.key_value.pair_tags import PairTags, TagPair, json_opening_pattern, with_suffix
 from promptools.dialects.rendering.example_calls import NAME_SLOT
+from promptools.dialects.rendering.markup_text import PLAIN_NAME, escaped_json, value_text
 from promptools.dialects.rendering.templates import Instructions, fill
-from promptools.dialects.rendering.value_text import PLAIN_NAME, escaped_json, value_text
 from promptools.parsing.parts import Candidate
 from promptools.types import Call
 
