@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from promptools.dialects.contract import Dialect, Head, Textual
-    from promptools.dialects.readers.json_block.block_reader import Closers, JsonBlockReader
+    from promptools.dialects.readers.json_block.block_markers import Closers
+    from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
     from promptools.jsontext.value import dump
 
 BUILT_IN: Final[dict[str, str]] = {
@@ -160,7 +161,7 @@ def unregister(name: str) -> None:
 
 
 _FOR_CLASSES = {
-    "Closers": "promptools.dialects.readers.json_block.block_reader",
+    "Closers": "promptools.dialects.readers.json_block.block_markers",
     "Head": "promptools.dialects.contract",
     "JsonBlockReader": "promptools.dialects.readers.json_block.block_reader",
     "Textual": "promptools.dialects.contract",

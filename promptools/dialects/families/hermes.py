@@ -17,7 +17,8 @@ from promptools.dialects.contract import Head
 from promptools.dialects.declared import DeclaredDialect
 from promptools.dialects.prefix_patterns import any_literal_text, any_of, literal_text, sequence
 from promptools.dialects.readers.elements.yaml_reader import YAML_ALIAS, YamlReader, yaml_head
-from promptools.dialects.readers.json_block.block_reader import Closers, JsonBlockReader
+from promptools.dialects.readers.json_block.block_markers import Closers
+from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
 from promptools.dialects.readers.json_block.marked_json import MarkedJson
 from promptools.dialects.table import read_family
 from promptools.parsing.parts import Candidate

@@ -16,7 +16,8 @@ from promptools.dialects.calls.resolve import malformed_call
 from promptools.dialects.calls.streaming.argument_streamer import ArgumentStreamer
 from promptools.dialects.contract import Head, trace_entry
 from promptools.dialects.prefix_patterns import sequence
-from promptools.dialects.readers.json_block.block_reader import JsonBlockReader, fence_closers
+from promptools.dialects.readers.json_block.block_markers import fence_closers
+from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
 from promptools.parsing.parts import Candidate, CandidateBase, Part, TriedStrategy, add_fix, total_length
 from promptools.types import Fix
 

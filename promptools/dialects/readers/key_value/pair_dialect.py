@@ -17,7 +17,8 @@ from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import Head
 from promptools.dialects.declared import CommonKeys, DeclaredDialect
 from promptools.dialects.prefix_patterns import literal_text
-from promptools.dialects.readers.json_block.block_reader import Closers, JsonBlockReader
+from promptools.dialects.readers.json_block.block_markers import Closers
+from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
 from promptools.dialects.readers.key_value.pair_reader import PairReader
 from promptools.dialects.readers.key_value.pair_tags import PairTags, TagPair, json_opening_pattern, with_suffix
 from promptools.dialects.rendering.example_calls import NAME_SLOT

@@ -21,7 +21,8 @@ from typing import TypeAlias
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.calls.resolve import malformed_call
 from promptools.dialects.contract import trace_entry
-from promptools.dialects.readers.json_block.block_reader import Closers, JsonBlockReader
+from promptools.dialects.readers.json_block.block_markers import Closers
+from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
 from promptools.dialects.readers.markup.block_parts import BlockParts, CallSegment, was_repaired
 from promptools.dialects.readers.markup.markup_call import MarkupCall, MarkupGrammar
 from promptools.dialects.readers.markup.markup_streamer import MarkupStreamer

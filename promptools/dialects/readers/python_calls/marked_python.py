@@ -9,7 +9,8 @@ from typing import ClassVar, Unpack
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import Head
 from promptools.dialects.declared import CommonKeys, DeclaredDialect
-from promptools.dialects.readers.json_block.block_reader import Closers, JsonBlockReader
+from promptools.dialects.readers.json_block.block_markers import Closers
+from promptools.dialects.readers.json_block.block_reader import JsonBlockReader
 from promptools.dialects.readers.python_calls.python_heads import (
     BARE_LIST,
     CallsOrJson,
@@ -41,6 +42,16 @@ PYTHON_TEXTS: CommonKeys = {
 def fence_layout(run: str) -> CallLayout:
     """Return the layout of a program in a code fence that was opened by `run`."""
     return CallLayout(closers=(run,), one_per_line=True, statements=True)
+
+
+def _with_texts(common: CommonKeys, before: str, after: str) -> CommonKeys:
+    """Return the keys with the kind's texts for those that are missing; calls are between `before` and `after`."""
+    between = f"write the call between these tags, and nothing after them:\n\n{before}{EXAMPLE}{after}"
+    instructions = {
+        "format": f"You can call functions. To do so, {between}\n\n{{how_many}}",
+        **common.get("instructions", {}),
+    }
+    return {**PYTHON_TEXTS, **common, "instructions": instructions}
 
 
 class MarkedPythonCalls(DeclaredDialect):
@@ -79,12 +90,8 @@ The functions are:
         closing = tuple(dict.fromkeys(filter(None, (*openers.values(), *also))))
         opener, closer = next(iter(openers.items()))
         self._before, self._after = f"{opener}{spaces[0]}", f"{spaces[1]}{closer}"
-        between = f"write the call between these tags, and nothing after them:\n\n{self._before}{EXAMPLE}{self._after}"
-        instructions = {
-            "format": f"You can call functions. To do so, {between}\n\n{{how_many}}",
-            **common.get("instructions", {}),
-        }
-        super().__init__(name, **{**PYTHON_TEXTS, "closers": closing, **common, "instructions": instructions})
+        keys: CommonKeys = {"closers": closing, **_with_texts(common, self._before, self._after)}
+        super().__init__(name, **keys)
         self._separator = separator
         self._fenced = opener.startswith(FENCE)
         heads = self._make_heads(openers, json=json, at_line_start=at_line_start, statements=statements)
