@@ -176,7 +176,7 @@ def _resolve_unoffered(unresolved: UnresolvedCall, rules: ParseOptions, place: E
 
 
 def _arguments_text(node: JsonNode | None, arguments: dict[str, Any]) -> str:
-    """Return the arguments as JSON text: the model's own where that is known and strict, else encoded anew."""
+    """Return the arguments as JSON text: the model's own where that is known and strict, else encoded again."""
     text = node.text() if node is not None else None
     return text if text is not None else dump(arguments)
 

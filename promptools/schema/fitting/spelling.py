@@ -48,7 +48,7 @@ def unique_by_spelling(names: Iterable[str], spelling: Callable[[str], str]) -> 
 
 
 def name_candidates(written: str) -> Iterable[str]:
-    """Yield what a name in a reply may stand for: first as it is, then each time with one more layer removed."""
+    """Yield what a name in a reply may mean: first as it is, then each time with one more layer removed."""
     name = written.strip(_QUOTES)
     yield name
     cut = name.partition("<")[0].strip(_QUOTES)

@@ -157,12 +157,6 @@ class NestedReader(MarkupReader):
             return
         super()._between(token)
 
-    def _shows_missing_closer(self, tag: Tag) -> bool:
-        """Return whether a tag shows that the call's closing tag is missing."""
-        if tag.kind == "end":
-            return bool(self._call_tokens)
-        return tag.kind in ("call", "wrap") and tag.raw.startswith(MARK)
-
     def _track_element(self, tag: Tag) -> None:
         name = tag.name or ""
         if not tag.close:

@@ -3,7 +3,7 @@ r"""The kind `key_value`: a call is its name, then keys and values between tags 
     call = "<tool_call>{name}\n{arguments}\n</tool_call>"
     argument = "<arg_key>{key}</arg_key>\n<arg_value>{value}</arg_value>"
 
-The templates are what the family writes; the tags, the heads and the markers that may stand alone follow from them. The
+The templates are what the family writes; the tags, the heads and the markers that may occur alone follow from them. The
 white space around `{arguments}` separates arguments, and is left out where there are none.
 """
 

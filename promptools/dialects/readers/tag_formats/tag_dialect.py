@@ -4,7 +4,7 @@ r"""The kind `tags`: calls as tags around tags, declared by the templates of wha
     call = "<function={name}>\n{parameters}</function>"
     parameter = "<parameter={key}>\n{value}\n</parameter>\n"
 
-The tags, the heads, the layout around values, the markers that may stand alone and what is written follow from these.
+The tags, the heads, the layout around values, the markers that may occur alone and what is written follow from these.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class TagDialect(DeclaredDialect):
     """Tags around tags.
 
     `call`, `parameter` and `wrapper`: the templates of a call, of a parameter, and of the tags around one call
-    (`{call}`) or all of them (`{calls}`). `prefixes`: what `{prefix}` in a template stands for, the first of which is
+    (`{call}`) or all of them (`{calls}`). `prefixes`: what may replace `{prefix}` in a template, the first of which is
     written. `wrappers`: further opening tags of the wrapper that the family writes; `odd_wrappers`: those that count
     only before a call as the family writes it, and are recorded as a fix. `bare`: where calls count without their
     wrapper. `trim`: the white space around a value that is layout: one line break ("line"), none ("verbatim") or all of
